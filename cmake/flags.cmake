@@ -1,0 +1,14 @@
+# Flags of every target. No flag here may change what a floating-point expression computes: contraction is off,
+# so that a fused multiply-add happens exactly where the source says fmaf.
+add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-strict-aliasing)
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
+if(OTTAVA_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_definitions(OTT_DEBUG=1)
+endif()
+if(OTTAVA_SANITIZE)
+  add_compile_options(-fsanitize=${OTTAVA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${OTTAVA_SANITIZE})
+endif()

@@ -1,0 +1,2 @@
+install(TARGETS ottava ottava_cli)
+install(DIRECTORY include/ottava TYPE INCLUDE)

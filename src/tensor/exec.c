@@ -1,0 +1,22 @@
+/* tensor/exec: the few things done with the context as a whole. */
+#include "tensor/exec.h"
+
+ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
+    TRY(op_gemm(cx, args));
+    if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
+    bool fp8 = dtype_is_fp8(args->a->t.dtype) && dtype_is_fp8(args->b->t.dtype);
+    cx->gemms[role][fp8]++;
+    return OTT_OK;
+}
+
+ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t) {
+    if (!cx->probe || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
+    return cx->probe->see(cx->probe->user, cx, module, what, t);
+}
+
+ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,
+                     plan_buffer *b) {
+    TRY(plan_open(cx->plan, what, rows * columns * dtype_bytes(d), b));
+    *t = tensor_matrix(b->data, d, rows, columns);
+    return OTT_OK;
+}

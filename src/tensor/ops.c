@@ -1,0 +1,206 @@
+/* tensor/ops: the table of ops.def as data, the check of arguments against it, and the checked calls. */
+#include "tensor/exec.h"
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- ops.def as data ---- */
+
+/* this_args is a typedef local to each op's function. */
+#define FIELD(kind, optional, name, text) {#name, kind, optional, text, offsetof(this_args, name)},
+#define IN(name, text)                    FIELD(OP_IN, false, name, text)
+#define IN_OPT(name, text)                FIELD(OP_IN, true, name, text)
+#define OUT(name, text)                   FIELD(OP_OUT, false, name, text)
+#define OUT_OPT(name, text)               FIELD(OP_OUT, true, name, text)
+#define INOUT(name, text)                 FIELD(OP_INOUT, false, name, text)
+#define INOUT_OPT(name, text)             FIELD(OP_INOUT, true, name, text)
+#define QOUT(name, text)                  FIELD(OP_QOUT, true, name, text)
+#define QTENSOR(name, text)               FIELD(OP_QTENSOR, false, name, text)
+#define OPERAND(name)                     FIELD(OP_OPERAND, false, name, "")
+#define SCALAR(type, name)                FIELD(OP_SCALAR, false, name, #type)
+
+#define OP(name, fields)                                                                                     \
+    static const op_info *info_##name(void) {                                                                \
+        typedef name##_args this_args;                                                                       \
+        static const op_field list[] = {fields};                                                             \
+        static const op_info info = {#name, list, (int)(sizeof list / sizeof *list), sizeof(this_args)};     \
+        return &info;                                                                                        \
+    }
+#include "tensor/ops.def"
+#undef OP
+
+static const op_info *(*const op_infos[])(void) = {
+#define OP(name, fields) info_##name,
+#include "tensor/ops.def"
+#undef OP
+};
+
+int op_count(void) {
+    return (int)(sizeof op_infos / sizeof *op_infos);
+}
+const op_info *op_at(int index) {
+    return op_infos[index]();
+}
+
+const op_info *op_find(const char *name) {
+    for (int i = 0; i < op_count(); i++)
+        if (strcmp(op_at(i)->name, name) == 0) return op_at(i);
+    return NULL;
+}
+
+/* A size: a capital letter or a number. Returns the character after it, NULL if there is neither. */
+static const char *parse_size(const char *text, char *letter, int64_t *fixed) {
+    *letter = 0;
+    *fixed = 0;
+    if (*text >= 'A' && *text <= 'Z') {
+        *letter = *text;
+        return text + 1;
+    }
+    char *end;
+    *fixed = strtol(text, &end, 10);
+    return end == text ? NULL : end;
+}
+
+bool op_shape_parse(const char *text, op_shape *out) {
+    size_t length = strcspn(text, "[");
+    if (text[length] != '[' || length >= sizeof out->dtype) return false;
+    memset(out, 0, sizeof *out);
+    memcpy(out->dtype, text, length);
+    const char *rest = parse_size(text + length + 1, &out->columns, &out->columns_fixed);
+    out->rows_fixed = 1;
+    if (rest && *rest == ',') {
+        out->rows = out->columns;
+        out->rows_fixed = out->columns_fixed;
+        rest = parse_size(rest + 1, &out->columns, &out->columns_fixed);
+    }
+    return rest && rest[0] == ']' && rest[1] == 0;
+}
+
+/* ---- the check ---- */
+
+/* What the letters of a call are bound to so far. */
+typedef struct binding {
+    const op_info *op;
+    int64_t size[26]; /* -1: not yet */
+    const char *first[26];
+    int act; /* dtype of every act, -1: not yet */
+} binding;
+
+static ott_status bind_size(binding *b, const op_field *f, char letter, int64_t fixed, int64_t found,
+                            const char *axis) {
+    if (!letter) {
+        if (found == fixed) return OTT_OK;
+        return status_fail(OTT_ERR_SHAPE, "%s: %s has %lld %s, not %lld", b->op->name, f->name,
+                           (long long)found, axis, (long long)fixed);
+    }
+    int i = letter - 'A';
+    if (b->size[i] < 0) {
+        b->size[i] = found;
+        b->first[i] = f->name;
+    }
+    if (b->size[i] == found) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE, "%s: %s has %lld %s, but %s says %c = %lld", b->op->name, f->name,
+                       (long long)found, axis, b->first[i], letter, (long long)b->size[i]);
+}
+
+static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
+    if (strcmp(wanted, "f32") == 0) return found == OTT_F32;
+    if (strcmp(wanted, "i32") == 0) return found == OTT_I32;
+    if (strcmp(wanted, "any") == 0) return dtype_is_fp8(found) || dtype_is_high_precision(found);
+    if (strcmp(wanted, "act") != 0) return dtype_is_high_precision(found); /* hp */
+    if (b->act < 0) b->act = (int)found;
+    return dtype_is_high_precision(found) && b->act == (int)found;
+}
+
+static ott_status check_tensor(binding *b, const op_field *f, const op_shape *shape, const tensor *t) {
+    if (!dtype_allowed(b, shape->dtype, t->dtype))
+        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, wanted %s%s%s", b->op->name, f->name,
+                           dtype_name(t->dtype), shape->dtype, b->act >= 0 ? ", the call's act being " : "",
+                           b->act >= 0 ? dtype_name((ott_dtype)b->act) : "");
+    TRY(bind_size(b, f, shape->rows, shape->rows_fixed, t->rows, "rows"));
+    TRY(bind_size(b, f, shape->columns, shape->columns_fixed, t->columns, "columns"));
+    if (t->ld < t->columns && t->rows > 1)
+        return status_fail(OTT_ERR_SHAPE, "%s: %s has leading dimension %lld below its %lld columns",
+                           b->op->name, f->name, (long long)t->ld, (long long)t->columns);
+    if (!t->data && tensor_count(*t) > 0)
+        return status_fail(OTT_ERR_INTERNAL, "%s: %s has no data", b->op->name, f->name);
+    return OTT_OK;
+}
+
+static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *shape, const qtensor *q) {
+    TRY(bind_size(b, f, shape->rows, shape->rows_fixed, q->rows, "rows"));
+    TRY(bind_size(b, f, shape->columns, shape->columns_fixed, q->columns, "columns"));
+    const qside *sides[2] = {&q->row, &q->column};
+    const side_spec *specs[2] = {&q->spec.row, &q->spec.column};
+    for (int i = 0; i < 2; i++)
+        if (side_spec_is_fp8(specs[i]) &&
+            !(sides[i]->data && sides[i]->amax && sides[i]->scale && sides[i]->inverse))
+            return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s side", b->op->name,
+                               f->name, i ? "column" : "row");
+    return OTT_OK;
+}
+
+static ott_status check_qlist(binding *b, const op_field *f, const op_shape *shape, const qlist *list) {
+    for (int i = 0; i < list->count; i++) TRY(check_qtensor(b, f, shape, &list->item[i]));
+    return OTT_OK;
+}
+
+/* GEMM operands: lines are M for a and N for b, the contraction is K for both. */
+static ott_status check_operand(binding *b, const op_field *f, const operand *o) {
+    char lines = f->name[0] == 'a' ? 'M' : 'N';
+    op_shape shape = {
+        .dtype = "any", .rows = o->transposed ? 'K' : lines, .columns = o->transposed ? lines : 'K'};
+    return check_tensor(b, f, &shape, &o->t);
+}
+
+static ott_status check_field(binding *b, const op_field *f, const void *args) {
+    if (f->kind == OP_SCALAR) return OTT_OK;
+    const void *value = *(const void *const *)((const char *)args + f->offset);
+    if (!value) {
+        if (f->optional) return OTT_OK;
+        return status_fail(OTT_ERR_INTERNAL, "%s: %s is missing", b->op->name, f->name);
+    }
+    if (f->kind == OP_OPERAND) return check_operand(b, f, value);
+    op_shape shape;
+    if (!op_shape_parse(f->text, &shape))
+        return status_fail(OTT_ERR_INTERNAL, "%s: %s has the malformed text \"%s\"", b->op->name, f->name,
+                           f->text);
+    if (f->kind == OP_QOUT) return check_qlist(b, f, &shape, value);
+    if (f->kind == OP_QTENSOR) return check_qtensor(b, f, &shape, value);
+    return check_tensor(b, f, &shape, value);
+}
+
+ott_status op_check(const op_info *op, const void *args) {
+    binding b = {.op = op, .act = -1};
+    for (int i = 0; i < 26; i++) b.size[i] = -1;
+    for (int i = 0; i < op->field_count; i++) TRY(check_field(&b, &op->fields[i], args));
+    return OTT_OK;
+}
+
+/* ---- the calls ---- */
+
+ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {
+#define OP(name, fields)                                                                                     \
+    if (op == info_##name())                                                                                 \
+        return table->name                                                                                   \
+                   ? table->name(cx, args)                                                                   \
+                   : status_fail(OTT_ERR_UNSUPPORTED, "%s: this device has no such operation", #name);
+#include "tensor/ops.def"
+#undef OP
+    return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
+}
+
+static ott_status has_no_op(const exec *cx, const char *op) {
+    return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op, cx->device->name);
+}
+
+/* Checks always, runs unless the memory plan is being recorded. */
+#define OP(name, fields)                                                                                     \
+    ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
+        TRY(op_check(info_##name(), a));                                                                     \
+        if (!cx->device->ops->name) return has_no_op(cx, #name);                                             \
+        if (cx->plan && plan_recording(cx->plan)) return OTT_OK;                                             \
+        return cx->device->ops->name(cx, a);                                                                 \
+    }
+#include "tensor/ops.def"
+#undef OP

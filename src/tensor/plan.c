@@ -1,0 +1,194 @@
+/* tensor/plan: recording, packing and replaying the buffers of a step. */
+#include "tensor/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct plan_entry {
+    const char *what;
+    int64_t bytes;      /* rounded up to MEM_ALIGNMENT */
+    int64_t offset;     /* in the arena, once sealed */
+    int32_t born, died; /* times; died < 0 while open */
+} plan_entry;
+
+enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED };
+
+struct plan {
+    mem *account;
+    enum plan_state state;
+    plan_entry *entries;
+    int32_t count, open;
+    int32_t time;   /* ticks at every open and close of the rehearsal */
+    int32_t cursor; /* next entry of a replay */
+    int64_t bytes, live_peak;
+    int32_t peak_time;
+    char *arena;
+};
+
+/* What a tensor points at during the rehearsal: never read or written, only not NULL. */
+static char plan_rehearsal_data[MEM_ALIGNMENT];
+
+ott_status plan_create(mem *account, plan **out) {
+    void *block;
+    TRY(mem_take(account, MEM_OTHER, sizeof(plan), "memory plan", &block));
+    *out = block;
+    (*out)->account = account;
+    return OTT_OK;
+}
+
+void plan_destroy(plan *p) {
+    if (!p) return;
+    mem_give(p->account, p->entries);
+    mem_give(p->account, p);
+}
+
+void plan_record(plan *p) {
+    p->state = PLAN_RECORDING;
+    p->count = p->open = p->time = p->cursor = p->peak_time = 0;
+    p->bytes = p->live_peak = 0;
+    p->arena = NULL;
+}
+
+bool plan_recording(const plan *p) {
+    return p->state == PLAN_RECORDING;
+}
+int64_t plan_bytes(const plan *p) {
+    return p->bytes;
+}
+int64_t plan_live_peak(const plan *p) {
+    return p->live_peak;
+}
+void plan_bind(plan *p, void *arena) {
+    p->arena = arena;
+}
+void plan_replay(plan *p) {
+    p->cursor = 0;
+}
+
+static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    void *block = p->entries;
+    if ((p->count & (p->count - 1)) == 0) { /* full at every power of two */
+        int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
+        TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &block));
+        p->entries = block;
+    }
+    p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
+    *out = (plan_buffer){.id = p->count++, .data = plan_rehearsal_data};
+    p->open++;
+    return OTT_OK;
+}
+
+static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    if (p->cursor >= p->count)
+        return status_fail(OTT_ERR_INTERNAL,
+                           "memory plan: the step opens \"%s\" after its last planned buffer", what);
+    const plan_entry *e = &p->entries[p->cursor];
+    if (e->bytes != bytes || strcmp(e->what, what) != 0)
+        return status_fail(
+            OTT_ERR_INTERNAL,
+            "memory plan: buffer %d was rehearsed as \"%s\" of %lld bytes, but the step opens \"%s\" of %lld",
+            (int)p->cursor, e->what, (long long)e->bytes, what, (long long)bytes);
+    *out = (plan_buffer){.id = p->cursor++, .data = p->arena + e->offset};
+    return OTT_OK;
+}
+
+ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    *out = PLAN_NONE;
+    STATUS_REQUIRE(bytes >= 0);
+    bytes = (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+    if (p->state == PLAN_RECORDING) return record_open(p, what, bytes, out);
+    STATUS_REQUIRE(p->state == PLAN_SEALED && p->arena);
+    return replay_open(p, what, bytes, out);
+}
+
+ott_status plan_close(plan *p, plan_buffer *b) {
+    int32_t id = b->id;
+    if (id < 0) return OTT_OK;
+    STATUS_REQUIRE(id < p->count);
+    if (p->state == PLAN_RECORDING) {
+        if (p->entries[id].died >= 0)
+            return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", p->entries[id].what);
+        p->entries[id].died = p->time++;
+        p->open--;
+    }
+    *b = PLAN_NONE;
+    return OTT_OK;
+}
+
+/* Live bytes can only reach a new height when a buffer is born. */
+static void find_peak(plan *p) {
+    for (int32_t i = 0; i < p->count; i++) {
+        int64_t live = 0;
+        int32_t now = p->entries[i].born;
+        for (int32_t j = 0; j <= i; j++)
+            if (p->entries[j].died > now) live += p->entries[j].bytes;
+        if (live > p->live_peak) {
+            p->live_peak = live;
+            p->peak_time = now;
+        }
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->born < y->born ? -1 : 1;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->born < y->born ? -1 : 1;
+}
+
+static bool alive_together(const plan_entry *a, const plan_entry *b) {
+    return a->born < b->died && b->born < a->died;
+}
+
+/* Lowest offset at which `e` fits between the placed entries it lives together with. */
+static int64_t lowest_fit(plan_entry **placed, int32_t count, plan_entry **neighbours, const plan_entry *e) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (alive_together(placed[i], e)) neighbours[n++] = placed[i];
+    qsort(neighbours, (size_t)n, sizeof *neighbours, by_offset);
+    int64_t offset = 0;
+    for (int32_t i = 0; i < n && neighbours[i]->offset < offset + e->bytes; i++) {
+        int64_t end = neighbours[i]->offset + neighbours[i]->bytes;
+        if (end > offset) offset = end;
+    }
+    return offset;
+}
+
+/* Greedy by size: the largest buffers first, each at the lowest place free during its whole life. */
+static ott_status pack(plan *p) {
+    void *block;
+    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
+                       "packing the memory plan", &block));
+    plan_entry **order = block, **neighbours = order + p->count;
+    for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
+    qsort(order, (size_t)p->count, sizeof *order, by_size);
+    for (int32_t i = 0; i < p->count; i++) {
+        order[i]->offset = lowest_fit(order, i, neighbours, order[i]);
+        int64_t end = order[i]->offset + order[i]->bytes;
+        if (end > p->bytes) p->bytes = end;
+    }
+    mem_give(p->account, block);
+    return OTT_OK;
+}
+
+ott_status plan_seal(plan *p) {
+    STATUS_REQUIRE(p->state == PLAN_RECORDING);
+    for (int32_t i = 0; p->open > 0 && i < p->count; i++)
+        if (p->entries[i].died < 0)
+            return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is never closed", p->entries[i].what);
+    find_peak(p);
+    TRY(pack(p));
+    p->state = PLAN_SEALED;
+    return OTT_OK;
+}
+
+void plan_visit_peak(const plan *p, void (*visit)(void *user, const char *what, int64_t bytes), void *user) {
+    for (int32_t i = 0; i < p->count; i++) {
+        const plan_entry *e = &p->entries[i];
+        if (e->born <= p->peak_time && e->died > p->peak_time) visit(user, e->what, e->bytes);
+    }
+}

@@ -1,0 +1,43 @@
+/*
+ * tensor/plan: where every buffer of a step lives, known before the step runs.
+ *
+ * A step is written once. It is first run as a rehearsal ("recording"): ops only check their arguments, and every
+ * plan_open / plan_close is noted as the birth and death of a buffer. plan_seal packs the lifetimes into one arena. From
+ * then on the same step is replayed: the n-th plan_open returns the n-th buffer's place. So planned and used memory are the
+ * same list, nothing is allocated inside a step, and what activation checkpointing changes is only when a layer closes
+ * and opens its buffers.
+ */
+#ifndef TENSOR_PLAN_H
+#define TENSOR_PLAN_H
+
+#include "tensor/device.h"
+
+typedef struct plan plan;
+
+/* A buffer of the step. id < 0: none. */
+typedef struct plan_buffer {
+    int32_t id;
+    void *data;
+} plan_buffer;
+
+#define PLAN_NONE ((plan_buffer){.id = -1, .data = NULL})
+
+ott_status plan_create(mem *account, plan **out);
+void plan_destroy(plan *p); /* NULL is allowed */
+
+void plan_record(plan *p);          /* forgets all and starts a rehearsal */
+ott_status plan_seal(plan *p);      /* ends it: packs; every buffer must have been closed */
+int64_t plan_bytes(const plan *p);  /* size of the arena a sealed plan needs */
+int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least any packing could need */
+void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
+void plan_replay(plan *p);          /* back to the first buffer, before each run of the step */
+bool plan_recording(const plan *p);
+
+/* `what` is a static text; a replay that asks for another what or size than the rehearsal is an internal error. */
+ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
+ott_status plan_close(plan *p, plan_buffer *b); /* sets it to PLAN_NONE; closing PLAN_NONE is nothing */
+
+/* Calls visit for each `what` with the bytes it holds at the moment of the highest total. */
+void plan_visit_peak(const plan *p, void (*visit)(void *user, const char *what, int64_t bytes), void *user);
+
+#endif

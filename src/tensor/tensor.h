@@ -1,0 +1,79 @@
+/*
+ * tensor/tensor: what data looks like. A tensor is a view: it never owns. Rank 1 or 2 at this floor; more axes are
+ * folded into rows (tokens) and columns (features), as every kernel sees them.
+ */
+#ifndef TENSOR_TENSOR_H
+#define TENSOR_TENSOR_H
+
+#include "fp8/recipe.h"
+
+typedef struct tensor {
+    void *data;      /* on the device of the context that uses it */
+    ott_dtype dtype;
+    int64_t rows;    /* rank 1: 1 */
+    int64_t columns; /* contiguous */
+    int64_t ld;      /* elements from one row to the next, >= columns */
+} tensor;
+
+/* Dense view of rows x columns elements. A vector has one row. */
+static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_t columns) {
+    return (tensor){.data = data, .dtype = d, .rows = rows, .columns = columns, .ld = columns};
+}
+static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
+    return tensor_matrix(data, d, 1, count);
+}
+/* Rows [first, first + count). */
+static inline tensor tensor_rows(tensor t, int64_t first, int64_t count) {
+    t.data = (char *)t.data + first * t.ld * dtype_bytes(t.dtype);
+    t.rows = count;
+    return t;
+}
+/* Columns [first, first + count). */
+static inline tensor tensor_columns(tensor t, int64_t first, int64_t count) {
+    t.data = (char *)t.data + first * dtype_bytes(t.dtype);
+    t.columns = count;
+    return t;
+}
+static inline int64_t tensor_count(tensor t) { return t.rows * t.columns; }
+static inline int64_t tensor_bytes(tensor t) { return t.rows * t.ld * dtype_bytes(t.dtype); }
+
+/* One use of a quantized tensor. Arrays have one entry, or one a line (row side: rows, column side: columns).
+   All NULL when the side stays in high precision. */
+typedef struct qside {
+    void *data;     /* codes, rows x columns, dense */
+    float *amax;    /* largest magnitude of each group */
+    float *scale;   /* multiplied on the way to FP8 */
+    float *inverse; /* 1/scale: multiplied on the way back */
+} qside;
+
+/* A tensor in FP8 for use along rows and along columns (fp8/recipe.h). When the two sides share data, column's
+   pointers equal row's. Owns nothing. */
+typedef struct qtensor {
+    int64_t rows, columns;
+    quant_spec spec;
+    qside row, column;
+} qtensor;
+
+#define QLIST_MAX 4
+/* The quantized forms a producer makes of its output: one for each distinct spec of its consumers. */
+typedef struct qlist {
+    int count;
+    qtensor item[QLIST_MAX];
+} qlist;
+
+/* A GEMM operand: one side of a tensor, contracted along its rows' elements (transposed false: line = row) or down
+   its columns (transposed true: line = column). inverse NULL: no scale. */
+typedef struct operand {
+    tensor t;
+    bool transposed;
+    const float *inverse;
+    bool per_line; /* inverse has an entry a line, else one */
+} operand;
+
+static inline int64_t operand_lines(const operand *o) { return o->transposed ? o->t.columns : o->t.rows; }
+static inline int64_t operand_contraction(const operand *o) { return o->transposed ? o->t.rows : o->t.columns; }
+/* The operand a GEMM sees: the FP8 side where the spec has one, else the high-precision tensor. */
+operand operand_by_rows(tensor high_precision, const qtensor *q);    /* q may be NULL */
+operand operand_by_columns(tensor high_precision, const qtensor *q); /* q may be NULL */
+
+#endif
