@@ -24,7 +24,7 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step;          /* optimizer step, from 1; a weight's compute copy belongs to one */
+    int64_t step;          /* optimizer updates the parameters have seen; a weight's compute copy belongs to one */
     group *data_group;     /* ranks that hold the same model and other data */
     const logger *log;
     const probe *probe;    /* NULL: none */

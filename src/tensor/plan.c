@@ -72,7 +72,7 @@ static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buf
         p->entries = block;
     }
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
-    *out = (plan_buffer){.id = p->count++, .data = plan_rehearsal_data};
+    *out = (plan_buffer){.id = ++p->count, .data = plan_rehearsal_data};
     p->open++;
     return OTT_OK;
 }
@@ -87,7 +87,7 @@ static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buf
             OTT_ERR_INTERNAL,
             "memory plan: buffer %d was rehearsed as \"%s\" of %lld bytes, but the step opens \"%s\" of %lld",
             (int)p->cursor, e->what, (long long)e->bytes, what, (long long)bytes);
-    *out = (plan_buffer){.id = p->cursor++, .data = p->arena + e->offset};
+    *out = (plan_buffer){.id = ++p->cursor, .data = p->arena + e->offset};
     return OTT_OK;
 }
 
@@ -101,9 +101,9 @@ ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out)
 }
 
 ott_status plan_close(plan *p, plan_buffer *b) {
-    int32_t id = b->id;
-    if (id < 0) return OTT_OK;
-    STATUS_REQUIRE(id < p->count);
+    if (b->id == 0) return OTT_OK;
+    STATUS_REQUIRE(b->id > 0 && b->id <= p->count);
+    int32_t id = b->id - 1;
     if (p->state == PLAN_RECORDING) {
         if (p->entries[id].died >= 0)
             return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", p->entries[id].what);

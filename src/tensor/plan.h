@@ -14,13 +14,13 @@
 
 typedef struct plan plan;
 
-/* A buffer of the step. id < 0: none. */
+/* A buffer of the step. id 0: none, so that zeroed memory holds no buffer. */
 typedef struct plan_buffer {
     int32_t id;
     void *data;
 } plan_buffer;
 
-#define PLAN_NONE ((plan_buffer){.id = -1, .data = NULL})
+#define PLAN_NONE ((plan_buffer){0})
 
 ott_status plan_create(mem *account, plan **out);
 void plan_destroy(plan *p); /* NULL is allowed */

@@ -1,0 +1,427 @@
+/*
+ * base/file: whole files and folders, writing aside, positioned reads. Paths are resolved in buffers of
+ * PATH_MAX bytes, since most of these functions have no memory account.
+ */
+#define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath and friends under every -std */
+#include "base/file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
+static ott_status fail_system(const char *path, const char *what) {
+    int reason = errno;
+    ott_status code = reason == ENOENT || reason == ENOTDIR ? OTT_ERR_NOT_FOUND : OTT_ERR_IO;
+    return status_fail(code, "%s: cannot %s: %s", path, what, strerror(reason));
+}
+
+static ott_status copy_path(const char *path, char out[PATH_MAX]) {
+    size_t length = strlen(path);
+    if (length == 0) return status_fail(OTT_ERR_ARGUMENT, "a path is empty");
+    if (length >= PATH_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is %zu bytes long; the system takes %d",
+                           path, length, PATH_MAX - 1);
+    memcpy(out, path, length + 1);
+    return OTT_OK;
+}
+
+/* ---- what is there ---- */
+
+bool file_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool file_is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static ott_status require_regular(const char *path, const struct stat *info) {
+    if (S_ISREG(info->st_mode)) return OTT_OK;
+    return status_fail(OTT_ERR_IO, "%s: is %s, not a file", path,
+                       S_ISDIR(info->st_mode) ? "a folder" : "a device");
+}
+
+ott_status file_size(const char *path, int64_t *bytes) {
+    struct stat info;
+    *bytes = 0;
+    if (stat(path, &info) != 0) return fail_system(path, "read");
+    TRY(require_regular(path, &info));
+    *bytes = info.st_size;
+    return OTT_OK;
+}
+
+/* ---- reading ---- */
+
+ott_status file_reader_open(const char *path, file_reader *out) {
+    struct stat info;
+    *out = (file_reader){.descriptor = -1, .path = path};
+    int descriptor =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must be refused, not waited for */
+    if (descriptor < 0) return fail_system(path, "open");
+    ott_status status =
+        fstat(descriptor, &info) == 0 ? require_regular(path, &info) : fail_system(path, "read");
+    if (status != OTT_OK) {
+        close(descriptor);
+        return status;
+    }
+    out->descriptor = descriptor;
+    out->bytes = info.st_size;
+    return OTT_OK;
+}
+
+ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, int64_t bytes) {
+    if (offset < 0 || bytes < 0 || offset > r->bytes || bytes > r->bytes - offset)
+        return status_fail(OTT_ERR_FORMAT,
+                           "%s: %" PRId64 " bytes are wanted at byte %" PRId64 " of a file of %" PRId64
+                           " bytes: it is truncated or malformed",
+                           r->path, bytes, offset, r->bytes);
+    for (char *to = data; bytes > 0;) {
+        ssize_t got = pread(r->descriptor, to, (size_t)bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_system(r->path, "read");
+        if (got == 0)
+            return status_fail(OTT_ERR_IO, "%s: ends at byte %" PRId64 ": it shrank while it was read",
+                               r->path, offset);
+        to += got;
+        offset += got;
+        bytes -= got;
+    }
+    return OTT_OK;
+}
+
+void file_reader_close(file_reader *r) {
+    if (r->descriptor >= 0) close(r->descriptor);
+    r->descriptor = -1;
+}
+
+ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes) {
+    file_reader r;
+    void *memory = NULL;
+    ott_status status;
+    *data = NULL;
+    *bytes = 0;
+    TRY(file_reader_open(path, &r));
+    if (r.bytes > limit)
+        TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " bytes; at most %" PRId64 " make sense here",
+                            path, r.bytes, limit));
+    TRY_OUT(mem_take(account, MEM_OTHER, r.bytes + 1, "a file's text", &memory));
+    TRY_OUT(file_reader_read(&r, 0, memory, r.bytes));
+    *data = memory;
+    *bytes = r.bytes;
+out:
+    if (status != OTT_OK) mem_give(account, memory);
+    file_reader_close(&r);
+    return status;
+}
+
+/* ---- folders ---- */
+
+static ott_status make_one_folder(const char *path) {
+    if (mkdir(path, 0777) == 0) return OTT_OK;
+    if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank may have made it first */
+    if (errno == EEXIST)
+        return status_fail(OTT_ERR_IO, "%s: cannot make the folder: a file has its name", path);
+    return fail_system(path, "make the folder");
+}
+
+ott_status file_make_folder(const char *path) {
+    char partial[PATH_MAX];
+    TRY(copy_path(path, partial));
+    for (char *slash = strchr(partial + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* `/` may refuse mkdir in other ways */
+        *slash = '/';
+    }
+    return file_is_folder(partial) ? OTT_OK : make_one_folder(partial);
+}
+
+static bool is_dots(const char *name) {
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static ott_status fail_inside(const char *root, const char *name, const char *what) {
+    int reason = errno;
+    return status_fail(OTT_ERR_IO, "%s: cannot %s %s: %s", root, what, name, strerror(reason));
+}
+
+typedef ott_status (*entry_visitor)(int folder, const char *name, const char *root);
+
+/* Calls `visit` for each entry of the folder `name` in `folder`; never goes through a link. */
+static ott_status each_entry(int folder, const char *name, const char *root, entry_visitor visit) {
+    int descriptor = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *entries = descriptor < 0 ? NULL : fdopendir(descriptor);
+    if (!entries) {
+        ott_status status = fail_inside(root, name, "list");
+        if (descriptor >= 0) close(descriptor);
+        return status;
+    }
+    ott_status status = OTT_OK;
+    for (struct dirent *entry; status == OTT_OK && (entry = readdir(entries));)
+        if (!is_dots(entry->d_name)) status = visit(descriptor, entry->d_name, root);
+    closedir(entries);
+    return status;
+}
+
+static ott_status remove_entry(int folder, const char *name, const char *root) {
+    struct stat info;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? OTT_OK : fail_inside(root, name, "remove");
+    bool is_folder = S_ISDIR(info.st_mode);
+    if (is_folder) TRY(each_entry(folder, name, root, remove_entry));
+    if (unlinkat(folder, name, is_folder ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
+        return fail_inside(root, name, "remove");
+    return OTT_OK;
+}
+
+ott_status file_remove_tree(const char *path) {
+    char name[PATH_MAX];
+    TRY(copy_path(path, name));
+    char *end = name + strlen(name); /* "link/" would mean what the link points to */
+    while (end > name && end[-1] == '/') *--end = '\0';
+    if (end == name) return status_fail(OTT_ERR_ARGUMENT, "%s: refusing to remove the root folder", path);
+    return remove_entry(AT_FDCWD, name, path);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static ott_status add_name(file_list *list, const char *name) {
+    void *names = list->names;
+    if ((list->count & (list->count - 1)) == 0) { /* full at every power of two */
+        int64_t capacity = list->count ? 2 * list->count : 1;
+        TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
+                     &names));
+        list->names = names;
+    }
+    TRY(mem_strdup(list->account, name, &list->names[list->count]));
+    list->count++;
+    return OTT_OK;
+}
+
+ott_status file_list_folder(mem *account, const char *path, file_list *out) {
+    *out = (file_list){.account = account};
+    DIR *entries = opendir(path);
+    if (!entries) return fail_system(path, "list");
+    ott_status status = OTT_OK;
+    struct dirent *entry;
+    while (errno = 0, status == OTT_OK && (entry = readdir(entries)))
+        if (!is_dots(entry->d_name)) status = add_name(out, entry->d_name);
+    if (status == OTT_OK && errno != 0) status = fail_system(path, "list");
+    closedir(entries);
+    if (status != OTT_OK) file_list_free(out);
+    if (out->count > 0) qsort(out->names, (size_t)out->count, sizeof(char *), compare_names);
+    return status;
+}
+
+void file_list_free(file_list *list) {
+    for (int64_t i = 0; i < list->count; i++) mem_give(list->account, list->names[i]);
+    mem_give(list->account, list->names);
+    *list = (file_list){.account = list->account};
+}
+
+/* ---- syncing ---- */
+
+/* Devices, pipes and some network file systems cannot sync and say EINVAL: then there is nothing to wait for.
+ */
+static ott_status sync_descriptor(int descriptor, const char *path) {
+    while (fsync(descriptor) != 0) {
+        if (errno == EINVAL || errno == ENOTSUP || errno == EROFS) return OTT_OK;
+        if (errno != EINTR) return fail_system(path, "sync");
+    }
+    return OTT_OK;
+}
+
+static ott_status sync_path(int folder, const char *name, const char *root) {
+    int descriptor = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) return errno == ELOOP ? OTT_OK : fail_inside(root, name, "sync");
+    ott_status status = sync_descriptor(descriptor, name);
+    close(descriptor);
+    return status == OTT_OK ? OTT_OK : status_context(status, "%s", root);
+}
+
+static ott_status sync_entry(int folder, const char *name, const char *root) {
+    struct stat info;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return fail_inside(root, name, "sync");
+    if (S_ISDIR(info.st_mode)) TRY(each_entry(folder, name, root, sync_entry));
+    return S_ISDIR(info.st_mode) || S_ISREG(info.st_mode) ? sync_path(folder, name, root) : OTT_OK;
+}
+
+ott_status file_sync_folder(const char *path) {
+    char resolved[PATH_MAX]; /* the folder itself may be reached through a link */
+    if (!realpath(path, resolved)) return fail_system(path, "sync");
+    if (!file_is_folder(resolved)) return status_fail(OTT_ERR_IO, "%s: is not a folder", path);
+    return sync_entry(AT_FDCWD, resolved, path);
+}
+
+/* Makes a rename durable: syncs the folder that holds `path`. */
+static ott_status sync_parent(const char *path) {
+    char folder[PATH_MAX];
+    TRY(copy_path(path, folder));
+    char *slash = strrchr(folder, '/');
+    if (!slash)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = '\0'; /* keeps the slash of "/" */
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return fail_system(folder, "sync the folder");
+    ott_status status = sync_descriptor(descriptor, folder);
+    close(descriptor);
+    return status;
+}
+
+ott_status file_rename(const char *from, const char *to) {
+    if (rename(from, to) != 0) {
+        int reason = errno;
+        return status_fail(OTT_ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(reason));
+    }
+    return sync_parent(to);
+}
+
+/* ---- writing aside ---- */
+
+typedef struct aside {
+    char path[PATH_MAX];           /* as the caller named it, for messages */
+    char target[PATH_MAX];         /* with links resolved: a link stays, what it points to is replaced */
+    char temporary[PATH_MAX + 32]; /* "" for a device or pipe, which is written in place, never replaced */
+    int descriptor;
+} aside;
+
+/* TARGET.tmp-PID; a number follows when ranks on other hosts, or an earlier crash, took that name. */
+static int open_unique(aside *a) {
+    int descriptor = -1;
+    errno = EEXIST;
+    for (int attempt = 0; attempt < 100 && descriptor < 0 && errno == EEXIST; attempt++) {
+        int length = snprintf(a->temporary, sizeof a->temporary, "%s.tmp-%ld", a->target, (long)getpid());
+        if (attempt > 0)
+            snprintf(a->temporary + length, sizeof a->temporary - (size_t)length, "-%d", attempt);
+        descriptor = open(a->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    return descriptor;
+}
+
+static ott_status aside_open(aside *a, const char *path) {
+    struct stat info;
+    TRY(copy_path(path, a->path));
+    if (!realpath(path, a->target)) memcpy(a->target, a->path, sizeof a->path);
+    bool exists = stat(a->target, &info) == 0;
+    if (exists && S_ISDIR(info.st_mode)) return status_fail(OTT_ERR_IO, "%s: is a folder, not a file", path);
+    if (exists && !S_ISREG(info.st_mode)) {
+        a->temporary[0] = '\0';
+        a->descriptor = open(a->target, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    } else {
+        a->descriptor = open_unique(a);
+    }
+    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
+}
+
+static ott_status aside_write(aside *a, const void *data, int64_t bytes) {
+    for (const char *from = data; bytes > 0;) {
+        ssize_t written = write(a->descriptor, from, (size_t)bytes);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return fail_system(a->path, "write");
+        from += written;
+        bytes -= written;
+    }
+    return OTT_OK;
+}
+
+/* Closes a; removes what was written. Keeps the error text of the failure that led here. */
+static void aside_abandon(aside *a) {
+    if (a->descriptor >= 0) close(a->descriptor);
+    a->descriptor = -1;
+    if (a->temporary[0]) unlink(a->temporary);
+}
+
+/* Closes a; what was written becomes the target, or is removed when any step fails. */
+static ott_status aside_commit(aside *a) {
+    ott_status status;
+    TRY_OUT(sync_descriptor(a->descriptor, a->path));
+    int failed = close(a->descriptor); /* network file systems report a full disk here */
+    a->descriptor = -1;
+    if (failed) TRY_OUT(fail_system(a->path, "write"));
+    if (a->temporary[0] && rename(a->temporary, a->target) != 0) TRY_OUT(fail_system(a->path, "replace"));
+out:
+    if (status != OTT_OK)
+        aside_abandon(a);
+    else if (a->temporary[0])
+        status = sync_parent(a->target);
+    return status;
+}
+
+ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
+    aside a;
+    TRY(aside_open(&a, path));
+    ott_status status = aside_write(&a, data, bytes);
+    if (status == OTT_OK) return aside_commit(&a);
+    aside_abandon(&a);
+    return status;
+}
+
+enum { WRITER_BUFFER = 256 * 1024 };
+
+struct file_writer {
+    mem *account;
+    aside aside;
+    ott_status failed; /* the first failed append: nothing may be committed after it */
+    int64_t used;
+    char buffer[WRITER_BUFFER];
+};
+
+ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
+    file_writer *w = memory;
+    w->account = account;
+    ott_status status = aside_open(&w->aside, path);
+    if (status != OTT_OK) {
+        mem_give(account, w);
+        return status;
+    }
+    *out = w;
+    return OTT_OK;
+}
+
+static ott_status flush(file_writer *w) {
+    w->failed = aside_write(&w->aside, w->buffer, w->used);
+    w->used = 0;
+    return w->failed;
+}
+
+ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
+    if (w->failed != OTT_OK)
+        return status_fail(w->failed, "%s: cannot write: an earlier write failed", w->aside.path);
+    if (bytes > WRITER_BUFFER - w->used) TRY(flush(w));
+    if (bytes > WRITER_BUFFER) return w->failed = aside_write(&w->aside, data, bytes);
+    if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
+    w->used += bytes;
+    return OTT_OK;
+}
+
+ott_status file_writer_commit(file_writer *w) {
+    ott_status status = file_writer_append(w, NULL, 0); /* reports an earlier failure */
+    if (status == OTT_OK) status = flush(w);
+    if (status != OTT_OK) {
+        file_writer_abandon(w);
+        return status;
+    }
+    status = aside_commit(&w->aside);
+    mem_give(w->account, w);
+    return status;
+}
+
+void file_writer_abandon(file_writer *w) {
+    if (!w) return;
+    aside_abandon(&w->aside);
+    mem_give(w->account, w);
+}

@@ -1,0 +1,21 @@
+/* base/log: formats a line and hands it to the owner's callback. */
+#include "base/log.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LOG_LINE_SIZE = 4096 };
+
+void log_line(const logger *lg, ott_log_level level, const char *format, ...) {
+    if (!lg || !lg->callback || level > lg->level) return;
+    char line[LOG_LINE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    int needed = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (needed < 0) return;
+    if (needed >= LOG_LINE_SIZE) memcpy(line + LOG_LINE_SIZE - 4, "...", 4);
+    for (char *c = line; *c; c++) /* a name taken from a file must not be able to forge a second line */
+        if (*c == '\n' || *c == '\r') *c = ' ';
+    lg->callback(lg->user, level, line);
+}

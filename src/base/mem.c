@@ -1,0 +1,198 @@
+/*
+ * base/mem: counted memory. Each block carries a header of one cache line before its data, so that giving it
+ * back needs no size, and a live block is found in the account's list when somebody forgot it.
+ */
+#include "base/mem.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef OTT_DEBUG
+enum { MEM_DEBUG = 1 };
+#else
+enum { MEM_DEBUG = 0 };
+#endif
+
+#define MAGIC_LIVE UINT32_C(0x6f747461)
+#define MAGIC_DEAD UINT32_C(0xdead0ff0)
+
+/* Magic and kind come last: the C library's free list overwrites the first bytes of a freed block. */
+typedef struct block {
+    void *base; /* what calloc gave */
+    struct block *next, *previous;
+    int64_t bytes;
+    char what[24];
+    uint32_t kind, magic;
+} block;
+
+_Static_assert(sizeof(block) == MEM_ALIGNMENT, "data follows its header at the next aligned address");
+
+struct mem {
+    pthread_mutex_t lock;
+    mem_stats stats;
+    block *blocks;
+    int64_t fail_in; /* takes until one fails; 0: never */
+};
+
+static const char *const kind_names[] = {
+#define X(name, text) text,
+    MEM_KIND_MAP(X)
+#undef X
+};
+
+const char *mem_kind_name(mem_kind kind) {
+    return (unsigned)kind < MEM_KIND_COUNT ? kind_names[kind] : "?";
+}
+
+ott_status mem_open(mem **out) {
+    *out = NULL;
+    mem *m = calloc(1, sizeof *m);
+    if (!m) return status_fail(OTT_ERR_MEMORY, "out of memory: a memory account (%zu bytes)", sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+    *out = m;
+    return OTT_OK;
+}
+
+static void report_leaks(const mem *m) {
+    int64_t count = 0;
+    for (const block *b = m->blocks; b; b = b->next)
+        if (count++ < 10)
+            fprintf(stderr, "mem_close: leaked %" PRId64 " bytes: %s (%s)\n", b->bytes, b->what,
+                    mem_kind_name((mem_kind)b->kind));
+    fprintf(stderr, "mem_close: %" PRId64 " blocks leaked\n", count);
+    abort();
+}
+
+void mem_close(mem *m) {
+    if (!m) return;
+    if (MEM_DEBUG && m->blocks) report_leaks(m);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+static void count_bytes(mem_stats *s, mem_kind kind, int64_t bytes) {
+    s->now += bytes;
+    s->now_of[kind] += bytes;
+    if (s->now > s->peak) s->peak = s->now;
+    if (s->now_of[kind] > s->peak_of[kind]) s->peak_of[kind] = s->now_of[kind];
+}
+
+static void link_block(mem *m, block *b) {
+    b->next = m->blocks;
+    if (b->next) b->next->previous = b;
+    m->blocks = b;
+    m->stats.allocations++;
+    count_bytes(&m->stats, (mem_kind)b->kind, b->bytes);
+}
+
+static void unlink_block(mem *m, block *b) {
+    *(b->previous ? &b->previous->next : &m->blocks) = b->next;
+    if (b->next) b->next->previous = b->previous;
+    count_bytes(&m->stats, (mem_kind)b->kind, -b->bytes);
+}
+
+/* True when this take is the one that mem_fail_after asked to fail. */
+static int must_fail(mem *m) {
+    pthread_mutex_lock(&m->lock);
+    int fail = m->fail_in > 0 && --m->fail_in == 0;
+    pthread_mutex_unlock(&m->lock);
+    return fail;
+}
+
+/* calloc, not aligned_alloc and memset: the pages of a large block then cost nothing until they are touched.
+ */
+static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
+    if (bytes > PTRDIFF_MAX - 2 * MEM_ALIGNMENT) return NULL;
+    void *base = calloc(1, (size_t)bytes + 2 * MEM_ALIGNMENT);
+    if (!base) return NULL;
+    uintptr_t data = ((uintptr_t)base + 2 * MEM_ALIGNMENT - 1) & ~(uintptr_t)(MEM_ALIGNMENT - 1);
+    block *b = (block *)(data - sizeof(block));
+    *b = (block){.base = base, .bytes = bytes, .kind = (uint32_t)kind, .magic = MAGIC_LIVE};
+    snprintf(b->what, sizeof b->what, "%s", what);
+    return b;
+}
+
+ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    *out = NULL;
+    STATUS_REQUIRE((unsigned)kind < MEM_KIND_COUNT && bytes >= 0);
+    block *b = must_fail(m) ? NULL : make_block(kind, bytes, what);
+    if (!b)
+        return status_fail(OTT_ERR_MEMORY,
+                           "out of memory: %s (%s) needs %" PRId64 " bytes, %" PRId64 " are in use", what,
+                           mem_kind_name(kind), bytes, mem_read(m).now);
+    pthread_mutex_lock(&m->lock);
+    link_block(m, b);
+    pthread_mutex_unlock(&m->lock);
+    *out = b + 1;
+    return OTT_OK;
+}
+
+ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out) {
+    *out = NULL;
+    int64_t bytes;
+    STATUS_REQUIRE(count >= 0 && size >= 0);
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return status_fail(OTT_ERR_MEMORY,
+                           "out of memory: %s (%s) of %" PRId64 " x %" PRId64 " bytes has no size", what,
+                           mem_kind_name(kind), count, size);
+    return mem_take(m, kind, bytes, what, out);
+}
+
+/* The header of a block, or NULL when `data` is no live block: that is a bug, and debug builds stop there. */
+static block *block_of(void *data) {
+    block *b = (block *)data - 1;
+    if (b->magic == MAGIC_LIVE) return b;
+    if (MEM_DEBUG) {
+        fprintf(stderr, "mem: %p %s\n", data, b->magic == MAGIC_DEAD ? "given twice" : "is not a block");
+        abort();
+    }
+    return NULL;
+}
+
+ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **data) {
+    if (!*data) return mem_take(m, kind, bytes, what, data);
+    const block *old = block_of(*data);
+    STATUS_REQUIRE(old != NULL);
+    if (bytes <= old->bytes) return OTT_OK;
+    void *larger;
+    TRY(mem_take(m, kind, bytes, what, &larger));
+    memcpy(larger, *data, (size_t)old->bytes);
+    mem_give(m, *data);
+    *data = larger;
+    return OTT_OK;
+}
+
+void mem_give(mem *m, void *data) {
+    block *b = data ? block_of(data) : NULL;
+    if (!b) return;
+    pthread_mutex_lock(&m->lock);
+    unlink_block(m, b);
+    pthread_mutex_unlock(&m->lock);
+    b->magic = MAGIC_DEAD;
+    free(b->base);
+}
+
+ott_status mem_strdup(mem *m, const char *text, char **out) {
+    *out = NULL;
+    size_t bytes = strlen(text) + 1;
+    void *copy;
+    TRY(mem_take(m, MEM_OTHER, (int64_t)bytes, "a string", &copy));
+    *out = memcpy(copy, text, bytes);
+    return OTT_OK;
+}
+
+mem_stats mem_read(const mem *m) {
+    pthread_mutex_t *lock = (pthread_mutex_t *)&m->lock; /* reading changes nothing a caller can see */
+    pthread_mutex_lock(lock);
+    mem_stats stats = m->stats;
+    pthread_mutex_unlock(lock);
+    return stats;
+}
+
+void mem_fail_after(mem *m, int64_t n) {
+    pthread_mutex_lock(&m->lock);
+    m->fail_in = n;
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,140 @@
+/*
+ * base/rng: Philox4x32-10 and what is made of it. The normal draws use own polynomials for logarithm, sine
+ * and cosine, of + - * / and sqrt alone, because the C library's last bits differ between machines.
+ */
+#include "base/rng.h"
+#include <math.h>
+
+static uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high) {
+    uint64_t product = (uint64_t)a * b;
+    *high = (uint32_t)(product >> 32);
+    return (uint32_t)product;
+}
+
+rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
+    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint32_t high0, high1;
+        uint32_t low0 = multiply(c0, UINT32_C(0xD2511F53), &high0);
+        uint32_t low1 = multiply(c2, UINT32_C(0xCD9E8D57), &high1);
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+        k0 += UINT32_C(0x9E3779B9);
+        k1 += UINT32_C(0xBB67AE85);
+    }
+    return (rng_block){{c0, c1, c2, c3}};
+}
+
+uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index) {
+    return rng_philox(seed, stream, index / 4).word[index % 4];
+}
+
+float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
+    return (float)(rng_u32(seed, stream, index) >> 8) * 0x1p-24f;
+}
+
+/* c[0] + c[1] x + ... + c[count-1] x^(count-1) */
+static double polynomial(const double *c, int count, double x) {
+    double sum = c[count - 1];
+    for (int i = count - 2; i >= 0; i--) sum = sum * x + c[i];
+    return sum;
+}
+#define POLYNOMIAL(c, x) polynomial(c, (int)(sizeof(c) / sizeof *(c)), x)
+
+/* log x for normal x > 0: x = m 2^e with m near 1, log m = 2 artanh((m-1)/(m+1)). */
+static double portable_log(double x) {
+    static const double artanh[] = {1,        1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
+                                    1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752) {
+        m *= 2;
+        e--;
+    }
+    double s = (m - 1) / (m + 1);
+    return 2 * s * POLYNOMIAL(artanh, s * s) + e * 0.69314718055994531;
+}
+
+/* sin and cos of a in [-pi/4, pi/4] by Taylor's series. */
+static double portable_sin(double a) {
+    static const double taylor[] = {1,
+                                    -1.0 / 6,
+                                    1.0 / 120,
+                                    -1.0 / 5040,
+                                    1.0 / 362880,
+                                    -1.0 / 39916800,
+                                    1.0 / 6227020800,
+                                    -1.0 / 1307674368000};
+    return a * POLYNOMIAL(taylor, a * a);
+}
+
+static double portable_cos(double a) {
+    static const double taylor[] = {1,
+                                    -1.0 / 2,
+                                    1.0 / 24,
+                                    -1.0 / 720,
+                                    1.0 / 40320,
+                                    -1.0 / 3628800,
+                                    1.0 / 479001600,
+                                    -1.0 / 87178291200,
+                                    1.0 / 20922789888000};
+    return POLYNOMIAL(taylor, a * a);
+}
+
+/* cos(2 pi turn), turn in [0, 2): exact reduction to an eighth of a turn around a multiple of a quarter. */
+static double cos_turn(double turn) {
+    int quarter = (int)(turn * 4 + 0.5);
+    double a = (turn - quarter * 0.25) * 6.2831853071795865;
+    switch (quarter % 4) {
+    case 0: return portable_cos(a);
+    case 1: return -portable_sin(a);
+    case 2: return -portable_cos(a);
+    default: return portable_sin(a);
+    }
+}
+
+/* 53 random bits as a double in [0, 1). */
+static double unit_double(uint32_t high, uint32_t low) {
+    return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
+}
+
+float rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+    rng_block b = rng_philox(seed, stream, index / 2);
+    double u = unit_double(b.word[0], b.word[1]) + 0x1p-53; /* (0, 1], so that its logarithm exists */
+    double turn = unit_double(b.word[2], b.word[3]);
+    double radius = sqrt(-2 * portable_log(u));
+    return (float)(radius * cos_turn(index % 2 ? turn + 0.75 : turn)); /* cos(x - pi/2) = sin x */
+}
+
+/* One pass of an 8-round Feistel network over numbers of 2*half bits: a bijection, keyed by (seed, stream).
+ */
+static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
+    uint32_t mask = (uint32_t)((UINT64_C(1) << half) - 1);
+    uint32_t left = (uint32_t)(x >> half) & mask, right = (uint32_t)x & mask;
+    for (uint64_t round = 0; round < 8; round++) {
+        uint32_t mixed = rng_philox(seed, stream, round << 32 | right).word[0] & mask;
+        uint32_t next = left ^ mixed;
+        left = right;
+        right = next;
+    }
+    return (uint64_t)left << half | right;
+}
+
+uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count) {
+    if (index >= count) return index; /* outside the permutation: cycle-walking might never end there */
+    int half = 1;
+    while (half < 32 && (UINT64_C(1) << 2 * half) < count) half++;
+    do index = feistel(seed, stream, index, half);
+    while (index >= count);
+    return index;
+}
+
+uint64_t rng_stream(const char *name) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+    return hash;
+}

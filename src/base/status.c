@@ -1,0 +1,69 @@
+/* base/status: the thread-local error text and the texts of the status codes. */
+#include "base/status.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STATUS_TEXT_SIZE = 4096 };
+
+static _Thread_local char error_text[STATUS_TEXT_SIZE];
+
+static const struct {
+    const char *name, *meaning;
+    int exit_code;
+} status_rows[] = {
+#define X(name, exit_code, text) {#name, text, exit_code},
+    OTT_STATUS_MAP(X)
+#undef X
+};
+
+/* Ends a text that did not fit with "...", so that nobody takes it for complete. `needed`: snprintf's result.
+ */
+static void mark_truncation(char text[STATUS_TEXT_SIZE], int needed) {
+    if (needed >= STATUS_TEXT_SIZE) memcpy(text + STATUS_TEXT_SIZE - 4, "...", 4);
+}
+
+ott_status status_fail(ott_status code, const char *format, ...) {
+    char fresh[STATUS_TEXT_SIZE]; /* apart, because an argument may be the present error text */
+    va_list arguments;
+    va_start(arguments, format);
+    int needed = vsnprintf(fresh, sizeof fresh, format, arguments);
+    va_end(arguments);
+    if (needed < 0) snprintf(fresh, sizeof fresh, "%s", format);
+    mark_truncation(fresh, needed);
+    memcpy(error_text, fresh, sizeof fresh);
+    return code;
+}
+
+ott_status status_context(ott_status code, const char *format, ...) {
+    if (code == OTT_OK) return code;
+    char context[STATUS_TEXT_SIZE], old[STATUS_TEXT_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    int needed = vsnprintf(context, sizeof context, format, arguments);
+    va_end(arguments);
+    mark_truncation(context, needed);
+    memcpy(old, error_text, sizeof old);
+    needed = snprintf(error_text, sizeof error_text, "%s: %s", context, old);
+    mark_truncation(error_text, needed);
+    return code;
+}
+
+const char *status_text(void) {
+    return error_text;
+}
+
+static int status_row(ott_status code) {
+    int count = (int)(sizeof status_rows / sizeof status_rows[0]);
+    return (int)code >= 0 && (int)code < count ? (int)code : OTT_ERR_INTERNAL;
+}
+
+const char *status_name(ott_status code) {
+    return status_rows[status_row(code)].name;
+}
+const char *status_meaning(ott_status code) {
+    return status_rows[status_row(code)].meaning;
+}
+int status_exit_code(ott_status code) {
+    return status_rows[status_row(code)].exit_code;
+}

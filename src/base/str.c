@@ -1,0 +1,205 @@
+/* base/str: growing texts, UTF-8, nearest matches, shell patterns, numbers for people. */
+#include "base/str.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 128 };
+
+/* Makes room for `extra` more bytes and the final NUL. */
+static bool reserve(str *s, int64_t extra) {
+    if (s->failed) return false;
+    if (extra < s->capacity - s->length) return true;
+    int64_t need, doubled = s->capacity ? s->capacity : FIRST_CAPACITY;
+    s->failed = __builtin_add_overflow(s->length + 1, extra, &need) || need > INT64_MAX / 2;
+    if (s->failed) return false;
+    while (doubled < need) doubled *= 2;
+    void *memory = s->text;
+    s->failed = mem_grow(s->account, MEM_OTHER, doubled, "a text", &memory) != OTT_OK;
+    if (s->failed) return false;
+    s->text = memory;
+    s->capacity = doubled;
+    return true;
+}
+
+void str_append_bytes(str *s, const void *bytes, int64_t count) {
+    if (!reserve(s, count)) return;
+    if (count > 0) memcpy(s->text + s->length, bytes, (size_t)count);
+    s->length += count;
+    s->text[s->length] = '\0';
+}
+
+void str_append(str *s, const char *text) {
+    str_append_bytes(s, text, (int64_t)strlen(text));
+}
+
+void str_printf(str *s, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    str_vprintf(s, format, arguments);
+    va_end(arguments);
+}
+
+void str_vprintf(str *s, const char *format, va_list arguments) {
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    if (length < 0) s->failed = true;
+    if (reserve(s, length)) {
+        vsnprintf(s->text + s->length, (size_t)length + 1, format, again);
+        s->length += length;
+    }
+    va_end(again);
+}
+
+ott_status str_finish(const str *s) {
+    if (!s->failed) return OTT_OK;
+    return status_fail(OTT_ERR_MEMORY, "out of memory: a text of more than %" PRId64 " bytes", s->length);
+}
+
+void str_free(str *s) {
+    mem_give(s->account, s->text);
+    *s = (str){.account = s->account};
+}
+
+/* Length of the UTF-8 character at p, of which `left` > 0 bytes exist; 0 when it is none (RFC 3629, table
+ * 3-7). */
+static int utf8_length(const unsigned char *p, int64_t left) {
+    if (p[0] < 0x80) return 1;
+    int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    if (length == 0 || left < length) return 0;
+    for (int i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f, too_large = p[0] == 0xf4 && p[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+int64_t str_utf8_error(const char *text, int64_t length) {
+    for (int64_t at = 0, step; at < length; at += step) {
+        step = utf8_length((const unsigned char *)text + at, length - at);
+        if (step == 0) return at;
+    }
+    return -1;
+}
+
+/* One ASCII character that JSON cannot hold as it is. */
+static void append_escaped(str *s, unsigned char c) {
+    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    const char *found = c ? strchr(plain, c) : NULL;
+    if (found)
+        str_printf(s, "\\%c", letter[found - plain]);
+    else
+        str_printf(s, "\\u%04x", c);
+}
+
+void str_append_json(str *s, const char *text, int64_t length) {
+    const unsigned char *p = (const unsigned char *)text;
+    str_append(s, "\"");
+    for (int64_t at = 0, step; at < length; at += step) {
+        step = utf8_length(p + at, length - at);
+        if (step == 0) {
+            str_append(s, "\xef\xbf\xbd");
+            step = 1;
+        } else if (p[at] < 0x20 || p[at] == '"' || p[at] == '\\') {
+            append_escaped(s, p[at]);
+        } else {
+            str_append_bytes(s, p + at, step);
+        }
+    }
+    str_append(s, "\"");
+}
+
+static int lower(char c) {
+    return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (unsigned char)c;
+}
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* One row of the edit matrix, over the shorter text; texts of 256 bytes and more count as wholly different.
+ */
+int str_distance(const char *a, const char *b) {
+    enum { LONGEST = 255 };
+    int row[LONGEST + 1];
+    size_t rows = strlen(a), columns = strlen(b);
+    if (columns > rows) return str_distance(b, a);
+    if (columns > LONGEST) return strcmp(a, b) == 0 ? 0 : rows < INT32_MAX ? (int)rows : INT32_MAX;
+    for (int j = 0; j <= (int)columns; j++) row[j] = j;
+    for (size_t i = 0; i < rows; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i + 1;
+        for (size_t j = 0; j < columns; j++) {
+            int replaced = diagonal + (lower(a[i]) != lower(b[j]));
+            diagonal = row[j + 1];
+            row[j + 1] = smaller(replaced, 1 + smaller(diagonal, row[j]));
+        }
+    }
+    return row[columns];
+}
+
+const char *str_nearest(const char *word, const char *const *candidates, int count) {
+    int third = (int)strlen(word) / 3;
+    int best = (third > 2 ? third : 2) + 1;
+    const char *nearest = NULL;
+    for (int i = 0; i < count; i++) {
+        int distance = str_distance(word, candidates[i]);
+        if (distance >= best) continue;
+        best = distance;
+        nearest = candidates[i];
+    }
+    return nearest;
+}
+
+bool str_starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends_with(const char *text, const char *suffix) {
+    size_t length = strlen(text), tail = strlen(suffix);
+    return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
+}
+
+/* On a mismatch only the last star need be tried again, one byte longer: no recursion, no exponential
+ * patterns. */
+bool str_glob(const char *pattern, const char *text) {
+    const char *star = NULL, *resume = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            resume = text;
+        } else if (*pattern == '?' || *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+const char *str_commas(int64_t value, char out[32]) {
+    char digits[24];
+    int count = snprintf(digits, sizeof digits, "%" PRId64, value), at = 0;
+    for (int i = 0; i < count; i++) {
+        out[at++] = digits[i];
+        int left = count - 1 - i;
+        if (left > 0 && left % 3 == 0 && digits[i] != '-') out[at++] = ',';
+    }
+    out[at] = '\0';
+    return out;
+}
+
+const char *str_duration(double seconds, char out[32]) {
+    if (!(seconds >= 0 && seconds < 1e15)) { /* an estimate made of nothing yet */
+        snprintf(out, 32, "-:--:--");
+        return out;
+    }
+    int64_t whole = (int64_t)seconds;
+    snprintf(out, 32, "%" PRId64 ":%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
+    return out;
+}

@@ -1,0 +1,187 @@
+/* model/block: one transformer block, forward, recompute and backward. */
+#include "model/block.h"
+
+ott_status block_connect(block *b) {
+    b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (edge_specs){0};
+    TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
+    return mlp_connect(&b->mlp, &b->mlp_input, &b->grad_mlp);
+}
+
+/* ---- forward, in the parts that recomputation also uses ---- */
+
+/* n1 from h1; with delta, h1 = x + delta on the way. */
+static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
+    TRY(edge_open(cx, "attention input", x->dtype, x->rows, x->columns, &b->attention_input, &s->n1));
+    TRY(exec_open(cx, "attention norm rstd", OTT_F32, 1, x->rows, &s->rstd1, &s->rstd1_buffer));
+    return norm_forward(cx, &b->attention_norm, x, delta, delta ? &s->h1 : NULL, &s->n1, &s->rstd1);
+}
+
+static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
+    TRY(edge_open(cx, "mlp input", x->dtype, x->rows, x->columns, &b->mlp_input, &s->n2));
+    TRY(exec_open(cx, "mlp norm rstd", OTT_F32, 1, x->rows, &s->rstd2, &s->rstd2_buffer));
+    return norm_forward(cx, &b->mlp_norm, x, delta, delta ? &s->h2 : NULL, &s->n2, &s->rstd2);
+}
+
+/* h2 = h1 + attention projected; n2. */
+static ott_status leave_attention(exec *cx, block *b, block_saved *s) {
+    tensor projected;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "attention projection", s->h1.dtype, s->h1.rows, s->h1.columns, &projected, &buffer));
+    TRY(attention_project(cx, &b->attention, &s->attention, &projected));
+    TRY(exec_open(cx, "residual after attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->h2, &s->h2_buffer));
+    TRY(norm_mlp(cx, b, &s->h1, &projected, s));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
+                       block_saved *s) {
+    *s = (block_saved){0};
+    if (delta) {
+        TRY(exec_open(cx, "residual", x->dtype, x->rows, x->columns, &s->h1, &s->h1_buffer));
+        return norm_attention(cx, b, x, delta, s);
+    }
+    s->h1 = *x;
+    s->h1_buffer = *x_buffer;
+    *x_buffer = PLAN_NONE;
+    return norm_attention(cx, b, &s->h1, NULL, s);
+}
+
+ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
+    TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
+    TRY(leave_attention(cx, b, s));
+    TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
+    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
+    TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
+    return mlp_project(cx, &b->mlp, &s->mlp, delta);
+}
+
+/* ---- what is kept ---- */
+
+static ott_status drop_attention(exec *cx, block_saved *s) {
+    TRY(attention_discard(cx, &s->attention));
+    TRY(plan_close(cx->plan, &s->rstd1_buffer));
+    return edge_close(cx, &s->n1);
+}
+
+static ott_status drop_mlp(exec *cx, block_saved *s) {
+    TRY(mlp_discard(cx, &s->mlp));
+    TRY(plan_close(cx->plan, &s->rstd2_buffer));
+    return edge_close(cx, &s->n2);
+}
+
+static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
+    TRY(attention_keep(cx, &b->attention, &s->attention));
+    return edge_keep_for_backward(cx, &s->n1, &b->attention_input, false);
+}
+
+static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
+    TRY(mlp_keep(cx, &b->mlp, &s->mlp));
+    return edge_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
+}
+
+/* Keeps what matrix products and attention made. */
+static ott_status keep_products(exec *cx, block_saved *s) {
+    TRY(edge_close(cx, &s->n1));
+    TRY(plan_close(cx->plan, &s->rstd1_buffer));
+    TRY(attention_drop_forms(cx, &s->attention));
+    TRY(edge_close(cx, &s->n2));
+    TRY(plan_close(cx->plan, &s->rstd2_buffer));
+    return edge_close(cx, &s->mlp.y);
+}
+
+static ott_status discard(exec *cx, block_saved *s) {
+    TRY(drop_attention(cx, s));
+    TRY(drop_mlp(cx, s));
+    TRY(plan_close(cx->plan, &s->h2_buffer));
+    return plan_close(cx->plan, &s->h1_buffer);
+}
+
+ott_status block_settle(exec *cx, block *b, block_saved *s) {
+    if (cx->phase == PHASE_EVALUATE) return discard(cx, s);
+    switch (b->checkpointing) {
+    case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
+    case CHECKPOINT_SELECTIVE: TRY(drop_attention(cx, s)); return keep_mlp(cx, b, s);
+    case CHECKPOINT_OP: return keep_products(cx, s);
+    case CHECKPOINT_FULL:
+        TRY(drop_attention(cx, s));
+        TRY(drop_mlp(cx, s));
+        return plan_close(cx->plan, &s->h2_buffer);
+    }
+    return OTT_OK;
+}
+
+/* ---- recompute ---- */
+
+static ott_status restore_attention(exec *cx, block *b, const placement *at, block_saved *s) {
+    TRY(norm_attention(cx, b, &s->h1, NULL, s));
+    return attention_forward(cx, &b->attention, at, &s->n1, &s->attention);
+}
+
+static ott_status restore_products(exec *cx, block *b, block_saved *s) {
+    TRY(norm_attention(cx, b, &s->h1, NULL, s));
+    TRY(attention_requantize(cx, &b->attention, &s->attention));
+    TRY(norm_mlp(cx, b, &s->h2, NULL, s));
+    return mlp_activate(cx, &b->mlp, &s->mlp);
+}
+
+static ott_status restore_all(exec *cx, block *b, const placement *at, block_saved *s) {
+    TRY(restore_attention(cx, b, at, s));
+    TRY(leave_attention(cx, b, s));
+    TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
+    return mlp_activate(cx, &b->mlp, &s->mlp);
+}
+
+static ott_status restore(exec *cx, block *b, const placement *at, block_saved *s) {
+    switch (b->checkpointing) {
+    case CHECKPOINT_NONE: return OTT_OK;
+    case CHECKPOINT_SELECTIVE: TRY(restore_attention(cx, b, at, s)); break;
+    case CHECKPOINT_OP: TRY(restore_products(cx, b, s)); break;
+    case CHECKPOINT_FULL: TRY(restore_all(cx, b, at, s)); break;
+    }
+    /* Now as if it had been kept: the row sides, used only in forward, go. */
+    TRY(keep_attention(cx, b, s));
+    return keep_mlp(cx, b, s);
+}
+
+/* ---- backward ---- */
+
+/* dh2 = g (through the residual) + the gradient through the MLP. */
+static ott_status backward_mlp(exec *cx, block *b, block_saved *s, edge *g, edge *dh2) {
+    tensor dn2;
+    plan_buffer dn2_buffer;
+    TRY(exec_open(cx, "mlp input gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &dn2, &dn2_buffer));
+    TRY(mlp_backward(cx, &b->mlp, &s->mlp, &s->n2, g, &dn2));
+    TRY(edge_close(cx, &s->n2));
+    TRY(edge_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_attention, dh2));
+    TRY(norm_backward(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
+    TRY(plan_close(cx->plan, &dn2_buffer));
+    TRY(edge_close(cx, g));
+    TRY(plan_close(cx->plan, &s->h2_buffer));
+    return plan_close(cx->plan, &s->rstd2_buffer);
+}
+
+static ott_status backward_attention(exec *cx, block *b, const placement *at, block_saved *s, edge *dh2,
+                                     const edge_specs *dx_specs, edge *dx) {
+    tensor dn1;
+    plan_buffer dn1_buffer;
+    TRY(exec_open(cx, "attention input gradient", s->h1.dtype, s->h1.rows, s->h1.columns, &dn1, &dn1_buffer));
+    TRY(attention_backward(cx, &b->attention, at, &s->attention, &s->n1, dh2, &dn1));
+    TRY(edge_close(cx, &s->n1));
+    TRY(edge_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
+    TRY(norm_backward(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, &dh2->t, dx));
+    TRY(plan_close(cx->plan, &dn1_buffer));
+    TRY(edge_close(cx, dh2));
+    TRY(plan_close(cx->plan, &s->h1_buffer));
+    return plan_close(cx->plan, &s->rstd1_buffer);
+}
+
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g, const edge_specs *dx_specs,
+                          edge *dx) {
+    cx->phase = PHASE_RECOMPUTE;
+    ott_status status = restore(cx, b, at, s);
+    cx->phase = PHASE_TRAIN;
+    TRY(status);
+    edge dh2;
+    TRY(backward_mlp(cx, b, s, g, &dh2));
+    return backward_attention(cx, b, at, s, &dh2, dx_specs, dx);
+}

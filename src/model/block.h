@@ -1,0 +1,58 @@
+/*
+ * model/block: one transformer block: norm, attention, norm, MLP around a residual stream.
+ *
+ * The stream between blocks is a pair: the residual h and the delta that the last projection made; the next norm adds them
+ * (one fused op). A block is run in steps, so that what the previous block still lends can be let go in between:
+ *
+ *     block_enter   h1 = x + delta, n1 = norm(h1)
+ *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), MLP; makes the next delta
+ *     block_settle  keeps what backward needs, by the block's checkpointing, and closes the rest
+ *     block_backward
+ */
+#ifndef MODEL_BLOCK_H
+#define MODEL_BLOCK_H
+
+#include "nn/attention.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+/* What is recomputed in backward instead of kept. Same gradients, bit for bit, in every mode. */
+typedef enum checkpointing {
+    CHECKPOINT_NONE,
+    CHECKPOINT_SELECTIVE, /* attention, from h1 */
+    CHECKPOINT_OP,        /* norms, SwiGLU and quantized inputs; matrix products and attention are kept */
+    CHECKPOINT_FULL       /* all but h1 */
+} checkpointing;
+
+typedef struct block {
+    norm attention_norm, mlp_norm;
+    attention attention;
+    mlp mlp;
+    edge_specs attention_input, mlp_input; /* of n1 and n2 */
+    edge_specs grad_attention;             /* of the gradient of h2, o's grad_output */
+    edge_specs grad_mlp;                   /* of the gradient of the block's output, down's grad_output */
+    checkpointing checkpointing;
+} block;
+
+/* One for each micro-batch in flight. */
+typedef struct block_saved {
+    tensor h1, h2, rstd1, rstd2; /* [T,D], [T] */
+    plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer;
+    edge n1, n2;
+    attention_saved attention;
+    mlp_saved mlp;
+} block_saved;
+
+ott_status block_connect(block *b);
+/* x[T,D] and delta[T,D] are borrowed. delta NULL: h1 is x itself, and *x_buffer is taken over. */
+ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
+                       block_saved *s);
+/* Opens delta[T,D]; the residual that goes with it is s->h2. */
+ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta, plan_buffer *delta_buffer);
+ott_status block_settle(exec *cx, block *b, block_saved *s);
+/* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and of delta, with
+   forms dx_specs (NULL: none). Closes all of s. */
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g, const edge_specs *dx_specs,
+                          edge *dx);
+
+#endif

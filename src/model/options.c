@@ -1,0 +1,131 @@
+/* model/options: presets and derived dimensions. */
+#include "model/options.h"
+
+/* One row a preset; the sizes of every configuration that is named by a word. */
+typedef struct preset {
+    config_preset id;
+    int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab, max_positions;
+    bool tied;
+    double theta;
+    double rope_factor; /* 0: plain */
+} preset;
+
+static const preset presets[] = {
+    /*            dim  layers heads kv head_dim hidden   vocab  positions tied   theta  llama3 factor */
+    {PRESET_DEBUG, 256, 4, 4, 4, 64, 768, 256, 512, false, 1e4, 0},
+    {PRESET_DEMO, 192, 3, 3, 3, 64, 512, 256, 256, false, 1e4, 0},
+    {PRESET_10M, 256, 10, 4, 4, 64, 768, 4096, 1024, false, 1e4, 0},
+    {PRESET_42M, 512, 8, 8, 8, 64, 1376, 32000, 1024, true, 1e4, 0},
+    {PRESET_124M, 768, 12, 12, 12, 64, 2048, 50304, 1024, true, 1e4, 0},
+    {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32},  /* Llama 3.2 1B */
+    {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8}, /* Llama 3.1 8B */
+};
+
+static const preset *preset_find(config_preset id) {
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (presets[i].id == id) return &presets[i];
+    return NULL;
+}
+
+static void take_int(const config *cfg, const char *key, int64_t *value, int64_t from_preset) {
+    if (!config_was_set(cfg, key)) *value = from_preset;
+}
+
+static void apply_preset(config *cfg, const preset *p) {
+    take_int(cfg, "model.dim", &cfg->model.dim, p->dim);
+    take_int(cfg, "model.n_layers", &cfg->model.n_layers, p->layers);
+    take_int(cfg, "model.n_heads", &cfg->model.n_heads, p->heads);
+    take_int(cfg, "model.vocab_size", &cfg->model.vocab_size, p->vocab);
+    take_int(cfg, "model.max_seq_len", &cfg->model.max_seq_len, p->max_positions);
+    bool same_width = !config_was_set(cfg, "model.dim");
+    bool same_heads = same_width && !config_was_set(cfg, "model.n_heads");
+    if (same_heads) { /* what follows from the width follows the given one */
+        take_int(cfg, "model.n_kv_heads", &cfg->model.n_kv_heads, p->kv_heads);
+        take_int(cfg, "model.head_dim", &cfg->model.head_dim, p->head_dim);
+    }
+    if (same_width && !config_was_set(cfg, "model.ffn_dim_multiplier"))
+        take_int(cfg, "model.ffn_hidden_dim", &cfg->model.ffn_hidden_dim, p->hidden);
+    if (!config_was_set(cfg, "model.tie_embeddings")) cfg->model.tie_embeddings = p->tied;
+    if (!config_was_set(cfg, "model.rope_theta")) cfg->model.rope_theta = p->theta;
+    if (p->rope_factor > 0 && !config_was_set(cfg, "model.rope_scaling")) {
+        cfg->model.rope_scaling = ROPE_SCALING_LLAMA3;
+        if (!config_was_set(cfg, "model.rope_factor")) cfg->model.rope_factor = p->rope_factor;
+    }
+}
+
+/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. */
+static int64_t hidden_from_dim(int64_t dim, double multiplier) {
+    int64_t width = (int64_t)(4.0 * (double)dim * 2.0 / 3.0 * multiplier);
+    return (width + 255) / 256 * 256;
+}
+
+static void derive(config *cfg) {
+    if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
+    if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
+    if (cfg->model.ffn_hidden_dim == 0)
+        cfg->model.ffn_hidden_dim = hidden_from_dim(cfg->model.dim, cfg->model.ffn_dim_multiplier);
+}
+
+static ott_status not_divisible(const char *what, int64_t x, const char *by, int64_t y) {
+    return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by %s (%lld)", what, (long long)x, by, (long long)y);
+}
+
+#define LARGEST_DIMENSION (1 << 20)
+
+static ott_status check(const config *cfg) {
+    int64_t dim = cfg->model.dim, heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
+    if (dim % heads != 0 && !config_was_set(cfg, "model.head_dim"))
+        return not_divisible("model.dim", dim, "model.n_heads", heads);
+    if (heads % kv_heads != 0) return not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads);
+    if (cfg->model.head_dim % 2 != 0)
+        return status_fail(OTT_ERR_CONFIG, "model.head_dim = %lld must be even: rotary embedding turns pairs",
+                           (long long)cfg->model.head_dim);
+    const struct {
+        const char *key;
+        int64_t value, limit;
+    } sizes[] = {{"model.dim", dim, LARGEST_DIMENSION},
+                 {"model.ffn_hidden_dim", cfg->model.ffn_hidden_dim, LARGEST_DIMENSION},
+                 {"model.vocab_size", cfg->model.vocab_size, 16 * LARGEST_DIMENSION},
+                 {"model.n_layers", cfg->model.n_layers, 10000},
+                 {"model.n_heads * model.head_dim", heads * cfg->model.head_dim, LARGEST_DIMENSION}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value > sizes[i].limit)
+            return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key, (long long)sizes[i].value,
+                               (long long)sizes[i].limit);
+    if (cfg->train.seq_len > cfg->model.max_seq_len)
+        return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
+                           (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);
+    return OTT_OK;
+}
+
+static rope_options rope_from(const config *cfg) {
+    return (rope_options){.kind = cfg->model.rope_scaling == ROPE_SCALING_LLAMA3 ? ROPE_LLAMA3 : ROPE_PLAIN,
+                          .theta = cfg->model.rope_theta,
+                          .factor = cfg->model.rope_factor,
+                          .low_frequency_factor = cfg->model.rope_low_freq_factor,
+                          .high_frequency_factor = cfg->model.rope_high_freq_factor,
+                          .original_max_position = cfg->model.rope_original_max_position};
+}
+
+ott_status model_options_resolve(config *cfg, model_options *out) {
+    const preset *p = preset_find(cfg->model.preset);
+    if (p) apply_preset(cfg, p);
+    derive(cfg);
+    TRY(check(cfg));
+    *out = (model_options){.family = family_find("llama"),
+                           .dim = cfg->model.dim,
+                           .layers = cfg->model.n_layers,
+                           .heads = cfg->model.n_heads,
+                           .kv_heads = cfg->model.n_kv_heads,
+                           .head_dim = cfg->model.head_dim,
+                           .hidden = cfg->model.ffn_hidden_dim,
+                           .vocab = cfg->model.vocab_size,
+                           .max_positions = cfg->model.max_seq_len,
+                           .window = cfg->model.sliding_window,
+                           .rope = rope_from(cfg),
+                           .norm_epsilon = (float)cfg->model.norm_eps,
+                           .tied = cfg->model.tie_embeddings,
+                           .init_style = cfg->model.init_style,
+                           .init_std = cfg->model.init_std};
+    return OTT_OK;
+}

@@ -1,0 +1,24 @@
+/* model/options: the dimensions of a model, resolved: preset, explicit keys and derived values made one. */
+#ifndef MODEL_OPTIONS_H
+#define MODEL_OPTIONS_H
+
+#include "config/config.h"
+#include "model/family.h"
+#include "nn/rope.h"
+
+typedef struct model_options {
+    const family *family;
+    int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
+    int64_t max_positions, window;
+    rope_options rope;
+    float norm_epsilon;
+    bool tied; /* the output head is the embedding */
+    config_init_style init_style;
+    double init_std;
+} model_options;
+
+/* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the dimensions fit together
+   and writes all of it back into cfg, so that the written configuration says what runs. */
+ott_status model_options_resolve(config *cfg, model_options *out);
+
+#endif

@@ -1,0 +1,146 @@
+/* nn/attention: forward and backward of self-attention. */
+#include "nn/attention.h"
+
+ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_output) {
+    a->output_specs = a->grad_q = a->grad_k = a->grad_v = (edge_specs){0};
+    TRY(linear_connect(&a->q, input, &a->grad_q));
+    TRY(linear_connect(&a->k, input, &a->grad_k));
+    TRY(linear_connect(&a->v, input, &a->grad_v));
+    return linear_connect(&a->o, &a->output_specs, grad_output);
+}
+
+static float softmax_scale(const attention *a) {
+    return 1.0f / sqrtf((float)a->head_dim);
+}
+
+static ott_status project_inputs(exec *cx, attention *a, const placement *at, const edge *x,
+                                 attention_saved *s) {
+    ott_dtype act = x->t.dtype;
+    int64_t tokens = x->t.rows;
+    TRY(exec_open(cx, "q", act, tokens, a->q.out, &s->q, &s->q_buffer));
+    TRY(exec_open(cx, "k", act, tokens, a->k.out, &s->k, &s->k_buffer));
+    TRY(exec_open(cx, "v", act, tokens, a->v.out, &s->v, &s->v_buffer));
+    TRY(linear_forward(cx, &a->q, x, &s->q));
+    TRY(linear_forward(cx, &a->k, x, &s->k));
+    TRY(linear_forward(cx, &a->v, x, &s->v));
+    TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
+    return rope_apply(cx, a->rope, &s->k, &at->position, false);
+}
+
+ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s) {
+    int64_t tokens = x->t.rows;
+    TRY(project_inputs(cx, a, at, x, s));
+    TRY(exec_open(cx, "attention lse", OTT_F32, a->heads, tokens, &s->lse, &s->lse_buffer));
+    TRY(edge_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
+    TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
+                                                           .k = &s->k,
+                                                           .v = &s->v,
+                                                           .start = &at->start,
+                                                           .o = &s->o.t,
+                                                           .lse = &s->lse,
+                                                           .head_dim = a->head_dim,
+                                                           .window = a->window,
+                                                           .softmax_scale = softmax_scale(a)}));
+    return edge_quantize(cx, &s->o);
+}
+
+ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y) {
+    return linear_forward(cx, &a->o, &s->o, y);
+}
+
+ott_status attention_keep(exec *cx, attention *a, attention_saved *s) {
+    return edge_keep_for_backward(cx, &s->o, &a->output_specs, true);
+}
+
+ott_status attention_drop_forms(exec *cx, attention_saved *s) {
+    return edge_close_forms(cx, &s->o);
+}
+
+ott_status attention_requantize(exec *cx, attention *a, attention_saved *s) {
+    edge o;
+    TRY(edge_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
+    s->o = o;
+    return edge_quantize(cx, &s->o);
+}
+
+static ott_status close_qkv(exec *cx, attention_saved *s) {
+    TRY(plan_close(cx->plan, &s->q_buffer));
+    TRY(plan_close(cx->plan, &s->k_buffer));
+    TRY(plan_close(cx->plan, &s->v_buffer));
+    return plan_close(cx->plan, &s->lse_buffer);
+}
+
+ott_status attention_discard(exec *cx, attention_saved *s) {
+    TRY(close_qkv(cx, s));
+    return edge_close(cx, &s->o);
+}
+
+/* do[T, heads*head_dim] from the gradient of the projection; o's weight gradient on the way. */
+static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const edge *g,
+                                      const tensor *dout) {
+    TRY(linear_grad_input(cx, &a->o, g, dout, false));
+    TRY(linear_grad_weight(cx, &a->o, &s->o, g));
+    return edge_close_forms(cx, &s->o);
+}
+
+static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
+                                const tensor *dout, edge *dq, edge *dk, edge *dv) {
+    int64_t tokens = s->q.rows;
+    tensor delta, dk_sum, dv_sum;
+    plan_buffer delta_buffer, dk_buffer, dv_buffer;
+    TRY(exec_open(cx, "attention delta", OTT_F32, a->heads, tokens, &delta, &delta_buffer));
+    TRY(exec_open(cx, "attention dk sum", OTT_F32, tokens, a->k.out, &dk_sum, &dk_buffer));
+    TRY(exec_open(cx, "attention dv sum", OTT_F32, tokens, a->v.out, &dv_sum, &dv_buffer));
+    TRY(op_attention_backward(cx, &(attention_backward_args){.dout = dout,
+                                                             .q = &s->q,
+                                                             .k = &s->k,
+                                                             .v = &s->v,
+                                                             .o = &s->o.t,
+                                                             .lse = &s->lse,
+                                                             .start = &at->start,
+                                                             .dq = &dq->t,
+                                                             .dk = &dk->t,
+                                                             .dv = &dv->t,
+                                                             .delta = &delta,
+                                                             .dk_sum = &dk_sum,
+                                                             .dv_sum = &dv_sum,
+                                                             .head_dim = a->head_dim,
+                                                             .window = a->window,
+                                                             .softmax_scale = softmax_scale(a)}));
+    TRY(plan_close(cx->plan, &delta_buffer));
+    TRY(plan_close(cx->plan, &dk_buffer));
+    return plan_close(cx->plan, &dv_buffer);
+}
+
+/* One input projection: its share of dx and its weight gradient. Closes the gradient edge. */
+static ott_status backward_input(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx,
+                                 bool accumulate) {
+    TRY(linear_grad_input(cx, l, g, dx, accumulate));
+    TRY(linear_grad_weight(cx, l, x, g));
+    return edge_close(cx, g);
+}
+
+ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
+                              const edge *g, const tensor *dx) {
+    ott_dtype act = x->t.dtype;
+    int64_t tokens = s->q.rows;
+    tensor dout;
+    plan_buffer dout_buffer;
+    edge dq, dk, dv;
+    TRY(exec_open(cx, "attention output gradient", act, tokens, a->o.in, &dout, &dout_buffer));
+    TRY(backward_projection(cx, a, s, g, &dout));
+    TRY(edge_open(cx, "q gradient", act, tokens, a->q.out, &a->grad_q, &dq));
+    TRY(edge_open(cx, "k gradient", act, tokens, a->k.out, &a->grad_k, &dk));
+    TRY(edge_open(cx, "v gradient", act, tokens, a->v.out, &a->grad_v, &dv));
+    TRY(backward_core(cx, a, at, s, &dout, &dq, &dk, &dv));
+    TRY(plan_close(cx->plan, &dout_buffer));
+    TRY(attention_discard(cx, s));
+    TRY(rope_apply(cx, a->rope, &dq.t, &at->position, true));
+    TRY(rope_apply(cx, a->rope, &dk.t, &at->position, true));
+    TRY(edge_quantize(cx, &dq));
+    TRY(edge_quantize(cx, &dk));
+    TRY(edge_quantize(cx, &dv));
+    TRY(backward_input(cx, &a->q, x, &dq, dx, false));
+    TRY(backward_input(cx, &a->k, x, &dk, dx, true));
+    return backward_input(cx, &a->v, x, &dv, dx, true);
+}

@@ -1,0 +1,52 @@
+/*
+ * nn/attention: causal self-attention with grouped heads: q, k, v projections, rotation, attention, output
+ * projection. The projection back (attention_project) is apart from attention itself, so that recomputation
+ * can leave it out.
+ */
+#ifndef NN_ATTENTION_H
+#define NN_ATTENTION_H
+
+#include "nn/linear.h"
+#include "nn/rope.h"
+
+typedef struct attention {
+    linear q, k, v, o;
+    int64_t heads, kv_heads, head_dim;
+    int64_t window;                    /* keys a query sees, itself included; 0: all before it */
+    const rope *rope;                  /* borrowed */
+    edge_specs output_specs;           /* of the attention output, wanted by o */
+    edge_specs grad_q, grad_k, grad_v; /* of the gradients of q, k, v */
+} attention;
+
+/* Where tokens stand: documents [start[b], start[b+1]) and each token's position in its document. */
+typedef struct placement {
+    tensor position; /* i32[T] */
+    tensor start;    /* i32[documents + 1] */
+} placement;
+
+/* What forward leaves for backward; one for each micro-batch in flight. */
+typedef struct attention_saved {
+    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T] */
+    plan_buffer q_buffer, k_buffer, v_buffer, lse_buffer;
+    edge o;
+} attention_saved;
+
+/* Registers the specs: `input` is the edge that feeds q, k, v; `grad_output` the edge of o's output gradient.
+ */
+ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_output);
+
+/* Opens and fills everything of `s` from x[T,D]. */
+ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s);
+/* y[T,D] = o W_o^T. */
+ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
+/* After forward when backward will use s as it is: closes what backward does not read. */
+ott_status attention_keep(exec *cx, attention *a, attention_saved *s);
+/* Closes the quantized forms of o only; attention_requantize makes them again. */
+ott_status attention_drop_forms(exec *cx, attention_saved *s);
+ott_status attention_requantize(exec *cx, attention *a, attention_saved *s);
+ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
+/* From g, the gradient of y, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
+ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
+                              const edge *g, const tensor *dx);
+
+#endif

@@ -1,0 +1,133 @@
+/* nn/edge: opening, quantizing and letting go of the tensors between layers. */
+#include "nn/edge.h"
+
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, int *index) {
+    *index = -1;
+    if (!side_spec_is_fp8(&s->column)) e->column_high_precision = true;
+    if (!quant_spec_is_fp8(s)) return OTT_OK;
+    for (int i = 0; i < e->count; i++)
+        if (quant_spec_equal(&e->spec[i], s)) {
+            *index = i;
+            return OTT_OK;
+        }
+    if (e->count == QLIST_MAX)
+        return status_fail(OTT_ERR_UNSUPPORTED, "one tensor is wanted in more than %d FP8 forms", QLIST_MAX);
+    *index = e->count;
+    e->spec[e->count++] = *s;
+    return OTT_OK;
+}
+
+/* How many groups, each with its own scale, one side of a rows x columns tensor has. */
+static int64_t side_groups(const side_spec *s, int64_t lines) {
+    return s->grain == GRANULARITY_TENSOR ? 1 : lines;
+}
+
+/* One buffer holds a side: amax, scale and inverse of each group, then the codes, each part 64-byte aligned.
+ */
+static int64_t side_header(int64_t groups) {
+    return (groups * 4 + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+}
+
+static ott_status side_open(exec *cx, const char *what, const side_spec *s, int64_t lines, int64_t bytes,
+                            qside *side, plan_buffer *b) {
+    int64_t header = side_header(side_groups(s, lines));
+    TRY(plan_open(cx->plan, what, 3 * header + bytes, b));
+    char *base = b->data;
+    *side = (qside){.amax = (float *)base,
+                    .scale = (float *)(base + header),
+                    .inverse = (float *)(base + 2 * header),
+                    .data = base + 3 * header};
+    return OTT_OK;
+}
+
+static ott_status form_open(exec *cx, const char *what, const quant_spec *spec, edge *e, int i) {
+    qtensor *q = &e->q.item[i];
+    int64_t rows = e->t.rows, columns = e->t.columns;
+    *q = (qtensor){.rows = rows, .columns = columns, .spec = *spec};
+    e->row[i] = e->column[i] = PLAN_NONE;
+    if (quant_spec_shares_data(spec)) { /* kept in the column slot: that is the one backward keeps */
+        TRY(side_open(cx, what, &spec->row, rows, rows * columns, &q->row, &e->column[i]));
+        q->column = q->row;
+        return OTT_OK;
+    }
+    if (side_spec_is_fp8(&spec->row))
+        TRY(side_open(cx, what, &spec->row, rows, rows * columns, &q->row, &e->row[i]));
+    if (side_spec_is_fp8(&spec->column))
+        TRY(side_open(cx, what, &spec->column, columns, rows * columns, &q->column, &e->column[i]));
+    return OTT_OK;
+}
+
+ott_status edge_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer, const edge_specs *specs,
+                      edge *e) {
+    *e = (edge){.t = t, .buffer = *buffer};
+    *buffer = PLAN_NONE;
+    e->q.count = specs ? specs->count : 0;
+    for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, &specs->spec[i], e, i));
+    return OTT_OK;
+}
+
+ott_status edge_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
+                     const edge_specs *specs, edge *e) {
+    tensor t;
+    plan_buffer buffer;
+    TRY(exec_open(cx, what, d, rows, columns, &t, &buffer));
+    return edge_adopt(cx, what, t, &buffer, specs, e);
+}
+
+ott_status edge_quantize(exec *cx, const edge *e) {
+    for (int i = 0; i < e->q.count; i++)
+        TRY(op_quantize(cx, &(quantize_args){.x = &e->t, .q = &e->q.item[i]}));
+    return OTT_OK;
+}
+
+ott_status edge_close_tensor(exec *cx, edge *e) {
+    return plan_close(cx->plan, &e->buffer);
+}
+
+static ott_status close_rows(exec *cx, edge *e) {
+    for (int i = 0; i < e->q.count; i++) TRY(plan_close(cx->plan, &e->row[i]));
+    return OTT_OK;
+}
+
+ott_status edge_keep_for_backward(exec *cx, edge *e, const edge_specs *specs, bool keep_tensor) {
+    TRY(close_rows(cx, e));
+    if (keep_tensor || (specs && specs->column_high_precision)) return OTT_OK;
+    return edge_close_tensor(cx, e);
+}
+
+ott_status edge_close_forms(exec *cx, edge *e) {
+    TRY(close_rows(cx, e));
+    for (int i = 0; i < e->q.count; i++) TRY(plan_close(cx->plan, &e->column[i]));
+    return OTT_OK;
+}
+
+ott_status edge_close(exec *cx, edge *e) {
+    TRY(edge_close_forms(cx, e));
+    return edge_close_tensor(cx, e);
+}
+
+const qtensor *edge_form(const edge *e, int index) {
+    return index < 0 ? NULL : &e->q.item[index];
+}
+
+static void side_skip_rows(qside *side, const side_spec *s, int64_t skipped, int64_t columns,
+                           bool lines_are_rows) {
+    if (!side_spec_is_fp8(s)) return;
+    side->data = (char *)side->data + skipped * columns;
+    if (!lines_are_rows || s->grain == GRANULARITY_TENSOR) return;
+    side->amax += skipped;
+    side->scale += skipped;
+    side->inverse += skipped;
+}
+
+edge edge_rows(const edge *e, int64_t first, int64_t count) {
+    edge view = {.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
+    for (int i = 0; i < view.q.count; i++) {
+        qtensor *q = &view.q.item[i];
+        view.row[i] = view.column[i] = PLAN_NONE;
+        q->rows = count;
+        side_skip_rows(&q->row, &q->spec.row, first, q->columns, true);
+        side_skip_rows(&q->column, &q->spec.column, first, q->columns, false);
+    }
+    return view;
+}

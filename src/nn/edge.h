@@ -1,0 +1,52 @@
+/*
+ * nn/edge: a tensor on its way from the layer that makes it to the layers that use it, with the quantized
+ * forms they want. Each distinct quantization spec among the consumers is made once, by the producer; q, k
+ * and v share one.
+ *
+ * An edge lives in planned buffers: the high-precision tensor, and for each form its row side and its column
+ * side, so that forward can let go of what backward does not need.
+ */
+#ifndef NN_EDGE_H
+#define NN_EDGE_H
+
+#include "tensor/exec.h"
+
+/* What the consumers of an edge want, gathered when modules are compiled. */
+typedef struct edge_specs {
+    int count;
+    quant_spec spec[QLIST_MAX];
+    bool
+        column_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
+} edge_specs;
+
+/* Adds a consumer's spec. *index: which of the edge's forms it will use, -1: only the high-precision tensor.
+ */
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, int *index);
+
+typedef struct edge {
+    tensor t; /* the high-precision tensor */
+    qlist q;
+    plan_buffer buffer, row[QLIST_MAX], column[QLIST_MAX];
+} edge;
+
+/* Opens the tensor and all its forms. specs may be NULL: none. `what` is a static text for the memory plan.
+ */
+ott_status edge_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
+                     const edge_specs *specs, edge *e);
+/* The same around a tensor that is already open: takes over its buffer, opens the forms. */
+ott_status edge_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer, const edge_specs *specs,
+                      edge *e);
+/* Makes the forms of a tensor whose producer does not. */
+ott_status edge_quantize(exec *cx, const edge *e);
+/* After the output GEMMs: lets go of what only they used. The high-precision tensor stays when `keep_tensor`
+   or when a consumer's grad_weight GEMM reads it. */
+ott_status edge_keep_for_backward(exec *cx, edge *e, const edge_specs *specs, bool keep_tensor);
+ott_status edge_close_tensor(exec *cx, edge *e);
+ott_status edge_close_forms(exec *cx, edge *e);
+ott_status edge_close(exec *cx, edge *e); /* all that is still open */
+/* Form `index` of an edge, NULL for -1. */
+const qtensor *edge_form(const edge *e, int index);
+/* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. */
+edge edge_rows(const edge *e, int64_t first, int64_t count);
+
+#endif

@@ -1,0 +1,16 @@
+/* nn/embedding: token ids to vectors. */
+#ifndef NN_EMBEDDING_H
+#define NN_EMBEDDING_H
+
+#include "nn/parameter.h"
+
+typedef struct embedding {
+    const char *name;
+    parameter *weight; /* [V,D] */
+} embedding;
+
+/* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. */
+ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y);
+ott_status embedding_backward(exec *cx, const embedding *e, const tensor *token, const tensor *dy);
+
+#endif

@@ -1,0 +1,116 @@
+/* nn/linear: the layer FP8 is for. */
+#include "nn/linear.h"
+
+static int64_t align_up(int64_t bytes) {
+    return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+}
+
+/* The compute weight's parts inside one device block, laid out by a first pass with base NULL that only
+ * counts. */
+typedef struct layout {
+    char *base;
+    int64_t used;
+} layout;
+
+static void *layout_take(layout *l, int64_t bytes) {
+    void *place = l->base ? l->base + l->used : NULL;
+    l->used += align_up(bytes);
+    return place;
+}
+
+static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t bytes) {
+    if (!side_spec_is_fp8(s)) return (qside){0};
+    int64_t groups = s->grain == GRANULARITY_TENSOR ? 1 : lines;
+    return (qside){.amax = layout_take(l, groups * 4),
+                   .scale = layout_take(l, groups * 4),
+                   .inverse = layout_take(l, groups * 4),
+                   .data = layout_take(l, bytes)};
+}
+
+static void lay_out(linear *l, layout *at) {
+    const quant_spec *w = &l->spec.weight;
+    bool needs_high_precision = !side_spec_is_fp8(&w->row) || !side_spec_is_fp8(&w->column);
+    l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = *w};
+    l->quantized.row = layout_side(at, &w->row, l->out, l->out * l->in);
+    l->quantized.column =
+        quant_spec_shares_data(w) ? l->quantized.row : layout_side(at, &w->column, l->in, l->out * l->in);
+    l->compute = l->weight->value;
+    if (needs_high_precision && l->spec.activation != OTT_F32)
+        l->compute = tensor_matrix(layout_take(at, l->out * l->in * dtype_bytes(l->spec.activation)),
+                                   l->spec.activation, l->out, l->in);
+}
+
+ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
+    linear_release(l, d);
+    l->spec = *spec;
+    layout size = {0};
+    lay_out(l, &size);
+    if (size.used == 0) return OTT_OK;
+    TRY(device_allocate(d, MEM_WEIGHT, size.used, l->name, &l->compute_block));
+    layout place = {.base = l->compute_block};
+    lay_out(l, &place);
+    return OTT_OK;
+}
+
+void linear_release(linear *l, device *d) {
+    device_release(d, l->compute_block);
+    l->compute_block = NULL;
+    l->compute_step = -1;
+}
+
+ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output) {
+    TRY(edge_specs_add(input, &l->spec.input, &l->input_form));
+    return edge_specs_add(grad_output, &l->spec.grad_output, &l->grad_form);
+}
+
+/* Makes the compute weight of this optimizer step from the fp32 master, if it is not there yet. */
+static ott_status refresh(exec *cx, linear *l) {
+    if (l->compute_step == cx->step && !plan_recording(cx->plan)) return OTT_OK;
+    const tensor *master = &l->weight->value;
+    if (quant_spec_is_fp8(&l->spec.weight))
+        TRY(op_quantize(cx, &(quantize_args){.x = master, .q = &l->quantized}));
+    if (l->compute.data != master->data) TRY(op_convert(cx, &(convert_args){.x = master, .y = &l->compute}));
+    if (!plan_recording(cx->plan)) l->compute_step = cx->step;
+    return OTT_OK;
+}
+
+static const qtensor *weight_form(const linear *l) {
+    return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
+}
+
+ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y) {
+    TRY(refresh(cx, l));
+    operand a = operand_by_rows(x->t, edge_form(x, l->input_form));
+    operand b = operand_by_rows(l->compute, weight_form(l));
+    TRY(exec_gemm(cx, GEMM_OUTPUT,
+                  &(gemm_args){.a = &a,
+                               .b = &b,
+                               .bias = l->bias ? &l->bias->value : NULL,
+                               .c = y,
+                               .spec = l->spec.gemm[GEMM_OUTPUT]}));
+    return exec_probe(cx, l->name, "output", y);
+}
+
+ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate) {
+    TRY(refresh(cx, l));
+    operand a = operand_by_rows(g->t, edge_form(g, l->grad_form));
+    operand b = operand_by_columns(l->compute, weight_form(l));
+    return exec_gemm(
+        cx, GEMM_GRAD_INPUT,
+        &(gemm_args){
+            .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]});
+}
+
+ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g) {
+    TRY(exec_probe(cx, l->name, "grad_output", &g->t));
+    operand a = operand_by_columns(g->t, edge_form(g, l->grad_form));
+    operand b = operand_by_columns(x->t, edge_form(x, l->input_form));
+    TRY(exec_gemm(cx, GEMM_GRAD_WEIGHT,
+                  &(gemm_args){.a = &a,
+                               .b = &b,
+                               .c = &l->weight->grad,
+                               .accumulate = true,
+                               .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]}));
+    if (!l->bias) return OTT_OK;
+    return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
+}

@@ -1,0 +1,42 @@
+/*
+ * nn/linear: Y[M,out] = X[M,in] W[out,in]^T + bias, in whatever representation its spec says (fp8/recipe.h).
+ * The only layer that knows about FP8; the three GEMMs of forward and backward are three calls, so that the
+ * layer above decides when each runs and what it accumulates into.
+ */
+#ifndef NN_LINEAR_H
+#define NN_LINEAR_H
+
+#include "nn/edge.h"
+#include "nn/parameter.h"
+
+typedef struct linear {
+    const char *name; /* fully qualified, "model.layers.0.mlp.up_proj" */
+    int64_t in, out;
+    parameter *weight; /* [out, in] */
+    parameter *bias;   /* [out], or NULL */
+    linear_spec spec;
+    const char *kept_because; /* why it stays in high precision under an FP8 recipe; NULL when converted or
+                                 not asked */
+    int input_form,
+        grad_form; /* which form of its input edge and of its grad_output edge it uses; -1: high precision */
+    /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step. */
+    tensor compute;       /* in the activation format; the master itself in fp32 */
+    qtensor quantized;    /* FP8 sides */
+    void *compute_block;  /* device memory behind both; owned by the linear */
+    int64_t compute_step; /* exec.step it was made for; -1: never */
+} linear;
+
+/* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). */
+ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
+void linear_release(linear *l, device *d);
+/* Registers this layer's wants on the edge that feeds it and on the edge of its grad_output. */
+ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output);
+
+/* y[M,out] = x W^T + bias. */
+ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y);
+/* dx[M,in] = g W, or dx += g W. */
+ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate);
+/* weight.grad += g^T x; bias.grad += column sums of g in high precision. */
+ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g);
+
+#endif

@@ -1,0 +1,31 @@
+/* nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), then down. */
+#ifndef NN_MLP_H
+#define NN_MLP_H
+
+#include "nn/linear.h"
+
+typedef struct mlp {
+    linear gate, up, down;
+    edge_specs hidden_specs;       /* of y, wanted by down */
+    edge_specs grad_gate, grad_up; /* of the gradients of gate and up */
+} mlp;
+
+typedef struct mlp_saved {
+    tensor gate, up; /* [T,F] */
+    plan_buffer gate_buffer, up_buffer;
+    edge y; /* [T,F] */
+} mlp_saved;
+
+ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output);
+/* Opens gate and up of `s` from x[T,D]. */
+ott_status mlp_forward(exec *cx, mlp *m, const edge *x, mlp_saved *s);
+/* Opens y of `s` from gate and up. */
+ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s);
+/* out[T,D] = y W_down^T. */
+ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
+ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s); /* closes what backward does not read */
+ott_status mlp_discard(exec *cx, mlp_saved *s);      /* closes all */
+/* From g, the gradient of out, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
+ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edge *g, const tensor *dx);
+
+#endif

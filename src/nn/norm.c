@@ -1,0 +1,28 @@
+/* nn/norm: RMSNorm. */
+#include "nn/norm.h"
+
+ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
+                        const edge *y, const tensor *rstd) {
+    TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
+                                                       .delta = delta,
+                                                       .weight = &n->weight->value,
+                                                       .h = h,
+                                                       .y = &y->t,
+                                                       .rstd = rstd,
+                                                       .q = &y->q,
+                                                       .eps = n->epsilon}));
+    return exec_probe(cx, n->name, "output", &y->t);
+}
+
+ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
+                         const tensor *dresidual, const edge *dx) {
+    TRY(exec_probe(cx, n->name, "grad_output", dy));
+    return op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
+                                                            .h = h,
+                                                            .weight = &n->weight->value,
+                                                            .rstd = rstd,
+                                                            .dresidual = dresidual,
+                                                            .dx = &dx->t,
+                                                            .dweight = &n->weight->grad,
+                                                            .q = &dx->q});
+}

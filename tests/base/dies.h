@@ -1,0 +1,25 @@
+/* Runs something in a child process, to see that it ends the process. */
+#ifndef TEST_BASE_DIES_H
+#define TEST_BASE_DIES_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* True when `act` aborted (or a sanitizer stopped it) instead of returning. Its stderr is dropped. */
+static inline bool dies(void (*act)(void)) {
+    enum { SURVIVED = 77 };
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(SURVIVED);
+        act();
+        _exit(SURVIVED);
+    }
+    int result = 0;
+    return child > 0 && waitpid(child, &result, 0) == child &&
+           !(WIFEXITED(result) && WEXITSTATUS(result) == SURVIVED);
+}
+
+#endif
