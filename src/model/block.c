@@ -10,7 +10,8 @@ ott_status block_connect(block *b) {
 /* ---- forward, in the parts that recomputation also uses ---- */
 
 /* n1 from h1; with delta, h1 = x + delta on the way. */
-static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
+static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta,
+                                 block_saved *s) {
     TRY(edge_open(cx, "attention input", x->dtype, x->rows, x->columns, &b->attention_input, &s->n1));
     TRY(exec_open(cx, "attention norm rstd", OTT_F32, 1, x->rows, &s->rstd1, &s->rstd1_buffer));
     return norm_forward(cx, &b->attention_norm, x, delta, delta ? &s->h1 : NULL, &s->n1, &s->rstd1);
@@ -28,7 +29,8 @@ static ott_status leave_attention(exec *cx, block *b, block_saved *s) {
     plan_buffer buffer;
     TRY(exec_open(cx, "attention projection", s->h1.dtype, s->h1.rows, s->h1.columns, &projected, &buffer));
     TRY(attention_project(cx, &b->attention, &s->attention, &projected));
-    TRY(exec_open(cx, "residual after attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->h2, &s->h2_buffer));
+    TRY(exec_open(cx, "residual after attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->h2,
+                  &s->h2_buffer));
     TRY(norm_mlp(cx, b, &s->h1, &projected, s));
     return plan_close(cx->plan, &buffer);
 }
@@ -46,7 +48,8 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
     return norm_attention(cx, b, &s->h1, NULL, s);
 }
 
-ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
+ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
+                     plan_buffer *delta_buffer) {
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
     TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
@@ -175,8 +178,8 @@ static ott_status backward_attention(exec *cx, block *b, const placement *at, bl
     return plan_close(cx->plan, &s->rstd1_buffer);
 }
 
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g, const edge_specs *dx_specs,
-                          edge *dx) {
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g,
+                          const edge_specs *dx_specs, edge *dx) {
     cx->phase = PHASE_RECOMPUTE;
     ott_status status = restore(cx, b, at, s);
     cx->phase = PHASE_TRAIN;

@@ -1,8 +1,9 @@
 /*
  * model/block: one transformer block: norm, attention, norm, MLP around a residual stream.
  *
- * The stream between blocks is a pair: the residual h and the delta that the last projection made; the next norm adds them
- * (one fused op). A block is run in steps, so that what the previous block still lends can be let go in between:
+ * The stream between blocks is a pair: the residual h and the delta that the last projection made; the next
+ * norm adds them (one fused op). A block is run in steps, so that what the previous block still lends can be
+ * let go in between:
  *
  *     block_enter   h1 = x + delta, n1 = norm(h1)
  *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), MLP; makes the next delta
@@ -48,11 +49,12 @@ ott_status block_connect(block *b);
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
 /* Opens delta[T,D]; the residual that goes with it is s->h2. */
-ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta, plan_buffer *delta_buffer);
+ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
+                     plan_buffer *delta_buffer);
 ott_status block_settle(exec *cx, block *b, block_saved *s);
-/* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and of delta, with
-   forms dx_specs (NULL: none). Closes all of s. */
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g, const edge_specs *dx_specs,
-                          edge *dx);
+/* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and
+   of delta, with forms dx_specs (NULL: none). Closes all of s. */
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g,
+                          const edge_specs *dx_specs, edge *dx);
 
 #endif

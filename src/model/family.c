@@ -15,12 +15,14 @@ const family *family_find(const char *name) {
 
 static const char *const module_names[FAMILY_MODULE_COUNT][NAMING_COUNT] = {
     [FAMILY_embedding] = {"model.embed_tokens", "token_embedding.embedding", "tok_embeddings"},
-    [FAMILY_attention_norm] = {"model.layers.%d.input_layernorm", "layers.%d.attention_norm", "layers.%d.attention_norm"},
+    [FAMILY_attention_norm] = {"model.layers.%d.input_layernorm", "layers.%d.attention_norm",
+                               "layers.%d.attention_norm"},
     [FAMILY_q] = {"model.layers.%d.self_attn.q_proj", "layers.%d.attention.q_proj", "layers.%d.attention.wq"},
     [FAMILY_k] = {"model.layers.%d.self_attn.k_proj", "layers.%d.attention.k_proj", "layers.%d.attention.wk"},
     [FAMILY_v] = {"model.layers.%d.self_attn.v_proj", "layers.%d.attention.v_proj", "layers.%d.attention.wv"},
     [FAMILY_o] = {"model.layers.%d.self_attn.o_proj", "layers.%d.attention.o_proj", "layers.%d.attention.wo"},
-    [FAMILY_mlp_norm] = {"model.layers.%d.post_attention_layernorm", "layers.%d.mlp_norm", "layers.%d.ffn_norm"},
+    [FAMILY_mlp_norm] = {"model.layers.%d.post_attention_layernorm", "layers.%d.mlp_norm",
+                         "layers.%d.ffn_norm"},
     [FAMILY_gate] = {"model.layers.%d.mlp.gate_proj", "layers.%d.mlp.gate_proj", "layers.%d.feed_forward.w1"},
     [FAMILY_up] = {"model.layers.%d.mlp.up_proj", "layers.%d.mlp.up_proj", "layers.%d.feed_forward.w3"},
     [FAMILY_down] = {"model.layers.%d.mlp.down_proj", "layers.%d.mlp.down_proj", "layers.%d.feed_forward.w2"},
@@ -31,7 +33,9 @@ static const char *const module_names[FAMILY_MODULE_COUNT][NAMING_COUNT] = {
 const char *family_module_name(enum family_module module, naming style, int layer, char out[128]) {
     const char *pattern = module_names[module][style];
     const char *place = strstr(pattern, "%d");
-    if (!place) snprintf(out, 128, "%s", pattern);
-    else snprintf(out, 128, "%.*s%d%s", (int)(place - pattern), pattern, layer, place + 2);
+    if (!place)
+        snprintf(out, 128, "%s", pattern);
+    else
+        snprintf(out, 128, "%.*s%d%s", (int)(place - pattern), pattern, layer, place + 2);
     return out;
 }

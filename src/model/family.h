@@ -1,6 +1,6 @@
 /*
- * model/family: what tells one model family from another, as a table over the one block of model/block. Names are
- * Hugging Face's; `%d` is the layer.
+ * model/family: what tells one model family from another, as a table over the one block of model/block. Names
+ * are Hugging Face's; `%d` is the layer.
  */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
@@ -8,26 +8,27 @@
 #include "base/status.h"
 #include <stdbool.h>
 
-/* X(member, what it names): the modules of a model, in the order they run. Names inside a block start with "model.layers.%d.". */
-#define FAMILY_MODULES(X)                                                                                     \
-    X(embedding)                                                                                              \
-    X(attention_norm)                                                                                         \
-    X(q)                                                                                                      \
-    X(k)                                                                                                      \
-    X(v)                                                                                                      \
-    X(o)                                                                                                      \
-    X(mlp_norm)                                                                                               \
-    X(gate)                                                                                                   \
-    X(up)                                                                                                     \
-    X(down)                                                                                                   \
-    X(final_norm)                                                                                             \
+/* X(member, what it names): the modules of a model, in the order they run. Names inside a block start with
+ * "model.layers.%d.". */
+#define FAMILY_MODULES(X)                                                                                    \
+    X(embedding)                                                                                             \
+    X(attention_norm)                                                                                        \
+    X(q)                                                                                                     \
+    X(k)                                                                                                     \
+    X(v)                                                                                                     \
+    X(o)                                                                                                     \
+    X(mlp_norm)                                                                                              \
+    X(gate)                                                                                                  \
+    X(up)                                                                                                    \
+    X(down)                                                                                                  \
+    X(final_norm)                                                                                            \
     X(head)
 
 enum family_module {
 #define X(member) FAMILY_##member,
     FAMILY_MODULES(X)
 #undef X
-    FAMILY_MODULE_COUNT
+        FAMILY_MODULE_COUNT
 };
 
 /* How other frameworks spell a module's name; understood in filters. */

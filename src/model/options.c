@@ -17,7 +17,7 @@ static const preset presets[] = {
     {PRESET_10M, 256, 10, 4, 4, 64, 768, 4096, 1024, false, 1e4, 0},
     {PRESET_42M, 512, 8, 8, 8, 64, 1376, 32000, 1024, true, 1e4, 0},
     {PRESET_124M, 768, 12, 12, 12, 64, 2048, 50304, 1024, true, 1e4, 0},
-    {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32},  /* Llama 3.2 1B */
+    {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32},   /* Llama 3.2 1B */
     {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8}, /* Llama 3.1 8B */
 };
 
@@ -67,7 +67,8 @@ static void derive(config *cfg) {
 }
 
 static ott_status not_divisible(const char *what, int64_t x, const char *by, int64_t y) {
-    return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by %s (%lld)", what, (long long)x, by, (long long)y);
+    return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by %s (%lld)", what, (long long)x, by,
+                       (long long)y);
 }
 
 #define LARGEST_DIMENSION (1 << 20)
@@ -90,8 +91,8 @@ static ott_status check(const config *cfg) {
                  {"model.n_heads * model.head_dim", heads * cfg->model.head_dim, LARGEST_DIMENSION}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value > sizes[i].limit)
-            return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key, (long long)sizes[i].value,
-                               (long long)sizes[i].limit);
+            return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key,
+                               (long long)sizes[i].value, (long long)sizes[i].limit);
     if (cfg->train.seq_len > cfg->model.max_seq_len)
         return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
                            (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);

@@ -17,8 +17,9 @@ typedef struct model_options {
     double init_std;
 } model_options;
 
-/* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the dimensions fit together
-   and writes all of it back into cfg, so that the written configuration says what runs. */
+/* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the
+   dimensions fit together and writes all of it back into cfg, so that the written configuration says what
+   runs. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 #endif

@@ -1,0 +1,315 @@
+/* model/model: building a model, and one pass through it. */
+#include "model/model.h"
+#include <string.h>
+
+/* ---- parameters ---- */
+
+static int64_t padded(int64_t count) {
+    int64_t bytes = count * (int64_t)sizeof(float);
+    return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+}
+
+/* Declares the next parameter, "<module>.weight". rows 0: a vector. */
+static ott_status declare(model *m, enum family_module module, int layer, int64_t rows, int64_t columns,
+                          const char **name, parameter **out) {
+    char text[128];
+    family_module_name(module, NAMING_HUGGING_FACE, layer, text);
+    TRY(arena_strdup(m->names, text, name));
+    parameter *p = &m->parameters[m->parameter_count++];
+    TRY(arena_printf(m->names, &p->name, "%s.weight", text));
+    p->rank = rows ? 2 : 1;
+    p->rows = rows ? rows : 1;
+    p->columns = columns;
+    p->decay = rows != 0;
+    *out = p;
+    return OTT_OK;
+}
+
+static ott_status declare_linear(model *m, enum family_module module, int layer, int64_t in, int64_t out,
+                                 linear *l) {
+    l->in = in;
+    l->out = out;
+    l->compute_step = -1;
+    return declare(m, module, layer, out, in, &l->name, &l->weight);
+}
+
+static ott_status declare_norm(model *m, enum family_module module, int layer, norm *n) {
+    n->epsilon = m->options.norm_epsilon;
+    return declare(m, module, layer, 0, m->options.dim, &n->name, &n->weight);
+}
+
+static ott_status declare_block(model *m, int i) {
+    const model_options *o = &m->options;
+    block *b = &m->blocks[i];
+    attention *a = &b->attention;
+    int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
+    a->heads = o->heads;
+    a->kv_heads = o->kv_heads;
+    a->head_dim = o->head_dim;
+    a->window = o->window;
+    a->rope = &m->rope;
+    TRY(declare_norm(m, FAMILY_attention_norm, i, &b->attention_norm));
+    TRY(declare_linear(m, FAMILY_q, i, o->dim, query, &a->q));
+    TRY(declare_linear(m, FAMILY_k, i, o->dim, key, &a->k));
+    TRY(declare_linear(m, FAMILY_v, i, o->dim, key, &a->v));
+    TRY(declare_linear(m, FAMILY_o, i, query, o->dim, &a->o));
+    TRY(declare_norm(m, FAMILY_mlp_norm, i, &b->mlp_norm));
+    TRY(declare_linear(m, FAMILY_gate, i, o->dim, o->hidden, &b->mlp.gate));
+    TRY(declare_linear(m, FAMILY_up, i, o->dim, o->hidden, &b->mlp.up));
+    return declare_linear(m, FAMILY_down, i, o->hidden, o->dim, &b->mlp.down);
+}
+
+static ott_status declare_head(model *m) {
+    linear *head = &m->loss.head;
+    if (!m->options.tied) return declare_linear(m, FAMILY_head, 0, m->options.dim, m->options.vocab, head);
+    char text[128];
+    TRY(arena_strdup(m->names, family_module_name(FAMILY_head, NAMING_HUGGING_FACE, 0, text), &head->name));
+    head->in = m->options.dim;
+    head->out = m->options.vocab;
+    head->compute_step = -1;
+    head->weight = m->embedding.weight;
+    return OTT_OK;
+}
+
+static ott_status declare_all(model *m) {
+    TRY(declare(m, FAMILY_embedding, 0, m->options.vocab, m->options.dim, &m->embedding.name,
+                &m->embedding.weight));
+    for (int i = 0; i < m->options.layers; i++) TRY(declare_block(m, i));
+    TRY(declare_norm(m, FAMILY_final_norm, 0, &m->final_norm));
+    TRY(declare_head(m));
+    for (int i = 0; i < m->parameter_count; i++) m->block_bytes += padded(parameter_count(&m->parameters[i]));
+    return OTT_OK;
+}
+
+static tensor view(const parameter *p, void *block, int64_t offset) {
+    return tensor_matrix(block ? (char *)block + offset : NULL, OTT_F32, p->rows, p->columns);
+}
+
+static ott_status allocate(model *m, model_use use) {
+    device *d = m->device;
+    TRY(device_allocate(d, MEM_PARAM, m->block_bytes, "parameters", &m->values));
+    if (use == MODEL_TRAINING) {
+        TRY(device_allocate(d, MEM_GRAD, m->block_bytes, "gradients", &m->grads));
+        TRY(device_allocate(d, MEM_OPTIMIZER, m->block_bytes, "first moments", &m->moment1));
+        TRY(device_allocate(d, MEM_OPTIMIZER, m->block_bytes, "second moments", &m->moment2));
+    }
+    int64_t offset = 0;
+    for (int i = 0; i < m->parameter_count; i++) {
+        parameter *p = &m->parameters[i];
+        p->value = view(p, m->values, offset);
+        p->grad = view(p, m->grads, offset);
+        p->moment1 = view(p, m->moment1, offset);
+        p->moment2 = view(p, m->moment2, offset);
+        offset += padded(parameter_count(p));
+    }
+    return OTT_OK;
+}
+
+static ott_status build(model *m, model_use use, int64_t positions) {
+    const model_options *o = &m->options;
+    void *block;
+    TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
+    TRY(arena_take(m->names, (9 * o->layers + 3) * (int64_t)sizeof(parameter), &block));
+    m->parameters = block;
+    TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &block));
+    m->blocks = block;
+    TRY(declare_all(m));
+    TRY(allocate(m, use));
+    return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
+}
+
+ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out) {
+    void *block;
+    TRY(mem_take(d->account, MEM_OTHER, sizeof(model), "model", &block));
+    model *m = block;
+    m->options = *o;
+    m->device = d;
+    m->loss.chunk = INT64_MAX;
+    ott_status status = build(m, use, positions);
+    if (status != OTT_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return OTT_OK;
+}
+
+static ott_status release_linear(void *user, linear *l) {
+    linear_release(l, user);
+    return OTT_OK;
+}
+
+void model_close(model *m) {
+    if (!m) return;
+    device *d = m->device;
+    if (m->blocks) model_visit_linears(m, release_linear, d);
+    rope_release(&m->rope, d);
+    device_release(d, m->values);
+    device_release(d, m->grads);
+    device_release(d, m->moment1);
+    device_release(d, m->moment2);
+    arena_close(m->names);
+    mem_give(d->account, m);
+}
+
+/* ---- facts and visits ---- */
+
+int64_t model_parameter_count(const model *m) {
+    int64_t count = 0;
+    for (int i = 0; i < m->parameter_count; i++) count += parameter_count(&m->parameters[i]);
+    return count;
+}
+
+int64_t model_matmul_weights(const model *m) {
+    int64_t count = m->options.vocab * m->options.dim;
+    for (int i = 0; i < m->parameter_count; i++)
+        if (m->parameters[i].rank == 2) count += parameter_count(&m->parameters[i]);
+    int64_t embeddings = m->options.tied ? 1 : 2; /* counted above: the table, and the head again */
+    return count - embeddings * m->options.vocab * m->options.dim;
+}
+
+ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        attention *a = &m->blocks[i].attention;
+        mlp *f = &m->blocks[i].mlp;
+        linear *all[] = {&a->q, &a->k, &a->v, &a->o, &f->gate, &f->up, &f->down};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++) TRY(visit(user, all[j]));
+    }
+    return visit(user, &m->loss.head);
+}
+
+ott_status model_connect(model *m) {
+    for (int64_t i = 0; i < m->options.layers; i++) TRY(block_connect(&m->blocks[i]));
+    m->final_specs = (edge_specs){0};
+    return loss_connect(&m->loss, &m->final_specs);
+}
+
+static ott_status forget_compute(void *user, linear *l) {
+    (void)user;
+    l->compute_step = -1;
+    return OTT_OK;
+}
+
+void model_weights_changed(model *m) {
+    (void)model_visit_linears(m, forget_compute, NULL);
+}
+
+/* ---- one pass ---- */
+
+struct model_slot {
+    tensor h, rstd; /* input and reciprocal root mean square of the final norm */
+    plan_buffer h_buffer, rstd_buffer;
+    edge final; /* output of the final norm */
+    block_saved blocks[];
+};
+
+ott_status model_slot_open(const model *m, model_slot **out) {
+    void *block;
+    int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
+    TRY(mem_take(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &block));
+    *out = block;
+    return OTT_OK;
+}
+
+void model_slot_close(const model *m, model_slot *slot) {
+    mem_give(m->device->account, slot);
+}
+
+/* The residual stream on its way from block to block. */
+typedef struct stream {
+    tensor x, delta;
+    plan_buffer x_buffer, delta_buffer;
+    bool has_delta;
+} stream;
+
+static ott_status enter_block(exec *cx, model *m, model_slot *slot, int64_t i, stream *r) {
+    TRY(block_enter(cx, &m->blocks[i], &r->x, &r->x_buffer, r->has_delta ? &r->delta : NULL,
+                    &slot->blocks[i]));
+    TRY(plan_close(cx->plan, &r->delta_buffer));
+    return i > 0 ? block_settle(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
+}
+
+static ott_status enter_final(exec *cx, model *m, model_slot *slot, stream *r) {
+    int64_t rows = r->x.rows, dim = r->x.columns;
+    TRY(exec_open(cx, "final residual", r->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
+    TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
+    TRY(edge_open(cx, "final norm output", r->x.dtype, rows, dim, &m->final_specs, &slot->final));
+    TRY(norm_forward(cx, &m->final_norm, &r->x, &r->delta, &slot->h, &slot->final, &slot->rstd));
+    TRY(plan_close(cx->plan, &r->delta_buffer));
+    int64_t last = m->options.layers - 1;
+    return block_settle(cx, &m->blocks[last], &slot->blocks[last]);
+}
+
+/* From tokens to the output of the final norm. */
+static ott_status forward(exec *cx, model *m, model_slot *slot, const batch *b) {
+    stream r = {0};
+    int64_t tokens = b->count * b->length;
+    TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &r.x, &r.x_buffer));
+    TRY(embedding_forward(cx, &m->embedding, &b->token, &r.x));
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        TRY(enter_block(cx, m, slot, i, &r));
+        TRY(block_run(cx, &m->blocks[i], &b->at, &slot->blocks[i], &r.delta, &r.delta_buffer));
+        r.x = slot->blocks[i].h2;
+        r.has_delta = true;
+    }
+    return enter_final(cx, m, slot, &r);
+}
+
+static ott_status close_final(exec *cx, model_slot *slot) {
+    TRY(edge_close(cx, &slot->final));
+    TRY(plan_close(cx->plan, &slot->h_buffer));
+    return plan_close(cx->plan, &slot->rstd_buffer);
+}
+
+static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, edge *g) {
+    const edge_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
+    TRY(edge_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
+    return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
+}
+
+static ott_status backward(exec *cx, model *m, model_slot *slot, const batch *b, edge *g) {
+    for (int64_t i = m->options.layers - 1; i >= 0; i--) {
+        edge dx;
+        const edge_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
+        TRY(block_backward(cx, &m->blocks[i], &b->at, &slot->blocks[i], g, specs, &dx));
+        *g = dx;
+    }
+    TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
+    return edge_close(cx, g);
+}
+
+static ott_status train_pass(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                             const tensor *losses) {
+    tensor dfinal;
+    plan_buffer dfinal_buffer;
+    edge g;
+    TRY(forward(cx, m, slot, b));
+    TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
+                  &dfinal_buffer));
+    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
+    TRY(backward_final(cx, m, slot, &dfinal, &g));
+    TRY(plan_close(cx->plan, &dfinal_buffer));
+    TRY(close_final(cx, slot));
+    return backward(cx, m, slot, b, &g);
+}
+
+static ott_status evaluate_pass(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *losses) {
+    TRY(forward(cx, m, slot, b));
+    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, NULL, losses, NULL));
+    return close_final(cx, slot);
+}
+
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses) {
+    cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
+    if (grad_scale) return train_pass(cx, m, slot, b, grad_scale, losses);
+    return evaluate_pass(cx, m, slot, b, losses);
+}
+
+ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {
+    cx->phase = PHASE_EVALUATE;
+    TRY(forward(cx, m, slot, b));
+    edge last = edge_rows(&slot->final, b->count * b->length - 1, 1);
+    TRY(linear_forward(cx, &m->loss.head, &last, logits));
+    return close_final(cx, slot);
+}

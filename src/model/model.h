@@ -1,0 +1,71 @@
+/*
+ * model/model: a whole decoder: embedding, blocks, final norm, output head; its parameters, and one pass over
+ * a micro-batch.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "model/block.h"
+#include "model/options.h"
+#include "nn/embedding.h"
+#include "nn/loss.h"
+
+typedef struct model {
+    model_options options;
+    device *device;
+    arena *names;
+    parameter *parameters; /* in the order they are used forward; a tied head adds none */
+    int parameter_count;
+    void *values, *grads, *moment1,
+        *moment2;        /* device blocks the parameters view; NULL where nothing trains */
+    int64_t block_bytes; /* size of each of the four, parameters padded to MEM_ALIGNMENT */
+    embedding embedding;
+    block *blocks;
+    norm final_norm;
+    edge_specs final_specs; /* of the final norm's output */
+    loss_head loss;
+    rope rope;
+    ott_dtype activation;
+} model;
+
+typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
+
+/* Allocates parameters (zero) and tables; weights come from model/init or a checkpoint, the numeric
+   representation from model_convert. positions: rows of the rotary tables (the longest sequence that will
+   run). */
+ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
+void model_close(model *m); /* NULL is allowed */
+
+int64_t model_parameter_count(const model *m); /* elements, each counted once */
+/* Elements of matrices that take part in a GEMM for each token (tied embedding counted as the head). */
+int64_t model_matmul_weights(const model *m);
+/* Calls visit for every linear layer, in forward order. */
+typedef ott_status (*model_linear_visit)(void *user, linear *l);
+ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
+/* Registers every edge's wants anew; after specs have changed. */
+ott_status model_connect(model *m);
+/* Compute weights are stale: masters were changed by other than the optimizer. */
+void model_weights_changed(model *m);
+
+/* A micro-batch: `count` sequences of `length` tokens, all of one device block. T = count * length. */
+typedef struct batch {
+    int64_t count, length;
+    tensor token, target; /* i32[T]; target < 0: ignored */
+    placement at;
+} batch;
+
+typedef struct model_slot
+    model_slot; /* what forward leaves for backward: one for each micro-batch in flight */
+ott_status model_slot_open(const model *m, model_slot **out);
+void model_slot_close(const model *m, model_slot *slot);
+
+/* losses[T] of a batch. With grad_scale (fp32[1] on the device) it is a training pass: every parameter's
+   gradient accumulates; without, an evaluation. The plan of cx must be recording or sealed for the same call.
+ */
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses);
+/* logits[1,V] (activation format) of the last token of a batch of one sequence. */
+ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits);
+
+#endif
