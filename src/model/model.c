@@ -81,8 +81,8 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
-static tensor view(const parameter *p, void *block, int64_t offset) {
-    return tensor_matrix(block ? (char *)block + offset : NULL, OTT_F32, p->rows, p->columns);
+static tensor view(const parameter *p, void *store, int64_t offset) {
+    return tensor_matrix(store ? (char *)store + offset : NULL, OTT_F32, p->rows, p->columns);
 }
 
 static ott_status allocate(model *m, model_use use) {
@@ -107,21 +107,21 @@ static ott_status allocate(model *m, model_use use) {
 
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
-    void *block;
+    void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
-    TRY(arena_take(m->names, (9 * o->layers + 3) * (int64_t)sizeof(parameter), &block));
-    m->parameters = block;
-    TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &block));
-    m->blocks = block;
+    TRY(arena_take(m->names, (9 * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
+    m->parameters = memory;
+    TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
+    m->blocks = memory;
     TRY(declare_all(m));
     TRY(allocate(m, use));
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
 }
 
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out) {
-    void *block;
-    TRY(mem_take(d->account, MEM_OTHER, sizeof(model), "model", &block));
-    model *m = block;
+    void *memory;
+    TRY(mem_take(d->account, MEM_OTHER, sizeof(model), "model", &memory));
+    model *m = memory;
     m->options = *o;
     m->device = d;
     m->loss.chunk = INT64_MAX;
@@ -204,10 +204,10 @@ struct model_slot {
 };
 
 ott_status model_slot_open(const model *m, model_slot **out) {
-    void *block;
+    void *memory;
     int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
-    TRY(mem_take(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &block));
-    *out = block;
+    TRY(mem_take(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
+    *out = memory;
     return OTT_OK;
 }
 
