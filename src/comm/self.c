@@ -1,0 +1,11 @@
+/* comm/self: with one rank every collective is done before it starts, so tensor/group never calls the table. */
+#include "comm/self.h"
+
+static void self_close(group *g) { (void)g; }
+
+static const group_table self_table = {.close = self_close};
+
+group *group_self(void) {
+    static group self = {.table = &self_table, .rank = 0, .size = 1};
+    return &self;
+}

@@ -1,0 +1,10 @@
+/* comm/self: the group of one rank. */
+#ifndef COMM_SELF_H
+#define COMM_SELF_H
+
+#include "tensor/group.h"
+
+/* Owns nothing; group_close on it is allowed and does nothing. */
+group *group_self(void);
+
+#endif
