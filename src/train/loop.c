@@ -1,0 +1,377 @@
+/* train/loop: a training run. */
+#include "train/loop.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "cpu/cpu.h"
+#include "io/report.h"
+#include "train/progress.h"
+#include "train/run.h"
+#include "train/schedule.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* All that a run holds; closed by close_run. */
+typedef struct run {
+    mem *account;
+    const logger *log;
+    config *cfg;
+    const train_hooks *hooks;
+    model_options shape;
+    char *folder, *checkpoints;
+    device *device;
+    dataset *train_data, *validation_data;
+    trainer *trainer;
+    progress progress;
+    int64_t saved_step; /* step of the newest checkpoint written, -1: none */
+    bool stopped;
+} run;
+
+/* ---- opening ---- */
+
+static ott_status path_in(const run *r, const char *name, char **out) {
+    str s = {.account = r->account};
+    str_printf(&s, "%s/%s", r->folder, name);
+    ott_status status = str_finish(&s);
+    if (status == OTT_OK) status = mem_strdup(r->account, s.text, out);
+    str_free(&s);
+    return status;
+}
+
+static ott_status write_config(const run *r) {
+    char *path = NULL;
+    str text = {.account = r->account};
+    ott_status status = OTT_OK;
+    TRY_OUT(path_in(r, "config.toml", &path));
+    TRY_OUT(config_write_toml(r->cfg, &text));
+    TRY_OUT(file_write_atomic(path, text.text, text.length));
+out:
+    str_free(&text);
+    mem_give(r->account, path);
+    return status;
+}
+
+/* Physical memory of the machine, and what of it is free to take now. */
+static double memory_total(void) {
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+static int64_t memory_available(void) {
+    long long kib = -1;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    if (!f) return INT64_MAX;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
+    fclose(f);
+    return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
+}
+
+/* What of the plan is not taken yet can be compared with what is free: memory is only really used when
+ * written. */
+static ott_status check_memory(const run *r) {
+    int64_t planned = r->trainer->planned_bytes, available = memory_available();
+    if (planned <= available) return OTT_OK;
+    return status_fail(OTT_ERR_MEMORY,
+                       "the run needs %.2f GiB (%.2f GiB of it for the step) and %.2f GiB are free: lower "
+                       "train.batch_size or "
+                       "train.seq_len, or set train.activation_checkpointing = \"full\"",
+                       (double)planned / 1073741824.0,
+                       (double)plan_bytes(r->trainer->train_plan) / 1073741824.0,
+                       (double)available / 1073741824.0);
+}
+
+static void say_what_differs(void *user, const char *key, const char *saved, const char *now) {
+    const run *r = user;
+    static const char *const incidental[] = {"run.", "checkpoint.", "metrics.", "train.max_steps",
+                                             "train.threads"};
+    for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
+        if (str_starts_with(key, incidental[i])) return;
+    log_info(r->log, "Changed on resume: %s = %s (was %s)", key, now, saved);
+}
+
+/* Compares the checkpoint's configuration with this run's. */
+static ott_status report_changes(run *r, const char *checkpoint) {
+    str path = {.account = r->account};
+    config *saved = NULL;
+    str_printf(&path, "%s/config.toml", checkpoint);
+    ott_status status = str_finish(&path);
+    const char *arguments[] = {path.text};
+    if (status == OTT_OK) status = config_parse(r->account, NULL, 1, arguments, &saved);
+    if (status == OTT_OK) status = config_differences(saved, r->cfg, say_what_differs, r);
+    config_close(saved);
+    str_free(&path);
+    return status;
+}
+
+static ott_status resume(run *r) {
+    if (!r->cfg->checkpoint.load_path[0]) return OTT_OK;
+    char *path;
+    TRY(checkpoint_find(r->account, r->cfg->checkpoint.load_path, r->checkpoints, &path));
+    ott_status status = trainer_load(r->trainer, path);
+    if (status == OTT_OK) status = report_changes(r, path);
+    if (status == OTT_OK)
+        log_info(r->log, "Resumed from %s at step %lld", path, (long long)r->trainer->run.step);
+    mem_give(r->account, path);
+    return status;
+}
+
+static ott_status open_trainer(run *r) {
+    trainer_options options;
+    TRY(run_trainer_options(r->cfg, &options));
+    TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
+                     (uint64_t)r->cfg->train.seed, &r->trainer));
+    TRY(check_memory(r));
+    return resume(r);
+}
+
+static ott_status open_metrics(run *r) {
+    char *path;
+    TRY(path_in(r, "metrics.jsonl", &path));
+    int64_t last = r->cfg->checkpoint.load_path[0] ? r->trainer->run.step : -1;
+    ott_status status = metrics_open(r->account, path, last, &r->progress.metrics);
+    mem_give(r->account, path);
+    return status;
+}
+
+/* torchtitan's count: 6 for each weight a token meets, 12 layers heads head_dim seq_len for attention. */
+static double flops_per_token(const run *r) {
+    const model_options *o = &r->shape;
+    return 6.0 * (double)model_matmul_weights(r->trainer->m) +
+           12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)r->cfg->train.seq_len;
+}
+
+static ott_status open_progress(run *r) {
+    double peak =
+        r->cfg->metrics.peak_tflops > 0 ? r->cfg->metrics.peak_tflops * 1e12 : cpu_measure_peak(r->device);
+    r->progress = (progress){.log = r->log,
+                             .account = r->account,
+                             .style = r->cfg->metrics.log_style,
+                             .interval = r->cfg->metrics.log_interval,
+                             .max_steps = r->cfg->train.max_steps,
+                             .flops_per_token = flops_per_token(r),
+                             .peak_flops = peak,
+                             .memory_total = memory_total(),
+                             .validation_loss = NAN,
+                             .last_good_loss = NAN};
+    return open_metrics(r);
+}
+
+/* ---- what it says at the start ---- */
+
+static void say_precision(const run *r) {
+    const recipe *recipe = r->trainer->options.recipe;
+    if (r->cfg->train.mixed_precision != PRECISION_FP8) {
+        log_info(r->log, "Training in %s", recipe->name);
+        return;
+    }
+    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s", recipe->display,
+             r->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
+}
+
+static void say_model(const run *r) {
+    const model *m = r->trainer->m;
+    int decayed = 0;
+    char count[32];
+    for (int i = 0; i < m->parameter_count; i++) decayed += m->parameters[i].decay;
+    log_info(r->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
+             m->parameter_count - decayed);
+    log_info(r->log,
+             "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
+             "vocabulary %lld%s",
+             r->shape.family->name, str_commas(model_parameter_count(m), count), (long long)r->shape.dim,
+             (long long)r->shape.layers, (long long)r->shape.heads, (long long)r->shape.kv_heads,
+             (long long)r->shape.hidden, (long long)r->shape.vocab, r->shape.tied ? ", tied head" : "");
+    if (r->cfg->train.mixed_precision == PRECISION_FP8)
+        log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
+                 r->trainer->converted.linears);
+}
+
+static void say_memory(const run *r) {
+    mem_stats s = mem_read(r->account);
+    double mib = 1048576.0;
+    log_info(r->log,
+             "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
+             "step %.1f, "
+             "thread scratch %.1f, data %.1f, other %.1f",
+             (double)r->trainer->planned_bytes / mib, (double)s.now_of[MEM_PARAM] / mib,
+             (double)s.now_of[MEM_GRAD] / mib, (double)s.now_of[MEM_OPTIMIZER] / mib,
+             (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
+             (double)s.now_of[MEM_SCRATCH] / mib, (double)s.now_of[MEM_DATA] / mib,
+             (double)s.now_of[MEM_OTHER] / mib);
+}
+
+static void say_start(const run *r) {
+    const trainer *t = r->trainer;
+    say_precision(r);
+    say_model(r);
+    log_info(r->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", r->device->name,
+             r->progress.peak_flops,
+             r->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops" : "measured fp32 multiply-adds");
+    say_memory(r);
+    log_info(r->log,
+             "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",
+             (long long)t->run.step, (long long)r->cfg->train.max_steps, (long long)t->options.batch_size,
+             (long long)t->options.grad_accum);
+}
+
+/* ---- the loop ---- */
+
+static ott_status save(run *r) {
+    char *path;
+    if (r->cfg->checkpoint.interval == 0 || r->saved_step == r->trainer->run.step) return OTT_OK;
+    TRY(checkpoint_save(r->trainer->m, r->cfg, &r->trainer->run, r->checkpoints,
+                        r->cfg->checkpoint.keep_last_n, &path));
+    log_info(r->log, "Saved %s", path);
+    mem_give(r->account, path);
+    r->saved_step = r->trainer->run.step;
+    return OTT_OK;
+}
+
+static ott_status validate(run *r) {
+    if (!r->validation_data) return OTT_OK;
+    double loss, started = clock_seconds();
+    TRY(trainer_evaluate(r->trainer, r->cfg->eval.steps, &loss));
+    int64_t windows = dataset_windows(r->validation_data, r->cfg->train.seq_len);
+    int64_t batches = windows / r->cfg->train.batch_size;
+    if (batches > r->cfg->eval.steps) batches = r->cfg->eval.steps;
+    int64_t tokens = batches * r->cfg->train.batch_size * r->cfg->train.seq_len;
+    return progress_validation(&r->progress, r->trainer, loss, clock_seconds() - started, tokens);
+}
+
+/* A step whose loss or gradients were not finite changed nothing; too many in a row end the run. */
+static ott_status handle_nonfinite(run *r, const step_result *s) {
+    char where[160];
+    const run_state *state = &r->trainer->run;
+    TRY(trainer_find_nonfinite(r->trainer, where));
+    log_warning(
+        r->log,
+        "NaN/Inf loss at step %lld (consecutive=%lld, last_good_loss=%.4f at step %lld): step skipped, first "
+        "non-finite value: %s",
+        (long long)state->step, (long long)state->nan_steps, r->progress.last_good_loss,
+        (long long)r->progress.last_good_step,
+        where[0] ? where : "the gradient norm (every module is finite)");
+    if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
+    return status_fail(
+        OTT_ERR_DIVERGED,
+        "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
+        "lower "
+        "optimizer.lr, lengthen scheduler.warmup_steps, or continue from an earlier checkpoint",
+        (long long)state->nan_steps, s->loss, (long long)state->step, where[0] ? where : "gradient norm");
+}
+
+static void report_progress(const run *r, const step_result *s, double learning_rate) {
+    if (!r->hooks->progress) return;
+    double rate = progress_tokens_per_second(&r->progress);
+    int64_t left = r->cfg->train.max_steps - r->trainer->run.step;
+    r->hooks->progress(r->hooks->user,
+                       &(ott_progress){.step = r->trainer->run.step,
+                                       .max_steps = r->cfg->train.max_steps,
+                                       .loss = s->loss,
+                                       .validation_loss = r->progress.validation_loss,
+                                       .learning_rate = learning_rate,
+                                       .grad_norm = s->grad_norm,
+                                       .tokens_per_second = rate,
+                                       .seconds_left = rate > 0 ? (double)(left * s->tokens) / rate : NAN});
+}
+
+static ott_status one_step(run *r) {
+    step_result s;
+    double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
+    progress_begin_step(&r->progress, r->trainer);
+    TRY(trainer_step(r->trainer, learning_rate, &s));
+    TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
+    if (s.skipped) TRY(handle_nonfinite(r, &s));
+    int64_t step = r->trainer->run.step;
+    if (step % r->cfg->eval.interval == 0 && step < r->cfg->train.max_steps) TRY(validate(r));
+    report_progress(r, &s, learning_rate);
+    if (r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0) TRY(save(r));
+    return OTT_OK;
+}
+
+static bool stop_asked(const run *r) {
+    return r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
+}
+
+static ott_status steps(run *r) {
+    while (r->trainer->run.step < r->cfg->train.max_steps) {
+        if (stop_asked(r)) {
+            r->stopped = true;
+            log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint",
+                     (long long)r->trainer->run.step);
+            return save(r);
+        }
+        TRY(one_step(r));
+    }
+    TRY(validate(r));
+    return save(r);
+}
+
+/* ---- the end ---- */
+
+static ott_status write_summary(const run *r) {
+    int64_t fp8, all;
+    trainer_gemms(r->trainer, &fp8, &all);
+    const trainer *t = r->trainer;
+    return report_summary_write(
+        r->account, r->folder,
+        &(report_summary){.label = t->options.recipe->name,
+                          .precision = config_word(r->cfg, "train.mixed_precision"),
+                          .recipe =
+                              r->cfg->train.mixed_precision == PRECISION_FP8 ? t->options.recipe->name : "",
+                          .steps = t->run.step,
+                          .tokens = t->run.tokens,
+                          .parameters = model_parameter_count(t->m),
+                          .train_loss = progress_final_loss(&r->progress),
+                          .val_loss = r->progress.validation_loss,
+                          .tokens_per_second = progress_tokens_per_second(&r->progress),
+                          .seconds = r->progress.run_seconds,
+                          .peak_memory_bytes = progress_peak_resident(),
+                          .fp8_gemms = fp8});
+}
+
+static void say_end(const run *r) {
+    int64_t fp8, all;
+    char a[32], b[32], tokens[32];
+    trainer_gemms(r->trainer, &fp8, &all);
+    log_info(r->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(all, a), str_commas(fp8, b),
+             fp8 ? ", recipe " : "", fp8 ? r->trainer->options.recipe->name : "");
+    log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
+             (double)r->trainer->planned_bytes / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
+             (double)progress_peak_resident() / 1048576.0);
+    log_info(r->log, "Training complete: %lld steps, %s tokens", (long long)r->trainer->run.step,
+             str_commas(r->trainer->run.tokens, tokens));
+}
+
+static ott_status open_run(run *r) {
+    TRY(model_options_resolve(r->cfg, &r->shape));
+    TRY(run_datasets(r->account, r->cfg, &r->shape, &r->train_data, &r->validation_data));
+    TRY(run_folder(r->account, r->cfg, &r->folder, &r->checkpoints));
+    TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
+    TRY(open_trainer(r));
+    TRY(open_progress(r));
+    return write_config(r);
+}
+
+static void close_run(run *r) {
+    metrics_close(r->progress.metrics);
+    trainer_close(r->trainer);
+    device_close(r->device);
+    dataset_close(r->train_data);
+    dataset_close(r->validation_data);
+    mem_give(r->account, r->folder);
+    mem_give(r->account, r->checkpoints);
+}
+
+ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
+    run r = {.account = account, .log = log, .cfg = cfg, .hooks = hooks, .saved_step = -1};
+    ott_status status = OTT_OK;
+    TRY_OUT(open_run(&r));
+    say_start(&r);
+    TRY_OUT(steps(&r));
+    TRY_OUT(write_summary(&r));
+    if (!r.stopped) say_end(&r);
+out:
+    close_run(&r);
+    return status;
+}

@@ -1,0 +1,43 @@
+/*
+ * train/progress: what a run says while it runs: step lines in the style of the framework its reader knows,
+ * metrics.jsonl, and the throughput behind both.
+ */
+#ifndef TRAIN_PROGRESS_H
+#define TRAIN_PROGRESS_H
+
+#include "io/metrics.h"
+#include "train/trainer.h"
+
+typedef struct progress {
+    const logger *log;
+    mem *account;
+    config_log_style style;
+    metrics_writer *metrics;
+    int64_t interval, max_steps;
+    double flops_per_token, peak_flops;
+    double step_started;              /* clock */
+    int64_t fp8_before, gemms_before; /* counters when the step began */
+    double window_seconds;            /* since the last step line */
+    int64_t window_tokens;
+    double run_seconds; /* in training steps only, this process */
+    int64_t run_tokens;
+    double memory_total; /* bytes of the device, for "% of" */
+    /* the last steps' losses, for the final training loss */
+    double recent[50];
+    int64_t recent_count;
+    double validation_loss; /* NaN until there is one */
+    double last_good_loss;
+    int64_t last_good_step;
+} progress;
+
+/* Bytes this process has had resident at most. */
+int64_t progress_peak_resident(void);
+void progress_begin_step(progress *p, const trainer *t);
+/* After a step: metrics line, and a step line when it is due. */
+ott_status progress_end_step(progress *p, const trainer *t, const step_result *r, double learning_rate);
+ott_status progress_validation(progress *p, const trainer *t, double loss, double seconds, int64_t tokens);
+/* Mean of the last steps' losses; NaN if none. */
+double progress_final_loss(const progress *p);
+double progress_tokens_per_second(const progress *p); /* over the run so far; 0 before the first step */
+
+#endif

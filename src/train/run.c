@@ -1,0 +1,177 @@
+/* train/run: from configuration to the parts of a run. */
+#include "train/run.h"
+#include "base/file.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- recipe ---- */
+
+ott_status run_recipe(const config *cfg, const recipe **out) {
+    const char *name = config_word(cfg, "train.mixed_precision");
+    if (cfg->train.mixed_precision == PRECISION_FP8) name = config_word(cfg, "float8.recipe_name");
+    *out = name ? recipe_find(name) : NULL;
+    if (*out) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "recipe \"%s\" is not built", name ? name : "");
+}
+
+/* ---- folder ---- */
+
+/* "configs/demo.toml" -> "demo"; "train" without a file. */
+static void stem(const char *path, char out[64]) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    int length = (int)(dot && dot != name ? dot - name : (ptrdiff_t)strlen(name));
+    snprintf(out, 64, "%.*s", length, *name ? name : "train");
+    if (!*name) snprintf(out, 64, "train");
+}
+
+static ott_status join(mem *account, const char *folder, const char *name, char **out) {
+    str s = {.account = account};
+    if (name[0] == '/')
+        str_append(&s, name);
+    else
+        str_printf(&s, "%s/%s", folder, name);
+    ott_status status = str_finish(&s);
+    if (status == OTT_OK) status = mem_strdup(account, s.text, out);
+    str_free(&s);
+    return status;
+}
+
+/* A folder where a run has left its metrics. */
+static ott_status is_taken(mem *account, const char *folder, bool *taken) {
+    char *path;
+    TRY(join(account, folder, "metrics.jsonl", &path));
+    *taken = file_exists(path);
+    mem_give(account, path);
+    return OTT_OK;
+}
+
+static ott_status choose_folder(mem *account, config *cfg, bool resuming) {
+    char name[64], candidate[96];
+    stem(cfg->path, name);
+    snprintf(candidate, sizeof candidate, "runs/%s", name);
+    bool taken;
+    TRY(is_taken(account, candidate, &taken));
+    for (int n = 2; taken && !resuming; n++) {
+        snprintf(candidate, sizeof candidate, "runs/%s-%d", name, n);
+        TRY(is_taken(account, candidate, &taken));
+    }
+    return config_set(cfg, "run.dir", candidate);
+}
+
+ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoints) {
+    bool resuming = cfg->checkpoint.load_path[0] != 0, taken;
+    if (!cfg->run.dir[0]) TRY(choose_folder(account, cfg, resuming));
+    TRY(is_taken(account, cfg->run.dir, &taken));
+    if (taken && !resuming)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "run.dir \"%s\" already holds a run: continue it with --checkpoint.load_path=latest, or name "
+            "another folder with --run.dir",
+            cfg->run.dir);
+    TRY(file_make_folder(cfg->run.dir));
+    TRY(mem_strdup(account, cfg->run.dir, folder));
+    ott_status status = join(account, cfg->run.dir, cfg->checkpoint.dir, checkpoints);
+    if (status != OTT_OK) mem_give(account, *folder);
+    return status;
+}
+
+/* ---- data ---- */
+
+static ott_status check_vocabulary(const dataset *d, const model_options *shape) {
+    if (dataset_vocab(d) <= shape->vocab) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "model.vocab_size = %lld is too small for %s, whose token ids go up to %lld",
+                       (long long)shape->vocab, dataset_name(d), (long long)dataset_vocab(d) - 1);
+}
+
+/* Enough random tokens that no window repeats in a short run; the loader starts over after that. */
+#define SYNTHETIC_TOKENS (1 << 22)
+
+static ott_status open_train_data(mem *account, const config *cfg, const model_options *shape,
+                                  dataset **out) {
+    if (!cfg->data.dataset_path[0])
+        return dataset_open_synthetic(account, shape->vocab, (uint64_t)cfg->train.seed, SYNTHETIC_TOKENS,
+                                      out);
+    double share = cfg->eval.enabled && !cfg->eval.dataset_path[0] ? 1.0 - cfg->eval.holdout : 1.0;
+    return dataset_open_text(account, cfg->data.dataset_path, 0.0, share, out);
+}
+
+static ott_status open_validation_data(mem *account, const config *cfg, dataset **out) {
+    *out = NULL;
+    if (!cfg->eval.enabled) return OTT_OK;
+    if (cfg->eval.dataset_path[0]) return dataset_open_text(account, cfg->eval.dataset_path, 0.0, 1.0, out);
+    if (cfg->data.dataset_path[0] && cfg->eval.holdout > 0)
+        return dataset_open_text(account, cfg->data.dataset_path, 1.0 - cfg->eval.holdout, 1.0, out);
+    return status_fail(OTT_ERR_CONFIG,
+                       "eval.enabled is true but no eval data source is configured: set eval.dataset_path, "
+                       "or eval.holdout to keep the end of data.dataset_path");
+}
+
+static ott_status check_validation(const dataset *d, const config *cfg) {
+    TRY(dataset_check(d, cfg->train.seq_len));
+    int64_t windows = dataset_windows(d, cfg->train.seq_len);
+    if (windows >= cfg->train.batch_size) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG, "%s has %lld sequences of train.seq_len = %lld, fewer than train.batch_size = %lld",
+        dataset_name(d), (long long)windows, (long long)cfg->train.seq_len, (long long)cfg->train.batch_size);
+}
+
+ott_status run_datasets(mem *account, const config *cfg, const model_options *shape, dataset **train,
+                        dataset **validation) {
+    *train = *validation = NULL;
+    ott_status status = OTT_OK;
+    TRY_OUT(open_train_data(account, cfg, shape, train));
+    TRY_OUT(check_vocabulary(*train, shape));
+    TRY_OUT(dataset_check(*train, cfg->train.seq_len));
+    TRY_OUT(open_validation_data(account, cfg, validation));
+    if (*validation) TRY_OUT(check_validation(*validation, cfg));
+out:
+    if (status == OTT_OK) return OTT_OK;
+    dataset_close(*train);
+    dataset_close(*validation);
+    return status;
+}
+
+/* ---- trainer options ---- */
+
+static checkpointing checkpointing_from(const config *cfg) {
+    switch (cfg->train.activation_checkpointing) {
+    case CHECKPOINTING_SELECTIVE: return CHECKPOINT_SELECTIVE;
+    case CHECKPOINTING_OP: return CHECKPOINT_OP;
+    case CHECKPOINTING_FULL:
+    case CHECKPOINTING_EVERY_N: return CHECKPOINT_FULL;
+    default: return CHECKPOINT_NONE;
+    }
+}
+
+/* Rows of logits that exist at once. Unchunked cross-entropy holds all of them. */
+#define DEFAULT_CHUNK 4096
+
+static int64_t chunk_from(const config *cfg) {
+    if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY) return cfg->train.batch_size * cfg->train.seq_len;
+    return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
+}
+
+ott_status run_trainer_options(const config *cfg, trainer_options *out) {
+    *out = (trainer_options){
+        .filter = cfg->float8.filter_fqns.items,
+        .filter_count = (int)cfg->float8.filter_fqns.count,
+        .optimizer = {.beta1 = (float)cfg->optimizer.betas[0],
+                      .beta2 = (float)cfg->optimizer.betas[1],
+                      .epsilon = (float)cfg->optimizer.eps,
+                      .weight_decay = (float)cfg->optimizer.weight_decay,
+                      .max_norm = (float)cfg->train.grad_clip_norm},
+        .batch_size = cfg->train.batch_size,
+        .seq_len = cfg->train.seq_len,
+        .grad_accum = cfg->train.grad_accum_steps,
+        .chunk = chunk_from(cfg),
+        .checkpointing = checkpointing_from(cfg),
+        .checkpoint_every = cfg->train.activation_checkpointing == CHECKPOINTING_EVERY_N
+                                ? cfg->train.activation_checkpointing_every
+                                : 1,
+        .data_seed = (uint64_t)(cfg->train.data_seed >= 0 ? cfg->train.data_seed : cfg->train.seed),
+        .fp16_scaling = cfg->train.mixed_precision == PRECISION_FP16,
+    };
+    return run_recipe(cfg, &out->recipe);
+}

@@ -1,0 +1,52 @@
+/* train/schedule: warmup and decay. */
+#include "train/schedule.h"
+#include <math.h>
+
+#define PI 3.14159265358979323846
+
+static double progress(int64_t done, int64_t length) {
+    if (length <= 0) return 1.0;
+    double p = (double)done / (double)length;
+    return p < 0 ? 0 : p > 1 ? 1 : p;
+}
+
+static double cosine(double r, double p) {
+    return r + 0.5 * (1.0 - r) * (1.0 + cos(PI * p));
+}
+static double linear(double r, double p) {
+    return 1.0 - (1.0 - r) * p;
+}
+
+/* Warmup, stable, decay. Left open, stable is what the decay leaves, and the decay what the stable part
+ * leaves. */
+static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
+    int64_t stable = cfg->scheduler.stable_steps, decay = cfg->scheduler.decay_steps;
+    if (stable < 0) stable = decay > 0 && decay < length ? length - decay : 0;
+    if (decay == 0) decay = length - stable;
+    double r = cfg->scheduler.min_lr_ratio, p = progress(after_warmup - stable, decay);
+    if (after_warmup < stable) return 1.0;
+    switch (cfg->scheduler.wsd_decay_type) {
+    case WSD_DECAY_LINEAR: return linear(r, p);
+    case WSD_DECAY_SQRT: return r + (1.0 - r) * sqrt(1.0 - p);
+    default: return cosine(r, p);
+    }
+}
+
+static double factor(const config *cfg, int64_t step, int64_t steps) {
+    int64_t warmup = cfg->scheduler.warmup_steps;
+    if (cfg->scheduler.name == SCHEDULER_NONE) return 1.0;
+    if (step < warmup) return (double)(step + 1) / (double)warmup;
+    int64_t length = steps - warmup;
+    double r = cfg->scheduler.min_lr_ratio;
+    double p = progress(step - warmup, cfg->scheduler.decay_steps > 0 ? cfg->scheduler.decay_steps : length);
+    switch (cfg->scheduler.name) {
+    case SCHEDULER_COSINE: return cosine(r, p);
+    case SCHEDULER_LINEAR: return linear(r, p);
+    case SCHEDULER_WSD: return wsd(cfg, step - warmup, length);
+    default: return 1.0;
+    }
+}
+
+double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps) {
+    return cfg->optimizer.lr * factor(cfg, step, steps);
+}

@@ -1,0 +1,15 @@
+/* train/schedule: the learning rate of a step. */
+#ifndef TRAIN_SCHEDULE_H
+#define TRAIN_SCHEDULE_H
+
+#include "config/config.h"
+
+/*
+ * Learning rate of optimizer step `step` (0-based) of `steps`. KempnerForge's shapes: warmup (step + 1) / W,
+ * so that the first step already learns; then with p = (step - W) / D in [0, 1], r the last ratio: cosine  r
+ * + (1 - r)(1 + cos(pi p)) / 2      linear  1 - (1 - r) p      constant 1 wsd     1 for the stable steps,
+ * then cosine, linear or sqrt: r + (1 - r) sqrt(1 - p) none: the peak always, without warmup. Pure.
+ */
+double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * train/trainer: a model with all a step needs around it: device buffers, memory plans, data. It knows how to
+ * do one training step, one evaluation, and how to find where a non-finite value first appeared; when to do
+ * which is train/loop's.
+ */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "io/dataset.h"
+#include "model/convert.h"
+#include "parallel/checkpoint.h"
+#include "train/optimizer.h"
+
+typedef struct trainer_options {
+    const recipe *recipe;
+    const char *const *filter;
+    int filter_count;
+    optimizer_options optimizer;
+    int64_t batch_size, seq_len, grad_accum;
+    int64_t chunk; /* tokens per chunk of the loss head */
+    checkpointing checkpointing;
+    int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
+    uint64_t data_seed;
+    bool fp16_scaling; /* dynamic loss scale */
+} trainer_options;
+
+typedef struct trainer {
+    trainer_options options;
+    const logger *log;
+    mem *account;
+    device *device;
+    model *m;
+    model_slot *slot;
+    exec cx;
+    plan *train_plan, *evaluate_plan;
+    void *arena;
+    const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
+    void *device_block;                          /* batch, losses, step state */
+    batch batch;
+    tensor losses, norms, grad_scale, nonfinite, state;
+    int32_t *host_batch; /* staging: tokens, targets, positions, starts */
+    float host_state[STEP_STATE_COUNT];
+    run_state run;
+    convert_summary converted;
+    int64_t planned_bytes;
+} trainer;
+
+typedef struct step_result {
+    double loss; /* mean over the label tokens */
+    double grad_norm;
+    bool skipped; /* loss or gradients were not finite: parameters stay */
+    int64_t tokens;
+} step_result;
+
+/* Opens model and buffers on `device`, initializes weights from `seed`, converts, plans memory. data are
+ * borrowed. */
+ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
+                        const trainer_options *o, const dataset *train_data, const dataset *validation_data,
+                        uint64_t seed, trainer **out);
+void trainer_close(trainer *t); /* NULL is allowed */
+/* Takes parameters, moments and counters of a checkpoint. */
+ott_status trainer_load(trainer *t, const char *path);
+/* One optimizer step at this learning rate. */
+ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
+/* Mean loss over the first `batches` batches of the validation data, or as many as there are. */
+ott_status trainer_evaluate(trainer *t, int64_t batches, double *loss);
+/* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
+   "output of model.layers.0.mlp.up_proj". "" if all are finite. */
+ott_status trainer_find_nonfinite(trainer *t, char out[160]);
+/* FP8 GEMMs and all GEMMs run so far. */
+void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
+
+#endif
