@@ -160,12 +160,12 @@ static ott_status open_progress(run *r) {
 /* ---- what it says at the start ---- */
 
 static void say_precision(const run *r) {
-    const recipe *recipe = r->trainer->options.recipe;
+    const recipe *row = r->trainer->options.recipe;
     if (r->cfg->train.mixed_precision != PRECISION_FP8) {
-        log_info(r->log, "Training in %s", recipe->name);
+        log_info(r->log, "Training in %s", row->name);
         return;
     }
-    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s", recipe->display,
+    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s", row->display,
              r->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
 }
 

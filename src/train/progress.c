@@ -12,7 +12,8 @@ int64_t progress_peak_resident(void) {
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-void progress_begin_step(progress *p) {
+void progress_begin_step(progress *p, const trainer *t) {
+    trainer_gemms(t, &p->fp8_before, &p->gemms_before);
     p->step_started = clock_seconds();
 }
 
