@@ -51,7 +51,7 @@ static inline float fmath_exp(float x) {
     return (p * fmath_power_of_two(half)) * fmath_power_of_two(whole - half);
 }
 
-/* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float. */
+/* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives NaN. */
 float fmath_log(float x);
 
 #endif

@@ -134,6 +134,11 @@ static int by_size(const void *a, const void *b) {
     return x->born < y->born ? -1 : 1;
 }
 
+static int by_birth(const void *a, const void *b) {
+    const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
+    return x->born < y->born ? -1 : x->born > y->born;
+}
+
 static int by_offset(const void *a, const void *b) {
     const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -158,18 +163,33 @@ static int64_t lowest_fit(plan_entry **placed, int32_t count, plan_entry **neigh
     return offset;
 }
 
-/* Greedy by size: the largest buffers first, each at the lowest place free during its whole life. */
+/* Places all entries in the order given, each at the lowest place free during its whole life; returns the bytes it takes. */
+static int64_t place(plan_entry **order, int32_t count, plan_entry **neighbours) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; i++) {
+        order[i]->offset = lowest_fit(order, i, neighbours, order[i]);
+        int64_t end = order[i]->offset + order[i]->bytes;
+        if (end > bytes) bytes = end;
+    }
+    return bytes;
+}
+
+/* Two greedy orders, the better one kept: by birth is perfect for nested lifetimes (a stack), by size fills holes better. */
 static ott_status pack(plan *p) {
     void *block;
-    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
-                       "packing the memory plan", &block));
+    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *), "packing the memory plan",
+                       &block));
     plan_entry **order = block, **neighbours = order + p->count;
     for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
     qsort(order, (size_t)p->count, sizeof *order, by_size);
-    for (int32_t i = 0; i < p->count; i++) {
-        order[i]->offset = lowest_fit(order, i, neighbours, order[i]);
-        int64_t end = order[i]->offset + order[i]->bytes;
-        if (end > p->bytes) p->bytes = end;
+    p->bytes = place(order, p->count, neighbours);
+    qsort(order, (size_t)p->count, sizeof *order, by_birth);
+    int64_t bytes = place(order, p->count, neighbours);
+    if (bytes > p->bytes) {
+        qsort(order, (size_t)p->count, sizeof *order, by_size);
+        place(order, p->count, neighbours);
+    } else {
+        p->bytes = bytes;
     }
     mem_give(p->account, block);
     return OTT_OK;

@@ -1,0 +1,43 @@
+/*
+ * config/alias: other tools' names for our keys, as a table; and other tools' words for our words.
+ */
+#ifndef CONFIG_ALIAS_H
+#define CONFIG_ALIAS_H
+
+#include "config/table.h"
+#include "config/tree.h"
+
+typedef enum alias_kind {
+    ALIAS_SAME,
+    ALIAS_WORDS,
+    ALIAS_SPECIAL,
+    ALIAS_CLOSED,
+    ALIAS_IGNORED,
+    ALIAS_REFUSED,
+    ALIAS_INERT
+} alias_kind;
+
+/* Works out what a foreign key means. `where` begins the error message. */
+typedef ott_status (*alias_function)(config *cfg, const node *value, const char *where);
+
+typedef struct config_alias {
+    const char *path;
+    alias_kind kind;
+    const char *target;      /* SAME, WORDS, SPECIAL: our key */
+    const char *words;       /* WORDS, CLOSED: the words; IGNORED, REFUSED, INERT: what to say */
+    const char *neutral;     /* IGNORED, REFUSED */
+    alias_function function; /* SPECIAL */
+} config_alias;
+
+const config_alias *alias_table(int *count);
+/* The line for `path`: its own, else the longest that ends in .* and covers it; NULL when there is none. */
+const config_alias *alias_find(const char *path);
+int alias_index(const config_alias *a);
+/* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
+const char *alias_last_component(const char *name);
+/* Another tool's word for one of the key's words ("AdamW" is "adamw"), or `word` itself. */
+const char *alias_word(const char *key, const char *word);
+/* In "theirs=ours|...": copies ours for `word` into out[64]; false when it is not there. */
+bool alias_translate(const char *words, const char *word, char *out);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * config/command: the arguments after the verb. KempnerForge writes --section.key=value, torchtitan
+ * --section.key value,
+ * --section.key and --section.no_key, AutoModel --section.key value; all of them name one file.
+ */
+#include "config/book.h"
+#include "config/load.h"
+#include "config/value.h"
+#include <stdio.h>
+#include <string.h>
+
+#define KEY_LIMIT 160
+
+typedef struct option {
+    bool is_file;
+    char key[KEY_LIMIT]; /* with underscores, without dashes in front */
+    const char *value;   /* NULL: none */
+    int used;            /* arguments it took */
+} option;
+
+static bool is_file_option(const char *key) {
+    return strcmp(key, "config") == 0 || strcmp(key, "config_file") == 0 ||
+           strcmp(key, "job.config_file") == 0;
+}
+
+static ott_status fail_form(const char *argument) {
+    return status_fail(OTT_ERR_CONFIG, "%.80s: an option is written --section.key=value", argument);
+}
+
+/* The key of "--key..." with dashes inside read as underscores. */
+static ott_status read_key(const char *argument, option *o) {
+    const char *key = argument + 2;
+    size_t length = strcspn(key, "=");
+    if (length == 0 || length >= KEY_LIMIT) return fail_form(argument);
+    for (size_t i = 0; i < length; i++) o->key[i] = key[i] == '-' ? '_' : key[i];
+    o->key[length] = '\0';
+    o->value = key[length] ? key + length + 1 : NULL;
+    return tree_has_control(o->key) || str_utf8_error(o->key, (int64_t)length) >= 0 ? fail_form("--")
+                                                                                    : OTT_OK;
+}
+
+/* Does the option take the argument after it? A switch takes only a word that is a truth value. */
+static bool takes_next(const option *o, const char *next) {
+    bool ignored;
+    node word = {.kind = NODE_PLAIN, .text = next};
+    if (!next || str_starts_with(next, "--")) return false;
+    if (is_file_option(o->key)) return true;
+    if (assign_knows(o->key) && assign_is_switch(o->key)) return value_bool(&word, &ignored);
+    return assign_knows(o->key);
+}
+
+/* The option that begins at argv[at]. */
+static ott_status read_option(int argc, const char *const *argv, int at, option *o) {
+    const char *argument = argv[at], *next = at + 1 < argc ? argv[at + 1] : NULL;
+    *o = (option){.used = 1};
+    if (strcmp(argument, "-c") == 0) argument = "--config";
+    if (argument[0] != '-') {
+        o->is_file = true;
+        o->value = argument;
+        return OTT_OK;
+    }
+    if (argument[1] != '-') return fail_form(argument);
+    TRY(read_key(argument, o));
+    if (!o->value && takes_next(o, next)) {
+        o->value = next;
+        o->used = 2;
+    }
+    o->is_file = is_file_option(o->key);
+    if (o->is_file && (!o->value || !*o->value))
+        return status_fail(OTT_ERR_CONFIG, "%s needs the name of a configuration file", argument);
+    return OTT_OK;
+}
+
+ott_status command_find_file(int argc, const char *const *argv, const char **file) {
+    option o;
+    *file = NULL;
+    for (int at = 0; at < argc; at += o.used) {
+        TRY(read_option(argc, argv, at, &o));
+        if (!o.is_file) continue;
+        if (tree_has_control(o.value))
+            return status_fail(OTT_ERR_CONFIG,
+                               "the name of the configuration file contains a control character");
+        if (*file)
+            return status_fail(OTT_ERR_CONFIG, "two configuration files: %.200s and %.200s; name one", *file,
+                               o.value);
+        *file = o.value;
+    }
+    return OTT_OK;
+}
+
+/* "no_section.key" or "section.no_key" with "no_" taken out, when that is a known switch. */
+static bool read_negation(const char *key, char *out) {
+    const char *last = strrchr(key, '.');
+    if (!last || assign_knows(key)) return false;
+    if (str_starts_with(key, "no_")) {
+        snprintf(out, KEY_LIMIT, "%s", key + 3);
+        if (assign_knows(out) && assign_is_switch(out)) return true;
+    }
+    if (!str_starts_with(last + 1, "no_")) return false;
+    snprintf(out, KEY_LIMIT, "%.*s%s", (int)(last + 1 - key), key, last + 4);
+    return assign_knows(out) && assign_is_switch(out);
+}
+
+static ott_status fail_option(const char *shown, const char *key) {
+    if (strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0)
+        return status_fail(OTT_ERR_CONFIG, "%s: ranks are started by mpirun or srun, one process each",
+                           shown);
+    return assign_fail_unknown(shown, key);
+}
+
+ott_status command_override(config *cfg, const char *key, const char *value, const char *shown) {
+    char positive[KEY_LIMIT];
+    tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = shown};
+    node *n;
+    if (!assign_knows(key)) {
+        if (value || !read_negation(key, positive)) return fail_option(shown, key);
+        TRY(tree_from_text(&b, "false", &n));
+        return assign_path(cfg, positive, n, shown);
+    }
+    if (!value && !assign_is_switch(key))
+        return status_fail(OTT_ERR_CONFIG, "%s needs a value: %s=VALUE", shown, shown);
+    int64_t bad = value ? str_utf8_error(value, (int64_t)strlen(value)) : -1;
+    if (bad >= 0)
+        return status_fail(OTT_ERR_CONFIG, "--%s: its value is not UTF-8: byte 0x%02x at offset %lld", key,
+                           (unsigned char)value[bad], (long long)bad);
+    TRY(tree_from_text(&b, value ? value : "true", &n));
+    return assign_path(cfg, key, n, shown);
+}
+
+/* The option as typed, for messages: in the arena, on one line. */
+static ott_status describe(config *cfg, const char *argument, const char *value, const char **out) {
+    str text = {.account = cfg->book->account};
+    tree_show_text(&text, argument, 200);
+    if (value) {
+        str_append(&text, " ");
+        tree_show_text(&text, value, 100);
+    }
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = arena_strdup(cfg->book->memory, text.text, out);
+    str_free(&text);
+    return status;
+}
+
+ott_status command_apply(config *cfg, int argc, const char *const *argv) {
+    option o;
+    for (int at = 0; at < argc; at += o.used) {
+        const char *shown;
+        TRY(read_option(argc, argv, at, &o));
+        if (o.is_file) continue;
+        TRY(describe(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
+        TRY(command_override(cfg, o.key, o.value, shown));
+    }
+    return OTT_OK;
+}

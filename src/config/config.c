@@ -1,0 +1,111 @@
+/* config: a config's life: defaults, file, command line, checks. */
+#include "config/config.h"
+#include "config/book.h"
+#include "config/load.h"
+#include <string.h>
+
+static ott_status open_book(mem *account, const logger *lg, config *cfg) {
+    void *block;
+    int key_count, alias_count;
+    arena *memory;
+    TRY(arena_open(account, MEM_OTHER, &memory));
+    ott_status status = arena_take(memory, sizeof(config_book), &block);
+    if (status != OTT_OK) return arena_close(memory), status;
+    config_book *book = cfg->book = block;
+    *book = (config_book){.account = account, .memory = memory, .lg = lg};
+    foreign_open(&book->foreign);
+    table_keys(&key_count);
+    alias_table(&alias_count);
+    TRY(arena_take(memory, key_count * (int64_t)sizeof(key_note), &block));
+    book->keys = block;
+    TRY(arena_take(memory, alias_count * (int64_t)sizeof(alias_note), &block));
+    book->aliases = block;
+    for (int i = 0; i < key_count; i++) assign_default(cfg, &table_keys(&key_count)[i]);
+    cfg->path = "";
+    return OTT_OK;
+}
+
+void config_close(config *cfg) {
+    if (!cfg) return;
+    mem *account = cfg->book ? cfg->book->account : NULL;
+    if (!account) return;
+    arena_close(cfg->book->memory);
+    mem_give(account, cfg);
+}
+
+static ott_status open_config(mem *account, const logger *lg, config **out) {
+    void *block;
+    TRY(mem_take(account, MEM_OTHER, sizeof(config), "a configuration", &block));
+    config *cfg = block;
+    ott_status status = open_book(account, lg, cfg);
+    if (status != OTT_OK) {
+        if (cfg->book) arena_close(cfg->book->memory);
+        mem_give(account, cfg);
+        return status;
+    }
+    *out = cfg;
+    return OTT_OK;
+}
+
+static ott_status read_file(config *cfg, const char *path) {
+    node *root;
+    TRY(arena_strdup(cfg->book->memory, path, &cfg->path));
+    tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = cfg->path};
+    TRY(load_file(&b, &root));
+    cfg->book->foreign.dialect = foreign_detect(root);
+    TRY(assign_tree(cfg, cfg->path, root));
+    return foreign_defaults(cfg);
+}
+
+/* Keys that steer PyTorch only: one line each about what happens instead. */
+static void tell_instead(const config *cfg) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++)
+        if (keys[i].state == STATE_INSTEAD && cfg->book->keys[i].set && !config_is_neutral(cfg, &keys[i]))
+            log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->keys[i].where,
+                     keys[i].reason);
+    const config_alias *aliases = alias_table(&count);
+    for (int i = 0; i < count; i++)
+        if (aliases[i].kind == ALIAS_IGNORED && cfg->book->aliases[i].where)
+            log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->aliases[i].where,
+                     aliases[i].words);
+}
+
+static ott_status parse_into(config *cfg, int argc, const char *const *argv) {
+    const char *file;
+    TRY(command_find_file(argc, argv, &file));
+    if (file) TRY(read_file(cfg, file));
+    TRY(command_apply(cfg, argc, argv));
+    TRY(config_check(cfg));
+    tell_instead(cfg);
+    return OTT_OK;
+}
+
+ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out) {
+    config *cfg;
+    *out = NULL;
+    TRY(open_config(account, lg, &cfg));
+    ott_status status = parse_into(cfg, argc, argv);
+    if (status != OTT_OK) return config_close(cfg), status;
+    *out = cfg;
+    return OTT_OK;
+}
+
+bool config_was_set(const config *cfg, const char *key) {
+    const config_key *found = table_find(key);
+    return found && cfg->book->keys[table_index(found)].set;
+}
+
+ott_status config_set(config *cfg, const char *key, const char *value) {
+    const char *shown, *name;
+    TRY(arena_strdup(cfg->book->memory, key, &name));
+    TRY(arena_printf(cfg->book->memory, &shown, "--%.200s=%.100s", key, value));
+    return command_override(cfg, name, value, shown);
+}
+
+const char *config_word(const config *cfg, const char *key) {
+    const config_key *found = table_find(key);
+    if (!found || found->type != KEY_CHOICE) return NULL;
+    return found->choices[table_get(cfg, found).integer].text;
+}

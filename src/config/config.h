@@ -1,0 +1,99 @@
+/*
+ * config: what a run is. `struct config` is generated from schema.def: cfg->train.seq_len,
+ * cfg->float8.recipe_name. Defaults come first, then a TOML or YAML file in KempnerForge's, torchtitan's or
+ * AutoModel's spelling, then the command line; whether a key was set at all stays known, so that a model
+ * preset can go under explicit keys.
+ *
+ * Every failure is OTT_ERR_CONFIG (OTT_ERR_NOT_FOUND or OTT_ERR_IO for a file) with one line that names the
+ * place, the key, the value, what is allowed and the nearest match.
+ */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "config/choices.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The enums of choices.h: config_precision with PRECISION_BF16, ... */
+#define X(constant, text, missing) constant,
+typedef enum config_preset { CHOICES_preset(X) } config_preset;
+typedef enum config_norm { CHOICES_norm(X) } config_norm;
+typedef enum config_activation { CHOICES_activation(X) } config_activation;
+typedef enum config_rope_scaling { CHOICES_rope_scaling(X) } config_rope_scaling;
+typedef enum config_init_style { CHOICES_init_style(X) } config_init_style;
+typedef enum config_model_type { CHOICES_model_type(X) } config_model_type;
+typedef enum config_sdpa { CHOICES_sdpa(X) } config_sdpa;
+typedef enum config_moe_router { CHOICES_moe_router(X) } config_moe_router;
+typedef enum config_moe_bias_schedule { CHOICES_moe_bias_schedule(X) } config_moe_bias_schedule;
+typedef enum config_precision { CHOICES_precision(X) } config_precision;
+typedef enum config_checkpointing { CHOICES_checkpointing(X) } config_checkpointing;
+typedef enum config_loss { CHOICES_loss(X) } config_loss;
+typedef enum config_compile_mode { CHOICES_compile_mode(X) } config_compile_mode;
+typedef enum config_optimizer { CHOICES_optimizer(X) } config_optimizer;
+typedef enum config_scheduler { CHOICES_scheduler(X) } config_scheduler;
+typedef enum config_wsd_decay { CHOICES_wsd_decay(X) } config_wsd_decay;
+typedef enum config_pp_schedule { CHOICES_pp_schedule(X) } config_pp_schedule;
+typedef enum config_async_mode { CHOICES_async_mode(X) } config_async_mode;
+typedef enum config_export_dtype { CHOICES_export_dtype(X) } config_export_dtype;
+typedef enum config_log_style { CHOICES_log_style(X) } config_log_style;
+typedef enum config_recipe { CHOICES_recipe(X) } config_recipe;
+#undef X
+
+/* Owned by the config. */
+typedef struct config_list {
+    const char *const *items;
+    int64_t count;
+} config_list;
+
+typedef struct config_book config_book; /* set bits, origins and memory of a config: book.h */
+
+typedef struct config {
+#define SECTION_BEGIN(section, help) struct {
+#define SECTION_END(section)                                                                                 \
+    }                                                                                                        \
+    section;
+#define INT(section, key, value, range, state, help)          int64_t key;
+#define REAL(section, key, value, range, state, help)         double key;
+#define PAIR(section, key, first, second, range, state, help) double key[2];
+#define BOOL(section, key, value, state, help)                bool key;
+#define TEXT(section, key, value, state, help)                const char *key;
+#define CHOICE(section, key, list, value, state, help)        config_##list key;
+#define LIST(section, key, state, help)                       config_list key;
+#include "config/schema.def"
+    const char *path; /* the configuration file, "" without one */
+    config_book *book;
+} config;
+
+/*
+ * Reads a run's configuration from the arguments after the verb: at most one file (--config FILE,
+ * --job.config_file FILE or a plain path) and overrides (--section.key=value, --section.key value,
+ * --section.key for true,
+ * --section.no_key or --no-section.key for false). Ends with config_check. `lg` (may be NULL) hears what a
+ * foreign key does here and is borrowed until config_close. `*out` is closed with config_close.
+ */
+ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out);
+void config_close(config *cfg); /* NULL is allowed */
+
+/* Was the key (canonical name, "train.seq_len") given by the file, the command line or config_set? */
+bool config_was_set(const config *cfg, const char *key);
+/* One override, by the rules of the command line; config_check afterwards is the caller's. Accepts aliases
+ * too. */
+ott_status config_set(config *cfg, const char *key, const char *value);
+/* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
+ott_status config_check(config *cfg);
+/* The words of a choice key in the schema: config_word(cfg, "train.mixed_precision") is "fp8". NULL: not a
+ * choice. */
+const char *config_word(const config *cfg, const char *key);
+
+/* Appends the resolved configuration as TOML, each key with its meaning; it reads back to an equal config. */
+ott_status config_write_toml(const config *cfg, str *out);
+/* Appends every key: section, name, type, default, what is allowed, meaning, other tools' names. */
+ott_status config_help(str *out);
+/* Calls back for each key whose values differ, with both as written in TOML. */
+typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);
+ott_status config_differences(const config *a, const config *b, config_difference callback, void *user);
+
+#endif

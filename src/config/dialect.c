@@ -1,0 +1,81 @@
+/*
+ * config/dialect: for which tool a file was written, and what that tool does about keys the file leaves out.
+ * Without this a torchtitan file would run with KempnerForge's warmup and decay, and nobody would notice.
+ */
+#include "config/book.h"
+#include "config/value.h"
+#include <string.h>
+
+static const struct {
+    foreign_dialect dialect;
+    const char *path, *word;
+} defaults[] = {
+    {DIALECT_TITAN, "model.preset", "debug"},
+    {DIALECT_TITAN, "model.init_style", "titan"},
+    {DIALECT_TITAN, "train.max_steps", "10000"},
+    {DIALECT_TITAN, "train.compile_model", "false"},
+    {DIALECT_TITAN, "train.activation_checkpointing", "every_n"},
+    {DIALECT_TITAN, "optimizer.lr", "8e-4"},
+    {DIALECT_TITAN, "scheduler.warmup_steps", "200"},
+    {DIALECT_TITAN, "scheduler.min_lr_ratio", "0"},
+    {DIALECT_TITAN, "checkpoint.enabled", "false"},
+    {DIALECT_TITAN, "checkpoint.dir", "checkpoint"},
+    {DIALECT_TITAN, "checkpoint.interval", "500"},
+    {DIALECT_TITAN, "checkpoint.keep_last_n", "10"},
+    {DIALECT_TITAN, "float8.enable_fsdp_float8_all_gather", "false"},
+    {DIALECT_TITAN, "eval.interval", "10"},
+    {DIALECT_AUTOMODEL, "model.init_style", "hf"},
+    {DIALECT_AUTOMODEL, "train.compile_model", "false"},
+    {DIALECT_AUTOMODEL, "train.batch_size", "1"},
+    {DIALECT_AUTOMODEL, "optimizer.lr", "1e-3"},
+    {DIALECT_AUTOMODEL, "optimizer.betas", "0.9,0.999"},
+    {DIALECT_AUTOMODEL, "optimizer.weight_decay", "0.01"},
+    {DIALECT_AUTOMODEL, "scheduler.name", "constant"},
+    {DIALECT_AUTOMODEL, "scheduler.warmup_steps", "0"},
+    {DIALECT_AUTOMODEL, "scheduler.min_lr_ratio", "0.01"},
+    {DIALECT_AUTOMODEL, "checkpoint.keep_last_n", "0"},
+    {DIALECT_AUTOMODEL, "float8.enable_fsdp_float8_all_gather", "false"},
+    {DIALECT_AUTOMODEL, "metrics.log_interval", "1"},
+};
+
+foreign_dialect foreign_detect(const node *root) {
+    static const char *const titan[] = {"training", "job", "parallelism", "activation_checkpoint"};
+    static const char *const automodel[] = {"step_scheduler",  "dist_env", "loss_fn",
+                                            "packed_sequence", "rng",      "recipe"};
+    if (tree_child(root, "train") || tree_child(root, "scheduler")) return DIALECT_KEMPNER;
+    for (size_t i = 0; i < sizeof titan / sizeof titan[0]; i++)
+        if (tree_child(root, titan[i])) return DIALECT_TITAN;
+    for (size_t i = 0; i < sizeof automodel / sizeof automodel[0]; i++)
+        if (tree_child(root, automodel[i])) return DIALECT_AUTOMODEL;
+    return DIALECT_KEMPNER;
+}
+
+static ott_status put_default(config *cfg, const config_key *key, const char *word) {
+    node n = {.kind = NODE_PLAIN, .text = word};
+    config_value value;
+    TRY(value_read(cfg->book->memory, key, &n, key->path, &value));
+    table_put(cfg, key, &value);
+    return OTT_OK;
+}
+
+ott_status foreign_defaults(config *cfg) {
+    foreign_state *f = &cfg->book->foreign;
+    if (f->dialect == DIALECT_KEMPNER) return OTT_OK;
+    str told = {.account = cfg->book->account};
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
+        const config_key *key = table_find(defaults[i].path);
+        if (defaults[i].dialect != f->dialect || cfg->book->keys[table_index(key)].set) continue;
+        ott_status status = put_default(cfg, key, defaults[i].word);
+        if (status != OTT_OK) return str_free(&told), status;
+        str_printf(&told, "%s%s=%s", told.length ? ", " : "", key->path, defaults[i].word);
+    }
+    f->titan_schedule = f->titan_schedule || f->dialect == DIALECT_TITAN;
+    /* PyTorch's Adam has no weight decay unless told so; its AdamW has. */
+    if (f->adam && !book_note(cfg, "optimizer.weight_decay")->set)
+        cfg->optimizer.weight_decay = f->dialect == DIALECT_TITAN ? 0.1 : 0.0;
+    if (told.text)
+        log_info(cfg->book->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
+                 f->dialect == DIALECT_TITAN ? "torchtitan" : "AutoModel", told.text);
+    str_free(&told);
+    return OTT_OK;
+}

@@ -1,0 +1,301 @@
+/* config/foreign: one function per foreign key whose meaning is not just another name. */
+#include "config/foreign.h"
+#include "config/book.h"
+#include "config/number.h"
+#include "config/value.h"
+#include <math.h>
+#include <string.h>
+
+void foreign_open(foreign_state *f) {
+    *f = (foreign_state){
+        .fp8 = -1, .precision = -1, .decay_ratio = -1.0, .decay_type = WSD_DECAY_LINEAR, .min_lr = -1.0};
+}
+
+/* --- Precision: a format and an FP8 switch beside it --- */
+
+static ott_status settle_precision(config *cfg, const char *where) {
+    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    const config_key *key = table_find("train.mixed_precision");
+    config_precision p = f->fp8 == 1         ? PRECISION_FP8
+                         : f->precision >= 0 ? (config_precision)f->precision
+                                             : PRECISION_BF16;
+    TRY(assign_word(cfg, key->path, key->choices[p].text, where));
+    *f = kept; /* our own key was not set by its own name */
+    return OTT_OK;
+}
+
+/* Comma-separated text, or a list: "float8" and ["float8"] both. */
+static ott_status as_list(config *cfg, const node *value, const char *where, config_list *out) {
+    config_value list;
+    *out = (config_list){0};
+    if (tree_is_null(value)) return OTT_OK;
+    TRY(value_read(cfg->book->memory, table_find("float8.filter_fqns"), value, where, &list));
+    *out = list.list;
+    return OTT_OK;
+}
+
+ott_status foreign_converters(config *cfg, const node *value, const char *where) {
+    config_list names;
+    int fp8 = 0;
+    TRY(as_list(cfg, value, where, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.items[i];
+        if (strcmp(name, "float8") == 0 || strcmp(name, "quantize.linear.float8") == 0) {
+            fp8 = 1;
+        } else if (strcmp(name, "mx") == 0 || strcmp(name, "quantize.linear.mx") == 0) {
+            fp8 = 1;
+            TRY(assign_word(cfg, "float8.recipe_name", "mxfp8", where));
+        } else {
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s: \"%s\" is not one of \"float8\", \"quantize.linear.float8\", "
+                               "\"mx\", \"quantize.linear.mx\"",
+                               where, name);
+        }
+    }
+    cfg->book->foreign.fp8 = fp8;
+    return settle_precision(cfg, where);
+}
+
+ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where) {
+    bool on = false;
+    if (!tree_is_null(value) && !value_bool(value, &on))
+        return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
+    cfg->book->foreign.fp8 = on;
+    return settle_precision(cfg, where);
+}
+
+ott_status foreign_precision(config *cfg, const node *value, const char *where) {
+    static const char words[] = "bfloat16=0|bf16=0|float16=1|fp16=1|float32=2|fp32=2|auto=3";
+    foreign_state *f = &cfg->book->foreign;
+    char digit[64] = "3";
+    bool known = tree_is_null(value) ||
+                 (value->text && alias_translate(words, alias_last_component(value->text), digit));
+    if (!known)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s is not one of \"bfloat16\", \"float16\", \"float32\", \"auto\"", where);
+    f->precision = digit[0] == '3' ? -1 : digit[0] - '0';
+    f->precision_where = where;
+    return settle_precision(cfg, where);
+}
+
+/* --- Activation checkpointing: torchtitan's mode and option --- */
+
+static ott_status settle_checkpointing(config *cfg, const char *where) {
+    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    const char *mode = f->ac_mode ? f->ac_mode : "selective", *option = f->ac_option ? f->ac_option : "2";
+    const char *word = strcmp(mode, "selective") == 0 ? option : mode;
+    TRY(assign_word(cfg, "train.activation_checkpointing", word, where));
+    *f = kept;
+    return OTT_OK;
+}
+
+ott_status foreign_ac_mode(config *cfg, const node *value, const char *where) {
+    char ignored[64];
+    if (tree_is_null(value) && !(value->text && strcmp(value->text, "none") == 0)) return OTT_OK;
+    if (!value->text || !alias_translate("none=|selective=|full=|memory_budget=", value->text, ignored))
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s is not one of \"none\", \"selective\", \"full\", \"memory_budget\"", where);
+    cfg->book->foreign.ac_mode = value->text;
+    return settle_checkpointing(cfg, where);
+}
+
+ott_status foreign_ac_option(config *cfg, const node *value, const char *where) {
+    int64_t every = 0;
+    bool good = value->text &&
+                (strcmp(value->text, "op") == 0 || (number_parse_integer(value->text, &every) && every >= 1));
+    if (!good) return status_fail(OTT_ERR_CONFIG, "%s must be \"op\" or a positive integer", where);
+    cfg->book->foreign.ac_option = value->text;
+    return settle_checkpointing(cfg, where);
+}
+
+/* --- Optimizer --- */
+
+static ott_status set_beta(config *cfg, const node *value, const char *where, int which) {
+    const config_key *lr = table_find("optimizer.eps"), *betas = table_find("optimizer.betas");
+    config_value number, pair = table_get(cfg, betas);
+    config_key as_beta = *lr;
+    as_beta.range = betas->range;
+    TRY(value_read(cfg->book->memory, &as_beta, value, where, &number));
+    pair.real[which] = number.real[0];
+    table_put(cfg, betas, &pair);
+    cfg->book->keys[table_index(betas)] = (key_note){true, false, where, betas->path};
+    return OTT_OK;
+}
+
+ott_status foreign_beta1(config *cfg, const node *value, const char *where) {
+    return set_beta(cfg, value, where, 0);
+}
+ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
+    return set_beta(cfg, value, where, 1);
+}
+
+/* --- Schedules --- */
+
+/* A number or null in the range of one of our keys. */
+static ott_status read_number(config *cfg, const char *like, const node *value, const char *where,
+                              double *out) {
+    config_value number;
+    *out = -1.0;
+    if (tree_is_null(value)) return OTT_OK;
+    TRY(value_read(cfg->book->memory, table_find(like), value, where, &number));
+    *out = number.real[0];
+    return OTT_OK;
+}
+
+ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where) {
+    cfg->book->foreign.titan_schedule = true;
+    return read_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->book->foreign.decay_ratio);
+}
+
+ott_status foreign_decay_type(config *cfg, const node *value, const char *where) {
+    config_value type = {.integer = WSD_DECAY_LINEAR};
+    if (!tree_is_null(value))
+        TRY(value_read(cfg->book->memory, table_find("scheduler.wsd_decay_type"), value, where, &type));
+    cfg->book->foreign.titan_schedule = true;
+    cfg->book->foreign.decay_type = (config_wsd_decay)type.integer;
+    return OTT_OK;
+}
+
+/* AutoModel decays by a cosine as soon as there is a schedule at all. */
+static void have_schedule(config *cfg) {
+    cfg->book->foreign.automodel_schedule = cfg->book->foreign.dialect == DIALECT_AUTOMODEL;
+}
+
+ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where) {
+    have_schedule(cfg);
+    return assign_key(cfg, table_find("scheduler.warmup_steps"), value, where,
+                      "lr_scheduler.lr_warmup_steps");
+}
+
+ott_status foreign_lr_decay_steps(config *cfg, const node *value, const char *where) {
+    config_value steps = {0};
+    have_schedule(cfg);
+    if (!tree_is_null(value))
+        TRY(value_read(cfg->book->memory, table_find("scheduler.decay_steps"), value, where, &steps));
+    cfg->book->foreign.decay_total = steps.integer;
+    return OTT_OK;
+}
+
+ott_status foreign_lr_decay_style(config *cfg, const node *value, const char *where) {
+    have_schedule(cfg);
+    if (value->text && strcmp(value->text, "WSD") == 0)
+        return assign_word(cfg, "scheduler.name", "wsd", where);
+    return assign_key(cfg, table_find("scheduler.name"), value, where, "lr_scheduler.lr_decay_style");
+}
+
+ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
+    have_schedule(cfg);
+    return read_number(cfg, "train.grad_clip_norm", value, where, &cfg->book->foreign.min_lr);
+}
+
+/* torchtitan: warmup, constant, decay over decay_ratio of all steps (default: over all that follow the
+ * warmup). */
+static void settle_titan_schedule(config *cfg) {
+    const foreign_state *f = &cfg->book->foreign;
+    static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
+                                       "scheduler.wsd_decay_type"};
+    if (!f->titan_schedule) return;
+    for (int i = 0; i < 4; i++)
+        if (book_note(cfg, ours[i])->set) return;
+    int64_t after = cfg->train.max_steps - cfg->scheduler.warmup_steps;
+    if (after < 0) after = 0;
+    int64_t decay = f->decay_ratio < 0 ? after : llround((double)cfg->train.max_steps * f->decay_ratio);
+    if (decay > after) decay = after;
+    bool whole = decay == after && f->decay_type != WSD_DECAY_SQRT;
+    cfg->scheduler.name = !whole                              ? SCHEDULER_WSD
+                          : f->decay_type == WSD_DECAY_COSINE ? SCHEDULER_COSINE
+                                                              : SCHEDULER_LINEAR;
+    cfg->scheduler.wsd_decay_type = f->decay_type;
+    cfg->scheduler.decay_steps = decay;
+    cfg->scheduler.stable_steps = after - decay;
+}
+
+/* AutoModel: a cosine after a warmup of a tenth of the run, at most 1000 steps, unless the file says
+ * otherwise. */
+static void settle_automodel_schedule(config *cfg) {
+    const foreign_state *f = &cfg->book->foreign;
+    if (!f->automodel_schedule) return;
+    if (!book_note(cfg, "scheduler.name")->set) cfg->scheduler.name = SCHEDULER_COSINE;
+    if (!book_note(cfg, "scheduler.warmup_steps")->set)
+        cfg->scheduler.warmup_steps = cfg->train.max_steps / 10 < 1000 ? cfg->train.max_steps / 10 : 1000;
+    if (f->decay_total > 0 && !book_note(cfg, "scheduler.decay_steps")->set)
+        cfg->scheduler.decay_steps =
+            f->decay_total > cfg->scheduler.warmup_steps ? f->decay_total - cfg->scheduler.warmup_steps : 1;
+}
+
+/* --- Data --- */
+
+ott_status foreign_packed_size(config *cfg, const node *value, const char *where) {
+    const config_key *pack = table_find("data.pack_sequences");
+    if (tree_is_null(value) || (value->text && strcmp(value->text, "0") == 0)) {
+        if (book_note(cfg, pack->path)->set) assign_default(cfg, pack);
+        return OTT_OK;
+    }
+    TRY(assign_key(cfg, table_find("train.seq_len"), value, where, "packed_sequence.packed_sequence_size"));
+    return assign_word(cfg, pack->path, "true", where);
+}
+
+/* A dataset class by its last name. Its data comes from a hub or a file of another kind, which data.dataset
+ * refuses. */
+static ott_status dataset_name(const node *value, const char *where, const char **out) {
+    static const char *const known[] = {"HellaSwag",           "SQuAD",
+                                        "make_squad_dataset",  "ChatDataset",
+                                        "NanogptDataset",      "ColumnMappedTextInstructionDataset",
+                                        "MegatronPretraining", "build_unpacked_dataset"};
+    *out = value->text ? alias_last_component(value->text) : "";
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i], *out) == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s is not one of AutoModel's datasets, such as \"HellaSwag\", \"SQuAD\", "
+                       "\"ChatDataset\", \"NanogptDataset\"",
+                       where);
+}
+
+ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
+    const char *name;
+    if (tree_is_null(value)) return OTT_OK;
+    TRY(dataset_name(value, where, &name));
+    return book_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
+}
+
+ott_status foreign_validation_target(config *cfg, const node *value, const char *where) {
+    const char *name;
+    if (tree_is_null(value)) return OTT_OK;
+    TRY(dataset_name(value, where, &name));
+    return assign_word(cfg, "eval.enabled", "true", where);
+}
+
+/* --- After everything --- */
+
+void foreign_key_was_set(config *cfg, const config_key *key) {
+    foreign_state *f = &cfg->book->foreign;
+    if (strcmp(key->path, "train.mixed_precision") == 0) {
+        f->fp8 = cfg->train.mixed_precision == PRECISION_FP8;
+        f->precision = f->fp8 ? -1 : (int)cfg->train.mixed_precision;
+    } else if (strcmp(key->path, "train.activation_checkpointing") == 0) {
+        f->ac_mode = f->ac_option = NULL;
+    } else if (strcmp(key->path, "optimizer.name") == 0) {
+        f->adam = cfg->optimizer.name == OPTIMIZER_ADAM;
+    } else if (strcmp(key->path, "scheduler.min_lr_ratio") == 0) {
+        f->min_lr = -1.0;
+    }
+}
+
+ott_status foreign_settle(config *cfg) {
+    const foreign_state *f = &cfg->book->foreign;
+    if (f->fp8 == 1 && f->precision > PRECISION_BF16)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s does not go with FP8 training, whose activations are bf16; leave it out",
+                           f->precision_where);
+    if (f->adam) /* without weight decay the two are one */
+        cfg->optimizer.name = cfg->optimizer.weight_decay == 0.0 ? OPTIMIZER_ADAMW : OPTIMIZER_ADAM;
+    if (f->min_lr >= 0.0) {
+        if (f->min_lr > cfg->optimizer.lr)
+            return status_fail(OTT_ERR_CONFIG, "lr_scheduler.min_lr (%g) is above optimizer.lr (%g)",
+                               f->min_lr, cfg->optimizer.lr);
+        cfg->scheduler.min_lr_ratio = f->min_lr / cfg->optimizer.lr;
+    }
+    settle_automodel_schedule(cfg);
+    settle_titan_schedule(cfg);
+    return OTT_OK;
+}

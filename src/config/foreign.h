@@ -1,0 +1,57 @@
+/*
+ * config/foreign: keys of other tools whose meaning depends on other keys, and what those tools do when a key
+ * is absent. Internal to this floor.
+ */
+#ifndef CONFIG_FOREIGN_H
+#define CONFIG_FOREIGN_H
+
+#include "config/config.h"
+#include "config/table.h"
+#include "config/tree.h"
+
+/* For which tool a file was written. */
+typedef enum foreign_dialect { DIALECT_KEMPNER, DIALECT_TITAN, DIALECT_AUTOMODEL } foreign_dialect;
+
+typedef struct foreign_state {
+    foreign_dialect dialect;
+    int fp8;                     /* a switch of its own (converters, fp8.enabled): -1 nothing said, 0, 1 */
+    int precision;               /* the format named beside it: -1 or a config_precision */
+    const char *precision_where; /* where it was named */
+    const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not said */
+    bool adam;                       /* the optimizer was named adam */
+    bool titan_schedule;             /* decay_ratio or decay_type was said */
+    double decay_ratio;              /* -1: not said */
+    config_wsd_decay decay_type;
+    bool automodel_schedule; /* an AutoModel file has a schedule */
+    int64_t decay_total;     /* AutoModel's decay steps, which count the warmup; 0: not said */
+    double min_lr;           /* AutoModel's absolute last learning rate; -1: not said */
+} foreign_state;
+
+void foreign_open(foreign_state *f);
+/* Which tool a file's sections belong to. */
+foreign_dialect foreign_detect(const node *root);
+/* Gives keys the file left out the defaults of the tool it was written for. */
+ott_status foreign_defaults(config *cfg);
+/* Our own key was set: what a foreign key said about the same thing no longer counts. */
+void foreign_key_was_set(config *cfg, const config_key *key);
+/* Works out values that follow from several keys; may be repeated. */
+ott_status foreign_settle(config *cfg);
+
+ott_status foreign_converters(config *cfg, const node *value, const char *where);
+ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where);
+ott_status foreign_precision(config *cfg, const node *value, const char *where);
+ott_status foreign_ac_mode(config *cfg, const node *value, const char *where);
+ott_status foreign_ac_option(config *cfg, const node *value, const char *where);
+ott_status foreign_beta1(config *cfg, const node *value, const char *where);
+ott_status foreign_beta2(config *cfg, const node *value, const char *where);
+ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where);
+ott_status foreign_decay_type(config *cfg, const node *value, const char *where);
+ott_status foreign_packed_size(config *cfg, const node *value, const char *where);
+ott_status foreign_dataset_target(config *cfg, const node *value, const char *where);
+ott_status foreign_validation_target(config *cfg, const node *value, const char *where);
+ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where);
+ott_status foreign_lr_decay_steps(config *cfg, const node *value, const char *where);
+ott_status foreign_lr_decay_style(config *cfg, const node *value, const char *where);
+ott_status foreign_min_lr(config *cfg, const node *value, const char *where);
+
+#endif

@@ -1,0 +1,59 @@
+/* config/help: the schema for a reader: every key with its type, default, what it accepts, its meaning, and
+   its names in other tools. */
+#include "config/alias.h"
+#include "config/value.h"
+#include <string.h>
+
+static const char *type_name(key_type type) {
+    static const char *const names[] = {"integer", "number", "two numbers", "true or false",
+                                        "text",    "word",   "list"};
+    return names[type];
+}
+
+static void help_aliases(const config_key *key, str *out) {
+    int count, found = 0;
+    const config_alias *aliases = alias_table(&count);
+    for (int i = 0; i < count; i++)
+        if (aliases[i].target && strcmp(aliases[i].target, key->path) == 0)
+            str_printf(out, "%s%s", found++ ? ", " : "      also: ", aliases[i].path);
+    if (found) str_append(out, "\n");
+}
+
+static void help_state(const config_key *key, str *out) {
+    if (key->state == STATE_LATER) str_printf(out, "      not built: %s\n", key->reason);
+    if (key->state == STATE_INSTEAD) str_printf(out, "      steers PyTorch only; Ottava %s\n", key->reason);
+    if (key->state == STATE_WITH)
+        str_printf(out, "      takes effect only with %s, which is not built yet\n", key->reason);
+    for (int i = 0; i < key->choice_count; i++)
+        if (key->state == STATE_BUILT && *key->choices[i].missing)
+            str_printf(out, "      %s: %s\n", key->choices[i].text, key->choices[i].missing);
+}
+
+static void help_key(const config_key *key, str *out) {
+    str_printf(out, "  --%s  %s, default ", key->path, type_name(key->type));
+    value_write(out, key, &key->fallback);
+    if (key->range) str_append(out, key->type == KEY_PAIR ? ", each in " : ", in ");
+    if (key->range || key->type == KEY_CHOICE) {
+        if (key->type == KEY_CHOICE) str_append(out, ": ");
+        value_allowed(out, key);
+    }
+    str_printf(out, "\n      %s\n", key->help);
+    help_state(key, out);
+    help_aliases(key, out);
+}
+
+ott_status config_help(str *out) {
+    int key_count, section_count;
+    const config_key *keys = table_keys(&key_count);
+    const config_section *sections = table_sections(&section_count);
+    str_append(out, "Options: --config FILE (.toml, .yaml) and, later winning, --section.key=value, "
+                    "--section.key value,\n"
+                    "--section.key for true, --section.no_key for false; lists as a,b or [a,b]; none gives "
+                    "the default.\n");
+    for (int s = 0; s < section_count; s++) {
+        str_printf(out, "\n[%s]  %s\n", sections[s].name, sections[s].help);
+        for (int i = 0; i < key_count; i++)
+            if (strcmp(keys[i].section, sections[s].name) == 0) help_key(&keys[i], out);
+    }
+    return str_finish(out);
+}

@@ -1,0 +1,123 @@
+/* config/toml_door: walks what toml++ parsed into our own tree, checking what a C string or our limits cannot
+ * take. */
+#include "config/toml_door.h"
+#include "config/number.h"
+#include <cstring>
+#include <new>
+#include <string>
+#include <toml++/toml.h>
+
+namespace {
+
+/* toml++ frees a table of tables by recursion, so what bounds its depth (dots in keys) is bounded before it
+ * parses. */
+constexpr int64_t dot_limit = 4000;
+
+ott_status walk(tree_builder *b, node *parent, const char *name, const toml::node &source, int depth,
+                node **out);
+
+int line_of(const toml::node &n) {
+    return static_cast<int>(n.source().begin.line);
+}
+
+ott_status walk_table(tree_builder *b, node *table, const toml::table &source, int depth) {
+    for (auto &&[key, value] : source) {
+        std::string name(key.str());
+        node *child;
+        if (name.empty() || std::strlen(name.c_str()) != name.size() || tree_has_control(name.c_str()))
+            return status_fail(OTT_ERR_CONFIG, "%s:%d: a key is empty or contains a control character",
+                               b->place, line_of(value));
+        TRY(walk(b, table, name.c_str(), value, depth + 1, &child));
+        child->line = static_cast<int>(key.source().begin.line);
+    }
+    return OTT_OK;
+}
+
+ott_status walk_array(tree_builder *b, node *list, const toml::array &source, int depth) {
+    for (auto &&value : source) {
+        node *child;
+        TRY(walk(b, list, nullptr, value, depth + 1, &child));
+    }
+    return OTT_OK;
+}
+
+ott_status walk_scalar(tree_builder *b, node *parent, const char *name, const toml::node &source,
+                       node **out) {
+    int line = line_of(source);
+    if (auto text = source.as_string()) {
+        if (std::strlen(text->get().c_str()) != text->get().size())
+            return status_fail(OTT_ERR_CONFIG, "%s:%d: %s contains a NUL character", b->place, line,
+                               name ? name : "a text");
+        return tree_add(b, parent, NODE_TEXT, line, name, text->get().c_str(), out);
+    }
+    if (auto integer = source.as_integer()) {
+        TRY(tree_add(b, parent, NODE_INTEGER, line, name, std::to_string(integer->get()).c_str(), out));
+        (*out)->integer = integer->get();
+        return OTT_OK;
+    }
+    if (auto real = source.as_floating_point()) {
+        char shown[40];
+        TRY(tree_add(b, parent, NODE_REAL, line, name, number_print_real(real->get(), shown), out));
+        (*out)->real = real->get();
+        return OTT_OK;
+    }
+    if (auto truth = source.as_boolean()) {
+        TRY(tree_add(b, parent, NODE_BOOL, line, name, truth->get() ? "true" : "false", out));
+        (*out)->integer = truth->get();
+        return OTT_OK;
+    }
+    return status_fail(OTT_ERR_CONFIG, "%s:%d: %s is a date or a time, which no key takes", b->place, line,
+                       name ? name : "a list element");
+}
+
+ott_status walk(tree_builder *b, node *parent, const char *name, const toml::node &source, int depth,
+                node **out) {
+    if (depth > TREE_DEPTH_LIMIT)
+        return status_fail(OTT_ERR_CONFIG, "%s:%d: nested deeper than %d levels", b->place, line_of(source),
+                           TREE_DEPTH_LIMIT);
+    if (auto table = source.as_table()) {
+        TRY(tree_add(b, parent, NODE_TABLE, line_of(source), name, nullptr, out));
+        return walk_table(b, *out, *table, depth);
+    }
+    if (auto array = source.as_array()) {
+        TRY(tree_add(b, parent, NODE_LIST, line_of(source), name, nullptr, out));
+        return walk_array(b, *out, *array, depth);
+    }
+    return walk_scalar(b, parent, name, source, out);
+}
+
+ott_status check_dots(const tree_builder *b, const char *text, int64_t bytes) {
+    int64_t dots = 0, line = 1;
+    for (int64_t i = 0; i < bytes; i++) {
+        line += text[i] == '\n';
+        if (text[i] == '.' && ++dots > dot_limit)
+            return status_fail(OTT_ERR_CONFIG, "%s:%lld: more than %lld dots; this is not a configuration",
+                               b->place, static_cast<long long>(line), static_cast<long long>(dot_limit));
+    }
+    return OTT_OK;
+}
+
+ott_status fail_parse(const tree_builder *b, const toml::parse_error &error) {
+    std::string what(error.description());
+    for (char &c : what)
+        if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+    return status_fail(OTT_ERR_CONFIG, "%s:%u:%u: %s", b->place,
+                       static_cast<unsigned>(error.source().begin.line),
+                       static_cast<unsigned>(error.source().begin.column), what.c_str());
+}
+
+} // namespace
+
+extern "C" ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out) {
+    TRY(check_dots(b, text, bytes));
+    try {
+        toml::table table = toml::parse(std::string_view(text, static_cast<size_t>(bytes)));
+        return walk(b, nullptr, nullptr, table, 0, out);
+    } catch (const toml::parse_error &error) {
+        return fail_parse(b, error);
+    } catch (const std::bad_alloc &) {
+        return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);
+    } catch (...) {
+        return status_fail(OTT_ERR_INTERNAL, "%s: the TOML reader failed", b->place);
+    }
+}

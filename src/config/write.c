@@ -1,0 +1,55 @@
+/* config/write: the resolved configuration as TOML, and what differs between two. */
+#include "config/book.h"
+#include "config/value.h"
+#include <string.h>
+
+/* Keys that do nothing are left out, unless they hold something that must read back. */
+static bool is_written(const config *cfg, const config_key *key) {
+    config_value value = table_get(cfg, key);
+    return key->state == STATE_BUILT || !table_equal(key, &value, &key->fallback);
+}
+
+static void write_key(const config *cfg, const config_key *key, str *out) {
+    config_value value = table_get(cfg, key);
+    str_printf(out, "%s = ", key->name);
+    value_write(out, key, &value);
+    str_printf(out, "  # %s\n", key->help);
+}
+
+ott_status config_write_toml(const config *cfg, str *out) {
+    int key_count, section_count;
+    const config_key *keys = table_keys(&key_count);
+    const config_section *sections = table_sections(&section_count);
+    str_append(out, "# Ottava: the configuration of a run with every value it used.\n");
+    for (int s = 0; s < section_count; s++) {
+        str_printf(out, "\n# %s\n[%s]\n", sections[s].help, sections[s].name);
+        for (int i = 0; i < key_count; i++)
+            if (strcmp(keys[i].section, sections[s].name) == 0 && is_written(cfg, &keys[i]))
+                write_key(cfg, &keys[i], out);
+    }
+    return str_finish(out);
+}
+
+static ott_status report(const config *a, const config *b, const config_key *key, config_difference callback,
+                         void *user) {
+    str text_a = {.account = a->book->account}, text_b = {.account = a->book->account};
+    config_value value_a = table_get(a, key), value_b = table_get(b, key);
+    ott_status status;
+    if (table_equal(key, &value_a, &value_b)) return OTT_OK;
+    value_write(&text_a, key, &value_a);
+    value_write(&text_b, key, &value_b);
+    TRY_OUT(str_finish(&text_a));
+    TRY_OUT(str_finish(&text_b));
+    callback(user, key->path, text_a.text, text_b.text);
+out:
+    str_free(&text_a);
+    str_free(&text_b);
+    return status;
+}
+
+ott_status config_differences(const config *a, const config *b, config_difference callback, void *user) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++) TRY(report(a, b, &keys[i], callback, user));
+    return OTT_OK;
+}

@@ -1,0 +1,79 @@
+/* fp8/dtype: the facts table of number formats. */
+#include "fp8/dtype.h"
+
+#include <float.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct format_facts {
+    const char *safetensors;
+    int bits;
+} format_facts;
+
+static const format_facts facts[OTT_DTYPE_COUNT] = {
+#define X(name, safetensors, bits) [OTT_##name] = {safetensors, bits},
+    OTT_DTYPE_MAP(X)
+#undef X
+};
+
+const char *dtype_name(ott_dtype d) {
+    switch (d) {
+    case OTT_F32: return "fp32";
+    case OTT_BF16: return "bf16";
+    case OTT_F16: return "fp16";
+    case OTT_E4M3: return "e4m3";
+    case OTT_E5M2: return "e5m2";
+    case OTT_E8M0: return "e8m0";
+    case OTT_U8: return "u8";
+    case OTT_I32: return "i32";
+    case OTT_I64: return "i64";
+    case OTT_DTYPE_COUNT: break;
+    }
+    return "unknown"; /* so that a message about a bad value can be written with it */
+}
+
+const char *dtype_safetensors_name(ott_dtype d) {
+    return facts[d].safetensors;
+}
+
+bool dtype_from_safetensors_name(const char *name, ott_dtype *out) {
+    for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
+        if (strcmp(facts[d].safetensors, name) == 0) {
+            *out = (ott_dtype)d;
+            return true;
+        }
+    }
+    return false;
+}
+
+int dtype_bits(ott_dtype d) {
+    return facts[d].bits;
+}
+
+int64_t dtype_bytes(ott_dtype d) {
+    return facts[d].bits / 8;
+}
+
+bool dtype_is_fp8(ott_dtype d) {
+    return d == OTT_E4M3 || d == OTT_E5M2;
+}
+
+bool dtype_is_high_precision(ott_dtype d) {
+    return d == OTT_F32 || d == OTT_BF16 || d == OTT_F16;
+}
+
+float dtype_max(ott_dtype d) {
+    switch (d) {
+    case OTT_F32: return FLT_MAX;
+    case OTT_BF16: return 0x1.fep127f;
+    case OTT_F16: return 65504.0f;
+    case OTT_E4M3: return 448.0f;
+    case OTT_E5M2: return 57344.0f;
+    case OTT_E8M0: return 0x1p127f;
+    case OTT_U8: return 255.0f;
+    case OTT_I32: return 0x1p31f; /* the integer limits rounded to fp32 */
+    case OTT_I64: return 0x1p63f;
+    case OTT_DTYPE_COUNT: break;
+    }
+    return 0.0f;
+}

@@ -1,0 +1,292 @@
+/* fp8/recipe: the table of recipes, its checks, and how a row becomes the specs of a linear layer. */
+#include "fp8/recipe.h"
+
+#include <string.h>
+
+/* ---- the table ---- */
+
+#define HIGH_PRECISION(d)                                                                                    \
+    { .format = (d) }
+#define HIGH_PRECISION_TENSOR(d)                                                                             \
+    { HIGH_PRECISION(d), HIGH_PRECISION(d) }
+
+/* torchao: dynamic scaling, saturating, to nearest even. */
+#define TORCHAO_SIDE(d, granule, pow2)                                                                       \
+    {                                                                                                        \
+        .format = (d), .grain = (granule), .scale = {.rule = SCALE_TORCHAO, .power_of_two = (pow2)},         \
+        .mode = CAST_SATURATE, .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                             \
+    }
+#define TENSORWISE(d)   TORCHAO_SIDE(d, GRANULARITY_TENSOR, false)
+#define TENSORWISE_POW2 TORCHAO_SIDE(OTT_E4M3, GRANULARITY_TENSOR, true)
+#define ROWWISE         TORCHAO_SIDE(OTT_E4M3, GRANULARITY_ROW, true)
+
+#define GEMM(fast)                                                                                           \
+    { .accumulate = ACCUMULATE_FP32, .fast_accumulate = (fast), .order = SCALE_PRODUCT }
+
+#define HIGH_PRECISION_ROW(text, shown, d)                                                                   \
+    {                                                                                                        \
+        .name = (text), .display = (shown), .source = "every operand in the activation format",              \
+        .activation = (d), .input = HIGH_PRECISION_TENSOR(d), .weight = HIGH_PRECISION_TENSOR(d),            \
+        .grad_output = HIGH_PRECISION_TENSOR(d), .gemm = {GEMM(false), GEMM(false), GEMM(false)},            \
+        .save = SAVE_HIGH_PRECISION                                                                          \
+    }
+
+static const recipe recipes[] = {
+    HIGH_PRECISION_ROW("fp32", "FP32", OTT_F32),
+    HIGH_PRECISION_ROW("bf16", "BF16", OTT_BF16),
+    HIGH_PRECISION_ROW("fp16", "FP16", OTT_F16),
+    {
+        .name = "tensorwise",
+        .display = "TENSORWISE",
+        .source = "torchao.float8 Float8LinearRecipeName.TENSORWISE",
+        .activation = OTT_BF16,
+        .input = {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E4M3)},
+        .weight = {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E4M3)},
+        .grad_output = {TENSORWISE(OTT_E5M2), TENSORWISE(OTT_E5M2)},
+        .gemm = {GEMM(true), GEMM(false), GEMM(false)},
+        .save = SAVE_QUANTIZED,
+    },
+    {
+        .name = "rowwise",
+        .display = "ROWWISE",
+        .source = "torchao.float8 Float8LinearRecipeName.ROWWISE",
+        .activation = OTT_BF16,
+        .input = {ROWWISE, ROWWISE},
+        .weight = {ROWWISE, ROWWISE},
+        .grad_output = {ROWWISE, ROWWISE},
+        .gemm = {GEMM(true), GEMM(false), GEMM(false)},
+        .save = SAVE_QUANTIZED,
+    },
+    {
+        .name = "rowwise_with_gw_hp",
+        .display = "ROWWISE_WITH_GW_HP",
+        .source = "torchao.float8 Float8LinearRecipeName.ROWWISE_WITH_GW_HP",
+        .activation = OTT_BF16,
+        .input = {ROWWISE, HIGH_PRECISION(OTT_BF16)},
+        .weight = {ROWWISE, TENSORWISE_POW2},
+        .grad_output = {ROWWISE, HIGH_PRECISION(OTT_BF16)},
+        .gemm = {GEMM(true), GEMM(false), GEMM(false)},
+        .save = SAVE_HIGH_PRECISION,
+    },
+};
+
+const recipe *recipe_table(int *count) {
+    *count = (int)(sizeof recipes / sizeof recipes[0]);
+    return recipes;
+}
+
+const recipe *recipe_find(const char *name) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    for (int i = 0; i < count; i++)
+        if (strcmp(table[i].name, name) == 0) return &table[i];
+    return NULL;
+}
+
+const recipe *recipe_high_precision(ott_dtype d) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    for (int i = 0; i < count; i++)
+        if (table[i].activation == d && !recipe_gemm_is_fp8(&table[i], GEMM_COUNT)) return &table[i];
+    return NULL;
+}
+
+/* ---- specs ---- */
+
+bool side_spec_is_fp8(const side_spec *s) {
+    return dtype_is_fp8(s->format);
+}
+
+bool quant_spec_is_fp8(const quant_spec *s) {
+    return side_spec_is_fp8(&s->row) || side_spec_is_fp8(&s->column);
+}
+
+static bool scale_options_equal(const scale_options *a, const scale_options *b) {
+    return a->rule == b->rule && a->power_of_two == b->power_of_two && a->epsilon == b->epsilon &&
+           a->margin == b->margin && a->infinite == b->infinite;
+}
+
+/* Equal in what they do: fields that a format or a policy ignores do not count. */
+static bool side_spec_equal(const side_spec *a, const side_spec *b) {
+    if (a->format != b->format) return false;
+    if (!side_spec_is_fp8(a)) return true;
+    if (a->grain != b->grain || a->mode != b->mode || a->rounding != b->rounding || a->policy != b->policy)
+        return false;
+    if (!scale_options_equal(&a->scale, &b->scale)) return false;
+    return a->policy != AMAX_DELAYED || (a->algorithm == b->algorithm && a->history == b->history);
+}
+
+bool quant_spec_equal(const quant_spec *a, const quant_spec *b) {
+    return side_spec_equal(&a->row, &b->row) && side_spec_equal(&a->column, &b->column);
+}
+
+bool quant_spec_shares_data(const quant_spec *s) {
+    if (!side_spec_equal(&s->row, &s->column)) return false;
+    return !side_spec_is_fp8(&s->row) || s->row.grain == GRANULARITY_TENSOR;
+}
+
+/* ---- which sides a GEMM multiplies ---- */
+
+typedef struct gemm_operands {
+    const char *gemm, *name[2];
+    const side_spec *side[2];
+} gemm_operands;
+
+static gemm_operands recipe_operands(const recipe *r, recipe_gemm which) {
+    switch (which) {
+    case GEMM_GRAD_INPUT:
+        return (gemm_operands){
+            "grad_input", {"grad_output.row", "weight.column"}, {&r->grad_output.row, &r->weight.column}};
+    case GEMM_GRAD_WEIGHT:
+        return (gemm_operands){"grad_weight",
+                               {"grad_output.column", "input.column"},
+                               {&r->grad_output.column, &r->input.column}};
+    case GEMM_OUTPUT:
+    case GEMM_COUNT: break;
+    }
+    return (gemm_operands){"output", {"input.row", "weight.row"}, {&r->input.row, &r->weight.row}};
+}
+
+bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which) {
+    if (which != GEMM_COUNT) return side_spec_is_fp8(recipe_operands(r, which).side[0]);
+    return recipe_gemm_is_fp8(r, GEMM_OUTPUT) || recipe_gemm_is_fp8(r, GEMM_GRAD_INPUT) ||
+           recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT);
+}
+
+/* ---- checks ---- */
+
+static bool in_list(unsigned value, unsigned last) {
+    return value <= last;
+}
+
+static bool scale_rule_is_e8m0(scale_rule rule) {
+    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
+}
+
+/* Every enum within its list, so that no reader meets a value it has no case for. */
+static const char *side_unknown_field(const side_spec *s) {
+    if (!in_list(s->grain, GRANULARITY_1X32)) return "grain";
+    if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
+    if (!in_list(s->mode, CAST_OVERFLOW)) return "mode";
+    if (!in_list(s->rounding, ROUND_STOCHASTIC)) return "rounding";
+    if (!in_list(s->policy, AMAX_DELAYED)) return "policy";
+    if (!in_list(s->algorithm, AMAX_MOST_RECENT)) return "algorithm";
+    return NULL;
+}
+
+static ott_status check_delayed(const char *tensor, const char *side, const side_spec *s) {
+    if (s->policy != AMAX_DELAYED) return OTT_OK;
+    if (s->grain != GRANULARITY_TENSOR)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
+                           tensor, side);
+    if (s->history < 1)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs at least 1", tensor,
+                           side, s->history);
+    return OTT_OK;
+}
+
+static ott_status check_side(const char *tensor, const char *side, const side_spec *s, ott_dtype activation) {
+    if (!side_spec_is_fp8(s)) {
+        if (s->format == activation) return OTT_OK;
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s.%s.format is %s: must be e4m3, e5m2 or the row's activation format %s", tensor,
+                           side, dtype_name(s->format), dtype_name(activation));
+    }
+    const char *field = side_unknown_field(s);
+    if (field != NULL)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, side, field);
+    if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales and blocks of 1x32 go together",
+                           tensor, side);
+    return check_delayed(tensor, side, s);
+}
+
+static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtype activation) {
+    TRY(check_side(tensor, "row", &q->row, activation));
+    TRY(check_side(tensor, "column", &q->column, activation));
+    bool both = side_spec_is_fp8(&q->row) && side_spec_is_fp8(&q->column);
+    if (both && q->row.format != q->column.format)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s.column.format is %s but %s.row.format is %s: a tensor is cast to one "
+                           "format in both its GEMMs",
+                           tensor, dtype_name(q->column.format), tensor, dtype_name(q->row.format));
+    return OTT_OK;
+}
+
+static bool grain_is_block(granularity g) {
+    return g != GRANULARITY_TENSOR && g != GRANULARITY_ROW;
+}
+
+/* Block scales are applied inside the contraction: both operands must cut it into the same blocks. */
+static ott_status check_blocks(const gemm_operands *o) {
+    granularity a = o->side[0]->grain, b = o->side[1]->grain;
+    if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s and %s (%s GEMM): grain 128x128 on both sides is not a block GEMM", o->name[0],
+                           o->name[1], o->gemm);
+    bool mixed = grain_is_block(a) != grain_is_block(b) || (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
+    if (mixed)
+        return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): grain must cut the contraction alike",
+                           o->name[0], o->name[1], o->gemm);
+    return OTT_OK;
+}
+
+static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, bool fp8) {
+    if (!in_list(g->accumulate, ACCUMULATE_HOPPER_SPLIT))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate has an unknown value", o->gemm);
+    if (!in_list(g->order, SCALE_A_THEN_B))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].order has an unknown value", o->gemm);
+    if (!fp8 && g->accumulate != ACCUMULATE_FP32)
+        return status_fail(OTT_ERR_CONFIG,
+                           "gemm[%s].accumulate: the tensor-core model takes FP8 operands only", o->gemm);
+    return OTT_OK;
+}
+
+static ott_status check_gemm(const recipe *r, recipe_gemm which) {
+    gemm_operands o = recipe_operands(r, which);
+    bool a = side_spec_is_fp8(o.side[0]), b = side_spec_is_fp8(o.side[1]);
+    if (a != b)
+        return status_fail(OTT_ERR_CONFIG, "%s is %s but %s is %s: the %s GEMM needs both in FP8 or neither",
+                           o.name[0], dtype_name(o.side[0]->format), o.name[1], dtype_name(o.side[1]->format),
+                           o.gemm);
+    if (o.side[0]->format == OTT_E5M2 && o.side[1]->format == OTT_E5M2)
+        return status_fail(OTT_ERR_CONFIG, "%s and %s are both e5m2: the %s GEMM needs at least one e4m3",
+                           o.name[0], o.name[1], o.gemm);
+    if (a) TRY(check_blocks(&o));
+    return check_accumulate(&o, &r->gemm[which], a);
+}
+
+static ott_status check_row(const recipe *r) {
+    if (!dtype_is_high_precision(r->activation))
+        return status_fail(OTT_ERR_CONFIG, "activation is %s: must be fp32, bf16 or fp16",
+                           dtype_name(r->activation));
+    TRY(check_tensor("input", &r->input, r->activation));
+    TRY(check_tensor("weight", &r->weight, r->activation));
+    TRY(check_tensor("grad_output", &r->grad_output, r->activation));
+    for (int g = 0; g < GEMM_COUNT; g++) TRY(check_gemm(r, (recipe_gemm)g));
+    if (!in_list(r->save, SAVE_HIGH_PRECISION))
+        return status_fail(OTT_ERR_CONFIG, "save has an unknown value");
+    if (r->save == SAVE_QUANTIZED && !side_spec_is_fp8(&r->input.column))
+        return status_fail(OTT_ERR_CONFIG,
+                           "save is quantized but input.column is %s: there are no FP8 bytes to save",
+                           dtype_name(r->input.column.format));
+    return OTT_OK;
+}
+
+ott_status recipe_check(const recipe *r) {
+    if (r->name == NULL || r->display == NULL || r->source == NULL)
+        return status_fail(OTT_ERR_CONFIG, "recipe without name, display or source");
+    return status_context(check_row(r), "recipe %s", r->name);
+}
+
+void recipe_compile(const recipe *r, linear_spec *out) {
+    *out = (linear_spec){
+        .input = r->input,
+        .weight = r->weight,
+        .grad_output = r->grad_output,
+        .save = r->save,
+        .activation = r->activation,
+        .fp8 = recipe_gemm_is_fp8(r, GEMM_COUNT),
+    };
+    memcpy(out->gemm, r->gemm, sizeof out->gemm);
+}

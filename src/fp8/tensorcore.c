@@ -1,0 +1,107 @@
+/*
+ * fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic.
+ * Parameters of the rule for E4M3 and E5M2: N = 32 products an instruction, F = 13, R = 13.
+ */
+#include "fp8/tensorcore.h"
+
+enum {
+    PRODUCTS = 32,            /* of one instruction */
+    FRACTION_BITS = 13,       /* kept of each term below the largest exponent */
+    MANTISSA_BITS = 13,       /* kept of the result */
+    PROMOTION_INTERVAL = 128, /* elements between two promotions to fp32 */
+    NO_EXPONENT = -100000     /* of a zero term: it takes no part in the alignment */
+};
+
+/* (-1)^negative * significand * 2^(exponent - fraction): an unnormalised number. */
+typedef struct term {
+    bool negative;
+    int64_t significand;
+    int fraction; /* bits of the significand below its point */
+    int exponent;
+} term;
+
+/* A finite number with its exponent clamped at the format's smallest, so that subnormals have a small
+ * significand. */
+static term term_of_fields(bool negative, uint32_t biased, uint32_t mantissa, int mantissa_bits, int bias) {
+    uint32_t hidden = biased > 0 ? 1u << mantissa_bits : 0u;
+    return (term){negative, hidden | mantissa, mantissa_bits, (int)(biased > 0 ? biased : 1) - bias};
+}
+
+static term term_of_code(uint8_t code, ott_dtype d) {
+    int bits = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
+    return term_of_fields(code >> 7, (code & 0x7fu) >> bits, code & ((1u << bits) - 1), bits, bias);
+}
+
+static term term_of_float(float x) {
+    uint32_t u = float_bits(x);
+    return term_of_fields(u >> 31, u >> 23 & 0xffu, u & 0x7fffffu, 23, 127);
+}
+
+static term term_product(term a, term b) {
+    return (term){a.negative != b.negative, a.significand * b.significand, a.fraction + b.fraction,
+                  a.exponent + b.exponent};
+}
+
+/* The term on a grid of 2^(largest - FRACTION_BITS), cut off towards zero. */
+static int64_t term_align(term t, int largest) {
+    int shift = t.fraction - FRACTION_BITS + (largest - t.exponent);
+    if (t.significand == 0 || shift > 62) return 0;
+    int64_t units = shift >= 0 ? t.significand >> shift : t.significand << -shift;
+    return t.negative ? -units : units;
+}
+
+/* sum * 2^exponent cut off towards zero to MANTISSA_BITS below the leading bit; zero is +0. */
+static float round_result(int64_t sum, int exponent) {
+    int64_t magnitude = sum < 0 ? -sum : sum;
+    while (magnitude >> (MANTISSA_BITS + 1)) {
+        magnitude >>= 1;
+        exponent++;
+    }
+    float result = ldexpf((float)magnitude, exponent);
+    return sum < 0 ? -result : result;
+}
+
+/* The sum in fp32: not finite exactly when an infinity or NaN takes part, and then it is IEEE's answer. */
+static float plain_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
+                       float accumulator) {
+    for (int i = 0; i < count; i++) accumulator += fp8_to_float(a[i], da) * fp8_to_float(b[i], db);
+    return accumulator;
+}
+
+float tensorcore_fp8_step(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
+                          float accumulator) {
+    float plain = plain_sum(a, da, b, db, count, accumulator);
+    if (!isfinite(plain)) return plain;
+
+    term terms[PRODUCTS + 1];
+    for (int i = 0; i < count; i++) terms[i] = term_product(term_of_code(a[i], da), term_of_code(b[i], db));
+    terms[count] = term_of_float(accumulator);
+
+    /* The model floors the largest exponent at -133. It cannot bind here: products stop at -28, an
+     * accumulator at -126. */
+    int largest = NO_EXPONENT;
+    for (int i = 0; i <= count; i++)
+        if (terms[i].significand != 0 && terms[i].exponent > largest) largest = terms[i].exponent;
+
+    int64_t sum = 0;
+    for (int i = 0; i <= count; i++) sum += term_align(terms[i], largest);
+    return round_result(sum, largest - FRACTION_BITS);
+}
+
+float tensorcore_fp8_dot_fast(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int64_t k) {
+    float accumulator = 0.0f;
+    for (int64_t i = 0; i < k; i += PRODUCTS) {
+        int count = k - i < PRODUCTS ? (int)(k - i) : PRODUCTS;
+        accumulator = tensorcore_fp8_step(a + i, da, b + i, db, count, accumulator);
+    }
+    return accumulator;
+}
+
+float tensorcore_fp8_dot_split(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int64_t k) {
+    float sum = 0.0f;
+    for (int64_t i = 0; i < k; i += PROMOTION_INTERVAL) {
+        int64_t count = k - i < PROMOTION_INTERVAL ? k - i : PROMOTION_INTERVAL;
+        sum += tensorcore_fp8_dot_fast(a + i, da, b + i, db, count);
+    }
+    return sum;
+}

@@ -1,0 +1,163 @@
+/* AutoModel's FP8 fine-tuning file, as it was spelled in 2025 and in 2026. */
+#include "config/case.h"
+#include <stdlib.h>
+
+#define HEAD                                                                                                 \
+    "step_scheduler:\n  global_batch_size: 32\n  local_batch_size: 1 # for the benchmark\n  "                \
+    "ckpt_every_steps: 200\n"                                                                                \
+    "  val_every_steps: 200\n  max_steps: 100\n"                                                             \
+    "dist_env:\n  backend: nccl\n  timeout_minutes: 1\n"                                                     \
+    "rng:\n  _target_: nemo_automodel.components.training.rng.StatefulRNG\n  seed: 1111\n  ranked: true\n"   \
+    "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"                          \
+    "  pretrained_model_name_or_path: meta-llama/Llama-3.1-8B\n  torch_dtype: bf16\n  trust_remote_code: "   \
+    "true\n"                                                                                                 \
+    "checkpoint:\n  enabled: true\n  checkpoint_dir: checkpoints_fp8/\n  model_save_format: torch_save\n"    \
+    "  save_consolidated: false \n"
+#define TAIL                                                                                                 \
+    "compile:\n  enabled: true\n  mode: \"default\"\n  fullgraph: false\n  dynamic: false\n  backend: "      \
+    "null\n"                                                                                                 \
+    "fp8:\n  enabled: true\n  recipe_name: tensorwise\n  enable_fsdp_float8_all_gather: true\n"              \
+    "  precompute_float8_dynamic_scale_for_fsdp: true\n  force_recompute_fp8_weight_in_bwd: true\n"          \
+    "  filter_fqns: [\"lm_head\"]\n  emulate: false\n"                                                       \
+    "loss_fn:\n  _target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy\n"                    \
+    "dataset:\n  _target_: nemo_automodel.components.datasets.llm.hellaswag.HellaSwag\n"                     \
+    "  path_or_dataset: rowan/hellaswag\n  split: train\n"                                                   \
+    "dataloader:\n  _target_: torchdata.stateful_dataloader.StatefulDataLoader\n  collate_fn:\n"             \
+    "    _target_: nemo_automodel.components.datasets.utils.default_collater\n    pad_seq_len_divisible: "   \
+    "16\n"                                                                                                   \
+    "validation_dataset:\n  _target_: nemo_automodel.components.datasets.llm.hellaswag.HellaSwag\n"          \
+    "  path_or_dataset: rowan/hellaswag\n  split: validation\n  num_samples_limit: 64\n"                     \
+    "optimizer:\n  _target_: torch.optim.Adam\n  betas: [0.9, 0.999]\n  eps: 1e-8\n  lr: 1.0e-5\n  "         \
+    "weight_decay: 0\n"
+
+static const char of_2025[] = HEAD
+    "distributed:\n  _target_: nemo_automodel.components.distributed.fsdp2.FSDP2Manager\n  dp_size: none\n"
+    "  dp_replicate_size: 1\n  tp_size: 1\n  cp_size: 1\n  sequence_parallel: false\n"
+    "packed_sequence:\n  packed_sequence_size: 8192\n  split_across_pack: False\n" TAIL;
+static const char of_2026[] = "recipe: TrainFinetuneRecipeForNextTokenPrediction\n" HEAD
+                              "distributed:\n  strategy: fsdp2\n  dp_size: none\n  tp_size: 1\n  cp_size: "
+                              "1\n  sequence_parallel: false\n"
+                              "packed_sequence:\n  packed_sequence_size: 8192\n" TAIL;
+
+static void check_values(config_case *c, const char *text) {
+    config *cfg = case_good(c, ".yaml", text, "--model.pretrained_model_name_or_path=none",
+                            "--model.preset=8B", "--data.pack_sequences=false",
+                            "--data.dataset_path=hellaswag.txt", "--eval.dataset_path=validation.txt", NULL);
+    assert_int_equal(cfg->train.grad_accum_steps, 32);
+    assert_int_equal(cfg->train.batch_size, 1);
+    assert_int_equal(cfg->train.seq_len, 8192);
+    assert_int_equal(cfg->train.max_steps, 100);
+    assert_int_equal(cfg->train.seed, 1111);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_int_equal(cfg->train.loss_fn, LOSS_CROSS_ENTROPY);
+    assert_true(cfg->train.compile_model);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
+    assert_true(cfg->float8.enable_fsdp_float8_all_gather);
+    assert_true(cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
+    assert_true(cfg->float8.force_recompute_fp8_weight_in_bwd);
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "lm_head");
+    assert_int_equal(cfg->optimizer.name, OPTIMIZER_ADAMW); /* Adam without weight decay */
+    assert_true(cfg->optimizer.betas[1] == 0.999 && cfg->optimizer.lr == 1e-5 &&
+                cfg->optimizer.weight_decay == 0.0);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_CONSTANT);
+    assert_int_equal(cfg->scheduler.warmup_steps, 0);
+    assert_true(cfg->train.grad_clip_norm == 1.0);
+    assert_true(cfg->eval.enabled && cfg->eval.interval == 200);
+    assert_int_equal(cfg->checkpoint.interval, 200);
+    assert_string_equal(cfg->checkpoint.dir, "checkpoints_fp8/");
+    assert_non_null(strstr(
+        c->log,
+        "checkpoint.model_save_format = torch_save: steers PyTorch only; Ottava always writes safetensors"));
+    assert_non_null(strstr(c->log, "model.trust_remote_code = true"));
+    assert_null(strstr(c->log, "compile.fullgraph"));
+    config_close(cfg);
+}
+
+static void test_2025(void **state) {
+    check_values(*state, of_2025);
+}
+static void test_2026(void **state) {
+    check_values(*state, of_2026);
+}
+
+static void test_refused_once(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".yaml", of_2026, ":17: model.pretrained_model_name_or_path = meta-llama/Llama-3.1-8B",
+             "Hugging Face", NULL);
+}
+
+static void test_epochs(void **state) {
+    case_bad(*state, ".yaml", "step_scheduler:\n  num_epochs: 1\n", ":2: step_scheduler.num_epochs = 1",
+             "epochs is not built yet", NULL);
+}
+
+static void test_guide_spelling(void **state) {
+    config_case *c = *state;
+    config *cfg =
+        case_good(c, ".yml",
+                  "fp8:\n  enabled: True\n  enable_fsdp_fp8_all_gather: True\n  "
+                  "precompute_fp8_dynamic_scale_for_fsdp: True\n  recipe_name: null\nrng:\n  seed: 3\n",
+                  NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_true(cfg->float8.enable_fsdp_float8_all_gather &&
+                cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
+    config_close(cfg);
+}
+
+static void test_switches(void **state) {
+    config_case *c = *state;
+    config *cfg =
+        case_good(c, ".yaml", of_2026, "--model.hf_path=none", "--data.pack_sequences", "false",
+                  "--fp8.enabled", "false", "--training.dataset_path=x.txt", "--eval.enabled=false", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    config_close(cfg);
+    cfg =
+        case_good(c, ".yaml", "model:\n  torch_dtype: torch.float32\ncompile:\n  mode: max-autotune\n", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP32);
+    assert_int_equal(cfg->train.compile_mode, COMPILE_MAX_AUTOTUNE);
+    config_close(cfg);
+}
+
+static void test_schedule(void **state) {
+    config_case *c = *state;
+    config *cfg =
+        case_good(c, ".yaml",
+                  "step_scheduler:\n  max_steps: 500\noptimizer:\n  _target_: torch.optim.AdamW\n  lr: "
+                  "1e-4\nlr_scheduler:\n  lr_decay_style: cosine\n  min_lr: 1e-5\n  lr_decay_steps: 300\n",
+                  NULL);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
+    assert_int_equal(cfg->scheduler.warmup_steps, 50);
+    assert_int_equal(cfg->scheduler.decay_steps, 250); /* AutoModel's count includes the warmup */
+    assert_float_equal(cfg->scheduler.min_lr_ratio, 0.1, 1e-12);
+    assert_true(cfg->optimizer.weight_decay == 0.01); /* PyTorch's AdamW */
+    config_close(cfg);
+    case_bad(c, ".yaml", "optimizer:\n  lr: 1e-5\nlr_scheduler:\n  min_lr: 1e-4\n", "min_lr",
+             "above optimizer.lr", NULL);
+}
+
+static void test_targets(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.SGD\n",
+             "optimizer._target_ = torch.optim.SGD is not one of \"AdamW\", \"Adam\"", NULL);
+    case_bad(c, ".yaml", "dataset:\n  _target_: os.system\n", "dataset._target_ = os.system is not one of",
+             "\"HellaSwag\"", NULL);
+    case_bad(c, ".yaml", "distributed:\n  strategy: zero3\n", "\"fsdp2\", \"ddp\"", NULL);
+    case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.Adam\n  weight_decay: 0.1\n",
+             "weight decay inside the gradient is not built yet", NULL);
+    case_bad(c, ".yaml", "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n  dim: 8\n",
+             "peft.", "LoRA", NULL);
+    case_bad(c, ".yaml", "wandb:\n  project: x\n", "wandb.project = x", "Weights & Biases", NULL);
+    config *cfg =
+        case_good(c, ".yaml", "rng:\n  seed: 5\nwandb: null\npeft:\nvalidation_dataset: null\n", NULL);
+    assert_int_equal(cfg->train.seed, 5);
+    config_close(cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(test_2025),           CASE(test_2026),     CASE(test_refused_once), CASE(test_epochs),
+        CASE(test_guide_spelling), CASE(test_switches), CASE(test_schedule),     CASE(test_targets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

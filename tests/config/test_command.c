@@ -1,0 +1,143 @@
+/* Overrides in every spelling, and which of two settings wins. */
+#include "config/case.h"
+
+/* Parses arguments that must be good. */
+#define GOOD(c, cfg, ...)                                                                                    \
+    do {                                                                                                     \
+        if (case_arguments(c, &cfg, __VA_ARGS__, (char *)NULL) != OTT_OK) fail_msg("%s", status_text());     \
+    } while (0)
+
+static void test_spellings(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    GOOD(c, cfg, "--train.seq_len=64", "--train.batch-size", "4", "--train.compile_model", "--optimizer.lr",
+         "1e-5", "--train.deterministic", "true", "--data.dataset_path='a b.txt'", "--train.seed=1_000");
+    assert_int_equal(cfg->train.seq_len, 64);
+    assert_int_equal(cfg->train.batch_size, 4);
+    assert_true(cfg->train.compile_model && cfg->train.deterministic);
+    assert_true(cfg->optimizer.lr == 1e-5);
+    assert_string_equal(cfg->data.dataset_path, "a b.txt");
+    assert_int_equal(cfg->train.seed, 1000);
+    config_close(cfg);
+}
+
+static void test_switches(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    static const char *const off[] = {"--train.no_compile_model", "--train.no-compile-model",
+                                      "--no-train.compile_model", "--train.compile_model=False",
+                                      "--train.compile_model=0",  "--train.compile_model=no",
+                                      "--training.no_compile",    "--compile.no_enabled"};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
+        GOOD(c, cfg, off[i]);
+        assert_false(cfg->train.compile_model);
+        config_close(cfg);
+    }
+    GOOD(c, cfg, "--train.no_compile_model", "--training.compile");
+    assert_true(cfg->train.compile_model);
+    config_close(cfg);
+    GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    config_close(cfg);
+    case_bad_argument(c, "--train.no_seq_len", "train.no_seq_len", "did you mean train.seq_len?", NULL);
+    case_bad_argument(c, "--train.no_compile_model=true", "unknown key", NULL);
+}
+
+static void test_lists(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    static const char *const two[] = {
+        "--float8.filter_fqns=lm_head,output",        "--float8.filter_fqns=[\"lm_head\",\"output\"]",
+        "--float8.filter_fqns=['lm_head', 'output']", "--float8.filter_fqns=('lm_head','output',)",
+        "--float8.filter_fqns=[lm_head, output]",     "--float8.filter_fqns=\"lm_head,output\""};
+    for (size_t i = 0; i < sizeof two / sizeof two[0]; i++) {
+        GOOD(c, cfg, two[i]);
+        assert_int_equal(cfg->float8.filter_fqns.count, 2);
+        assert_string_equal(cfg->float8.filter_fqns.items[0], "lm_head");
+        assert_string_equal(cfg->float8.filter_fqns.items[1], "output");
+        config_close(cfg);
+    }
+    static const char *const betas[] = {"--optimizer.betas=[0.8,0.9]", "--optimizer.betas=(0.8, 0.9)",
+                                        "--optimizer.betas=0.8,0.9"};
+    for (size_t i = 0; i < sizeof betas / sizeof betas[0]; i++) {
+        GOOD(c, cfg, betas[i]);
+        assert_true(cfg->optimizer.betas[0] == 0.8 && cfg->optimizer.betas[1] == 0.9);
+        config_close(cfg);
+    }
+    GOOD(c, cfg, "--float8.filter_fqns=[]");
+    assert_int_equal(cfg->float8.filter_fqns.count, 0);
+    config_close(cfg);
+}
+
+static void test_files(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    static const char *const spelled[] = {"--config", "--config_file", "--job.config_file",
+                                          "--job.config-file", "-c"};
+    config_close(case_good(c, ".toml", "[train]\nseed = 7\nseq_len = 32\n", NULL));
+    for (size_t i = 0; i < sizeof spelled / sizeof spelled[0]; i++) {
+        GOOD(c, cfg, spelled[i], c->path, "--train.seq_len=16");
+        assert_int_equal(cfg->train.seed, 7);
+        assert_int_equal(cfg->train.seq_len, 16); /* the command line wins wherever it stands */
+        assert_string_equal(cfg->path, c->path);
+        config_close(cfg);
+    }
+    GOOD(c, cfg, "--train.seq_len=16", "--train.deterministic", c->path);
+    assert_int_equal(cfg->train.seed, 7);
+    assert_int_equal(cfg->train.seq_len, 16);
+    assert_true(cfg->train.deterministic);
+    config_close(cfg);
+}
+
+static void test_order(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    GOOD(c, cfg, "--train.max_steps=5", "--training.steps=6", "--step_scheduler.max_steps=7");
+    assert_int_equal(cfg->train.max_steps, 7);
+    config_close(cfg);
+    GOOD(c, cfg, "--train.mixed_precision=fp8", "--model.torch_dtype=bf16");
+    assert_int_equal(cfg->train.mixed_precision,
+                     PRECISION_FP8); /* the switch and the format are two things */
+    config_close(cfg);
+    GOOD(c, cfg, "--fp8.enabled=true", "--train.mixed_precision=fp32");
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP32);
+    config_close(cfg);
+    GOOD(c, cfg, "--train.seq_len=5", "--train.seq_len=none");
+    assert_int_equal(cfg->train.seq_len, 2048);
+    assert_false(config_was_set(cfg, "train.seq_len"));
+    config_close(cfg);
+    GOOD(c, cfg, "--scheduler.name=none", "--scheduler.decay_steps=None");
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_NONE);
+    config_close(cfg);
+}
+
+static void test_set(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    GOOD(c, cfg, "--train.seed=1");
+    assert_int_equal(config_set(cfg, "train.seq_len", "128"), OTT_OK);
+    assert_int_equal(cfg->train.seq_len, 128);
+    assert_true(config_was_set(cfg, "train.seq_len"));
+    assert_int_equal(config_set(cfg, "training.steps", "12"), OTT_OK);
+    assert_int_equal(cfg->train.max_steps, 12);
+    assert_int_equal(config_set(cfg, "train.seq_len", "long"), OTT_ERR_CONFIG);
+    assert_string_equal(status_text(), "--train.seq_len=long must be an integer");
+    assert_int_equal(cfg->train.seq_len, 128);
+    assert_int_equal(config_set(cfg, "train.nothing", "1"), OTT_ERR_CONFIG);
+    assert_int_equal(config_set(cfg, "metrics.enable_wandb", "true"), OTT_OK);
+    assert_int_equal(config_check(cfg), OTT_ERR_CONFIG);
+    assert_int_equal(config_set(cfg, "metrics.enable_wandb", "false"), OTT_OK);
+    assert_int_equal(config_check(cfg), OTT_OK);
+    assert_string_equal(config_word(cfg, "train.mixed_precision"), "bf16");
+    assert_null(config_word(cfg, "train.seq_len"));
+    assert_null(config_word(cfg, "train.nothing"));
+    assert_false(config_was_set(cfg, "train.nothing"));
+    config_close(cfg);
+    config_close(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {CASE(test_spellings), CASE(test_switches), CASE(test_lists),
+                                       CASE(test_files),     CASE(test_order),    CASE(test_set)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* KempnerForge's files and messages. */
+#include "config/case.h"
+
+static const char fp8_7b[] =
+    "# Llama-3 7B, FP8\n"
+    "[model]\ndim = 4096\nn_layers = 32\nn_heads = 32\nn_kv_heads = 8\nvocab_size = 128256\n"
+    "ffn_dim_multiplier = 1.3\nmax_seq_len = 4096\nrope_theta = 500000.0\n"
+    "[train]\nbatch_size = 4\nseq_len = 4096\nmax_steps = 50\ngrad_accum_steps = 4\n"
+    "grad_clip_norm = 1.0\nseed = 42\ncompile_model = true\nmixed_precision = \"fp8\"\n"
+    "activation_checkpointing = \"full\"\n"
+    "[optimizer]\nname = \"adamw\"\nlr = 3e-4\nweight_decay = 0.1\nbetas = [0.9, 0.95]\n"
+    "eps = 1e-8\nfused = true\n"
+    "[scheduler]\nname = \"cosine\"\nwarmup_steps = 10\nmin_lr_ratio = 0.1\n"
+    "[data]\ndataset_path = \"corpus.txt\"\nnum_workers = 8\npin_memory = true\n"
+    "[distributed]\ndp_shard = -1\nnccl_timeout_sec = 600\n"
+    "[checkpoint]\ndir = \"checkpoints/7b\"\ninterval = 25\nkeep_last_n = 2\n"
+    "[metrics]\nlog_interval = 1\nenable_wandb = false\nwandb_project = \"kempnerforge\"\n";
+
+static void test_fp8_file(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", fp8_7b, NULL);
+    assert_int_equal(cfg->model.n_kv_heads, 8);
+    assert_int_equal(cfg->model.vocab_size, 128256);
+    assert_true(cfg->model.ffn_dim_multiplier == 1.3 && cfg->model.rope_theta == 500000.0);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_FULL);
+    assert_int_equal(cfg->train.grad_accum_steps, 4);
+    assert_true(cfg->optimizer.lr == 3e-4 && cfg->optimizer.eps == 1e-8);
+    assert_true(cfg->optimizer.betas[0] == 0.9 && cfg->optimizer.betas[1] == 0.95);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
+    assert_string_equal(cfg->checkpoint.dir, "checkpoints/7b");
+    /* mixed_precision = "fp8" alone is tensorwise with the FP8 all-gather */
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
+    assert_true(cfg->float8.enable_fsdp_float8_all_gather);
+    assert_true(config_was_set(cfg, "train.seq_len") && !config_was_set(cfg, "train.data_seed"));
+    assert_non_null(strstr(
+        c->log, "data.num_workers = 8: steers PyTorch only; Ottava reads data in the training process"));
+    assert_non_null(strstr(c->log, "distributed.nccl_timeout_sec = 600"));
+    assert_null(strstr(c->log, "pin_memory"));
+    config_close(cfg);
+}
+
+static void test_defaults(void **state) {
+    config_case *c = *state;
+    config *cfg;
+    assert_int_equal(case_arguments(c, &cfg, (char *)NULL), OTT_OK);
+    assert_int_equal(cfg->model.dim, 4096);
+    assert_int_equal(cfg->train.batch_size, 8);
+    assert_int_equal(cfg->train.max_steps, 100000);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    assert_int_equal(cfg->scheduler.warmup_steps, 2000);
+    assert_int_equal(cfg->checkpoint.keep_last_n, 3);
+    assert_string_equal(cfg->run.dir, "");
+    assert_string_equal(cfg->path, "");
+    config_close(cfg);
+}
+
+static void test_not_built(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".toml", "[metrics]\nenable_wandb = true\n", ":2: metrics.enable_wandb = true",
+             "Weights & Biases", NULL);
+    case_bad(c, ".toml", "[model]\nnum_experts = 8\nmoe_top_k = 2\n", "model.num_experts = 8",
+             "mixture of experts", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\n", "optimizer.name = \"lion\"",
+             "Lion is not built yet", "\"adamw\"", NULL);
+    case_bad(c, ".toml", "[data]\nfile_pattern = \"tokenized_*.bin\"\n", "data.file_pattern",
+             "data.dataset_path", NULL);
+    case_bad(c, ".toml", "[checkpoint]\nasync_mode = \"async_with_pinned_mem\"\n", "checkpoint.async_mode",
+             "\"disabled\"", NULL);
+    case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",
+             "powers of two", NULL);
+    case_bad(c, ".toml", "[[data.datasets]]\npath = \"a\"\nweight = 0.5\n", ":1: data.datasets",
+             "mixing datasets", NULL);
+    case_bad(c, ".toml", "[train]\nseed = 1\n[vlm]\narch = \"cross_attention\"\n", "vlm.arch",
+             "vision-language", NULL);
+    case_bad(c, ".toml", "[distributed]\ntp = 2\n", "distributed.tp = 2",
+             "tensor parallelism is not built yet", NULL);
+    case_bad(c, ".toml", "[distributed]\ndp_shard = 8\n", "distributed.dp_shard = 8", "sharding", NULL);
+    case_bad(c, ".toml", "[float8]\nrecipe_name = \"delayed\"\n", "float8.recipe_name = \"delayed\"",
+             "\"rowwise_with_gw_hp\"", NULL);
+}
+
+/* A value that asks for nothing is no error, and a later one takes an earlier one back. */
+static void test_neutral(void **state) {
+    config_case *c = *state;
+    static const char text[] =
+        "[model]\nnum_experts = 0\nmoe_top_k = 4\n[distributed]\ndp_shard = 1\ntp = 1\npp = 1\n"
+        "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n[data]\ndatasets = []\n";
+    config *cfg = case_good(c, ".toml", text, "--metrics.enable_wandb=false", NULL);
+    assert_false(cfg->metrics.enable_wandb);
+    assert_int_equal(cfg->distributed.dp_shard, 1);
+    config_close(cfg);
+}
+
+static void test_messages(void **state) {
+    config_case *c = *state;
+    case_bad(
+        c, ".toml", "[train]\nmixed_precision = \"fp8\"\n[distributed]\ntp = 2\n",
+        "FP8 + Tensor Parallelism is not yet supported (torchao Float8Linear does not compose with DTensor "
+        "sharding). Use FP8 with FSDP only, or TP without FP8.",
+        NULL);
+    case_bad(c, ".toml", "[model]\ndim = 100\nn_heads = 3\n", "dim (100) must be divisible by n_heads (3)",
+             NULL);
+    case_bad(c, ".toml", "[model]\nn_heads = 6\nn_kv_heads = 4\n",
+             "n_heads (6) must be divisible by n_kv_heads (4)", NULL);
+    case_bad(c, ".toml", "[model]\nmax_seq_len = 512\n[train]\nseq_len = 1024\n",
+             "train.seq_len (1024) exceeds model.max_seq_len (512)", NULL);
+    case_bad(c, ".toml", "[eval]\nenabled = true\n",
+             "eval.enabled is True but no eval data source is configured. Set eval.dataset_path", NULL);
+    case_bad(c, ".toml",
+             "[train]\nmax_steps = 10\n[scheduler]\nname = \"wsd\"\nwarmup_steps = 4\nstable_steps = "
+             "4\ndecay_steps = 4\n",
+             "warmup_steps (4), stable_steps (4) and decay_steps (4) exceed train.max_steps (10)", NULL);
+    case_bad(c, ".toml", "[train]\nbatch_size = 3\nglobal_batch_size = 8\n",
+             "global_batch_size (8) must be divisible by", "(3 * 1)", NULL);
+    case_bad(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 8\ngrad_accum_steps = 2\n",
+             "give one of them only", NULL);
+    case_bad(c, ".toml",
+             "[train]\nmixed_precision = \"fp8\"\n[float8]\nrecipe_name = "
+             "\"rowwise\"\nenable_fsdp_float8_all_gather = true\n",
+             ":5: float8.enable_fsdp_float8_all_gather = true",
+             "only supports tensorwise scaling granularity, got rowwise", NULL);
+}
+
+static void test_derived(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml",
+                            "[train]\nbatch_size = 2\nglobal_batch_size = 8\nmixed_precision = "
+                            "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
+                            NULL);
+    assert_int_equal(cfg->train.grad_accum_steps, 4);
+    assert_false(cfg->float8.enable_fsdp_float8_all_gather); /* its default, which rowwise cannot have */
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",
+                    NULL);
+    assert_true(cfg->eval.enabled && cfg->eval.holdout == 0.1);
+    config_close(cfg);
+}
+
+static void test_recompute_number(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[train]\nactivation_checkpointing = 3\n", NULL);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_EVERY_N);
+    assert_int_equal(cfg->train.activation_checkpointing_every, 3);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[train]\nseed = 1\n", "--train.activation_checkpointing=none", NULL);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_NONE);
+    config_close(cfg);
+    case_bad(c, ".toml", "[train]\nactivation_checkpointing = 0\n", "must be at least 1", NULL);
+}
+
+static void test_fp8_settings_without_fp8(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[train]\nseed = 1\n[float8]\nrecipe_name = \"rowwise\"\n", NULL);
+    assert_non_null(strstr(c->log, "has no effect: train.mixed_precision is bf16, not fp8"));
+    config_close(cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(test_fp8_file),         CASE(test_defaults),
+        CASE(test_not_built),        CASE(test_neutral),
+        CASE(test_messages),         CASE(test_derived),
+        CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

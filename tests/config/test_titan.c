@@ -1,0 +1,181 @@
+/* torchtitan's files, options and what it does about keys that are left out. */
+#include "config/case.h"
+
+/* The published Llama 3 8B run of June 2025, key by key. */
+static const char llama3_8b[] =
+    "[job]\ndump_folder = \"./outputs\"\ndescription = \"Llama 3 8B training\"\n"
+    "[profiling]\nenable_profiling = true\nsave_traces_folder = \"profile_trace\"\nprofile_freq = 100\n"
+    "[metrics]\nlog_freq = 10\nenable_tensorboard = true\nsave_tb_folder = \"tb\"\n"
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\ntokenizer_path = \"./tokenizer.model\"\n"
+    "[optimizer]\nname = \"AdamW\"\nlr = 3e-4\neps = 1e-8\n"
+    "[lr_scheduler]\nwarmup_steps = 200\n"
+    "[training]\nbatch_size = 1\nseq_len = 8192\nmax_norm = 1.0\nsteps = 1000\ncompile = false\ndataset = "
+    "\"c4\"\n"
+    "[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = "
+    "-1\ntensor_parallel_degree = 1\n"
+    "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n"
+    "[checkpoint]\nenable_checkpoint = false\nfolder = \"checkpoint\"\ninterval = 500\nmodel_weights_only = "
+    "false\n"
+    "export_dtype = \"float32\"\nasync_mode = \"disabled\"\n"
+    "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'\n"
+    "[float8]\nenable_fsdp_float8_all_gather = false\nprecompute_float8_dynamic_scale_for_fsdp = false\n"
+    "filter_fqns = \"output\"\n";
+
+static const char debug_model[] =
+    "[job]\ndump_folder = \"./outputs\"\ndescription = \"Llama 3 debug training\"\nprint_args = false\n"
+    "use_for_integration_test = true\n"
+    "[profiling]\nenable_profiling = false\nsave_traces_folder = \"profile_trace\"\nprofile_freq = 10\n"
+    "enable_memory_snapshot = false\nsave_memory_snapshot_folder = \"memory_snapshot\"\n"
+    "[metrics]\nlog_freq = 1\ndisable_color_printing = false\nenable_tensorboard = false\nsave_tb_folder = "
+    "\"tb\"\n"
+    "enable_wandb = false\n"
+    "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n"
+    "[optimizer]\nname = \"AdamW\"\nlr = 8e-4\neps = 1e-8\n"
+    "[lr_scheduler]\nwarmup_steps = 2\ndecay_ratio = 0.8\ndecay_type = \"linear\"\nmin_lr_factor = 0.0\n"
+    "[training]\nlocal_batch_size = 8\nseq_len = 2048\nmax_norm = 1.0\nsteps = 10\n"
+    "[parallelism]\ndata_parallel_shard_degree = -1\nfsdp_reshard_after_forward = \"default\"\n"
+    "enable_async_tensor_parallel = false\n"
+    "[checkpoint]\nenable = false\nlast_save_model_only = false\nexport_dtype = \"float32\"\n"
+    "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = '2'\n"
+    "[compile]\nenable=false\ncomponents = [\"model\", \"loss\"]\n"
+    "[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n"
+    "[validation]\nenabled = false\ndataset = \"c4_validation\"\nfreq = 5\nsteps = 10\n";
+
+static void test_llama3_8b_is_refused_once(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".toml", llama3_8b, ":28: training.dataset = \"c4\"", "data.dataset_path", NULL);
+}
+
+static void test_llama3_8b(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", llama3_8b, "--training.dataset_path", "c4.txt",
+                            "--profiling.no_enable_profiling", "--metrics.enable-tensorboard=false",
+                            "--training.compile", "--model.converters=\"float8\"",
+                            "--float8.recipe_name=\"rowwise\"", "--model.tokenizer_path=", NULL);
+    assert_int_equal(cfg->model.preset, PRESET_8B);
+    assert_int_equal(cfg->model.init_style, INIT_TITAN);
+    assert_int_equal(cfg->train.batch_size, 1);
+    assert_int_equal(cfg->train.seq_len, 8192);
+    assert_int_equal(cfg->train.max_steps, 1000);
+    assert_true(cfg->train.compile_model);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_OP);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_ROWWISE);
+    assert_int_equal(cfg->float8.filter_fqns.count, 1);
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
+    assert_int_equal(cfg->optimizer.name, OPTIMIZER_ADAMW);
+    assert_string_equal(cfg->data.dataset_path, "c4.txt");
+    assert_string_equal(cfg->run.dir, "./outputs");
+    assert_int_equal(cfg->checkpoint.interval, 0);
+    /* no decay_ratio: linear to zero over everything after the warmup */
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
+    assert_int_equal(cfg->scheduler.warmup_steps, 200);
+    assert_int_equal(cfg->scheduler.decay_steps, 800);
+    assert_true(cfg->scheduler.min_lr_ratio == 0.0);
+    assert_non_null(strstr(c->log, "is written for torchtitan"));
+    config_close(cfg);
+}
+
+static void test_debug_model(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", debug_model, NULL);
+    assert_int_equal(cfg->model.preset, PRESET_DEBUG);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_EVERY_N);
+    assert_int_equal(cfg->train.activation_checkpointing_every, 2);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    assert_false(cfg->train.compile_model);
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
+    assert_false(cfg->float8.enable_fsdp_float8_all_gather);
+    /* 2 warmup, 8 decay of 10 steps: nothing constant between them */
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
+    assert_int_equal(cfg->scheduler.decay_steps, 8);
+    config_close(cfg);
+}
+
+static void test_schedule(void **state) {
+    config_case *c = *state;
+    static const char text[] = "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\ndecay_ratio = "
+                               "0.3\ndecay_type = \"sqrt\"\nlr_min = 0.2\n";
+    config *cfg = case_good(c, ".toml", text, NULL);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_WSD);
+    assert_int_equal(cfg->scheduler.wsd_decay_type, WSD_DECAY_SQRT);
+    assert_int_equal(cfg->scheduler.decay_steps, 30);
+    assert_int_equal(cfg->scheduler.stable_steps, 60);
+    assert_true(cfg->scheduler.min_lr_ratio == 0.2);
+    /* it follows a later change of the length */
+    assert_int_equal(config_set(cfg, "training.steps", "200"), OTT_OK);
+    assert_int_equal(config_check(cfg), OTT_OK);
+    assert_int_equal(cfg->scheduler.decay_steps, 60);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--scheduler.name=cosine", NULL);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
+    assert_int_equal(cfg->scheduler.decay_steps, 0);
+    config_close(cfg);
+}
+
+static void test_precision(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[training]\nmixed_precision_param = \"float32\"\n", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP32);
+    config_close(cfg);
+    cfg = case_good(c, ".toml",
+                    "[training]\nmixed_precision_param = \"bfloat16\"\n[model]\nconverters = "
+                    "[\"quantize.linear.float8\"]\n",
+                    NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[model]\nconverters = [\"float8\"]\n[training]\nsteps = 500\n",
+                    "--model.converters=", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    config_close(cfg);
+    case_bad(c, ".toml",
+             "[model]\nconverters = [\"float8\"]\n[training]\nmixed_precision_param = \"float32\"\n",
+             "mixed_precision_param = \"float32\"", "FP8", NULL);
+    case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
+    case_bad(c, ".toml", "[model]\nconverters = [\"mx\"]\n[training]\nsteps = 500\n",
+             "MXFP8 is not built yet", NULL);
+}
+
+static void test_words(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".toml", "[model]\nname = \"deepseek_v3\"\n",
+             "model.name = \"deepseek_v3\" is not one of \"llama3\"", NULL);
+    case_bad(c, ".toml", "[model]\nflavor = \"9B\"\n", "model.flavor = \"9B\" is not one of", "\"8B\"", NULL);
+    case_bad(c, ".toml", "[activation_checkpoint]\nmode = \"some\"\n", "\"selective\"", NULL);
+    case_bad(c, ".toml", "[activation_checkpoint]\nselective_ac_option = \"ops\"\n",
+             "must be \"op\" or a positive integer", NULL);
+    case_bad(c, ".toml", "[experimental]\ncustom_import = \"my.module\"\n", "Python modules cannot be loaded",
+             NULL);
+    case_bad(c, ".toml",
+             "[training]\nsteps = 500\n[float8]\nfilter_fqns = "
+             "[\"auto_filter_small_kn\"]\n[model]\nconverters = [\"float8\"]\n",
+             "choosing layers by their size is not built yet", NULL);
+    config *cfg = case_good(c, ".toml",
+                            "[training]\nsteps = 500\ngc_freq = 7\nglobal_batch_size = -1\n[optimizer]\nname "
+                            "= \"AdamW\"\nbeta1 = 0.8\n",
+                            NULL);
+    assert_true(cfg->optimizer.betas[0] == 0.8 && cfg->optimizer.betas[1] == 0.95);
+    assert_int_equal(cfg->train.global_batch_size, 0);
+    assert_non_null(
+        strstr(c->log, "training.gc_freq = 7: steers PyTorch only; Ottava has no garbage collector"));
+    config_close(cfg);
+    cfg = case_good(c, ".toml",
+                    "[activation_checkpoint]\nselective_ac_option = \"4\"\nmode = \"selective\"\n", NULL);
+    assert_int_equal(cfg->train.activation_checkpointing_every, 4);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[activation_checkpoint]\nmode = \"none\"\n", NULL);
+    assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_NONE);
+    config_close(cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(test_llama3_8b_is_refused_once),
+        CASE(test_llama3_8b),
+        CASE(test_debug_model),
+        CASE(test_schedule),
+        CASE(test_precision),
+        CASE(test_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

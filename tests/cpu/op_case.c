@@ -1,0 +1,366 @@
+/* op_case: arguments from the text of ops.def, and the comparison. */
+#include "op_case.h"
+#include "base/rng.h"
+#include <stdio.h>
+#include <string.h>
+
+#include "reference/reference_ops.h"
+
+#define GUARD       64
+#define INPUT_GUARD 0xFF /* NaN in every float format: whoever reads it shows */
+#define OUTPUT_FILL 0x5A /* large in every format: whoever adds to an output shows */
+
+/* ---- small things ---- */
+
+ott_status case_memory_open(mem *account, op_case *c) {
+    unsigned char **blocks[] = {&c->live, &c->pristine, &c->expected};
+    for (int i = 0; i < 3; i++) {
+        void *block;
+        TRY(mem_take(account, MEM_OTHER, CASE_BLOCK_BYTES, "op case", &block));
+        *blocks[i] = block;
+    }
+    return OTT_OK;
+}
+
+void case_memory_close(mem *account, op_case *c) {
+    mem_give(account, c->live);
+    mem_give(account, c->pristine);
+    mem_give(account, c->expected);
+}
+
+/* splitmix64 (Steele, Lea and Flood 2014): one draw costs little, and depends on the case alone. */
+int64_t case_draw(op_case *c, int64_t n) {
+    uint64_t z = c->number * UINT64_C(0xD1342543DE82EF95) + ++c->draws * UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (int64_t)(((z ^ (z >> 31)) >> 32) * (uint64_t)n >> 32);
+}
+
+static int field_index(const op_info *op, const char *name) {
+    for (int i = 0; i < op->field_count; i++)
+        if (strcmp(op->fields[i].name, name) == 0) return i;
+    return -1;
+}
+
+case_field *case_at(op_case *c, const char *field) {
+    return &c->fields[field_index(c->op, field)];
+}
+
+static void set_pointer(op_case *c, const op_field *f, const void *pointer) {
+    memcpy(c->args + f->offset, &pointer, sizeof pointer);
+}
+
+bool case_present(const op_case *c, const char *field) {
+    int i = field_index(c->op, field);
+    const void *pointer = NULL;
+    if (i >= 0) memcpy(&pointer, c->args + c->op->fields[i].offset, sizeof pointer);
+    return pointer != NULL;
+}
+
+void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
+    memcpy(c->args + c->op->fields[field_index(c->op, field)].offset, value, bytes);
+}
+
+/* ---- sizes ---- */
+
+/* Rows x columns for ops without a shape list of their own: 1, around a vector's length, several blocks of a
+   reduction, many rows, many columns. */
+static const int64_t generic_shapes[][2] = {{1, 1},    {1, 15},  {2, 16},   {3, 17},   {15, 33},
+                                            {16, 1},   {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
+                                            {1, 9000}, {300, 7}, {61, 260}, {130, 520}};
+
+int case_shapes(const op_info *op) {
+    int own = fixture_find(op)->shapes;
+    return own ? own : (int)(sizeof generic_shapes / sizeof *generic_shapes);
+}
+
+static bool field_shape(const op_field *f, op_shape *shape) {
+    return f->kind != OP_SCALAR && f->kind != OP_OPERAND && op_shape_parse(f->text, shape);
+}
+
+int case_dtypes(const op_info *op) {
+    op_shape s;
+    for (int i = 0; i < op->field_count; i++)
+        if (field_shape(&op->fields[i], &s) && s.dtype[0] && strcmp(s.dtype, "f32") && strcmp(s.dtype, "i32"))
+            return 3;
+    return 1;
+}
+
+/* A letter that counts rows anywhere gets the shape's rows, any other its columns; then the fixture has its
+ * say. */
+static void bind_sizes(op_case *c) {
+    int64_t rows = 1, columns = 1;
+    if (!c->fixture->shapes) {
+        rows = generic_shapes[c->shape][0];
+        columns = generic_shapes[c->shape][1];
+    }
+    for (int i = 0; i < 26; i++) c->size[i] = columns;
+    for (int i = 0; i < c->op->field_count; i++) {
+        op_shape s;
+        if (field_shape(&c->op->fields[i], &s) && s.rows) c->size[s.rows - 'A'] = rows;
+    }
+    if (c->fixture->bind) c->fixture->bind(c);
+}
+
+static int64_t bound(const op_case *c, char letter, int64_t fixed) {
+    return letter ? c->size[letter - 'A'] : fixed;
+}
+
+/* ---- memory ---- */
+
+static void fill_output(op_case *c, const region *r) {
+    int64_t size = dtype_bytes(r->dtype);
+    for (int64_t i = 0; i < r->rows; i++)
+        memset(c->live + r->offset + i * r->ld * size, OUTPUT_FILL, (size_t)(r->columns * size));
+}
+
+/* A new array in the block. Matrices may get a leading dimension above their columns, all may begin anywhere.
+ */
+region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
+                    region_role role, void **data) {
+    static const int64_t paddings[] = {0, 0, 1, 5, 16};
+    *data = NULL;
+    if (c->region_count == CASE_REGIONS_MAX) return NULL;
+    region *r = &c->regions[c->region_count++];
+    *r = (region){.dtype = d, .role = role, .rows = rows, .columns = columns};
+    snprintf(r->label, sizeof r->label, "%s", label);
+    int64_t size = dtype_bytes(d), shift = case_draw(c, 2) * case_draw(c, 16);
+    r->ld = columns + (padded ? paddings[case_draw(c, 5)] : 0);
+    r->offset = (c->bytes + 63) / 64 * 64 + GUARD + shift * size;
+    int64_t end = r->offset + rows * r->ld * size + GUARD;
+    if (end > CASE_BLOCK_BYTES) return NULL;
+    memset(c->live + c->bytes, INPUT_GUARD, (size_t)(end - c->bytes));
+    c->bytes = end;
+    *data = c->live + r->offset;
+    if (role == REGION_OUT)
+        fill_output(c, r);
+    else
+        values_fill(c, r);
+    return r;
+}
+
+/* ---- fields ---- */
+
+static ott_dtype draw_dtype(op_case *c, const char *text) {
+    static const ott_dtype any[] = {OTT_F32, OTT_BF16, OTT_F16, OTT_E4M3, OTT_E5M2};
+    if (strcmp(text, "f32") == 0) return OTT_F32;
+    if (strcmp(text, "i32") == 0) return OTT_I32;
+    if (strcmp(text, "act") == 0) return c->act;
+    if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
+    if (!c->act_used) { /* hp: the first takes the case's, the others are free */
+        c->act_used = true;
+        return c->act;
+    }
+    return any[case_draw(c, 3)];
+}
+
+/* The region that output f may share with an input, drawn; -1: none. */
+static int draw_alias(op_case *c, const op_field *f) {
+    for (int i = 0; i < 2; i++) {
+        const char *output = c->fixture->alias[i].output;
+        if (output && strcmp(output, f->name) == 0 && case_present(c, c->fixture->alias[i].input))
+            return case_draw(c, 3) == 0 ? case_at(c, c->fixture->alias[i].input)->region : -1;
+    }
+    return -1;
+}
+
+static bool make_alias(op_case *c, const op_field *f, case_field *out, int shared) {
+    region *r = &c->regions[shared];
+    r->role = REGION_INOUT;
+    out->region = shared;
+    out->tensor = tensor_matrix(c->live + r->offset, r->dtype, r->rows, r->columns);
+    out->tensor.ld = r->ld;
+    set_pointer(c, f, &out->tensor);
+    return true;
+}
+
+static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_field *out) {
+    int shared = f->kind == OP_OUT ? draw_alias(c, f) : -1;
+    if (shared >= 0) return make_alias(c, f, out, shared);
+    region_role role = f->kind == OP_IN ? REGION_IN : f->kind == OP_OUT ? REGION_OUT : REGION_INOUT;
+    void *data;
+    region *r = case_region(c, f->name, draw_dtype(c, s->dtype), bound(c, s->rows, s->rows_fixed),
+                            bound(c, s->columns, s->columns_fixed), s->rows != 0, role, &data);
+    if (!r) return false;
+    out->region = c->region_count - 1;
+    out->tensor =
+        (tensor){.data = data, .dtype = r->dtype, .rows = r->rows, .columns = r->columns, .ld = r->ld};
+    set_pointer(c, f, &out->tensor);
+    return true;
+}
+
+/* One array of a quantized side: written, read, or neither (then it must stay). */
+static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
+                              int64_t columns, int bit) {
+    char text[40];
+    void *data;
+    snprintf(text, sizeof text, "%s.%s", label, array);
+    region *r =
+        case_region(c, text, d, rows, columns, false, c->quant_writes & bit ? REGION_OUT : REGION_IN, &data);
+    if (r && !(c->quant_writes & bit)) values_make_positive(c, r);
+    return data;
+}
+
+static bool make_side(op_case *c, const char *label, const side_spec *spec, int64_t lines, const qtensor *q,
+                      qside *out) {
+    int64_t groups = spec->grain == GRANULARITY_TENSOR ? 1 : lines;
+    out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
+    out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
+    out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
+    out->inverse = make_quant_array(c, label, "inverse", OTT_F32, 1, groups, QUANT_SCALE);
+    return out->data && out->amax && out->scale && out->inverse;
+}
+
+static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
+    int count;
+    fixture_quant_spec(0, &count);
+    char text[32];
+    *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
+    q->rows = bound(c, s->rows, s->rows_fixed);
+    q->columns = bound(c, s->columns, s->columns_fixed);
+    bool shared = quant_spec_shares_data(&q->spec);
+    snprintf(text, sizeof text, "%s.row", label);
+    if (side_spec_is_fp8(&q->spec.row) && !make_side(c, text, &q->spec.row, q->rows, q, &q->row))
+        return false;
+    if (shared) q->column = q->row;
+    snprintf(text, sizeof text, "%s.column", label);
+    return shared || !side_spec_is_fp8(&q->spec.column) ||
+           make_side(c, text, &q->spec.column, q->columns, q, &q->column);
+}
+
+/* Two forms at most here: more would only be more of the same. */
+static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_field *out) {
+    out->qlist = (qlist){.count = 1 + (int)case_draw(c, 2)};
+    for (int i = 0; i < out->qlist.count; i++) {
+        char label[24];
+        snprintf(label, sizeof label, "%s[%d]", f->name, i);
+        if (!make_qtensor(c, label, s, &out->qlist.item[i])) return false;
+    }
+    set_pointer(c, f, &out->qlist);
+    return true;
+}
+
+static bool make_field(op_case *c, const op_field *f, case_field *out) {
+    op_shape s;
+    if (!field_shape(f, &s)) return true; /* scalars and operands: the fixture's */
+    bool wanted = !f->optional || case_draw(c, 3) > 0;
+    if (f->optional && c->fixture->present) wanted = c->fixture->present(c, f, wanted);
+    if (!wanted) return true;
+    c->quant_writes = f->kind == OP_QOUT ? QUANT_ALL : c->fixture->quant_writes;
+    if (f->kind == OP_QOUT) return make_qlist(c, f, &s, out);
+    if (f->kind != OP_QTENSOR) return make_tensor(c, f, &s, out);
+    set_pointer(c, f, &out->qtensor);
+    return make_qtensor(c, f->name, &s, &out->qtensor);
+}
+
+bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number) {
+    if (op->field_count > CASE_FIELDS_MAX || op->args_size > sizeof c->args) return false;
+    c->op = op;
+    c->fixture = fixture_find(op);
+    c->act = act;
+    c->shape = shape;
+    c->values = values;
+    c->number = number;
+    c->draws = 0;
+    c->act_used = false;
+    c->region_count = 0;
+    c->bytes = 0;
+    memset(c->fields, 0, sizeof c->fields);
+    memset(c->args, 0, sizeof c->args);
+    bind_sizes(c);
+    for (int i = 0; i < op->field_count; i++)
+        if (!make_field(c, &op->fields[i], &c->fields[i])) return false;
+    if (c->fixture->prepare) c->fixture->prepare(c);
+    memcpy(c->pristine, c->live, (size_t)c->bytes);
+    return true;
+}
+
+/* ---- running and comparing ---- */
+
+ott_status case_run(op_case *c, exec *cx) {
+    memcpy(c->live, c->pristine, (size_t)c->bytes);
+    return op_call(cx->device->ops, cx, c->op, c->args);
+}
+
+ott_status case_run_reference(op_case *c, device *reference) {
+    exec cx = {.device = reference};
+    TRY(op_check(c->op, c->args));
+    TRY(case_run(c, &cx));
+    memcpy(c->expected, c->live, (size_t)c->bytes);
+    return OTT_OK;
+}
+
+/* Any NaN equals any NaN, except in FP8, where the code is specified. */
+static bool same_element(ott_dtype d, const void *x, const void *y, int64_t index) {
+    int64_t size = dtype_bytes(d);
+    if (memcmp((const char *)x + index * size, (const char *)y + index * size, (size_t)size) == 0)
+        return true;
+    if (!dtype_is_high_precision(d)) return false;
+    return isnan(dtype_load(x, d, index)) && isnan(dtype_load(y, d, index));
+}
+
+static unsigned element_bits(ott_dtype d, const void *x, int64_t index) {
+    unsigned bits = 0;
+    memcpy(&bits, (const char *)x + index * dtype_bytes(d), (size_t)dtype_bytes(d));
+    return bits;
+}
+
+static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
+    const void *got = c->live + r->offset, *want = c->expected + r->offset;
+    int64_t index = i * r->ld + j;
+    bool integer = r->dtype == OTT_I32;
+    snprintf(c->message, sizeof c->message, "%s[%lld,%lld] (%s) is %.9g (0x%x), wanted %.9g (0x%x)", r->label,
+             (long long)i, (long long)j, dtype_name(r->dtype),
+             integer ? (double)((const int32_t *)got)[index] : (double)dtype_load(got, r->dtype, index),
+             element_bits(r->dtype, got, index),
+             integer ? (double)((const int32_t *)want)[index] : (double)dtype_load(want, r->dtype, index),
+             element_bits(r->dtype, want, index));
+    return false;
+}
+
+/* Compares an output's rows; a row that agrees is set back, so that the block can be compared as a whole. */
+static bool compare_output(op_case *c, const region *r) {
+    int64_t size = dtype_bytes(r->dtype);
+    for (int64_t i = 0; i < r->rows; i++) {
+        int64_t at = r->offset + i * r->ld * size;
+        size_t bytes = (size_t)(r->columns * size);
+        bool equal = memcmp(c->live + at, c->expected + at, bytes) == 0;
+        for (int64_t j = 0; !equal && j < r->columns; j++)
+            if (!same_element(r->dtype, c->live + at, c->expected + at, j)) return differ(c, r, i, j);
+        memcpy(c->live + at, c->pristine + at, bytes);
+    }
+    return true;
+}
+
+static const region *nearest_region(const op_case *c, int64_t byte) {
+    const region *nearest = &c->regions[0];
+    for (int i = 0; i < c->region_count; i++)
+        if (c->regions[i].offset - GUARD / 2 <= byte) nearest = &c->regions[i];
+    return nearest;
+}
+
+bool case_compare(op_case *c) {
+    for (int i = 0; i < c->region_count; i++)
+        if (c->regions[i].role != REGION_IN && !compare_output(c, &c->regions[i])) return false;
+    if (memcmp(c->live, c->pristine, (size_t)c->bytes) == 0) return true;
+    int64_t byte = 0;
+    while (c->live[byte] == c->pristine[byte]) byte++;
+    const region *r = nearest_region(c, byte);
+    snprintf(
+        c->message, sizeof c->message,
+        "byte %lld after the start of %s changed (%s of %lld x %lld, leading dimension %lld, an %s): inputs, "
+        "paddings and neighbours must stay",
+        (long long)(byte - r->offset), r->label, dtype_name(r->dtype), (long long)r->rows,
+        (long long)r->columns, (long long)r->ld, r->role == REGION_IN ? "input" : "output");
+    return false;
+}
+
+void case_describe(const op_case *c, char *text, size_t bytes) {
+    static const char *const kinds[] = {"normal", "zeros", "extreme", "nonfinite"};
+    int n = snprintf(text, bytes, "%s, act %s, shape %d, %s values, case %llu:", c->op->name,
+                     dtype_name(c->act), c->shape, kinds[c->values], (unsigned long long)c->number);
+    for (int i = 0; i < c->region_count && n > 0 && (size_t)n < bytes; i++)
+        n += snprintf(text + n, bytes - (size_t)n, " %s %s[%lld,%lld]", c->regions[i].label,
+                      dtype_name(c->regions[i].dtype), (long long)c->regions[i].rows,
+                      (long long)c->regions[i].columns);
+}

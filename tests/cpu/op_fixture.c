@@ -1,0 +1,309 @@
+/* op_fixture: what a generated case of an op needs beyond ops.def's text: indices in range, scalars, related
+ * sizes. */
+#include "op_case.h"
+#include <string.h>
+
+#define SIZE(letter) c->size[(letter) - 'A']
+
+static int32_t *integers(op_case *c, const char *field) {
+    return case_at(c, field)->tensor.data;
+}
+static void set_float(op_case *c, const char *field, float x) {
+    case_set(c, field, &x, sizeof x);
+}
+static void set_bool(op_case *c, const char *field, bool x) {
+    case_set(c, field, &x, sizeof x);
+}
+static void set_integer(op_case *c, const char *field, int64_t x) {
+    case_set(c, field, &x, sizeof x);
+}
+
+/* Every element of an index vector drawn from [0, limit). */
+static void draw_indices(op_case *c, const char *field, int64_t limit) {
+    for (int64_t i = 0; i < case_at(c, field)->tensor.columns; i++)
+        integers(c, field)[i] = (int32_t)case_draw(c, limit);
+}
+
+/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's rule
+ * ---- */
+
+#define TORCHAO(d, granule, pow2)                                                                            \
+    {                                                                                                        \
+        .format = d, .grain = granule, .scale = {.rule = SCALE_TORCHAO, .power_of_two = pow2 }               \
+    }
+#define TENSORWISE(d) TORCHAO(d, GRANULARITY_TENSOR, false)
+#define ROWWISE       TORCHAO(OTT_E4M3, GRANULARITY_ROW, true)
+#define HIGH                                                                                                 \
+    { .format = OTT_BF16 }
+#define TE(d, granule, overflow)                                                                             \
+    {                                                                                                        \
+        .format = d, .grain = granule, .mode = overflow, .scale = {                                          \
+            .rule = SCALE_TE,                                                                                \
+            .epsilon = 0.001f,                                                                               \
+            .margin = 1,                                                                                     \
+            .infinite = 3.40282347e38f                                                                       \
+        }                                                                                                    \
+    }
+
+static const quant_spec quant_specs[] = {
+    {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E4M3)},
+    {TENSORWISE(OTT_E5M2), TENSORWISE(OTT_E5M2)},
+    {ROWWISE, ROWWISE},
+    {ROWWISE, HIGH},
+    {HIGH, ROWWISE},
+    {ROWWISE, TORCHAO(OTT_E4M3, GRANULARITY_TENSOR, true)},
+    {TENSORWISE(OTT_E4M3), ROWWISE},
+    {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E5M2)},
+    {TE(OTT_E4M3, GRANULARITY_TENSOR, CAST_OVERFLOW), TE(OTT_E4M3, GRANULARITY_TENSOR, CAST_OVERFLOW)},
+    {TE(OTT_E5M2, GRANULARITY_ROW, CAST_OVERFLOW), TE(OTT_E5M2, GRANULARITY_ROW, CAST_SATURATE)},
+};
+
+const quant_spec *fixture_quant_spec(int index, int *count) {
+    *count = (int)(sizeof quant_specs / sizeof *quant_specs);
+    return &quant_specs[index];
+}
+
+/* ---- gemm ---- */
+
+static const int64_t gemm_shapes[][3] = {{1, 1, 1},    {1, 17, 33},   {15, 16, 17},   {16, 15, 1},
+                                         {33, 31, 65}, {64, 48, 129}, {130, 70, 40},  {7, 513, 5},
+                                         {600, 9, 20}, {9, 1030, 20}, {20, 20, 1030}, {3, 5, 4100}};
+
+static const ott_dtype gemm_formats[][2] = {{OTT_F32, OTT_F32},   {OTT_BF16, OTT_BF16}, {OTT_F16, OTT_F16},
+                                            {OTT_BF16, OTT_F32},  {OTT_E4M3, OTT_E4M3}, {OTT_E5M2, OTT_E4M3},
+                                            {OTT_E4M3, OTT_E5M2}, {OTT_E4M3, OTT_E4M3}};
+
+static void gemm_bind(op_case *c) {
+    SIZE('M') = gemm_shapes[c->shape][0];
+    SIZE('N') = gemm_shapes[c->shape][1];
+    SIZE('K') = gemm_shapes[c->shape][2];
+    c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
+}
+
+/* FP8 operands have no scale, one, or one a line. */
+static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d) {
+    operand *o = &case_at(c, field)->operand;
+    void *data;
+    o->transposed = case_draw(c, 2);
+    o->t = tensor_matrix(NULL, d, o->transposed ? SIZE('K') : lines, o->transposed ? lines : SIZE('K'));
+    region *r = case_region(c, field, d, o->t.rows, o->t.columns, true, REGION_IN, &data);
+    if (!r) return; /* without data op_check fails, and with it the test */
+    o->t.data = data;
+    o->t.ld = r->ld;
+    int64_t scales = dtype_is_fp8(d) ? case_draw(c, 3) : 0;
+    o->per_line = scales == 2;
+    if (scales) case_region(c, label, OTT_F32, 1, o->per_line ? lines : 1, false, REGION_IN, &data);
+    if (scales) o->inverse = data;
+    case_set(c, field, &o, sizeof o);
+}
+
+static void gemm_prepare(op_case *c) {
+    const ott_dtype *formats = gemm_formats[c->note[0]];
+    bool fp8 = dtype_is_fp8(formats[0]);
+    gemm_operand(c, "a", "a.inverse", SIZE('M'), formats[0]);
+    gemm_operand(c, "b", "b.inverse", SIZE('N'), formats[1]);
+    set_bool(c, "accumulate", case_draw(c, 2));
+    bool hopper =
+        fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
+    gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
+                      .fast_accumulate = case_draw(c, 2),
+                      .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
+    case_set(c, "spec", &spec, sizeof spec);
+}
+
+/* ---- embedding ---- */
+
+static void embedding_bind(op_case *c) {
+    SIZE('V') = 1 + case_draw(c, 50);
+}
+static void embedding_prepare(op_case *c) {
+    draw_indices(c, "token", SIZE('V'));
+}
+
+/* ---- norm ---- */
+
+/* h may be left out only when it would equal x. */
+static bool rmsnorm_present(const op_case *c, const op_field *f, bool wanted) {
+    return wanted || (strcmp(f->name, "h") == 0 && case_present(c, "delta"));
+}
+static void rmsnorm_prepare(op_case *c) {
+    set_float(c, "eps", case_draw(c, 2) ? 1e-5f : 1e-6f);
+}
+
+/* ---- attention ---- */
+
+/* tokens, heads, head_dim, positions */
+static const int64_t rope_shapes[][4] = {{1, 1, 2, 1},    {3, 2, 16, 7},    {17, 3, 34, 40},
+                                         {33, 4, 64, 64}, {5, 1, 128, 300}, {16, 2, 30, 16},
+                                         {2, 5, 8, 3},    {130, 2, 32, 200}};
+
+static void rope_bind(op_case *c) {
+    const int64_t *s = rope_shapes[c->shape];
+    SIZE('T') = s[0];
+    SIZE('C') = s[1] * s[2];
+    SIZE('J') = s[2] / 2;
+    SIZE('P') = s[3];
+}
+
+static void rope_prepare(op_case *c) {
+    draw_indices(c, "position", SIZE('P'));
+    set_integer(c, "head_dim", 2 * SIZE('J'));
+    set_bool(c, "inverse", case_draw(c, 2));
+}
+
+/* tokens, heads, key heads, head_dim, documents */
+static const int64_t attention_shapes[][5] = {{1, 1, 1, 16, 1},  {7, 1, 1, 1, 7},    {15, 2, 1, 16, 1},
+                                              {17, 4, 2, 24, 3}, {33, 3, 3, 33, 2},  {64, 2, 1, 64, 1},
+                                              {65, 2, 2, 16, 1}, {20, 1, 1, 128, 2}, {130, 4, 2, 32, 4},
+                                              {200, 2, 1, 8, 1}, {150, 6, 2, 15, 2}};
+
+static void attention_bind(op_case *c) {
+    const int64_t *s = attention_shapes[c->shape];
+    SIZE('T') = s[0];
+    SIZE('H') = s[1];
+    SIZE('C') = s[1] * s[3];
+    SIZE('E') = s[2] * s[3];
+    SIZE('B') = s[4] + 1; /* each document's start, and T */
+    c->note[0] = s[3];
+}
+
+/* Documents begin anywhere, and may be empty; the first begins at 0, the last ends at T. */
+static void attention_prepare(op_case *c) {
+    static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
+    int32_t *start = integers(c, "start");
+    draw_indices(c, "start", SIZE('T') + 1);
+    start[0] = 0;
+    start[SIZE('B') - 1] = (int32_t)SIZE('T');
+    for (int64_t i = 1; i < SIZE('B'); i++) /* insertion sort */
+        for (int64_t j = i; start[j - 1] > start[j]; j--) {
+            int32_t swap = start[j];
+            start[j] = start[j - 1];
+            start[j - 1] = swap;
+        }
+    set_integer(c, "head_dim", c->note[0]);
+    set_integer(c, "window", windows[case_draw(c, 6)]);
+    set_float(c, "softmax_scale", case_draw(c, 4) ? 0.25f : 0.0883883461f);
+}
+
+/* ---- loss ---- */
+
+static void cross_entropy_prepare(op_case *c) {
+    draw_indices(c, "target", SIZE('V'));
+    for (int64_t t = 0; t < SIZE('T'); t++)
+        if (case_draw(c, 5) == 0) integers(c, "target")[t] = case_draw(c, 2) ? -1 : -100;
+}
+
+/* Without grad_scale there is no gradient to quantize. */
+static bool cross_entropy_present(const op_case *c, const op_field *f, bool wanted) {
+    return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
+}
+
+/* ---- optimizer ---- */
+
+static void state_bind(op_case *c) {
+    SIZE('S') = STEP_STATE_COUNT;
+}
+
+static void fill_state(op_case *c) {
+    static const float good_steps[] = {0, 5, STEP_GROWTH_INTERVAL - 2, STEP_GROWTH_INTERVAL - 1};
+    float *state = case_at(c, "state")->tensor.data;
+    bool scaling = case_draw(c, 2);
+    for (int i = 0; i < STEP_STATE_COUNT; i++) state[i] = 0.5f;
+    state[STEP_LEARNING_RATE] = 3e-4f;
+    state[STEP_CORRECTION1] = 0.271f;
+    state[STEP_SQRT_CORRECTION2] = 0.0547f;
+    state[STEP_TOKENS] = 1000;
+    state[STEP_LOSS_SCALING] = scaling;
+    state[STEP_LOSS_SCALE] = scaling ? STEP_LOSS_SCALE_START : 1.0f;
+    state[STEP_GOOD_STEPS] = good_steps[case_draw(c, 4)];
+    state[STEP_CLIP] = case_draw(c, 2) ? 0.7f : 1.0f;
+    state[STEP_SKIP] = case_draw(c, 8) == 0;
+}
+
+static void grad_norm_prepare(op_case *c) {
+    static const float norms[] = {0.5f, 1.0f, 1000.0f};
+    fill_state(c);
+    values_make_positive(c, &c->regions[case_at(c, "sum_squares")->region]);
+    set_float(c, "max_norm", norms[case_draw(c, 3)]);
+}
+
+static void adamw_prepare(op_case *c) {
+    fill_state(c);
+    values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
+    set_float(c, "beta1", 0.9f);
+    set_float(c, "beta2", case_draw(c, 2) ? 0.95f : 0.999f);
+    set_float(c, "epsilon", 1e-8f);
+    set_float(c, "weight_decay", case_draw(c, 2) ? 0.1f : 0.0f);
+}
+
+/* ---- the table ---- */
+
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+
+static const op_fixture fixtures[] = {
+    {.op = "quantize", .sets = "q", .quant_writes = QUANT_ALL},
+    {.op = "amax", .sets = "q", .quant_writes = QUANT_AMAX},
+    {.op = "scale", .sets = "q", .quant_writes = QUANT_SCALE},
+    {.op = "cast", .sets = "q", .quant_writes = QUANT_CODES},
+    {.op = "gemm",
+     .sets = "a b accumulate spec",
+     .shapes = COUNT(gemm_shapes),
+     .bind = gemm_bind,
+     .prepare = gemm_prepare},
+    {.op = "embedding_forward", .sets = "token", .bind = embedding_bind, .prepare = embedding_prepare},
+    {.op = "embedding_backward", .sets = "token", .bind = embedding_bind, .prepare = embedding_prepare},
+    {.op = "rmsnorm_forward",
+     .sets = "eps",
+     .prepare = rmsnorm_prepare,
+     .present = rmsnorm_present,
+     .alias = {{"h", "x"}}},
+    {.op = "rmsnorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
+    {.op = "rope",
+     .sets = "position head_dim inverse",
+     .shapes = COUNT(rope_shapes),
+     .bind = rope_bind,
+     .prepare = rope_prepare},
+    {.op = "attention_forward",
+     .sets = "start head_dim window softmax_scale",
+     .shapes = COUNT(attention_shapes),
+     .bind = attention_bind,
+     .prepare = attention_prepare},
+    {.op = "attention_backward",
+     .sets = "start head_dim window softmax_scale",
+     .shapes = COUNT(attention_shapes),
+     .bind = attention_bind,
+     .prepare = attention_prepare},
+    {.op = "swiglu_backward", .sets = "", .alias = {{"dgate", "gate"}, {"dup", "up"}}},
+    {.op = "cross_entropy",
+     .sets = "target",
+     .prepare = cross_entropy_prepare,
+     .present = cross_entropy_present},
+    {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
+    {.op = "adamw", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = adamw_prepare},
+};
+
+const op_fixture *fixture_find(const op_info *op) {
+    static const op_fixture none = {.sets = ""};
+    for (int i = 0; i < COUNT(fixtures); i++)
+        if (strcmp(fixtures[i].op, op->name) == 0) return &fixtures[i];
+    return &none;
+}
+
+/* True when `word` is one of the words of `list`. */
+static bool has_word(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *p = strstr(list, word); p; p = strstr(p + 1, word))
+        if ((p == list || p[-1] == ' ') && (p[length] == ' ' || p[length] == 0)) return true;
+    return false;
+}
+
+const op_field *fixture_missing(const op_info *op) {
+    const char *sets = fixture_find(op)->sets;
+    for (int i = 0; i < op->field_count; i++) {
+        const op_field *f = &op->fields[i];
+        bool index = (f->kind == OP_IN || f->kind == OP_INOUT) && strncmp(f->text, "i32", 3) == 0;
+        bool special = index || f->kind == OP_SCALAR || f->kind == OP_OPERAND || f->kind == OP_QTENSOR;
+        if (special && !has_word(sets, f->name)) return f;
+    }
+    return NULL;
+}

@@ -1,0 +1,81 @@
+/* op_values: the numbers that generated cases are filled with. */
+#include "base/rng.h"
+#include "op_case.h"
+#include <math.h>
+
+/* Normal numbers are dear; a table of them is enough. */
+static float normal(op_case *c) {
+    enum { COUNT = 4096 };
+    static float table[COUNT];
+    if (table[0] == 0)
+        for (int i = 0; i < COUNT; i++) table[i] = rng_normal(8, 1, (uint64_t)i);
+    return table[case_draw(c, COUNT)];
+}
+
+/* Magnitudes 2^low to 2^high, one range a tensor: all, subnormal, small, large, middling. */
+typedef struct range {
+    int low, high;
+} range;
+
+static range draw_range(op_case *c, ott_dtype d) {
+    static const range wide[] = {{-149, 127}, {-149, -126}, {-60, -50}, {50, 63}, {-8, 8}};
+    static const range half[] = {{-24, 15}, {-24, -14}, {-10, -5}, {8, 15}, {-4, 4}};
+    return (d == OTT_F16 ? half : wide)[case_draw(c, 5)];
+}
+
+static float extreme(op_case *c, range r) {
+    int exponent = r.low + (int)case_draw(c, r.high - r.low + 1);
+    float mantissa = 1.0f + (float)case_draw(c, 1 << 20) * 0x1p-20f;
+    return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
+}
+
+/* What a tensor is sprinkled with: nothing, NaN, one infinity, or all of them. */
+static float nonfinite(op_case *c, int64_t mixture) {
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    return values[mixture < 3 ? mixture : case_draw(c, 3)];
+}
+
+static float value_of_kind(op_case *c, range r, int64_t mixture) {
+    switch (c->values) {
+    case VALUES_ZEROS: return case_draw(c, 3) ? normal(c) : case_draw(c, 2) ? -0.0f : 0.0f;
+    case VALUES_EXTREME: return extreme(c, r);
+    case VALUES_NONFINITE: return mixture < 5 && case_draw(c, 40) == 0 ? nonfinite(c, mixture) : normal(c);
+    case VALUES_NORMAL:
+    case VALUE_KINDS: break;
+    }
+    return normal(c);
+}
+
+/* FP8 codes: any byte in the two wild kinds, without NaN and infinity unless they are asked for. */
+static uint8_t fp8_code(op_case *c, ott_dtype d) {
+    if (c->values == VALUES_NORMAL) return fp8_from_float(normal(c), d, CAST_SATURATE);
+    if (c->values == VALUES_ZEROS && case_draw(c, 3) == 0) return case_draw(c, 2) ? 0x80 : 0;
+    uint8_t code = (uint8_t)case_draw(c, 256);
+    if (c->values == VALUES_NONFINITE && case_draw(c, 40) == 0) return code;
+    return isfinite(fp8_to_float(code, d)) ? code : 0x31;
+}
+
+void values_fill(op_case *c, const region *r) {
+    range magnitudes = draw_range(c, r->dtype);
+    int64_t mixture = case_draw(c, 6);
+    void *data = c->live + r->offset;
+    for (int64_t i = 0; i < r->rows; i++)
+        for (int64_t j = 0; j < r->columns; j++) {
+            int64_t index = i * r->ld + j;
+            if (r->dtype == OTT_I32)
+                ((int32_t *)data)[index] = 0;
+            else if (dtype_is_fp8(r->dtype))
+                ((uint8_t *)data)[index] = fp8_code(c, r->dtype);
+            else
+                dtype_store(data, r->dtype, index, value_of_kind(c, magnitudes, mixture));
+        }
+    if (c->values == VALUES_NONFINITE && dtype_is_high_precision(r->dtype) && mixture < 5)
+        dtype_store(data, r->dtype, case_draw(c, r->columns), nonfinite(c, mixture));
+}
+
+void values_make_positive(op_case *c, const region *r) {
+    void *data = c->live + r->offset;
+    for (int64_t i = 0; i < r->rows; i++)
+        for (int64_t j = 0; j < r->columns; j++)
+            dtype_store(data, r->dtype, i * r->ld + j, fabsf(dtype_load(data, r->dtype, i * r->ld + j)));
+}

@@ -1,0 +1,169 @@
+/*
+ * Every op of ops.def on the CPU against the scalar reference, bit for bit: each format of activations, each
+ * instruction-set tier this machine has, one to three threads, odd shapes, and values from subnormal to NaN.
+ * The cases come from the op table: a new op is tested as soon as it is there, or this test says what fixture
+ * it needs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/cpu.h"
+#include "op_case.h"
+#include "reference/reference_ops.h"
+
+#define THREADS_MAX 3
+#define REPEATS     2 /* cases for each format, shape and kind of values; they differ in all that is drawn */
+
+static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
+
+static struct {
+    mem *account;
+    device *reference, *devices[CPU_TIERS_MAX * THREADS_MAX];
+    const char *tier[CPU_TIERS_MAX * THREADS_MAX];
+    int threads[CPU_TIERS_MAX * THREADS_MAX];
+    int count;
+    op_case c;
+} all;
+
+static void succeed(ott_status status) {
+    if (status != OTT_OK) fail_msg("%s", status_text());
+}
+
+static int open_devices(void **state) {
+    (void)state;
+    const char *names[CPU_TIERS_MAX];
+    succeed(mem_open(&all.account));
+    succeed(reference_device_open(all.account, &all.reference));
+    succeed(case_memory_open(all.account, &all.c));
+    int tiers = cpu_tiers(names);
+    assert_in_range(tiers, 1, CPU_TIERS_MAX);
+    for (int i = 0; i < tiers; i++)
+        for (int threads = 1; threads <= THREADS_MAX; threads++) {
+            all.tier[all.count] = names[i];
+            all.threads[all.count] = threads;
+            succeed(cpu_open(all.account, threads, names[i], &all.devices[all.count++]));
+        }
+    return 0;
+}
+
+static int close_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < all.count; i++) device_close(all.devices[i]);
+    case_memory_close(all.account, &all.c);
+    device_close(all.reference);
+    assert_int_equal(mem_read(all.account).now, 0);
+    mem_close(all.account);
+    return 0;
+}
+
+/* ---- the generated test ---- */
+
+static void run_everywhere(op_case *c) {
+    char text[1500];
+    case_describe(c, text, sizeof text);
+    if (case_run_reference(c, all.reference) != OTT_OK) fail_msg("reference: %s: %s", text, status_text());
+    for (int i = 0; i < all.count; i++) {
+        exec cx = {.device = all.devices[i]};
+        if (case_run(c, &cx) != OTT_OK)
+            fail_msg("tier %s, %d threads: %s: %s", all.tier[i], all.threads[i], text, status_text());
+        if (!case_compare(c))
+            fail_msg("tier %s, %d threads: %s: %s", all.tier[i], all.threads[i], text, c->message);
+    }
+}
+
+static void test_op(void **state) {
+    const op_info *op = *state;
+    const op_field *missing = fixture_missing(op);
+    if (missing)
+        fail_msg("op %s: its field %s cannot be made from \"%s\" alone: add a fixture to "
+                 "tests/cpu/op_fixture.c that "
+                 "sets it",
+                 op->name, missing->name, missing->text);
+    uint64_t number = 0;
+    for (int d = 0; d < case_dtypes(op); d++)
+        for (int shape = 0; shape < case_shapes(op); shape++)
+            for (int kind = 0; kind < VALUE_KINDS; kind++)
+                for (int repeat = 0; repeat < REPEATS; repeat++) {
+                    if (!case_make(&all.c, op, act_dtypes[d], shape, (value_kind)kind, number++))
+                        fail_msg("op %s, shape %d: the case does not fit the arrays of tests/cpu/op_case.h",
+                                 op->name, shape);
+                    run_everywhere(&all.c);
+                }
+}
+
+/* ---- the definition agrees with itself ---- */
+
+/* amax, scale and cast one after the other make what quantize makes. */
+static void test_quantize_is_its_three_parts(void **state) {
+    (void)state;
+    op_case *c = &all.c;
+    exec cx = {.device = all.reference};
+    for (uint64_t number = 0; number < 200; number++) {
+        assert_true(case_make(c, op_find("quantize"), act_dtypes[number % 3], (int)(number % 8),
+                              (value_kind)(number % VALUE_KINDS), number));
+        succeed(case_run_reference(c, all.reference));
+        memcpy(c->live, c->pristine, (size_t)c->bytes);
+        const quantize_args *a = (const quantize_args *)(void *)c->args;
+        succeed(reference_ops.amax(&cx, &(amax_args){.x = a->x, .q = a->q}));
+        succeed(reference_ops.scale(&cx, &(scale_args){.q = a->q}));
+        succeed(reference_ops.cast(&cx, &(cast_args){.x = a->x, .q = a->q}));
+        if (!case_compare(c)) fail_msg("%s", c->message);
+    }
+}
+
+/* ---- the comparison sees what it is for ---- */
+
+static void make_swiglu(op_case *c) {
+    uint64_t number = 0; /* a case with a quantized form and padding behind y's columns */
+    do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
+    while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
+    succeed(case_run_reference(c, all.reference));
+    memcpy(c->live, c->pristine, (size_t)c->bytes);
+    succeed(reference_ops.swiglu_forward(&(exec){.device = all.reference}, (void *)c->args));
+}
+
+static void expect_difference(op_case *c, const char *message) {
+    assert_false(case_compare(c));
+    if (!strstr(c->message, message)) fail_msg("\"%s\" does not say \"%s\"", c->message, message);
+}
+
+static void test_comparison_sees_damage(void **state) {
+    (void)state;
+    op_case *c = &all.c;
+    make_swiglu(c);
+    assert_true(case_compare(c));
+    make_swiglu(c);
+    const tensor *y = &case_at(c, "y")->tensor;
+    ((uint16_t *)y->data)[y->ld + 2] ^= 1;
+    expect_difference(c, "y[1,2]");
+    make_swiglu(c);
+    ((uint16_t *)y->data)[y->columns] = 0;
+    expect_difference(c, "of y changed");
+    make_swiglu(c);
+    ((uint8_t *)case_at(c, "gate")->tensor.data)[1] ^= 1;
+    expect_difference(c, "of gate changed");
+    make_swiglu(c);
+    const region *last = &c->regions[c->region_count - 1]; /* an inverse scale of a quantized form */
+    c->live[last->offset] ^= 1;
+    expect_difference(c, last->label);
+}
+
+/* ---- one cmocka test an op ---- */
+
+int main(void) {
+    int count = op_count();
+    struct CMUnitTest *tests = calloc((size_t)count + 2, sizeof *tests);
+    if (!tests) return 1;
+    for (int i = 0; i < count; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = op_at(i)->name, .test_func = test_op, .initial_state = (void *)(uintptr_t)op_at(i)};
+    tests[count] = (struct CMUnitTest)cmocka_unit_test(test_quantize_is_its_three_parts);
+    tests[count + 1] = (struct CMUnitTest)cmocka_unit_test(test_comparison_sees_damage);
+    int failed = _cmocka_run_group_tests("ops", tests, (size_t)count + 2, open_devices, close_devices);
+    free(tests);
+    return failed;
+}

@@ -1,0 +1,236 @@
+/* Tests of fp8/scale: the published tables, and torchao's double division against ours. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "fp8/cast.h"
+#include "fp8/scale.h"
+#include <float.h>
+
+static const scale_options torchao = {.rule = SCALE_TORCHAO};
+static const scale_options torchao_pow2 = {.rule = SCALE_TORCHAO, .power_of_two = true};
+static const scale_options te = {.rule = SCALE_TE, .infinite = FLT_MAX};
+static const scale_options te_pow2 = {.rule = SCALE_TE, .power_of_two = true, .infinite = FLT_MAX};
+
+static void check_bits(float value, uint32_t expected, float amax) {
+    if (float_bits(value) != expected)
+        fail_msg("amax %a: %08x, expected %08x", (double)amax, float_bits(value), expected);
+}
+
+/* ---- TransformerEngine ---- */
+
+/* Values of compute_scale_from_amax and of the MXFP8 rule for chosen amaxes. */
+static void te_table(void **state) {
+    (void)state;
+    const struct {
+        uint32_t amax, e4m3, e4m3_pow2, e5m2, e5m2_pow2;
+        int mx;
+    } rows[] = {
+        {0x00000000, 0x3f800000, 0x3f800000, 0x3f800000, 0x3f800000, 0x00},
+        {0x00000001, 0x7f7fffff, 0x7f000000, 0x7f7fffff, 0x7f000000, 0x00},
+        {0x2b8cbccc, 0x57cbba10, 0x57800000, 0x5b4bba10, 0x5b000000, 0x4f}, /* 1e-12 */
+        {0x38d1b717, 0x4a88b800, 0x4a800000, 0x4e08b800, 0x4e000000, 0x69}, /* 1e-4 */
+        {0x3f800000, 0x43e00000, 0x43800000, 0x47600000, 0x47000000, 0x77}, /* 1 */
+        {0x40400000, 0x43155555, 0x43000000, 0x46955555, 0x46800000, 0x78}, /* 3 */
+        {0x43df8000, 0x3f80494e, 0x3f800000, 0x4300494e, 0x43000000, 0x7f}, /* 447 */
+        {0x43e00000, 0x3f800000, 0x3f800000, 0x43000000, 0x43000000, 0x7f}, /* 448 */
+        {0x43e08000, 0x3f7f6e0a, 0x3f000000, 0x42ff6e0a, 0x42800000, 0x80}, /* 449 */
+        {0x47600000, 0x3c000000, 0x3c000000, 0x3f800000, 0x3f800000, 0x86}, /* 57344 */
+        {0x7f800000, 0x3f800000, 0x3f800000, 0x3f800000, 0x3f800000, 0xfe},
+        {0x7fc00000, 0x3f800000, 0x3f800000, 0x3f800000, 0x3f800000, 0xff},
+    };
+    scale_options block = te_pow2;
+    block.infinite = dtype_max(OTT_BF16);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        float amax = float_from_bits(rows[i].amax);
+        check_bits(scale_from_amax(amax, OTT_E4M3, &te), rows[i].e4m3, amax);
+        check_bits(scale_from_amax(amax, OTT_E4M3, &te_pow2), rows[i].e4m3_pow2, amax);
+        check_bits(scale_from_amax(amax, OTT_E4M3, &block), rows[i].e4m3_pow2, amax);
+        check_bits(scale_from_amax(amax, OTT_E5M2, &te), rows[i].e5m2, amax);
+        check_bits(scale_from_amax(amax, OTT_E5M2, &te_pow2), rows[i].e5m2_pow2, amax);
+        assert_int_equal(scale_e8m0_roundup(amax, OTT_E4M3), rows[i].mx);
+    }
+}
+
+static void te_epsilon_is_a_lower_bound(void **state) {
+    (void)state;
+    scale_options options = te;
+    options.epsilon = 1e-4f;
+    uint32_t bounded = float_bits(448.0f / 1e-4f);
+    check_bits(scale_from_amax(0.0f, OTT_E4M3, &options), bounded, 0.0f);
+    check_bits(scale_from_amax(1e-5f, OTT_E4M3, &options), bounded, 1e-5f);
+    check_bits(scale_from_amax(1e-4f, OTT_E4M3, &options), bounded, 1e-4f);
+    check_bits(scale_from_amax(2.0f, OTT_E4M3, &options), float_bits(224.0f), 2.0f);
+    check_bits(scale_from_amax(NAN, OTT_E4M3, &options), float_bits(1.0f), NAN);
+}
+
+static void te_margin_halves(void **state) {
+    (void)state;
+    for (int margin = -2; margin <= 5; margin++) {
+        scale_options options = te;
+        options.margin = margin;
+        float expected = ldexpf(448.0f / 3.0f, -margin);
+        check_bits(scale_from_amax(3.0f, OTT_E4M3, &options), float_bits(expected), 3.0f);
+        check_bits(scale_from_amax(0.0f, OTT_E4M3, &options), float_bits(1.0f), 0.0f);
+    }
+}
+
+/* ---- torchao ---- */
+
+/* torchao's own rule word for word: the division in double, the result rounded to fp32. */
+static float torchao_in_double(float amax, ott_dtype d) {
+    double max = d == OTT_E4M3 ? 448.0 : 57344.0, bounded = (double)amax;
+    if (bounded < 1e-12) bounded = 1e-12; /* clamp keeps NaN */
+    return (float)(max / bounded);
+}
+
+static void torchao_division_for_every_mantissa(void **state) {
+    (void)state;
+    for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
+        /* the binade varies with the mantissa, so that all of them are met */
+        uint32_t bits = (mantissa % 253 + 1) << 23 | mantissa;
+        float near_one = float_from_bits(0x3f800000 | mantissa), anywhere = float_from_bits(bits);
+        for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
+            float a = scale_from_amax(near_one, d, &torchao), b = scale_from_amax(anywhere, d, &torchao);
+            if (float_bits(a) != float_bits(torchao_in_double(near_one, d)))
+                fail_msg("amax %a", (double)near_one);
+            if (float_bits(b) != float_bits(torchao_in_double(anywhere, d)))
+                fail_msg("amax %a", (double)anywhere);
+        }
+    }
+}
+
+/* exp2(floor(log2(scale))) as torchao writes it, for every bf16 amax: the mask is the same power of two. */
+static void torchao_power_of_two_for_every_bf16(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x7f80; h++) {
+        float amax = bf16_to_float((uint16_t)h);
+        for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
+            float expected = exp2f(floorf(log2f(torchao_in_double(amax, d))));
+            check_bits(scale_from_amax(amax, d, &torchao_pow2), float_bits(expected), amax);
+        }
+    }
+}
+
+/* torchao test_float8_utils.py. One row differs on purpose: its log2 rounds FLT_MAX up, to infinity. */
+static void torchao_power_of_two_table(void **state) {
+    (void)state;
+    const struct {
+        float scale, expected;
+    } rows[] = {
+        {1.0f, 1.0f},
+        {INFINITY, INFINITY},
+        {0x1p-149f, 0x1p-149f},
+        {0x1.fffffep127f, 0x1p127f},
+        {0x1p-126f, 0x1p-126f},
+        {0x1.fffffep-1f, 0.5f},
+        {0x1.000002p0f, 1.0f},
+        {0.0f, 0.0f},
+        {0x1.8p-140f, 0x1p-140f},
+        {0x1.fffffcp-127f, 0x1p-127f},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        check_bits(scale_floor_power_of_two(rows[i].scale), float_bits(rows[i].expected), rows[i].scale);
+    assert_true(isnan(scale_floor_power_of_two(NAN)));
+    assert_true(isnan(
+        scale_floor_power_of_two(float_from_bits(0x7f800001)))); /* its mantissa is all that makes it NaN */
+}
+
+static void torchao_special_values(void **state) {
+    (void)state;
+    const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* fp32's 1e-12 lies just under the bound */
+    for (size_t i = 0; i < sizeof tiny / sizeof tiny[0]; i++) {
+        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao), float_bits((float)4.48e14), tiny[i]);
+        check_bits(scale_from_amax(tiny[i], OTT_E5M2, &torchao), float_bits((float)5.7344e16), tiny[i]);
+        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao_pow2), float_bits(0x1p48f), tiny[i]);
+    }
+    assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &torchao)));
+    assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &torchao_pow2)));
+    check_bits(scale_from_amax(INFINITY, OTT_E4M3, &torchao), 0, INFINITY);
+    check_bits(scale_from_amax(INFINITY, OTT_E5M2, &torchao_pow2), 0, INFINITY);
+}
+
+static void no_scale_is_one(void **state) {
+    (void)state;
+    const scale_options none = {.rule = SCALE_NONE};
+    check_bits(scale_from_amax(3.0f, OTT_E4M3, &none), float_bits(1.0f), 3.0f);
+    check_bits(scale_from_amax(NAN, OTT_E4M3, &none), float_bits(1.0f), NAN);
+}
+
+static void inverse_is_one_division(void **state) {
+    (void)state;
+    check_bits(scale_inverse(3.0f), 0x3eaaaaab, 3.0f);
+    check_bits(scale_inverse(0.0f), 0x7f800000, 0.0f);
+    check_bits(scale_inverse(INFINITY), 0, INFINITY);
+    assert_true(isnan(scale_inverse(NAN)));
+}
+
+/* ---- MX ---- */
+
+static void e8m0_multiplier_is_the_reciprocal(void **state) {
+    (void)state;
+    for (int code = 0; code < 255; code++)
+        assert_true(scale_e8m0_multiplier((uint8_t)code) * e8m0_to_float((uint8_t)code) == 1.0f);
+    assert_true(scale_e8m0_multiplier(254) == 0x1p-127f);
+    assert_true(isnan(scale_e8m0_multiplier(255)));
+}
+
+static void e8m0_roundup_is_the_least_that_fits(void **state) {
+    (void)state;
+    for (uint32_t h = 1; h < 0x7f80; h++) {
+        float amax = bf16_to_float((uint16_t)h);
+        for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
+            uint8_t code = scale_e8m0_roundup(amax, d);
+            double scaled = (double)amax * (double)scale_e8m0_multiplier(code), max = (double)dtype_max(d);
+            assert_true(scaled <= max);
+            if (code > 0) assert_true(2.0 * scaled > max);
+        }
+    }
+}
+
+/* OCP MX v1.0: amax's own power of two lands on the format's largest power of two. */
+static void e8m0_floor_aligns_exponents(void **state) {
+    (void)state;
+    for (uint32_t h = 1; h < 0x7f80; h++) {
+        float amax = bf16_to_float((uint16_t)h);
+        for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
+            int emax = d == OTT_E4M3 ? 8 : 15, exponent = ilogbf(amax);
+            int expected = exponent - emax < -127 ? 0 : exponent - emax + 127;
+            assert_int_equal(scale_e8m0_floor(amax, d), expected);
+        }
+    }
+    assert_int_equal(scale_e8m0_floor(0.0f, OTT_E4M3), 0);
+    assert_int_equal(scale_e8m0_floor(NAN, OTT_E4M3), 255);
+    assert_int_equal(scale_e8m0_floor(INFINITY, OTT_E4M3), 247);
+}
+
+static void e8m0_rules_as_scales(void **state) {
+    (void)state;
+    const scale_options up = {.rule = SCALE_E8M0}, down = {.rule = SCALE_E8M0_FLOOR};
+    /* 449 does not fit 448: the round-up rule halves it, the floor rule keeps 2^8 at 2^8 and lets it
+     * saturate. */
+    assert_true(scale_from_amax(449.0f, OTT_E4M3, &up) == 0.5f);
+    assert_true(scale_from_amax(449.0f, OTT_E4M3, &down) == 1.0f);
+    assert_true(scale_from_amax(1.0f, OTT_E4M3, &up) == 256.0f);
+    assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &up)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(te_table),
+        cmocka_unit_test(te_epsilon_is_a_lower_bound),
+        cmocka_unit_test(te_margin_halves),
+        cmocka_unit_test(torchao_division_for_every_mantissa),
+        cmocka_unit_test(torchao_power_of_two_for_every_bf16),
+        cmocka_unit_test(torchao_power_of_two_table),
+        cmocka_unit_test(torchao_special_values),
+        cmocka_unit_test(no_scale_is_one),
+        cmocka_unit_test(inverse_is_one_division),
+        cmocka_unit_test(e8m0_multiplier_is_the_reciprocal),
+        cmocka_unit_test(e8m0_roundup_is_the_least_that_fits),
+        cmocka_unit_test(e8m0_floor_aligns_exponents),
+        cmocka_unit_test(e8m0_rules_as_scales),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* reference_attention: tensor/attention.h, word for word. */
+#include "reference/reference_parts.h"
+#include "tensor/exec.h"
+
+/* The first token of the document that token i belongs to. */
+static int64_t document_start(const tensor *start, int64_t i) {
+    int64_t first = 0;
+    for (int64_t b = 0; b < start->columns; b++)
+        if (integer_at(start, b) <= i) first = integer_at(start, b);
+    return first;
+}
+
+/* The first key that query i sees; the last one is i. */
+static int64_t first_visible(int64_t document, int64_t i, int64_t window) {
+    return window > 0 && i - window + 1 > document ? i - window + 1 : document;
+}
+
+/* CHAIN of the products of one head's elements: x's row i from column xc, y's row j from column yc. */
+static float dot(const tensor *x, int64_t i, int64_t xc, const tensor *y, int64_t j, int64_t yc,
+                 int64_t head_dim) {
+    float s = 0;
+    for (int64_t d = 0; d < head_dim; d++) s = fmaf(at(x, i, xc + d), at(y, j, yc + d), s);
+    return s;
+}
+
+/* ---- forward ---- */
+
+/* One query row of one head on its way through the tiles. */
+typedef struct query {
+    const attention_forward_args *a;
+    int64_t i, qc, kc; /* row, first column in q and o, first column in k and v */
+    int64_t first;     /* first visible key */
+    float m, l, *o;
+} query;
+
+/* The tile that begins at key j0. */
+static void forward_tile(query *r, int64_t j0, bool first_tile) {
+    const attention_forward_args *a = r->a;
+    float s[ATTENTION_TILE], p[ATTENTION_TILE], lane[16] = {0}, n = r->m;
+    for (int64_t j = 0; j < ATTENTION_TILE; j++) {
+        bool visible = j0 + j >= r->first && j0 + j <= r->i;
+        s[j] = -INFINITY;
+        if (visible) s[j] = a->softmax_scale * dot(a->q, r->i, r->qc, a->k, j0 + j, r->kc, a->head_dim);
+        if (s[j] > n) n = s[j];
+    }
+    float f = first_tile ? 0.0f : fmath_exp(r->m - n);
+    for (int64_t j = 0; j < ATTENTION_TILE; j++) {
+        bool visible = j0 + j >= r->first && j0 + j <= r->i;
+        p[j] = visible ? fmath_exp(s[j] - n) : 0.0f;
+        lane[j % 16] += p[j];
+    }
+    r->l = r->l * f + fold16(lane);
+    for (int64_t d = 0; d < a->head_dim; d++) {
+        r->o[d] = r->o[d] * f;
+        for (int64_t j = 0; j < ATTENTION_TILE; j++)
+            if (j0 + j >= r->first && j0 + j <= r->i)
+                r->o[d] = fmaf(p[j], at(a->v, j0 + j, r->kc + d), r->o[d]);
+    }
+    r->m = n;
+}
+
+/* `sharing` query heads use one key head. */
+static void forward_query(const attention_forward_args *a, int64_t head, int64_t sharing, int64_t i,
+                          float *o) {
+    int64_t document = document_start(a->start, i);
+    query r = {.a = a, .i = i, .qc = head * a->head_dim, .kc = head / sharing * a->head_dim};
+    r.first = first_visible(document, i, a->window);
+    r.m = -INFINITY;
+    r.o = o;
+    for (int64_t d = 0; d < a->head_dim; d++) o[d] = 0;
+    int64_t first_tile = (r.first - document) / ATTENTION_TILE, last_tile = (i - document) / ATTENTION_TILE;
+    for (int64_t tile = first_tile; tile <= last_tile; tile++)
+        forward_tile(&r, document + tile * ATTENTION_TILE, tile == first_tile);
+    for (int64_t d = 0; d < a->head_dim; d++) put(a->o, i, r.qc + d, o[d] * (1.0f / r.l));
+    put(a->lse, head, i, r.m + fmath_log(r.l));
+}
+
+ott_status reference_op_attention_forward(exec *cx, const attention_forward_args *a) {
+    int64_t heads = a->q->columns / a->head_dim, sharing = a->q->columns / a->k->columns;
+    void *o;
+    TRY(mem_take_array(cx->device->account, MEM_SCRATCH, a->head_dim, 4, "one query's output", &o));
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t i = 0; i < a->q->rows; i++) forward_query(a, head, sharing, i, o);
+    mem_give(cx->device->account, o);
+    return OTT_OK;
+}
+
+/* ---- backward ---- */
+
+static void backward_pair(const attention_backward_args *a, int64_t head, int64_t sharing, int64_t i,
+                          int64_t j, float *dq) {
+    int64_t qc = head * a->head_dim, kc = head / sharing * a->head_dim;
+    float p = fmath_exp(a->softmax_scale * dot(a->q, i, qc, a->k, j, kc, a->head_dim) - at(a->lse, head, i));
+    float dp = dot(a->dout, i, qc, a->v, j, kc, a->head_dim);
+    float ds = p * (dp - at(a->delta, head, i)) * a->softmax_scale;
+    for (int64_t d = 0; d < a->head_dim; d++) {
+        put(a->dv_sum, j, kc + d, fmaf(p, at(a->dout, i, qc + d), at(a->dv_sum, j, kc + d)));
+        put(a->dk_sum, j, kc + d, fmaf(ds, at(a->q, i, qc + d), at(a->dk_sum, j, kc + d)));
+        dq[d] = fmaf(ds, at(a->k, j, kc + d), dq[d]);
+    }
+}
+
+static void backward_query(const attention_backward_args *a, int64_t head, int64_t sharing, int64_t i,
+                           float *dq) {
+    int64_t qc = head * a->head_dim;
+    for (int64_t d = 0; d < a->head_dim; d++) dq[d] = 0;
+    for (int64_t j = first_visible(document_start(a->start, i), i, a->window); j <= i; j++)
+        backward_pair(a, head, sharing, i, j, dq);
+    for (int64_t d = 0; d < a->head_dim; d++) put(a->dq, i, qc + d, dq[d]);
+}
+
+static void row_delta(const attention_backward_args *a, int64_t head, int64_t i) {
+    float lane[16] = {0};
+    for (int64_t d = 0; d < a->head_dim; d++) {
+        int64_t column = head * a->head_dim + d;
+        lane[d % 16] = fmaf(at(a->dout, i, column), at(a->o, i, column), lane[d % 16]);
+    }
+    put(a->delta, head, i, fold16(lane));
+}
+
+static void fill(const tensor *t, float x) {
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t j = 0; j < t->columns; j++) put(t, i, j, x);
+}
+
+static void round_to(const tensor *y, const tensor *x) {
+    for (int64_t i = 0; i < y->rows; i++)
+        for (int64_t j = 0; j < y->columns; j++) put(y, i, j, at(x, i, j));
+}
+
+ott_status reference_op_attention_backward(exec *cx, const attention_backward_args *a) {
+    int64_t heads = a->q->columns / a->head_dim, sharing = a->q->columns / a->k->columns;
+    void *dq;
+    TRY(mem_take_array(cx->device->account, MEM_SCRATCH, a->head_dim, 4, "one query's gradient", &dq));
+    fill(a->dk_sum, 0);
+    fill(a->dv_sum, 0);
+    for (int64_t head = 0; head < heads; head++) /* ascending: also within each key head */
+        for (int64_t i = 0; i < a->q->rows; i++) {
+            row_delta(a, head, i);
+            backward_query(a, head, sharing, i, dq);
+        }
+    round_to(a->dk, a->dk_sum);
+    round_to(a->dv, a->dv_sum);
+    mem_give(cx->device->account, dq);
+    return OTT_OK;
+}

@@ -1,0 +1,157 @@
+/* reference_layers: embedding, norm, rotary positions, SwiGLU, loss. */
+#include "reference/reference_parts.h"
+
+/* ---- embedding ---- */
+
+ott_status reference_op_embedding_forward(exec *cx, const embedding_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t j = 0; j < a->y->columns; j++) put(a->y, t, j, at(a->table, integer_at(a->token, t), j));
+    return OTT_OK;
+}
+
+ott_status reference_op_embedding_backward(exec *cx, const embedding_backward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->dy->rows; t++)
+        for (int64_t j = 0; j < a->dy->columns; j++) {
+            int64_t row = integer_at(a->token, t);
+            put(a->dtable, row, j, at(a->dtable, row, j) + at(a->dy, t, j));
+        }
+    return OTT_OK;
+}
+
+/* ---- norm ---- */
+
+static void rmsnorm_forward_row(const rmsnorm_forward_args *a, int64_t t) {
+    int64_t columns = a->x->columns;
+    const tensor *h = a->h ? a->h : a->x; /* without delta, h = x */
+    float lane[16] = {0};
+    for (int64_t j = 0; j < columns; j++) {
+        float x = at(a->x, t, j);
+        if (a->h) put(a->h, t, j, a->delta ? x + at(a->delta, t, j) : x);
+        lane[j % 16] = fmaf(at(h, t, j), at(h, t, j), lane[j % 16]);
+    }
+    float rstd = 1.0f / sqrtf(fold16(lane) / (float)columns + a->eps);
+    put(a->rstd, 0, t, rstd);
+    for (int64_t j = 0; j < columns; j++) put(a->y, t, j, (at(h, t, j) * rstd) * at(a->weight, 0, j));
+}
+
+ott_status reference_op_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->x->rows; t++) rmsnorm_forward_row(a, t);
+    reference_quantize_list(a->y, a->q);
+    return OTT_OK;
+}
+
+static void rmsnorm_backward_row(const rmsnorm_backward_args *a, int64_t t) {
+    int64_t columns = a->dy->columns;
+    float rstd = at(a->rstd, 0, t), lane[16] = {0};
+    for (int64_t j = 0; j < columns; j++) {
+        float wdy = at(a->dy, t, j) * at(a->weight, 0, j), xhat = at(a->h, t, j) * rstd;
+        lane[j % 16] = fmaf(wdy, xhat, lane[j % 16]);
+    }
+    float c = fold16(lane) / (float)columns;
+    for (int64_t j = 0; j < columns; j++) {
+        float wdy = at(a->dy, t, j) * at(a->weight, 0, j), xhat = at(a->h, t, j) * rstd;
+        float d = (wdy - xhat * c) * rstd;
+        put(a->dx, t, j, a->dresidual ? at(a->dresidual, t, j) + d : d);
+    }
+}
+
+ott_status reference_op_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->dy->rows; t++) rmsnorm_backward_row(a, t);
+    for (int64_t j = 0; j < a->dy->columns; j++) {
+        float s = at(a->dweight, 0, j);
+        for (int64_t t = 0; t < a->dy->rows; t++)
+            s = fmaf(at(a->dy, t, j), at(a->h, t, j) * at(a->rstd, 0, t), s);
+        put(a->dweight, 0, j, s);
+    }
+    reference_quantize_list(a->dx, a->q);
+    return OTT_OK;
+}
+
+/* ---- rotary positions ---- */
+
+/* The head whose first column is `first`, of row t. */
+static void rope_head(const rope_args *a, int64_t t, int64_t first) {
+    int64_t half = a->head_dim / 2, p = integer_at(a->position, t);
+    for (int64_t j = 0; j < half; j++) {
+        float x0 = at(a->x, t, first + j), x1 = at(a->x, t, first + j + half);
+        float c = at(a->cosine, p, j), s = a->inverse ? -at(a->sine, p, j) : at(a->sine, p, j);
+        put(a->x, t, first + j, fmaf(x0, c, -(x1 * s)));
+        put(a->x, t, first + j + half, fmaf(x1, c, x0 * s));
+    }
+}
+
+ott_status reference_op_rope(exec *cx, const rope_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->x->rows; t++)
+        for (int64_t first = 0; first < a->x->columns; first += a->head_dim) rope_head(a, t, first);
+    return OTT_OK;
+}
+
+/* ---- MLP ---- */
+
+static float sigmoid(float x) {
+    return 1.0f / (1.0f + fmath_exp(-x));
+}
+
+ott_status reference_op_swiglu_forward(exec *cx, const swiglu_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            float gate = at(a->gate, t, j), up = at(a->up, t, j);
+            put(a->y, t, j, (gate * sigmoid(gate)) * up);
+        }
+    reference_quantize_list(a->y, a->q);
+    return OTT_OK;
+}
+
+ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->dy->rows; t++)
+        for (int64_t j = 0; j < a->dy->columns; j++) {
+            float dy = at(a->dy, t, j), gate = at(a->gate, t, j), up = at(a->up, t, j), sig = sigmoid(gate);
+            float silu = gate * sig;
+            put(a->dup, t, j, dy * silu);
+            put(a->dgate, t, j, (dy * up) * (sig * fmaf(gate, 1.0f - sig, 1.0f)));
+        }
+    reference_quantize_list(a->dgate, a->q_gate);
+    reference_quantize_list(a->dup, a->q_up);
+    return OTT_OK;
+}
+
+/* ---- loss ---- */
+
+static void ignored_row(const cross_entropy_args *a, int64_t t) {
+    put(a->loss, 0, t, 0.0f);
+    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) put(a->logits, t, j, 0.0f);
+}
+
+static void cross_entropy_row(const cross_entropy_args *a, int64_t t, int64_t target) {
+    int64_t columns = a->logits->columns;
+    float m = -INFINITY, lane[16] = {0};
+    for (int64_t j = 0; j < columns; j++)
+        if (at(a->logits, t, j) > m) m = at(a->logits, t, j);
+    for (int64_t j = 0; j < columns; j++) lane[j % 16] += fmath_exp(at(a->logits, t, j) - m);
+    float sum = fold16(lane), lse = m + fmath_log(sum);
+    put(a->loss, 0, t, lse - at(a->logits, t, target));
+    for (int64_t j = 0; a->grad_scale && j < columns; j++) {
+        float p = fmath_exp(at(a->logits, t, j) - m) * (1.0f / sum);
+        put(a->logits, t, j, (p - (j == target ? 1.0f : 0.0f)) * at(a->grad_scale, 0, 0));
+    }
+}
+
+ott_status reference_op_cross_entropy(exec *cx, const cross_entropy_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->logits->rows; t++) {
+        int64_t target = integer_at(a->target, t);
+        if (target < 0)
+            ignored_row(a, t);
+        else
+            cross_entropy_row(a, t, target);
+    }
+    reference_quantize_list(a->logits, a->q);
+    return OTT_OK;
+}

@@ -1,0 +1,167 @@
+/* reference_numbers: conversion, quantization, matrix product, sums and counts. */
+#include "fp8/reference.h"
+#include "reference/reference_parts.h"
+
+ott_status reference_op_convert(exec *cx, const convert_args *a) {
+    (void)cx;
+    for (int64_t i = 0; i < a->x->rows; i++)
+        for (int64_t j = 0; j < a->x->columns; j++) put(a->y, i, j, at(a->x, i, j));
+    return OTT_OK;
+}
+
+/* ---- quantize and its three parts; a side in high precision has nothing to do ---- */
+
+static void quantize_side(const tensor *x, const side_spec *spec, bool column, const qside *s) {
+    if (side_spec_is_fp8(spec))
+        reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
+                           s->inverse, s->data);
+}
+
+static void quantize_both(const tensor *x, const qtensor *q) {
+    quantize_side(x, &q->spec.row, false, &q->row);
+    quantize_side(x, &q->spec.column, true, &q->column);
+}
+
+void reference_quantize_list(const tensor *x, const qlist *list) {
+    for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
+}
+
+/* How many groups a side has, and the group of element (i, j). */
+static int64_t group_count(const qtensor *q, const side_spec *spec, bool column) {
+    if (spec->grain == GRANULARITY_TENSOR) return 1;
+    return column ? q->columns : q->rows;
+}
+
+static int64_t group_of(const side_spec *spec, bool column, int64_t i, int64_t j) {
+    if (spec->grain == GRANULARITY_TENSOR) return 0;
+    return column ? j : i;
+}
+
+static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, bool column, float *amax) {
+    if (!side_spec_is_fp8(spec)) return;
+    for (int64_t g = 0; g < group_count(q, spec, column); g++) amax[g] = 0;
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++) {
+            float *largest = &amax[group_of(spec, column, i, j)], magnitude = fabsf(at(x, i, j));
+            if (isnan(magnitude) || magnitude > *largest)
+                *largest = magnitude; /* nothing is > NaN: it stays */
+        }
+}
+
+static void scale_side(const qtensor *q, const side_spec *spec, bool column, const qside *s) {
+    if (!side_spec_is_fp8(spec)) return;
+    for (int64_t g = 0; g < group_count(q, spec, column); g++) {
+        s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
+        s->inverse[g] = scale_inverse(s->scale[g]);
+    }
+}
+
+static void cast_side(const tensor *x, const side_spec *spec, bool column, const qside *s) {
+    if (!side_spec_is_fp8(spec)) return;
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++) {
+            float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j)];
+            ((uint8_t *)s->data)[i * x->columns + j] = fp8_from_float(scaled, spec->format, spec->mode);
+        }
+}
+
+ott_status reference_op_amax(exec *cx, const amax_args *a) {
+    (void)cx;
+    amax_side(a->x, a->q, &a->q->spec.row, false, a->q->row.amax);
+    amax_side(a->x, a->q, &a->q->spec.column, true, a->q->column.amax);
+    return OTT_OK;
+}
+
+ott_status reference_op_scale(exec *cx, const scale_args *a) {
+    (void)cx;
+    scale_side(a->q, &a->q->spec.row, false, &a->q->row);
+    scale_side(a->q, &a->q->spec.column, true, &a->q->column);
+    return OTT_OK;
+}
+
+ott_status reference_op_cast(exec *cx, const cast_args *a) {
+    (void)cx;
+    cast_side(a->x, &a->q->spec.row, false, &a->q->row);
+    cast_side(a->x, &a->q->spec.column, true, &a->q->column);
+    return OTT_OK;
+}
+
+ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
+    (void)cx;
+    quantize_both(a->x, a->q);
+    return OTT_OK;
+}
+
+/* ---- matrix product ---- */
+
+static reference_operand plain_operand(const operand *o) {
+    return (reference_operand){.data = o->t.data,
+                               .format = o->t.dtype,
+                               .ld = o->t.ld,
+                               .transposed = o->transposed,
+                               .inverse = o->inverse,
+                               .per_line = o->per_line};
+}
+
+ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
+    (void)cx;
+    reference_operand a = plain_operand(args->a), b = plain_operand(args->b);
+    reference_gemm(args->c->rows, args->c->columns, operand_contraction(args->a), &a, &b, &args->spec,
+                   args->bias ? args->bias->data : NULL, args->accumulate, args->c->data, args->c->dtype,
+                   args->c->ld);
+    return OTT_OK;
+}
+
+ott_status reference_op_column_sum(exec *cx, const column_sum_args *a) {
+    (void)cx;
+    for (int64_t n = 0; n < a->x->columns; n++) {
+        float s = at(a->sum, 0, n);
+        for (int64_t m = 0; m < a->x->rows; m++) s = s + at(a->x, m, n);
+        put(a->sum, 0, n, s);
+    }
+    return OTT_OK;
+}
+
+/* ---- reductions over whole tensors ---- */
+
+/* Element `index` of the rows laid end to end. */
+static float laid_end_to_end(const tensor *x, int64_t index) {
+    return at(x, index / x->columns, index % x->columns);
+}
+
+/* The SUM16 of block `block`, of the elements or of their squares. */
+static float block_sum(const tensor *x, int64_t block, bool squares) {
+    float lane[16] = {0};
+    for (int64_t j = 0; j < REDUCE_BLOCK && block * REDUCE_BLOCK + j < tensor_count(*x); j++) {
+        float e = laid_end_to_end(x, block * REDUCE_BLOCK + j);
+        lane[j % 16] = squares ? fmaf(e, e, lane[j % 16]) : lane[j % 16] + e;
+    }
+    return fold16(lane);
+}
+
+static float whole_sum(const tensor *x, bool squares) {
+    double total = 0;
+    for (int64_t block = 0; block * REDUCE_BLOCK < tensor_count(*x); block++)
+        total += block_sum(x, block, squares);
+    return (float)total;
+}
+
+ott_status reference_op_sum(exec *cx, const sum_args *a) {
+    (void)cx;
+    put(a->sum, 0, 0, at(a->sum, 0, 0) + whole_sum(a->x, false));
+    return OTT_OK;
+}
+
+ott_status reference_op_sum_squares(exec *cx, const sum_squares_args *a) {
+    (void)cx;
+    put(a->sum, 0, 0, whole_sum(a->x, true));
+    return OTT_OK;
+}
+
+ott_status reference_op_count_nonfinite(exec *cx, const count_nonfinite_args *a) {
+    (void)cx;
+    int32_t count = 0;
+    for (int64_t i = 0; i < tensor_count(*a->x); i++) count += !isfinite(laid_end_to_end(a->x, i));
+    *(int32_t *)a->count->data = count;
+    return OTT_OK;
+}

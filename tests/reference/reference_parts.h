@@ -1,0 +1,36 @@
+/*
+ * reference_parts: what the files of the reference share: reading and writing an element, the 16-lane sum,
+ * quantized forms of an output, and the name of every op's function.
+ */
+#ifndef REFERENCE_PARTS_H
+#define REFERENCE_PARTS_H
+
+#include "base/fmath.h"
+#include "fp8/cast.h"
+#include "reference/reference_ops.h"
+
+static inline float at(const tensor *t, int64_t i, int64_t j) {
+    return dtype_load(t->data, t->dtype, i * t->ld + j);
+}
+static inline void put(const tensor *t, int64_t i, int64_t j, float x) {
+    dtype_store(t->data, t->dtype, i * t->ld + j, x);
+}
+static inline int32_t integer_at(const tensor *t, int64_t i) {
+    return ((const int32_t *)t->data)[i];
+}
+
+/* SUM16: element j of a row goes to lane j % 16; this folds the lanes. */
+static inline float fold16(float lane[16]) {
+    for (int half = 8; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* The quantized forms of an output, from the output as it was stored. `list` may be NULL. */
+void reference_quantize_list(const tensor *x, const qlist *list);
+
+#define OP(name, fields) ott_status reference_op_##name(exec *cx, const name##_args *a);
+#include "tensor/ops.def"
+#undef OP
+
+#endif
