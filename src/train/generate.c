@@ -27,6 +27,7 @@ typedef struct generator {
     float *probability; /* [vocab] */
     int32_t *order;     /* [vocab] token ids, most likely first */
     int64_t length;     /* tokens in the window */
+    int64_t choices;    /* token ids that are bytes: the vocabulary's first 256 */
 } generator;
 
 /* ---- opening ---- */
@@ -55,6 +56,7 @@ static ott_status open_model(generator *g, const char *checkpoint) {
                                          .filter_count = options.filter_count},
                       NULL));
     TRY(checkpoint_load(g->m, checkpoint, &state));
+    g->choices = shape.vocab < 256 ? shape.vocab : 256;
     return model_slot_open(g->m, &g->slot);
 }
 
@@ -160,26 +162,25 @@ static ott_status next_logits(generator *g) {
 
 static int32_t most_likely(const generator *g) {
     int32_t best = 0;
-    for (int32_t i = 1; i < g->m->options.vocab; i++)
+    for (int32_t i = 1; i < g->choices; i++)
         if (g->probability[i] > g->probability[best]) best = i;
     return best;
 }
 
 static void soften(generator *g, double temperature) {
-    int64_t vocab = g->m->options.vocab;
     float largest = g->probability[most_likely(g)];
     double sum = 0;
-    for (int64_t i = 0; i < vocab; i++) {
+    for (int64_t i = 0; i < g->choices; i++) {
         g->probability[i] = (float)exp(((double)g->probability[i] - (double)largest) / temperature);
         sum += g->probability[i];
     }
-    for (int64_t i = 0; i < vocab; i++) g->probability[i] = (float)((double)g->probability[i] / sum);
+    for (int64_t i = 0; i < g->choices; i++) g->probability[i] = (float)((double)g->probability[i] / sum);
 }
 
-/* Moves the most likely of order[from..vocab) to order[from]. */
+/* Moves the most likely of order[from..choices) to order[from]. */
 static void bring_next(generator *g, int64_t from) {
     int64_t best = from;
-    for (int64_t i = from + 1; i < g->m->options.vocab; i++)
+    for (int64_t i = from + 1; i < g->choices; i++)
         if (g->probability[g->order[i]] > g->probability[g->order[best]]) best = i;
     int32_t token = g->order[best];
     g->order[best] = g->order[from];
@@ -190,10 +191,10 @@ static void bring_next(generator *g, int64_t from) {
 static int32_t sample(generator *g, const ott_generate_options *o, int64_t index) {
     if (o->temperature == 0) return most_likely(g);
     soften(g, o->temperature);
-    int64_t vocab = g->m->options.vocab, kept = 0;
+    int64_t kept = 0;
     double mass = 0;
-    for (int64_t i = 0; i < vocab; i++) g->order[i] = (int32_t)i;
-    while (kept < vocab && mass < o->top_p) {
+    for (int64_t i = 0; i < g->choices; i++) g->order[i] = (int32_t)i;
+    while (kept < g->choices && mass < o->top_p) {
         bring_next(g, kept);
         mass += g->probability[g->order[kept++]];
     }

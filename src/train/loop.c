@@ -283,7 +283,8 @@ static ott_status one_step(run *r) {
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
-    if (step % r->cfg->eval.interval == 0 && step < r->cfg->train.max_steps) TRY(validate(r));
+    /* Before the checkpoint, which promises that the metrics up to its step are written. */
+    if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     if (r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0) TRY(save(r));
     return OTT_OK;
@@ -294,6 +295,11 @@ static bool stop_asked(const run *r) {
 }
 
 static ott_status steps(run *r) {
+    if (r->trainer->run.step >= r->cfg->train.max_steps) {
+        log_info(r->log, "Nothing left to do: step %lld of train.max_steps = %lld is done",
+                 (long long)r->trainer->run.step, (long long)r->cfg->train.max_steps);
+        return OTT_OK;
+    }
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (stop_asked(r)) {
             r->stopped = true;
@@ -303,19 +309,26 @@ static ott_status steps(run *r) {
         }
         TRY(one_step(r));
     }
-    TRY(validate(r));
     return save(r);
 }
 
 /* ---- the end ---- */
 
+/* What the run is called beside others: its folder's own name. */
+static const char *label(const run *r) {
+    const char *slash = strrchr(r->folder, '/');
+    return slash && slash[1] ? slash + 1 : r->folder;
+}
+
 static ott_status write_summary(const run *r) {
     int64_t fp8, all;
+    bool resumed = r->cfg->checkpoint.load_path[0] != 0;
+    if (resumed && r->progress.run_tokens == 0) return OTT_OK; /* nothing new; the summary before stays */
     trainer_gemms(r->trainer, &fp8, &all);
     const trainer *t = r->trainer;
     return report_summary_write(
         r->account, r->folder,
-        &(report_summary){.label = t->options.recipe->name,
+        &(report_summary){.label = label(r),
                           .precision = config_word(r->cfg, "train.mixed_precision"),
                           .recipe =
                               r->cfg->train.mixed_precision == PRECISION_FP8 ? t->options.recipe->name : "",
