@@ -2,9 +2,18 @@
 # so that a fused multiply-add happens exactly where the source says fmaf.
 add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-strict-aliasing)
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
+
+# Warnings are errors with the compilers we watch; a newer one may know warnings that we have not seen.
+if("${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}" MATCHES "^(GNU 12|Clang 14)\\.")
+  set(watched ON)
+else()
+  set(watched OFF)
+endif()
+option(OTTAVA_WERROR "Treat compiler warnings as errors" ${watched})
 if(OTTAVA_WERROR)
   add_compile_options(-Werror)
 endif()
+
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(OTT_DEBUG=1)
 endif()

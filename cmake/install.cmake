@@ -1,2 +1,0 @@
-install(TARGETS ottava ottava_cli)
-install(DIRECTORY include/ottava TYPE INCLUDE)
