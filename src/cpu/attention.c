@@ -1,0 +1,258 @@
+/*
+ * cpu/attention: causal attention forward, tile by tile with a running softmax (Milakov and Gimelshein 2018;
+ * Dao et al. 2022), in the order of tensor/attention.h.
+ *
+ * A unit of work is a block of a head's queries; it meets the tiles of keys it can see one after the other.
+ * The running maximum and sum of a query live in a vector lane each.
+ */
+#include "cpu/attention.h"
+
+/* ---- what both directions check ---- */
+
+static ott_status check_documents(const char *op, const attention *s) {
+    for (int64_t b = 0; b < s->documents; b++) {
+        int64_t least = b == 0 ? 0 : s->start[b - 1], most = b == 0 ? 0 : s->tokens;
+        if (s->start[b] < least || s->start[b] > most)
+            return status_fail(OTT_ERR_INTERNAL, "%s: start[%lld] is %d; it must be %lld to %lld", op,
+                               (long long)b, s->start[b], (long long)least, (long long)most);
+    }
+    return OTT_OK;
+}
+
+ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
+                                const tensor *lse, int64_t head_dim, int64_t window, float scale,
+                                attention *s) {
+    if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
+        q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || start->columns < 1)
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
+            (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
+    *s = (attention){.head_dim = head_dim,
+                     .width = (head_dim + 15) / 16 * 16,
+                     .heads = q->columns / head_dim,
+                     .kv_heads = k->columns / head_dim,
+                     .tokens = q->rows,
+                     .documents = start->columns,
+                     .window = window,
+                     .block = BLOCK_MAX,
+                     .start = start->data,
+                     .scale = scale};
+    return check_documents(op, s);
+}
+
+ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats) {
+    int64_t bytes = floats * (int64_t)sizeof(float);
+    if (floats <= SCRATCH_FLOATS) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: head_dim %lld needs %lld bytes of thread scratch, which has %lld", op,
+                       (long long)s->head_dim, (long long)bytes, (long long)CPU_SCRATCH_BYTES);
+}
+
+/* ---- forward ---- */
+
+/* One thread's buffers for a block of queries. */
+typedef struct forward_buffers {
+    float *queries; /* [block / QUERY_LANES][width][QUERY_LANES] */
+    float *output;  /* [block][width] */
+    float *keys;    /* [TILE][width] */
+    float *values;  /* [TILE][width] */
+    float *scores;  /* [TILE][QUERY_LANES] */
+    float *most;    /* [block] running maximum */
+    float *sum;     /* [block] running sum */
+    float *factor;  /* [QUERY_LANES] exp(old maximum - new maximum) */
+} forward_buffers;
+
+/* Returns how many floats of `base` the buffers take. */
+static int64_t lay_out(const attention *s, float *base, forward_buffers *w) {
+    int64_t used = 0;
+    w->queries = take(base, &used, s->block * s->width);
+    w->output = take(base, &used, s->block * s->width);
+    w->keys = take(base, &used, TILE * s->width);
+    w->values = take(base, &used, TILE * s->width);
+    w->scores = take(base, &used, TILE * QUERY_LANES);
+    w->most = take(base, &used, s->block);
+    w->sum = take(base, &used, s->block);
+    w->factor = take(base, &used, QUERY_LANES);
+    return used;
+}
+
+typedef struct forward_job {
+    const exec *cx;
+    const attention_forward_args *a;
+    attention s;
+} forward_job;
+
+/* Queries [query, query + count) of a head of a document. */
+typedef struct unit {
+    document d;
+    int64_t head, query, count;
+} unit;
+
+static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
+    int64_t width = j->s.width, capacity = whole_lanes(u->count);
+    pack_rows(j->a->q, u->d.first + u->query, u->count, u->head * j->s.head_dim, &j->s, capacity, w->output);
+    for (int64_t i = 0; i < capacity; i += QUERY_LANES)
+        pack_lanes(w->output + i * width, width, w->queries + i * width);
+    memset(w->output, 0, (size_t)(capacity * width) * sizeof(float));
+    for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
+}
+
+/* Scores of keys that a query does not see become -inf. i and tile: the first query and key. */
+static void hide(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
+    for (int64_t j = k->begin; j < k->end; j++) {
+        int64_t see = clamp(tile + j - i, 0, QUERY_LANES);
+        int64_t stop = clamp(end_query(s->window, tile + j, INT64_MAX) - i, see, QUERY_LANES);
+        for (int64_t lane = 0; lane < see; lane++) scores[j * QUERY_LANES + lane] = -INFINITY;
+        for (int64_t lane = stop; lane < QUERY_LANES; lane++) scores[j * QUERY_LANES + lane] = -INFINITY;
+    }
+}
+
+/* The largest score; several chains, for one would wait for itself. */
+SIMD v16 largest(const float *scores, const key_range *k) {
+    v16 most[4];
+    for (int i = 0; i < 4; i++) most[i] = v16_set1(-INFINITY);
+    for (int64_t j = k->begin; j < k->end; j += 4)
+        UNROLL for (int i = 0; i < 4; i++) most[i] =
+            v16_max(v16_load(scores + (j + i) * QUERY_LANES), most[i]);
+    return v16_max(v16_max(most[0], most[1]), v16_max(most[2], most[3]));
+}
+
+/* SUM16 over the keys of `scores` after each has become exp(score - shift). One lane, one query: the 16 lanes
+   of SUM16 are vectors here. */
+SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
+    v16 part[16];
+    for (int l = 0; l < 16; l++) part[l] = v16_zero();
+    for (int64_t j = k->begin; j < k->end; j++) {
+        v16 p = v16_exp(v16_sub(v16_load(scores + j * QUERY_LANES), shift));
+        v16_store(scores + j * QUERY_LANES, p);
+        part[j % 16] = v16_add(part[j % 16], p);
+    }
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) part[l] = v16_add(part[l], part[l + half]);
+    return part[0];
+}
+
+/* The running softmax of 16 queries meets a tile: scores become p. The first `seeing` queries see some of the
+   tile; for the others nothing changes: their p and their sum are 0. */
+SIMD void softmax_step(float *scores, const key_range *k, int64_t seeing, float *most, float *sum,
+                       float *factor) {
+    v16m sees = v16m_first(seeing);
+    v16 old = v16_load(most), now = v16_max(largest(scores, k), old);
+    v16 f = v16_select(sees, v16_exp(v16_sub(old, now)), v16_set1(1.0f));
+    v16 total = exponentials(scores, k, v16_select(sees, now, v16_zero()));
+    v16_store(most, now);
+    v16_store(sum, v16_add(v16_mul(v16_load(sum), f), total));
+    v16_store(factor, f);
+}
+
+static void rescale(float *output, int64_t width, const float *factor) {
+    for (int i = 0; i < QUERY_LANES; i++) {
+        v16 f = v16_set1(factor[i]);
+        if (factor[i] == 1.0f) continue;
+        for (int64_t c = 0; c < width; c += 16)
+            v16_store(output + i * width + c, v16_mul(v16_load(output + i * width + c), f));
+    }
+}
+
+/* Queries [i, i + QUERY_LANES) of the document, row `row` on of the block, meet the tile of keys from `tile`
+ * on. */
+static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
+    key_range k = visible_keys(s, i, tile);
+    if (k.begin >= k.end) return;
+    score_keys(w->keys, w->queries + row * s->width, k.begin, k.end, s, s->scale, w->scores, QUERY_LANES);
+    if (!k.all) hide(s, i, tile, &k, w->scores);
+    int64_t seeing = end_query(s->window, tile + TILE - 1, INT64_MAX) - i;
+    for (int v = 0; v < QUERY_LANES; v += 16)
+        softmax_step(w->scores + v, &k, clamp(seeing - v, 0, 16), w->most + row + v, w->sum + row + v,
+                     w->factor + v);
+    float *output = w->output + row * s->width;
+    rescale(output, s->width, w->factor);
+    product p = {.a = w->scores,
+                 .a_row = 1,
+                 .a_depth = QUERY_LANES,
+                 .b = w->values,
+                 .ldb = s->width,
+                 .c = output,
+                 .ldc = s->width};
+    band b = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
+              .begin_step = s->window > 0,
+              .end = i + 1 - tile,
+              .end_step = 1,
+              .depth = TILE};
+    product_banded(p, QUERY_LANES, s->width, &b);
+}
+
+SIMD void output_row(ott_dtype d, const float *from, float l, void *o, int64_t column, int64_t head_dim) {
+    v16 inverse = v16_set1(1.0f / l);
+    BY_16(c, lanes, head_dim, v16_put(o, d, column + c, v16_mul(v16_load(from + c), inverse), lanes););
+}
+
+static void finish_block(const forward_job *j, const unit *u, const forward_buffers *w) {
+    int64_t first = u->d.first + u->query, column = u->head * j->s.head_dim;
+    float *lse = (float *)row_of(j->a->lse, u->head) + first;
+    for (int64_t i = 0; i < u->count; i++) {
+        const float *row = w->output + i * j->s.width;
+        WITH_DTYPE(j->a->o->dtype, D,
+                   output_row(D, row, w->sum[i], row_of(j->a->o, first + i), column, j->s.head_dim));
+        lse[i] = w->most[i] + fmath_log(w->sum[i]);
+    }
+}
+
+static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
+    const attention *s = &j->s;
+    int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim;
+    start_block(j, u, w);
+    for (int64_t tile = first_key(s->window, u->query) / TILE * TILE; tile < u->query + u->count;
+         tile += TILE) {
+        int64_t keys = clamp(u->d.length - tile, 0, TILE);
+        pack_rows(j->a->k, u->d.first + tile, keys, column, s, TILE, w->keys);
+        pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
+        for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
+    }
+    finish_block(j, u, w);
+}
+
+/* The units of all documents and heads in order, cut where each thread's share of the visible pairs ends:
+   unit number n belongs to the thread in whose share its middle lies. */
+static void forward_task(void *argument, int thread, int threads) {
+    const forward_job *j = argument;
+    const attention *s = &j->s;
+    forward_buffers w;
+    lay_out(s, cpu_scratch(j->cx, thread), &w);
+    int64_t total = 0, done = 0;
+    for (int64_t b = 0; b < s->documents; b++)
+        total += visible_pairs(s->window, document_of(s, b).length) * s->heads;
+    for (int64_t b = 0; b < s->documents; b++) {
+        unit u = {.d = document_of(s, b)};
+        for (u.head = 0; u.head < s->heads; u.head++)
+            for (u.query = 0; u.query < u.d.length; u.query += u.count) {
+                u.count = clamp(u.d.length - u.query, 0, s->block);
+                int64_t pairs =
+                    visible_pairs(s->window, u.query + u.count) - visible_pairs(s->window, u.query);
+                if ((2 * done + pairs) * threads / (2 * total) == thread) forward_unit(j, &u, &w);
+                done += pairs;
+            }
+    }
+}
+
+/* Large blocks pack tiles less often; several a thread share the work evenly. */
+static bool too_few_units(const attention *s, int threads) {
+    int64_t units = 0;
+    for (int64_t b = 0; b < s->documents; b++) units += (document_of(s, b).length + s->block - 1) / s->block;
+    return units * s->heads < 4 * threads;
+}
+
+ott_status TIER(attention_forward)(exec *cx, const attention_forward_args *a) {
+    forward_job j = {.cx = cx, .a = a};
+    attention *s = &j.s;
+    forward_buffers w;
+    TRY(TIER(attention_open)("attention_forward", a->q, a->k, a->start, a->lse, a->head_dim, a->window,
+                             a->softmax_scale, s));
+    while (s->block > QUERIES &&
+           (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
+        s->block /= 2;
+    TRY(TIER(attention_fits)("attention_forward", s, lay_out(s, cpu_scratch(cx, 0), &w)));
+    cpu_run(cx, forward_task, &j);
+    return OTT_OK;
+}

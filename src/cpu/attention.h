@@ -1,0 +1,232 @@
+/*
+ * cpu/attention: private to attention.c and attention_backward.c: the pieces that forward and backward are
+ * made of. A tile of ATTENTION_TILE keys meets ATTENTION_QUERIES queries; scores are kept transposed,
+ * [key][query], so that the lanes of a vector are queries and the softmax of a query needs no work across
+ * lanes.
+ *
+ * Positions count from the start of the document. Packed arrays are fp32; rows have `width` = head_dim
+ * rounded up to 16 elements, those beyond head_dim are 0; rows beyond the document are 0.
+ */
+#ifndef CPU_ATTENTION_H
+#define CPU_ATTENTION_H
+
+#include "cpu/rows.h"
+
+/* Register block of the products below: ROWS x VECTORS sums of 16 lanes. Query lanes go by QUERY_LANES
+ * together. */
+#ifdef CPU_TIER_avx512
+enum { ROWS = 8, VECTORS = 2 };
+#else
+enum { ROWS = 4, VECTORS = 1 };
+#endif
+enum {
+    TILE = ATTENTION_TILE,
+    BLOCK_MAX = 512, /* queries that share one packing of a tile, at most */
+    QUERIES = 64,    /* of a block; divides into lane groups and never straddles two tiles */
+    QUERY_LANES = 16 * VECTORS
+};
+#define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
+_Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,
+               "blocks fit into tiles");
+
+#define UNROLL _Pragma("GCC unroll 8")
+
+/* What a call of attention is about. */
+typedef struct attention {
+    int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
+    int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
+                      bits */
+    const int32_t *start; /* [documents]; the last document ends with the tokens, and may be empty */
+    float scale;
+} attention;
+
+/* Part of a document: `length` tokens from token `first` of the batch. */
+typedef struct document {
+    int64_t first, length;
+} document;
+
+SIMD document document_of(const attention *s, int64_t index) {
+    int64_t first = s->start[index], end = index + 1 < s->documents ? s->start[index + 1] : s->tokens;
+    return (document){.first = first, .length = end - first};
+}
+
+/* Checks what the op's letters do not say, and fills s. Defined in attention.c. */
+ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
+                                const tensor *lse, int64_t head_dim, int64_t window, float scale,
+                                attention *s);
+/* ERR_UNSUPPORTED when a thread's scratch cannot hold `floats`. */
+ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats);
+
+/* The next `count` floats of a scratch of which `used` are taken; counts are multiples of 16. */
+SIMD float *take(float *base, int64_t *used, int64_t count) {
+    *used += count;
+    return base + *used - count;
+}
+
+/* ---- who sees whom ---- */
+
+SIMD int64_t clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+/* The keys query i sees are [first_key(i), i]. */
+SIMD int64_t first_key(int64_t window, int64_t i) {
+    return window > 0 && i >= window ? i - window + 1 : 0;
+}
+/* The queries that are worked on when `count` are there: whole groups of lanes, those beyond having q = 0. */
+SIMD int64_t whole_lanes(int64_t count) {
+    return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
+}
+/* The first query after key j that does not see it, below `limit`. */
+SIMD int64_t end_query(int64_t window, int64_t j, int64_t limit) {
+    return window > 0 && limit - j > window ? j + window : limit;
+}
+
+/* How many (query, key) pairs queries [0, count) of a document see. */
+static inline int64_t visible_pairs(int64_t window, int64_t count) {
+    int64_t ramp = window > 0 && window < count ? window : count;
+    return ramp * (ramp + 1) / 2 + (count - ramp) * ramp;
+}
+
+/* ---- products ---- */
+
+typedef struct product {
+    const float *a; /* element (row, k) at a[row * a_row + k * a_depth] */
+    int64_t a_row, a_depth;
+    const float *b; /* [depth][ldb], lanes along a row */
+    int64_t ldb;
+    float *c; /* [rows][ldc] */
+    int64_t ldc;
+} product;
+
+/* The loops over a register block, all unrolled; bounds that are less than the block's are constants too. */
+#define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
+#define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
+
+/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end) ascending. */
+SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
+                        v16 sum[ROWS][VECTORS]) {
+    for (int64_t k = begin; k < end; k++) {
+        v16 right[VECTORS];
+        EACH_VECTOR(v, vectors) right[v] = v16_load(p->b + k * p->ldb + 16 * v);
+        EACH_ROW(r, rows) {
+            v16 left = v16_set1(p->a[r * p->a_row + k * p->a_depth]);
+            EACH_VECTOR(v, vectors) sum[r][v] = v16_fma(left, right[v], sum[r][v]);
+        }
+    }
+}
+
+/* c = scale * (chain from 0), for ROWS x 16 * VECTORS sums. */
+SIMD void product_scaled(const product *p, int64_t depth, float scale) {
+    v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
+    EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
+    product_chain(p, ROWS, VECTORS, 0, depth, sum);
+    EACH_ROW(r, ROWS)
+    EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
+}
+
+/* c = chain over [begin, end) from c. rows and vectors are constants. */
+SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
+    v16 sum[ROWS][VECTORS];
+    EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
+    product_chain(p, rows, vectors, begin, end, sum);
+    EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
+}
+
+/* product_add over all `width` lanes. rows is a constant. */
+SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
+    int64_t lane = 0;
+    for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)
+        product_add(&p, rows, VECTORS, begin, end);
+    for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
+}
+
+/* Row r of a banded product has the terms [begin + r * begin_step, end + r * end_step), clamped to [0,
+   depth). Steps are 0 or 1. */
+typedef struct band {
+    int64_t begin, begin_step, end, end_step, depth;
+} band;
+
+SIMD int64_t band_begin(const band *b, int64_t r) {
+    return clamp(b->begin + r * b->begin_step, 0, b->depth);
+}
+SIMD int64_t band_end(const band *b, int64_t r) {
+    return clamp(b->end + r * b->end_step, 0, b->depth);
+}
+
+/* Rows [r, r + ROWS), each alone: its terms within [begin, end). */
+static void product_ragged(product p, int64_t r, int64_t width, const band *b, int64_t begin, int64_t end) {
+    for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
+        int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
+                last = clamp(band_end(b, r + i), 0, end);
+        if (first < last) product_add_wide(p, 1, width, first, last);
+    }
+}
+
+/* c[row] += chain over each row's own terms, for `rows` rows, a multiple of ROWS. What all rows of a register
+   block have in common goes through it; what sticks out before and after goes row by row, so that every chain
+   ascends. */
+static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
+    for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
+        int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
+        if (band_begin(b, r) < begin) product_ragged(p, r, width, b, 0, begin);
+        if (begin < end) product_add_wide(p, ROWS, width, begin, end);
+        if (end < band_end(b, r + ROWS - 1)) product_ragged(p, r, width, b, end, b->depth);
+    }
+}
+
+/* ---- packing ---- */
+
+/* rows [first, first + count) and columns [column, column + head_dim) of t to packed[capacity][width]. */
+SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t count, int64_t column,
+                       int64_t head_dim, int64_t width, int64_t capacity, float *packed) {
+    int64_t at = first * t->ld + column;
+    for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
+        BY_16(c, lanes, head_dim, v16_store(packed + c, v16_get(t->data, d, at + c, lanes)););
+    memset(packed, 0, (size_t)((capacity - count) * width) * sizeof(float));
+}
+static inline void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column,
+                             const attention *s, int64_t capacity, float *packed) {
+    WITH_DTYPE(t->dtype, D,
+               pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
+}
+
+/* rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
+static inline void pack_lanes(const float *rows, int64_t width, float *lanes) {
+    for (int64_t c = 0; c < width; c += 16)
+        for (int64_t r = 0; r < QUERY_LANES; r += 16) {
+            v16 t[16];
+            for (int i = 0; i < 16; i++) t[i] = v16_load(rows + (r + i) * width + c);
+            v16_transpose(t);
+            for (int i = 0; i < 16; i++) v16_store(lanes + (c + i) * QUERY_LANES + r, t[i]);
+        }
+}
+
+/* scores[key][query] = scale * CHAIN over head_dim, for keys [begin, end) of a tile (multiples of ROWS) and
+   QUERY_LANES queries. keys: [TILE][width]; queries: [width][QUERY_LANES]; scores: [TILE][ld]. */
+static inline void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
+                              const attention *s, float scale, float *scores, int64_t ld) {
+    product p = {.a_row = s->width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
+    for (int64_t j = begin; j < end; j += ROWS) {
+        p.a = keys + j * s->width;
+        p.c = scores + j * ld;
+        product_scaled(&p, s->head_dim, scale);
+    }
+}
+
+/* The keys of the tile from key `tile` on that some of the QUERY_LANES queries from i on see: [begin, end),
+   relative to the tile and widened to multiples of ROWS; begin >= end: none. `all`: every one of the queries
+   sees the whole tile. */
+typedef struct key_range {
+    int64_t begin, end;
+    bool all;
+} key_range;
+
+SIMD key_range visible_keys(const attention *s, int64_t i, int64_t tile) {
+    int64_t first = first_key(s->window, i) - tile, last = i + QUERY_LANES - 1 - tile;
+    key_range k = {.begin = clamp(first, 0, TILE) / ROWS * ROWS};
+    k.end = (clamp(last + 1, 0, TILE) + ROWS - 1) / ROWS * ROWS;
+    k.all = i - tile >= TILE - 1 && first_key(s->window, i + QUERY_LANES - 1) <= tile;
+    return k;
+}
+
+#endif

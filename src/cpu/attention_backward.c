@@ -1,0 +1,226 @@
+/*
+ * cpu/attention_backward: gradients of attention (Dao et al. 2022), in the order of tensor/attention.h.
+ *
+ * A unit of work is a key head of a document: it alone writes its rows of dk_sum and dv_sum, and dq of the
+ * query heads that share the key head. Blocks of queries ascend; each meets the tiles of keys in order, so
+ * all chains ascend.
+ */
+#include "cpu/attention.h"
+
+/* One thread's buffers: a block of queries, a tile of keys, and where QUERIES queries meet it. */
+typedef struct backward_buffers {
+    float *q, *dout;             /* [block][width] */
+    float *q_lanes, *dout_lanes; /* [block / QUERY_LANES][width][QUERY_LANES] */
+    float *dq;                   /* [block][width] */
+    float *lse, *delta;          /* [block] */
+    float *k, *v, *dk, *dv;      /* [TILE][width] */
+    float *p, *ds;               /* [TILE][QUERIES] */
+} backward_buffers;
+
+/* Returns how many floats of `base` the buffers take. */
+static int64_t lay_out(const attention *s, float *base, backward_buffers *w) {
+    int64_t used = 0;
+    float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
+    float **tiles[] = {&w->k, &w->v, &w->dk, &w->dv};
+    for (int i = 0; i < 5; i++) *blocks[i] = take(base, &used, s->block * s->width);
+    for (int i = 0; i < 4; i++) *tiles[i] = take(base, &used, TILE * s->width);
+    w->lse = take(base, &used, s->block);
+    w->delta = take(base, &used, s->block);
+    w->p = take(base, &used, TILE * QUERIES);
+    w->ds = take(base, &used, TILE * QUERIES);
+    return used;
+}
+
+typedef struct backward_job {
+    const exec *cx;
+    const attention_backward_args *a;
+    attention s;
+} backward_job;
+
+/* Queries [query, query + count) of a head of a document. */
+typedef struct query_block {
+    document d;
+    int64_t head, query, count;
+} query_block;
+
+/* delta[i] = SUM16 of dout * o. */
+SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t column, int64_t head_dim) {
+    v16 sum = v16_zero();
+    BY_16(c, lanes, head_dim, sum = v16_fma(v16_load(dout + c), v16_get(o, d, column + c, lanes), sum););
+    return v16_fold_sum(sum);
+}
+
+static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
+    const attention *s = &j->s;
+    int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = whole_lanes(q->count);
+    const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
+    float *delta = (float *)row_of(j->a->delta, q->head) + first;
+    pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
+    pack_rows(j->a->dout, first, q->count, column, s, capacity, w->dout);
+    for (int64_t i = 0; i < capacity; i += QUERY_LANES) {
+        pack_lanes(w->q + i * s->width, s->width, w->q_lanes + i * s->width);
+        pack_lanes(w->dout + i * s->width, s->width, w->dout_lanes + i * s->width);
+    }
+    for (int64_t i = 0; i < q->count; i++) {
+        const float *dout = w->dout + i * s->width;
+        WITH_DTYPE(j->a->o->dtype, D,
+                   delta[i] = delta_of_row(D, dout, row_of(j->a->o, first + i), column, s->head_dim));
+        w->delta[i] = delta[i];
+        w->lse[i] = lse[i];
+    }
+    for (int64_t i = q->count; i < capacity; i++) w->delta[i] = w->lse[i] = 0.0f;
+    memset(w->dq, 0, (size_t)(capacity * s->width) * sizeof(float));
+}
+
+/* p = exp(score - lse) and ds = p * (dp - delta) * scale of 16 queries, in place of score and dp. */
+SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const float *lse, const float *delta,
+                              float scale) {
+    v16 shift = v16_load(lse), mean = v16_load(delta), factor = v16_set1(scale);
+    for (int64_t j = k->begin; j < k->end; j++) {
+        v16 e = v16_exp(v16_sub(v16_load(p + j * QUERIES), shift));
+        v16 g = v16_mul(v16_mul(e, v16_sub(v16_load(ds + j * QUERIES), mean)), factor);
+        v16_store(p + j * QUERIES, e);
+        v16_store(ds + j * QUERIES, g);
+    }
+}
+
+/* w->p and w->ds of queries [i, i + QUERIES) of the document, row `row` on of the block. What no query sees
+   stays undefined. */
+static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
+                       int64_t tile) {
+    for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
+        key_range k = visible_keys(s, i, tile);
+        float *p = w->p + lane, *ds = w->ds + lane;
+        score_keys(w->k, w->q_lanes + row * s->width, k.begin, k.end, s, s->scale, p, QUERIES);
+        score_keys(w->v, w->dout_lanes + row * s->width, k.begin, k.end, s, 1.0f, ds, QUERIES);
+        for (int v = 0; v < QUERY_LANES; v += 16)
+            gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s->scale);
+    }
+}
+
+/* Queries [i, i + count) of the document, row `row` on of the block, meet the tile of keys from `tile` on. */
+static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
+                      int64_t tile) {
+    int64_t width = s->width;
+    if (tile > i + count - 1 || first_key(s->window, i) >= tile + TILE) return;
+    score_tile(s, w, i, count, row, tile);
+    product dq = {.a = w->ds,
+                  .a_row = 1,
+                  .a_depth = QUERIES,
+                  .b = w->k,
+                  .ldb = width,
+                  .c = w->dq + row * width,
+                  .ldc = width};
+    band keys = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
+                 .begin_step = s->window > 0,
+                 .end = i + 1 - tile,
+                 .end_step = 1,
+                 .depth = TILE};
+    product_banded(dq, whole_lanes(count), width, &keys);
+    product dk = {.a = w->ds,
+                  .a_row = QUERIES,
+                  .a_depth = 1,
+                  .b = w->q + row * width,
+                  .ldb = width,
+                  .c = w->dk,
+                  .ldc = width};
+    product dv = dk;
+    dv.a = w->p, dv.b = w->dout + row * width, dv.c = w->dv;
+    band queries = {.begin = tile - i,
+                    .begin_step = 1,
+                    .end = s->window > 0 ? tile - i + s->window : count,
+                    .end_step = s->window > 0,
+                    .depth = count};
+    product_banded(dk, TILE, width, &queries);
+    product_banded(dv, TILE, width, &queries);
+}
+
+/* packed[count][width] to rows [first, first + count) and columns [column, column + head_dim) of t. */
+SIMD void unpack_rows_of(ott_dtype d, const float *packed, int64_t width, const tensor *t, int64_t first,
+                         int64_t count, int64_t column, int64_t head_dim) {
+    int64_t at = first * t->ld + column;
+    for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
+        BY_16(c, lanes, head_dim, v16_put(t->data, d, at + c, v16_load(packed + c), lanes););
+}
+static void unpack_rows(const float *packed, const attention *s, const tensor *t, int64_t first,
+                        int64_t count, int64_t column) {
+    WITH_DTYPE(t->dtype, D, unpack_rows_of(D, packed, s->width, t, first, count, column, s->head_dim));
+}
+
+static void backward_block(const backward_job *j, const query_block *q, int64_t key_column,
+                           backward_buffers *w) {
+    const attention *s = &j->s;
+    const attention_backward_args *a = j->a;
+    start_block(j, q, w);
+    for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < q->query + q->count;
+         tile += TILE) {
+        int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
+        pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
+        pack_rows(a->v, first, keys, key_column, s, TILE, w->v);
+        pack_rows(a->dk_sum, first, keys, key_column, s, TILE, w->dk);
+        pack_rows(a->dv_sum, first, keys, key_column, s, TILE, w->dv);
+        for (int64_t row = 0; row < q->count; row += QUERIES)
+            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
+        unpack_rows(w->dk, s, a->dk_sum, first, keys, key_column);
+        unpack_rows(w->dv, s, a->dv_sum, first, keys, key_column);
+    }
+    unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
+}
+
+/* Columns [column, column + head_dim) of a document's rows of `sum`: set to 0, or rounded into `out`. */
+static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
+    for (int64_t t = d.first; t < d.first + d.length; t++)
+        memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));
+}
+static void round_sum(const tensor *sum, document d, int64_t column, int64_t head_dim, const tensor *out) {
+    for (int64_t t = d.first; t < d.first + d.length; t++) {
+        const float *from = (const float *)row_of(sum, t) + column;
+        void *to = row_of(out, t);
+        WITH_DTYPE(
+            out->dtype, D,
+            BY_16(c, lanes, head_dim, v16_put(to, D, column + c, v16_get(from, OTT_F32, c, lanes), lanes);));
+    }
+}
+
+static void backward_unit(const backward_job *j, document d, int64_t kv_head, backward_buffers *w) {
+    const attention *s = &j->s;
+    int64_t shared = s->heads / s->kv_heads, column = kv_head * s->head_dim;
+    clear_sum(j->a->dk_sum, d, column, s->head_dim);
+    clear_sum(j->a->dv_sum, d, column, s->head_dim);
+    query_block q = {.d = d};
+    for (q.head = kv_head * shared; q.head < (kv_head + 1) * shared; q.head++)
+        for (q.query = 0; q.query < d.length; q.query += q.count) {
+            q.count = clamp(d.length - q.query, 0, s->block);
+            backward_block(j, &q, column, w);
+        }
+    round_sum(j->a->dk_sum, d, column, s->head_dim, j->a->dk);
+    round_sum(j->a->dv_sum, d, column, s->head_dim, j->a->dv);
+}
+
+/* The units in order, cut as in the forward direction. */
+static void backward_task(void *argument, int thread, int threads) {
+    const backward_job *j = argument;
+    const attention *s = &j->s;
+    backward_buffers w;
+    lay_out(s, cpu_scratch(j->cx, thread), &w);
+    int64_t total = 0, done = 0;
+    for (int64_t b = 0; b < s->documents; b++)
+        total += visible_pairs(s->window, document_of(s, b).length) * s->kv_heads;
+    for (int64_t b = 0; b < s->documents; b++) {
+        document d = document_of(s, b);
+        int64_t pairs = visible_pairs(s->window, d.length);
+        for (int64_t h = 0; h < s->kv_heads && pairs > 0; h++, done += pairs)
+            if ((2 * done + pairs) * threads / (2 * total) == thread) backward_unit(j, d, h, &w);
+    }
+}
+
+ott_status TIER(attention_backward)(exec *cx, const attention_backward_args *a) {
+    backward_job j = {.cx = cx, .a = a};
+    backward_buffers w;
+    TRY(TIER(attention_open)("attention_backward", a->q, a->k, a->start, a->lse, a->head_dim, a->window,
+                             a->softmax_scale, &j.s));
+    while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;
+    TRY(TIER(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
+    cpu_run(cx, backward_task, &j);
+    return OTT_OK;
+}

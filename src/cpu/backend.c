@@ -1,0 +1,197 @@
+/*
+ * cpu/backend: opens and closes the CPU device: chooses the tier, starts the threads, owns their scratch.
+ * The one file of the floor that is compiled once.
+ */
+#include "cpu/cpu.h"
+#include "cpu/tier.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- tiers ---- */
+
+static bool always(void) {
+    return true;
+}
+#if CPU_HAS_avx2
+/* F16C came before AVX2 in every processor that has it; clang 14 cannot ask for it by name. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+#if CPU_HAS_avx512
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512cd");
+}
+#endif
+
+typedef struct tier_entry {
+    const cpu_tier *tier;
+    bool (*available)(void);
+} tier_entry;
+
+/* Worst first. */
+static const tier_entry tiers[] = {
+    {&cpu_tier_scalar, always},
+#if CPU_HAS_avx2
+    {&cpu_tier_avx2, has_avx2},
+#endif
+#if CPU_HAS_avx512
+    {&cpu_tier_avx512, has_avx512},
+#endif
+};
+enum { TIER_COUNT = sizeof tiers / sizeof tiers[0] };
+
+/* All there are, in any build: to tell a misspelt tier from one that is not here. */
+static const char *const known[] = {"scalar", "avx2", "avx512"};
+enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
+
+int cpu_tiers(const char **names) {
+    int count = 0;
+    for (int i = 0; i < TIER_COUNT; i++)
+        if (tiers[i].available()) names[count++] = tiers[i].tier->name;
+    return count;
+}
+
+static bool is_known(const char *name) {
+    for (int i = 0; i < KNOWN_COUNT; i++)
+        if (strcmp(known[i], name) == 0) return true;
+    return false;
+}
+
+static ott_status refuse_tier(const char *name, bool from_environment) {
+    const char *names[CPU_TIERS_MAX];
+    char list[64] = "";
+    int count = cpu_tiers(names), length = 0;
+    for (int i = 0; i < count; i++)
+        length += snprintf(list + length, sizeof list - (size_t)length, "%s%s", i ? ", " : "", names[i]);
+    const char *origin = from_environment ? " (environment variable " CPU_TIER_VARIABLE ")" : "";
+    if (is_known(name))
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_TIER_VARIABLE
+            " unset for the best of them",
+            name, origin, list);
+    const char *nearest = str_nearest(name, known, KNOWN_COUNT);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "unknown instruction set '%s'%s%s%s%s; available: %s; leave " CPU_TIER_VARIABLE
+                       " unset for the best of them",
+                       name, origin, nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                       nearest ? "'?" : "", list);
+}
+
+static ott_status choose_tier(const char *name, const cpu_tier **out) {
+    const char *wanted = name ? name : getenv(CPU_TIER_VARIABLE);
+    bool any = !wanted || (!name && !*wanted);
+    for (int i = TIER_COUNT - 1; i >= 0; i--) {
+        if (!any && strcmp(tiers[i].tier->name, wanted) != 0) continue;
+        if (!tiers[i].available()) continue;
+        *out = tiers[i].tier;
+        return OTT_OK;
+    }
+    return refuse_tier(wanted, !name);
+}
+
+/* ---- the device table: host memory, and every call completes before it returns ---- */
+
+static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    return mem_take(d->account, kind, bytes, what, out);
+}
+
+static void release(device *d, void *data) {
+    mem_give(d->account, data);
+}
+
+static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
+    (void)d;
+    if (bytes > 0) memmove(to, from, (size_t)bytes);
+    return OTT_OK;
+}
+
+static ott_status zero(device *d, void *data, int64_t bytes) {
+    (void)d;
+    if (bytes > 0) memset(data, 0, (size_t)bytes);
+    return OTT_OK;
+}
+
+static ott_status synchronize(device *d) {
+    (void)d;
+    return OTT_OK;
+}
+
+static void close_device(device *d) {
+    cpu_device *c = (cpu_device *)d;
+    mem *account = d->account;
+    pool_close(c->pool);
+    mem_give(account, c->scratch);
+    mem_give(account, c);
+}
+
+static const device_table table = {
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy,
+    .copy_out = copy,
+    .zero = zero,
+    .synchronize = synchronize,
+    .close = close_device,
+};
+
+static ott_status fill(cpu_device *c, mem *account, int threads) {
+    TRY(pool_open(account, threads, &c->pool));
+    c->threads = pool_threads(c->pool);
+    void *scratch;
+    TRY(mem_take_array(account, MEM_SCRATCH, c->threads, CPU_SCRATCH_BYTES, "thread scratch", &scratch));
+    c->scratch = scratch;
+    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tier->name, c->threads,
+             c->threads == 1 ? "" : "s");
+    return OTT_OK;
+}
+
+ott_status cpu_open(mem *account, int threads, const char *tier, device **out) {
+    *out = NULL;
+    const cpu_tier *chosen = NULL;
+    TRY(choose_tier(tier, &chosen));
+    void *memory;
+    TRY(mem_take(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
+    cpu_device *c = memory;
+    c->tier = chosen;
+    c->base = (device){.table = &table, .ops = chosen->ops, .account = account, .name = c->name};
+    ott_status status = fill(c, account, threads);
+    if (status != OTT_OK) {
+        close_device(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return OTT_OK;
+}
+
+/* ---- peak ---- */
+
+enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond */
+
+static void burst(void *argument, int thread, int threads) {
+    const cpu_tier *tier = argument;
+    (void)thread, (void)threads;
+    tier->fma_burst(PEAK_ROUNDS);
+}
+
+double cpu_measure_peak(device *d) {
+    cpu_device *c = (cpu_device *)d;
+    union {
+        const cpu_tier *given;
+        void *argument;
+    } tier = {.given = c->tier};
+    double work = c->tier->fma_burst(1) * PEAK_ROUNDS * c->threads, best = 0;
+    for (int i = 0; i < PEAK_BURSTS; i++) {
+        double start = clock_seconds();
+        pool_run(c->pool, burst, tier.argument);
+        double rate = work / (clock_seconds() - start);
+        if (rate > best) best = rate;
+    }
+    d->peak_flops = best;
+    return best;
+}

@@ -1,0 +1,47 @@
+/* cpu/embedding: rows of a table by token, and their gradients added back. */
+#include "cpu/rows.h"
+
+SIMD void copy_row(ott_dtype d, const float *from, void *to, int64_t columns) {
+    BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, OTT_F32, c, lanes), lanes););
+}
+
+static void forward_task(void *argument, int thread, int threads) {
+    const embedding_forward_args *a = argument;
+    const int32_t *token = a->token->data; /* [T] */
+    int64_t t, end;
+    pool_share(a->y->rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++)
+        WITH_DTYPE(a->y->dtype, D, copy_row(D, row_of(a->table, token[t]), row_of(a->y, t), a->y->columns));
+}
+
+ott_status TIER(embedding_forward)(exec *cx, const embedding_forward_args *a) {
+    TRY(row_check_indices("embedding_forward", "token", a->token, a->table->rows, false));
+    cpu_run_sized(cx, tensor_count(*a->y), forward_task, (void *)a);
+    return OTT_OK;
+}
+
+SIMD void add_row(ott_dtype d, const void *dy, float *dtable, int64_t columns) {
+    BY_16(c, lanes, columns, {
+        v16 sum = v16_add(v16_get(dtable, OTT_F32, c, lanes), v16_get(dy, d, c, lanes));
+        v16_put(dtable, OTT_F32, c, sum, lanes);
+    });
+}
+
+/* Each thread takes some columns of every token, so that a table row's additions keep the order of the
+ * tokens. */
+static void backward_task(void *argument, int thread, int threads) {
+    const embedding_backward_args *a = argument;
+    const int32_t *token = a->token->data; /* [T] */
+    int64_t first, end;
+    pool_share(a->dy->columns, 16, thread, threads, &first, &end);
+    tensor dy = tensor_columns(*a->dy, first, end - first);
+    tensor dtable = tensor_columns(*a->dtable, first, end - first);
+    for (int64_t t = 0; t < dy.rows; t++)
+        WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, token[t]), dy.columns));
+}
+
+ott_status TIER(embedding_backward)(exec *cx, const embedding_backward_args *a) {
+    TRY(row_check_indices("embedding_backward", "token", a->token, a->dtable->rows, false));
+    cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
+    return OTT_OK;
+}

@@ -1,0 +1,162 @@
+/*
+ * cpu/gemm: the matrix product, blocked for the caches and split over threads (cpu/gemm.h says how it is
+ * built).
+ *
+ * Threads form a grid over C; the contraction is never split, so neither the grid nor the blocks can change a
+ * bit.
+ */
+#include "cpu/gemm.h"
+#include "cpu/gemm_kernel.h"
+#include "cpu/gemm_pack.h"
+
+static int64_t at_most(int64_t x, int64_t limit) {
+    return x < limit ? x : limit;
+}
+
+/* ---- one thread's part ---- */
+
+/* Where one block of C is in its contraction. */
+typedef struct gemm_stage {
+    int64_t depth;
+    bool first, last;
+} gemm_stage;
+
+/* All tiles of packed lines of A, p.i on, with the packed lines of B. `row_tile`: the first tile's place
+   among the unfinished sums. */
+static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
+                            gemm_stage stage) {
+    _Alignas(64) float finished[GEMM_TILE];
+    const gemm_args *g = job->args;
+    gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_LINES;
+    bool exact = pack_is_fp8(g->a->t.dtype) && pack_is_fp8(g->b->t.dtype);
+    int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.depth : GEMM_MR * GEMM_A_LD;
+    int64_t size = dtype_bytes(g->c->dtype);
+    for (int64_t j = 0; j < p.n; j += GEMM_NR) {
+        int64_t columns = at_most(p.n - j, GEMM_NR);
+        const gemm_kernel *kernels = gemm_kernels(layout, columns <= 16, exact);
+        for (int64_t i = 0; i < p.m; i += GEMM_MR) {
+            gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, columns};
+            gemm_tile tile = {.depth = stage.depth, .sums = finished};
+            tile.a = w->a + i / GEMM_MR * tile_step;
+            tile.b = w->b + j * stage.depth;
+            if (!stage.first || !stage.last)
+                tile.sums =
+                    w->partial + (j / GEMM_NR * (GEMM_MB / GEMM_MR) + row_tile + i / GEMM_MR) * GEMM_TILE;
+            if (!stage.first) tile.start = tile.sums;
+            tile.soon = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
+                                   : (const char *)(tile.sums + GEMM_TILE); /* the next tile's */
+            tile.soon_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
+            kernels[part.m - 1](&tile);
+            if (stage.last) gemm_finish(job, tile.sums, part);
+        }
+    }
+}
+
+/* A block of C over the whole contraction. */
+static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
+    int64_t k = 0;
+    do { /* once also for an empty contraction, whose sums are 0 */
+        int64_t depth = at_most(job->k - k, GEMM_KC);
+        gemm_stage stage = {.depth = depth, .first = k == 0, .last = k + depth == job->k};
+        gemm_pack_b(w->b, job->args->b, (gemm_block){p.j, p.n, k, depth});
+        for (int64_t i = 0; i < p.m; i += GEMM_MC) {
+            int64_t lines = at_most(p.m - i, GEMM_MC);
+            gemm_pack_a(w->a, job->args->a, (gemm_block){p.i + i, lines, k, depth});
+            multiply_packed(job, w, (gemm_part){p.i + i, lines, p.j, p.n}, i / GEMM_MR, stage);
+        }
+        k += depth;
+    } while (k < job->k);
+}
+
+/* Columns of C that are worked on at a time: as many as packed B holds. */
+static int64_t block_columns(int64_t k) {
+    if (k > GEMM_KC) return GEMM_NB;
+    return GEMM_B_FLOATS / (k > 0 ? k : 1) / GEMM_NR * GEMM_NR;
+}
+
+/* Rows: all of them when no sums have to wait. */
+static int64_t block_rows(int64_t k) {
+    return k > GEMM_KC ? GEMM_MB : INT64_MAX;
+}
+
+static void multiply(const gemm_job *job, gemm_work *w, gemm_part p) {
+    int64_t rows = at_most(block_rows(job->k), p.m), columns = at_most(block_columns(job->k), p.n);
+    for (int64_t j = 0; j < p.n; j += columns)
+        for (int64_t i = 0; i < p.m; i += rows)
+            multiply_block(job, w,
+                           (gemm_part){p.i + i, at_most(p.m - i, rows), p.j + j, at_most(p.n - j, columns)});
+}
+
+/* ---- threads ---- */
+
+static void gemm_task(void *argument, int thread, int threads) {
+    const gemm_job *job = argument;
+    (void)threads;
+    if (thread >= job->grid_m * job->grid_n) return;
+    int64_t i, i_end, j, j_end;
+    pool_share(job->m, GEMM_MR, thread / job->grid_n, job->grid_m, &i, &i_end);
+    pool_share(job->n, GEMM_NR, thread % job->grid_n, job->grid_n, &j, &j_end);
+    gemm_part part = {i, i_end - i, j, j_end - j};
+    if (part.m <= 0 || part.n <= 0) return;
+    void *scratch = cpu_scratch(job->cx, thread);
+    if (job->args->spec.accumulate == ACCUMULATE_FP32)
+        multiply(job, scratch, part);
+    else
+        TIER(gemm_tensorcore)(job, scratch, part);
+}
+
+static int64_t share(int64_t count, int64_t grain, int parts) {
+    int64_t grains = (count + grain - 1) / grain;
+    return at_most((grains + parts - 1) / parts * grain, count);
+}
+
+static int64_t blocks(int64_t count, int64_t size) {
+    return (count + size - 1) / size;
+}
+
+/* The grid whose largest share takes least: its outputs, and what it packs. Packing an element takes about as
+   long as PACK_COST multiply-adds; A is packed again for each block of columns, B for each block of rows. */
+static void choose_grid(gemm_job *job, int threads) {
+    enum { PACK_COST = 16 };
+    int64_t least = INT64_MAX;
+    for (int grid_m = 1; grid_m <= threads; grid_m++) {
+        if (threads % grid_m) continue;
+        int grid_n = threads / grid_m;
+        int64_t m = share(job->m, GEMM_MR, grid_m), n = share(job->n, GEMM_NR, grid_n);
+        int64_t packed = m * blocks(n, block_columns(job->k)) + n * blocks(m, block_rows(job->k));
+        int64_t cost = m * n + PACK_COST * packed;
+        if (cost >= least) continue;
+        least = cost;
+        job->grid_m = grid_m;
+        job->grid_n = grid_n;
+    }
+}
+
+static ott_status check_tensorcore(const gemm_args *a, int64_t k) {
+    if (!dtype_is_fp8(a->a->t.dtype) || !dtype_is_fp8(a->b->t.dtype))
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "gemm: the tensor core's accumulation is that of FP8 operands, not %s x %s; use "
+                           "fp32 accumulation",
+                           dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
+    if (gemm_tensorcore_bytes(k) > CPU_SCRATCH_BYTES)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "gemm: a contraction of %lld is too long for the tensor core's accumulation here (at most %lld)",
+            (long long)k, (long long)(CPU_SCRATCH_BYTES / gemm_tensorcore_bytes(1)));
+    return OTT_OK;
+}
+
+ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
+    gemm_job job = {.args = a, .cx = cx, .m = operand_lines(a->a), .n = operand_lines(a->b)};
+    job.k = operand_contraction(a->a);
+    if (a->spec.accumulate != ACCUMULATE_FP32) TRY(check_tensorcore(a, job.k));
+    /* Below a few microseconds of work the other threads are not worth waking. */
+    enum { WORTH_SPLITTING = 64 * 64 * 64 };
+    bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
+    choose_grid(&job, alone ? 1 : cpu_threads(cx));
+    if (alone)
+        gemm_task(&job, 0, 1);
+    else
+        cpu_run(cx, gemm_task, &job);
+    return OTT_OK;
+}

@@ -1,0 +1,136 @@
+/*
+ * cpu/gemm: private to the matrix product's files: block sizes, the job, and what a finished tile goes
+ * through.
+ *
+ * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded to fp32 while
+ * they are packed into the order the micro-kernel reads, so that every format and both orientations share one
+ * kernel. What differs is the sum: each output is one fp32 chain over the whole contraction. Between blocks
+ * of the contraction the unfinished chains wait in fp32 beside C, never in C, and only a finished one is
+ * scaled, biased, added and rounded.
+ */
+#ifndef CPU_GEMM_H
+#define CPU_GEMM_H
+
+#include "cpu/simd.h"
+#include "cpu/tier.h"
+
+/* The micro-kernel's tile: MR lines of A by NV vectors of lines of B, as many sums as leave registers for the
+ * operands. */
+#if defined(CPU_TIER_avx512)
+#define GEMM_MR     14
+#define GEMM_A_STEP 16
+#define GEMM_NV     2
+#elif defined(CPU_TIER_avx2)
+#define GEMM_MR     6
+#define GEMM_A_STEP 8
+#define GEMM_NV     1
+#else
+#define GEMM_MR     4
+#define GEMM_A_STEP 4
+#define GEMM_NV     1
+#endif
+#define GEMM_NR (16 * GEMM_NV)
+
+/* Block sizes (measured). All are multiples of every tier's tile. */
+enum {
+    GEMM_KC = 1024,             /* terms of the contraction */
+    GEMM_MC = 168,              /* lines of A packed at a time */
+    GEMM_B_FLOATS = 512 * 1024, /* packed B: 512 lines of GEMM_KC terms, more lines of fewer */
+    GEMM_MB = 6 * GEMM_MC,      /* lines of A by */
+    GEMM_NB = 512, /* lines of B whose unfinished sums are kept, when the contraction has several blocks */
+    GEMM_A_LD = GEMM_KC +
+                16, /* a packed line of A; not a power of two, so that lines fall into different cache sets */
+    GEMM_A_LINES_FLOATS = GEMM_MC * GEMM_A_LD,
+    GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
+    GEMM_A_FLOATS = GEMM_A_LINES_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_LINES_FLOATS : GEMM_A_PANELS_FLOATS,
+    GEMM_TILE = GEMM_MR * GEMM_NR
+};
+
+/* A thread's scratch during a product. */
+typedef struct gemm_work {
+    float a[GEMM_A_FLOATS];
+    float b[GEMM_B_FLOATS];
+    float partial[GEMM_MB * GEMM_NB]; /* [column tile][row tile][GEMM_MR][GEMM_NR] */
+} gemm_work;
+
+_Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
+_Static_assert(GEMM_MC % GEMM_MR == 0 && GEMM_A_FLOATS % 16 == 0 && GEMM_NB % GEMM_NR == 0 &&
+                   GEMM_NB * GEMM_KC <= GEMM_B_FLOATS,
+               "blocks are whole tiles");
+
+typedef struct gemm_job {
+    const gemm_args *args;
+    exec *cx;
+    int64_t m, n, k;
+    int grid_m, grid_n; /* the threads as a grid over C */
+} gemm_job;
+
+/* A part of C: rows [i, i + m), columns [j, j + n). */
+typedef struct gemm_part {
+    int64_t i, m, j, n;
+} gemm_part;
+
+/* The inverse scales of 16 lines, the first n of them there, and of one line. */
+SIMD v16 gemm_inverse_lanes(const operand *o, int64_t line, int64_t n) {
+    if (!o->inverse) return v16_set1(1.0f); /* multiplying by one changes nothing */
+    return o->per_line ? v16_load_n(o->inverse + line, n) : v16_set1(o->inverse[0]);
+}
+SIMD v16 gemm_inverse(const operand *o, int64_t line) {
+    return v16_set1(o->inverse ? o->inverse[o->per_line ? line : 0] : 1.0f);
+}
+SIMD v16 gemm_scaled(v16 sum, v16 inverse_a, v16 inverse_b, scale_order order) {
+    if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(inverse_a, inverse_b));
+    return v16_mul(v16_mul(sum, inverse_a), inverse_b);
+}
+
+/* gemm_finish for c's format d; `full`: all GEMM_NR columns are there. */
+SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
+    const gemm_args *g = job->args;
+    const tensor *c = g->c;
+    const float *bias_data = g->bias ? g->bias->data : NULL;
+    v16 inverse_b[GEMM_NV], bias[GEMM_NV];
+    for (int v = 0; v < GEMM_NV; v++) {
+        int64_t n = full ? 16 : p.n > 16 * v ? p.n - 16 * v : 0;
+        inverse_b[v] = gemm_inverse_lanes(g->b, p.j + 16 * v, n);
+        bias[v] = bias_data ? v16_load_n(bias_data + p.j + 16 * v, n) : v16_zero();
+    }
+    for (int64_t r = 0; r < p.m; r++) {
+        int64_t row = (p.i + r) * c->ld + p.j;
+        v16 inverse_a = gemm_inverse(g->a, p.i + r);
+        for (int v = 0; v < GEMM_NV && (full || p.n > 16 * v); v++) {
+            int64_t at = row + 16 * v, n = p.n - 16 * v;
+            v16 x = v16_load(sums + r * GEMM_NR + 16 * v);
+            x = gemm_scaled(x, inverse_a, inverse_b[v], g->spec.order);
+            if (bias_data) x = v16_add(x, bias[v]);
+            if (g->accumulate)
+                x = v16_add(x, full ? v16_load_any(c->data, d, at) : v16_load_any_n(c->data, d, at, n));
+            if (full)
+                v16_store_any(c->data, d, at, x);
+            else
+                v16_store_any_n(c->data, d, at, x, n);
+        }
+    }
+}
+
+/* The finished sums of one tile, sums[GEMM_MR][GEMM_NR], to their part of C: scaled, biased, added, rounded.
+ */
+static inline void gemm_finish(const gemm_job *job, const float *sums, gemm_part p) {
+    ott_dtype d = job->args->c->dtype;
+    if (p.n < GEMM_NR)
+        gemm_finish_format(job, sums, p, d, false);
+    else if (d == OTT_F32)
+        gemm_finish_format(job, sums, p, OTT_F32, true);
+    else if (d == OTT_BF16)
+        gemm_finish_format(job, sums, p, OTT_BF16, true);
+    else
+        gemm_finish_format(job, sums, p, OTT_F16, true);
+}
+
+/* gemm_tensorcore.c: one part of C with the FP8 tensor core's accumulation. */
+void TIER(gemm_tensorcore)(const gemm_job *job, void *scratch, gemm_part part);
+/* Bytes of scratch that needs for a contraction over k. */
+static inline int64_t gemm_tensorcore_bytes(int64_t k) {
+    return (GEMM_MR + GEMM_NR) * k;
+}
+
+#endif

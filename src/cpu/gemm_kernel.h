@@ -1,0 +1,143 @@
+/*
+ * cpu/gemm_kernel: the micro-kernel: a tile of up to GEMM_MR x GEMM_NR sums held in registers, extended by
+ * `depth` terms.
+ *
+ *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
+ *
+ * One function for each number of lines, so that a tile at the edge costs what it holds.
+ */
+#ifndef CPU_GEMM_KERNEL_H
+#define CPU_GEMM_KERNEL_H
+
+#include "cpu/gemm.h"
+
+/* How a packed block of A lies. */
+typedef enum gemm_a_layout {
+    GEMM_A_LINES, /* line i at a + i*GEMM_A_LD, k contiguous */
+    GEMM_A_PANEL  /* term k at a + k*GEMM_A_STEP, lines contiguous */
+} gemm_a_layout;
+
+/* What a tile's sums are extended by, and where they are. */
+typedef struct gemm_tile {
+    int64_t depth;
+    const float *a, *b; /* b: [depth][GEMM_NR], aligned */
+    const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
+    float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
+    const char *soon;   /* memory wanted next, a stretch for each line of A, soon_step bytes apart: */
+    int64_t soon_step;  /* it is asked for while the sums are made, so that the store of them need not wait */
+} gemm_tile;
+
+typedef void (*gemm_kernel)(const gemm_tile *t);
+
+#define GEMM_UNROLL _Pragma("GCC unroll 14")
+
+/* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
+   multiply and an add give the same bits. */
+SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
+#ifdef CPU_TIER_scalar
+    if (exact) return v16_add(sum, v16_mul(a, b));
+#else
+    (void)exact;
+#endif
+    return v16_fma(a, b, sum);
+}
+
+SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout layout, bool exact) {
+    const float *restrict a = t->a, *restrict b = t->b;
+    const char *soon = t->soon, *soon_last = soon + (lines - 1) * t->soon_step;
+    v16 sum[GEMM_MR][GEMM_NV];
+    GEMM_UNROLL for (int i = 0; i < lines; i++) {
+        GEMM_UNROLL for (int v = 0; v < vectors; v++) {
+            sum[i][v] = t->start ? v16_load(t->start + i * GEMM_NR + 16 * v) : v16_zero();
+        }
+    }
+    for (int64_t k = 0; k < t->depth; k++) {
+        __builtin_prefetch(soon, 1);
+        __builtin_prefetch(soon + 64 * (vectors - 1), 1);
+        soon = soon < soon_last ? soon + t->soon_step : soon;
+        v16 right[GEMM_NV];
+        GEMM_UNROLL for (int v = 0; v < vectors; v++) right[v] = v16_load(b + k * GEMM_NR + 16 * v);
+        GEMM_UNROLL for (int i = 0; i < lines; i++) {
+            v16 left = v16_set1(layout == GEMM_A_LINES ? a[i * GEMM_A_LD + k] : a[k * GEMM_A_STEP + i]);
+            GEMM_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
+                gemm_term(left, right[v], sum[i][v], exact);
+        }
+    }
+    GEMM_UNROLL for (int i = 0; i < lines; i++) {
+        GEMM_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
+    }
+}
+
+/* X(lines) for every number of lines a tile may have. */
+#define GEMM_LINES_4(X)  X(1) X(2) X(3) X(4)
+#define GEMM_LINES_6(X)  GEMM_LINES_4(X) X(5) X(6)
+#define GEMM_LINES_14(X) GEMM_LINES_6(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#if GEMM_MR == 14
+#define GEMM_LINES(X) GEMM_LINES_14(X)
+#elif GEMM_MR == 6
+#define GEMM_LINES(X) GEMM_LINES_6(X)
+#else
+#define GEMM_LINES(X) GEMM_LINES_4(X)
+#endif
+
+/* A function for each number of lines, and the table of them. */
+#define GEMM_KERNEL(name, lines, vectors, layout, exact)                                                     \
+    static void name##_##lines(const gemm_tile *t) {                                                         \
+        gemm_extend(t, lines, vectors, layout, exact);                                                       \
+    }
+
+#define X(lines) GEMM_KERNEL(gemm_lines_wide, lines, GEMM_NV, GEMM_A_LINES, false)
+GEMM_LINES(X)
+#undef X
+#define X(lines) GEMM_KERNEL(gemm_panel_wide, lines, GEMM_NV, GEMM_A_PANEL, false)
+GEMM_LINES(X)
+#undef X
+#if GEMM_NV > 1
+#define X(lines) GEMM_KERNEL(gemm_lines_narrow, lines, 1, GEMM_A_LINES, false)
+GEMM_LINES(X)
+#undef X
+#define X(lines) GEMM_KERNEL(gemm_panel_narrow, lines, 1, GEMM_A_PANEL, false)
+GEMM_LINES(X)
+#undef X
+#endif
+#ifdef CPU_TIER_scalar
+#define X(lines) GEMM_KERNEL(gemm_lines_exact, lines, 1, GEMM_A_LINES, true)
+GEMM_LINES(X)
+#undef X
+#define X(lines) GEMM_KERNEL(gemm_panel_exact, lines, 1, GEMM_A_PANEL, true)
+GEMM_LINES(X)
+#undef X
+#endif
+
+/* A tile's kernels by number of lines, less one. `narrow`: at most 16 lines of B. `exact`: both operands are
+ * FP8. */
+static inline const gemm_kernel *gemm_kernels(gemm_a_layout layout, bool narrow, bool exact) {
+#define X(lines) gemm_lines_wide_##lines,
+    static const gemm_kernel lines_wide[] = {GEMM_LINES(X)};
+#undef X
+#define X(lines) gemm_panel_wide_##lines,
+    static const gemm_kernel panel_wide[] = {GEMM_LINES(X)};
+#undef X
+#if GEMM_NV > 1
+#define X(lines) gemm_lines_narrow_##lines,
+    static const gemm_kernel lines_narrow[] = {GEMM_LINES(X)};
+#undef X
+#define X(lines) gemm_panel_narrow_##lines,
+    static const gemm_kernel panel_narrow[] = {GEMM_LINES(X)};
+#undef X
+    if (narrow) return layout == GEMM_A_LINES ? lines_narrow : panel_narrow;
+#endif
+#ifdef CPU_TIER_scalar
+#define X(lines) gemm_lines_exact_##lines,
+    static const gemm_kernel lines_exact[] = {GEMM_LINES(X)};
+#undef X
+#define X(lines) gemm_panel_exact_##lines,
+    static const gemm_kernel panel_exact[] = {GEMM_LINES(X)};
+#undef X
+    if (exact) return layout == GEMM_A_LINES ? lines_exact : panel_exact;
+#endif
+    (void)narrow, (void)exact;
+    return layout == GEMM_A_LINES ? lines_wide : panel_wide;
+}
+
+#endif

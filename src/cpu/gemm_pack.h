@@ -1,0 +1,169 @@
+/*
+ * cpu/gemm_pack: blocks of an operand, decoded to fp32 and laid out as the micro-kernel reads them: any
+ * format, either orientation. `d` is the operand's format as a constant, so that each format gets its own
+ * loop.
+ */
+#ifndef CPU_GEMM_PACK_H
+#define CPU_GEMM_PACK_H
+
+#include "cpu/gemm.h"
+
+/* Part of an operand: lines [line, line + lines) and terms [k, k + depth) of the contraction. */
+typedef struct gemm_block {
+    int64_t line, lines, k, depth;
+} gemm_block;
+
+SIMD bool pack_is_fp8(ott_dtype d) {
+    return d == OTT_E4M3 || d == OTT_E5M2;
+}
+SIMD v16 pack_load(const void *p, ott_dtype d, int64_t index) {
+    return pack_is_fp8(d) ? v16_load_fp8((const uint8_t *)p + index, d) : v16_load_any(p, d, index);
+}
+/* The first n of 16 elements, 0 for the others; n may be anything. */
+SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
+    if (n >= 16) return pack_load(p, d, index);
+    if (n <= 0) return v16_zero();
+    return pack_is_fp8(d) ? v16_load_fp8_n((const uint8_t *)p + index, d, n) : v16_load_any_n(p, d, index, n);
+}
+
+/* ---- A ---- */
+
+/* Contraction along memory: line i at out + i*GEMM_A_LD. Up to 15 terms beyond depth are written, and never
+ * read. */
+SIMD void pack_a_lines(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t i = 0; i < b.lines; i++) {
+        int64_t from = (b.line + i) * o->t.ld + b.k;
+        for (int64_t t = 0; t < b.depth; t += 16)
+            v16_store(out + i * GEMM_A_LD + t, pack_load_n(o->t.data, d, from + t, o->t.columns - b.k - t));
+    }
+}
+
+/* A vector's first GEMM_A_STEP lanes. */
+SIMD void pack_store_step(float *to, v16 x) {
+#if defined(CPU_TIER_avx512)
+    v16_store(to, x);
+#elif defined(CPU_TIER_avx2)
+    _mm256_store_ps(to, x.a);
+#else
+    v16_store_n(to, x, GEMM_A_STEP);
+#endif
+}
+
+/* Terms packed for all panels before the next ones are: as many as let each cache line of the source be used
+   up while it is there, whatever the leading dimension. */
+enum { PACK_TERMS = 8 };
+
+/* Lines along memory: [panel of GEMM_MR lines][depth][GEMM_A_STEP]. */
+SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t t0 = 0; t0 < b.depth; t0 += PACK_TERMS) {
+        int64_t terms = b.depth - t0 < PACK_TERMS ? b.depth - t0 : PACK_TERMS,
+                available = o->t.columns - b.line;
+        int64_t from = (b.k + t0) * o->t.ld + b.line;
+        float *to = out + t0 * GEMM_A_STEP;
+        for (int64_t i = 0; i < b.lines; i += GEMM_MR, to += GEMM_A_STEP * b.depth)
+            for (int64_t t = 0; t < terms; t++)
+                pack_store_step(to + t * GEMM_A_STEP,
+                                pack_load_n(o->t.data, d, from + t * o->t.ld + i, available - i));
+    }
+}
+
+/* ---- B: [panel of GEMM_NR lines][depth][GEMM_NR], lines that are not there are 0 ---- */
+
+/* Lines along memory. A few terms at a time for all panels, so that each cache line of the source is used up
+   while it is there, whatever its leading dimension. */
+SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t t0 = 0; t0 < b.depth; t0 += PACK_TERMS) {
+        int64_t terms = b.depth - t0 < PACK_TERMS ? b.depth - t0 : PACK_TERMS;
+        for (int64_t j = 0; j < b.lines; j += 16) {
+            float *to = out + j / GEMM_NR * GEMM_NR * b.depth + j % GEMM_NR + t0 * GEMM_NR;
+            int64_t from = (b.k + t0) * o->t.ld + b.line + j;
+            for (int64_t t = 0; t < terms; t++)
+                v16_store(to + t * GEMM_NR, pack_load_n(o->t.data, d, from + t * o->t.ld, b.lines - j));
+        }
+    }
+}
+
+#ifndef CPU_TIER_scalar
+/* 16 x 16 bytes: t[i] byte j becomes t[j] byte i, in four rounds of interleaving line i with line i + 8. */
+SIMD void codes16_transpose(codes16 t[16]) {
+    codes16 u[16];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 8; i++) {
+            u[2 * i] = _mm_unpacklo_epi8(t[i], t[i + 8]);
+            u[2 * i + 1] = _mm_unpackhi_epi8(t[i], t[i + 8]);
+        }
+        for (int i = 0; i < 8; i++) {
+            t[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]);
+            t[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
+        }
+    }
+}
+/* The same 16 x 16 block through its codes: a quarter of the data to move. */
+SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    codes16 t[16];
+    const uint8_t *from = (const uint8_t *)o->t.data + b.line * o->t.ld + b.k;
+    for (int64_t i = 0; i < 16; i++)
+        t[i] = i >= b.lines ? codes16_load_n(from, 0) : codes16_load_n(from + i * o->t.ld, b.depth);
+    codes16_transpose(t);
+    for (int64_t k = 0; k < 16 && k < b.depth; k++) v16_store(out + k * GEMM_NR, v16_from_codes(t[k], d));
+}
+#endif
+
+/* A block of at most 16 lines x 16 terms with the contraction along memory, turned. */
+SIMD void pack_square(float *out, const operand *o, ott_dtype d, gemm_block b) {
+#ifndef CPU_TIER_scalar
+    if (pack_is_fp8(d)) {
+        pack_square_fp8(out, o, d, b);
+        return;
+    }
+#endif
+    v16 t[16];
+    for (int64_t i = 0; i < 16; i++)
+        t[i] = i >= b.lines ? v16_zero() : pack_load_n(o->t.data, d, (b.line + i) * o->t.ld + b.k, b.depth);
+    v16_transpose(t);
+    for (int64_t k = 0; k < 16 && k < b.depth; k++) v16_store(out + k * GEMM_NR, t[k]);
+}
+
+/* Contraction along memory. */
+SIMD void pack_b_lines(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t j = 0; j < b.lines; j += 16) {
+        float *to = out + j / GEMM_NR * GEMM_NR * b.depth + j % GEMM_NR;
+        gemm_block square = {.line = b.line + j, .lines = b.lines - j};
+        for (int64_t t = 0; t < b.depth; t += 16) {
+            square.k = b.k + t;
+            square.depth = b.depth - t;
+            if (square.lines >= 16 && square.depth >= 16)
+                pack_square(to + t * GEMM_NR, o, d, (gemm_block){square.line, 16, square.k, 16});
+            else
+                pack_square(to + t * GEMM_NR, o, d, square);
+        }
+    }
+}
+
+/* ---- by format ---- */
+
+/* function(out, o, <format>, b), each format a call of its own. */
+#define PACK_EACH_FORMAT(function, out, o, b)                                                                \
+    switch ((o)->t.dtype) {                                                                                  \
+    case OTT_E4M3: function(out, o, OTT_E4M3, b); break;                                                     \
+    case OTT_E5M2: function(out, o, OTT_E5M2, b); break;                                                     \
+    case OTT_BF16: function(out, o, OTT_BF16, b); break;                                                     \
+    case OTT_F16: function(out, o, OTT_F16, b); break;                                                       \
+    default: function(out, o, OTT_F32, b); break;                                                            \
+    }
+
+static void gemm_pack_a(float *out, const operand *o, gemm_block b) {
+    if (o->transposed)
+        PACK_EACH_FORMAT(pack_a_panels, out, o, b)
+    else
+        PACK_EACH_FORMAT(pack_a_lines, out, o, b)
+}
+
+static void gemm_pack_b(float *out, const operand *o, gemm_block b) {
+    if (o->transposed)
+        PACK_EACH_FORMAT(pack_b_panels, out, o, b)
+    else
+        PACK_EACH_FORMAT(pack_b_lines, out, o, b)
+}
+
+#endif

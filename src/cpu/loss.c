@@ -1,0 +1,69 @@
+/* cpu/loss: softmax cross-entropy of each token, and its gradient in place of the logits. */
+#include "cpu/rows.h"
+
+/* The largest element; a NaN is passed over, for it comes back in the sum of exponentials. */
+SIMD float row_max(ott_dtype d, const void *x, int64_t columns) {
+    v16 lowest = v16_set1(-INFINITY), most = lowest;
+    BY_16(c, lanes, columns, {
+        v16 value = v16_get(x, d, c, lanes);
+        if (lanes < 16) value = v16_select(v16m_first(lanes), value, lowest);
+        most = v16_max(value, most);
+    });
+    return v16_fold_max(most);
+}
+
+/* SUM16 of exp(x - m). */
+SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
+    v16 shift = v16_set1(m), sum = v16_zero();
+    BY_16(c, lanes, columns, {
+        v16 e = v16_exp(v16_sub(v16_get(x, d, c, lanes), shift));
+        if (lanes < 16) e = v16_keep_n(e, lanes);
+        sum = v16_add(sum, e);
+    });
+    return v16_fold_sum(sum);
+}
+
+/* x becomes exp(x - m) * inverse * grad, and at the target (exp(x - m) * inverse - 1) * grad. */
+SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
+                       int64_t columns) {
+    float at_target = dtype_load(x, d, target);
+    v16 shift = v16_set1(m), factor = v16_set1(inverse), scale = v16_set1(grad);
+    BY_16(c, lanes, columns, {
+        v16 p = v16_mul(v16_exp(v16_sub(v16_get(x, d, c, lanes), shift)), factor);
+        v16_put(x, d, c, v16_mul(p, scale), lanes);
+    });
+    dtype_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
+}
+
+SIMD void ignored_row(ott_dtype d, void *x, int64_t columns) {
+    BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
+}
+
+SIMD void loss_row(ott_dtype d, const cross_entropy_args *a, int64_t t) {
+    int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
+    const float *grad = a->grad_scale ? a->grad_scale->data : NULL;
+    float *loss = (float *)a->loss->data + t;
+    void *x = row_of(a->logits, t);
+    if (target < 0) {
+        *loss = 0.0f;
+        if (grad) ignored_row(d, x, columns);
+        return;
+    }
+    float m = row_max(d, x, columns);
+    float sum = exp_sum(d, x, m, columns);
+    *loss = m + fmath_log(sum) - dtype_load(x, d, target);
+    if (grad) gradient_row(d, x, m, 1.0f / sum, target, *grad, columns);
+}
+
+static void loss_task(void *argument, int thread, int threads) {
+    const cross_entropy_args *a = argument;
+    int64_t t, end;
+    pool_share(a->logits->rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, loss_row(D, a, t));
+}
+
+ott_status TIER(cross_entropy)(exec *cx, const cross_entropy_args *a) {
+    TRY(row_check_indices("cross_entropy", "target", a->target, a->logits->columns, true));
+    cpu_run_sized(cx, tensor_count(*a->logits), loss_task, (void *)a);
+    return TIER(quantize_list)(cx, a->logits, a->q);
+}

@@ -1,0 +1,114 @@
+/* cpu/norm: RMSNorm (Zhang and Sennrich 2019) with the addition to the residual stream before it. */
+#include "cpu/rows.h"
+
+/* h = x + delta rounded, stored where h is wanted; returns SUM16 of h * h. */
+SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
+    v16 squares = v16_zero();
+    BY_16(c, lanes, columns, {
+        v16 value = v16_get(x, d, c, lanes);
+        if (delta) value = v16_rounded(v16_add(value, v16_get(delta, d, c, lanes)), d);
+        if (h) v16_put(h, d, c, value, lanes);
+        squares = v16_fma(value, value, squares);
+    });
+    return v16_fold_sum(squares);
+}
+
+SIMD void scale_row(ott_dtype d, const void *h, const float *weight, float rstd, void *y, int64_t columns) {
+    v16 factor = v16_set1(rstd);
+    BY_16(c, lanes, columns, {
+        v16 xhat = v16_mul(v16_get(h, d, c, lanes), factor);
+        v16_put(y, d, c, v16_mul(xhat, v16_get(weight, OTT_F32, c, lanes)), lanes);
+    });
+}
+
+SIMD void forward_row(ott_dtype d, const rmsnorm_forward_args *a, int64_t t) {
+    int64_t columns = a->x->columns;
+    const void *x = row_of(a->x, t);
+    void *h = row_of(a->h, t);
+    float squares = residual_row(d, x, row_of(a->delta, t), h, columns);
+    float rstd = 1.0f / sqrtf(squares / (float)columns + a->eps);
+    ((float *)a->rstd->data)[t] = rstd;
+    scale_row(d, h ? h : x, a->weight->data, rstd, row_of(a->y, t), columns);
+}
+
+static void forward_task(void *argument, int thread, int threads) {
+    const rmsnorm_forward_args *a = argument;
+    int64_t t, end;
+    pool_share(a->x->rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++) WITH_DTYPE(a->x->dtype, D, forward_row(D, a, t));
+}
+
+ott_status TIER(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
+    if (a->delta != NULL && a->h == NULL)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
+    cpu_run_sized(cx, tensor_count(*a->x), forward_task, (void *)a);
+    return TIER(quantize_list)(cx, a->y, a->q);
+}
+
+/* dy * weight and h * rstd of lanes [at, at + n); both 0 beyond, whatever rstd is. */
+typedef struct gradient_pair {
+    v16 wdy, xhat;
+} gradient_pair;
+
+SIMD gradient_pair load_pair(ott_dtype d, const void *dy, const void *h, const float *weight, v16 rstd,
+                             int64_t at, int64_t n) {
+    gradient_pair p;
+    p.wdy = v16_mul(v16_get(dy, d, at, n), v16_get(weight, OTT_F32, at, n));
+    p.xhat = v16_mul(v16_get(h, d, at, n), rstd);
+    if (n < 16) p.xhat = v16_keep_n(p.xhat, n);
+    return p;
+}
+
+SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_t t) {
+    const void *dy = row_of(a->dy, t), *h = row_of(a->h, t), *dresidual = row_of(a->dresidual, t);
+    const float *weight = a->weight->data; /* [D] */
+    void *dx = row_of(a->dx, t);
+    int64_t columns = a->dy->columns;
+    v16 rstd = v16_set1(((const float *)a->rstd->data)[t]), sum = v16_zero();
+    BY_16(c, lanes, columns, {
+        gradient_pair p = load_pair(d, dy, h, weight, rstd, c, lanes);
+        sum = v16_fma(p.wdy, p.xhat, sum);
+    });
+    v16 mean = v16_set1(v16_fold_sum(sum) / (float)columns);
+    BY_16(c, lanes, columns, {
+        gradient_pair p = load_pair(d, dy, h, weight, rstd, c, lanes);
+        v16 g = v16_mul(v16_sub(p.wdy, v16_mul(p.xhat, mean)), rstd);
+        if (dresidual) g = v16_add(v16_get(dresidual, d, c, lanes), g);
+        v16_put(dx, d, c, g, lanes);
+    });
+}
+
+/* Adds `count` (a constant) rows from t on to the chains of columns [first, first + columns). */
+SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int64_t t, int count,
+                               int64_t first, int64_t columns) {
+    const float *rstd = (const float *)a->rstd->data + t;
+    float *dweight = (float *)a->dweight->data + first;
+    const char *dy = row_of(a->dy, t), *h = row_of(a->h, t);
+    int64_t ld_dy = a->dy->ld, ld_h = a->h->ld;
+    BY_16(c, lanes, columns, {
+        v16 sum = v16_get(dweight, OTT_F32, c, lanes);
+        for (int r = 0; r < count; r++) {
+            v16 xhat = v16_mul(v16_get(h, d, r * ld_h + first + c, lanes), v16_set1(rstd[r]));
+            sum = v16_fma(v16_get(dy, d, r * ld_dy + first + c, lanes), xhat, sum);
+        }
+        v16_put(dweight, OTT_F32, c, sum, lanes);
+    });
+}
+
+/* Rows of dx, then columns of dweight: neither reads what the other writes. */
+static void backward_task(void *argument, int thread, int threads) {
+    const rmsnorm_backward_args *a = argument;
+    int64_t rows = a->dy->rows, t, end, first, last;
+    pool_share(rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++) WITH_DTYPE(a->dy->dtype, D, input_gradient_row(D, a, t));
+    pool_share(a->dy->columns, 16, thread, threads, &first, &last);
+    for (t = 0; t + 4 <= rows; t += 4)
+        WITH_DTYPE(a->dy->dtype, D, weight_gradient_rows(D, a, t, 4, first, last - first));
+    for (; t < rows; t++) WITH_DTYPE(a->dy->dtype, D, weight_gradient_rows(D, a, t, 1, first, last - first));
+}
+
+ott_status TIER(rmsnorm_backward)(exec *cx, const rmsnorm_backward_args *a) {
+    cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
+    return TIER(quantize_list)(cx, a->dx, a->q);
+}

@@ -1,0 +1,41 @@
+/*
+ * cpu/peak: keeps the fused multiply-add units busy and nothing else: what a matrix product can at most reach
+ * here.
+ */
+#include "cpu/simd.h"
+#include "cpu/tier.h"
+
+/* Enough independent chains to cover the latency of an FMA on two units, few enough to stay in registers. */
+#if defined(CPU_TIER_avx512)
+enum { CHAINS = 24 };
+#elif defined(CPU_TIER_avx2)
+enum { CHAINS = 6 };
+#else
+enum { CHAINS = 1 };
+#endif
+
+/* Hides a value from the optimiser, so that the chains are neither folded nor dropped. */
+#if defined(CPU_TIER_avx512)
+#define KEEP(x) __asm__ volatile("" : "+v"(x))
+#elif defined(CPU_TIER_avx2)
+#define KEEP(x) __asm__ volatile("" : "+x"((x).a), "+x"((x).b))
+#else
+#define KEEP(x) __asm__ volatile("" : "+m"(x))
+#endif
+
+double TIER(fma_burst)(int64_t rounds) {
+    v16 factor = v16_set1(0.5f), sum[CHAINS];
+    KEEP(factor);
+#pragma GCC unroll 24
+    for (int i = 0; i < CHAINS; i++) {
+        sum[i] = v16_set1((float)i);
+        KEEP(sum[i]);
+    }
+    for (int64_t round = 0; round < rounds; round++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < CHAINS; i++) sum[i] = v16_fma(sum[i], factor, factor);
+#pragma GCC unroll 24
+        for (int i = 0; i < CHAINS; i++) KEEP(sum[i]);
+    }
+    return 2.0 * 16 * CHAINS * (double)rounds;
+}

@@ -1,0 +1,158 @@
+/* cpu/reduce: sums down columns and over whole tensors, in orders that do not depend on the threads. */
+#include "cpu/rows.h"
+
+/* ---- down the columns ---- */
+
+/* Adds `count` (a constant) rows from r on to the chains of x's columns. */
+SIMD void add_rows(ott_dtype d, const tensor *x, int64_t r, int count, float *sum) {
+    const void *row = row_of(x, r);
+    int64_t ld = x->ld;
+    BY_16(c, lanes, x->columns, {
+        v16 s = v16_get(sum, OTT_F32, c, lanes);
+        for (int i = 0; i < count; i++) s = v16_add(s, v16_get(row, d, i * ld + c, lanes));
+        v16_put(sum, OTT_F32, c, s, lanes);
+    });
+}
+
+static void column_task(void *argument, int thread, int threads) {
+    const column_sum_args *a = argument;
+    int64_t first, end, r = 0;
+    pool_share(a->x->columns, 16, thread, threads, &first, &end);
+    tensor x = tensor_columns(*a->x, first, end - first);
+    float *sum = (float *)a->sum->data + first;
+    for (; r + 4 <= x.rows; r += 4) WITH_DTYPE(x.dtype, D, add_rows(D, &x, r, 4, sum));
+    for (; r < x.rows; r++) WITH_DTYPE(x.dtype, D, add_rows(D, &x, r, 1, sum));
+}
+
+ott_status TIER(column_sum)(exec *cx, const column_sum_args *a) {
+    cpu_run_sized(cx, tensor_count(*a->x), column_task, (void *)a);
+    return OTT_OK;
+}
+
+/* ---- over all elements, by blocks ---- */
+
+SIMD float block_sum(const float *x, int64_t count, bool squares) {
+    v16 sum = v16_zero();
+    BY_16(i, lanes, count, {
+        v16 value = v16_get(x, OTT_F32, i, lanes);
+        sum = squares ? v16_fma(value, value, sum) : v16_add(sum, value);
+    });
+    return v16_fold_sum(sum);
+}
+
+/* Elements [first, first + count) of x's rows laid end to end: in place where they lie so, else copied to
+ * buffer. */
+static const float *block_elements(const tensor *x, int64_t first, int64_t count, float *buffer) {
+    const float *data = x->data;
+    int64_t row = first / x->columns, column = first % x->columns;
+    if (x->ld == x->columns || column + count <= x->columns) return data + row * x->ld + column;
+    for (int64_t done = 0; done < count; row++, column = 0) {
+        int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
+        memcpy(buffer + done, data + row * x->ld + column, (size_t)part * sizeof(float));
+        done += part;
+    }
+    return buffer;
+}
+
+/* A round: blocks [first, first + count) of x, their sums to sums[count]. */
+typedef struct block_job {
+    const exec *cx;
+    const tensor *x;
+    bool squares;
+    int64_t first, count;
+    float *sums;
+} block_job;
+
+static void block_task(void *argument, int thread, int threads) {
+    const block_job *j = argument;
+    int64_t block, end, elements = tensor_count(*j->x);
+    pool_share(j->count, 1, thread, threads, &block, &end);
+    for (; block < end; block++) {
+        int64_t at = (j->first + block) * REDUCE_BLOCK;
+        int64_t count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK;
+        const float *x = block_elements(j->x, at, count, cpu_scratch(j->cx, thread));
+        j->sums[block] = j->squares ? block_sum(x, count, true) : block_sum(x, count, false);
+    }
+}
+
+/* The first thread's scratch holds its copied block, then the block sums of a round. */
+static float whole_sum(const exec *cx, const tensor *x, bool squares) {
+    const int64_t room = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
+    int64_t blocks = (tensor_count(*x) + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    block_job j = {.cx = cx, .x = x, .squares = squares, .sums = (float *)cpu_scratch(cx, 0) + REDUCE_BLOCK};
+    double total = 0.0;
+    for (; j.first < blocks; j.first += j.count) {
+        j.count = blocks - j.first < room ? blocks - j.first : room;
+        cpu_run_sized(cx, j.count * REDUCE_BLOCK, block_task, &j);
+        for (int64_t b = 0; b < j.count; b++) total += (double)j.sums[b];
+    }
+    return (float)total;
+}
+
+ott_status TIER(sum)(exec *cx, const sum_args *a) {
+    *(float *)a->sum->data += whole_sum(cx, a->x, false);
+    return OTT_OK;
+}
+
+ott_status TIER(sum_squares)(exec *cx, const sum_squares_args *a) {
+    *(float *)a->sum->data = whole_sum(cx, a->x, true);
+    return OTT_OK;
+}
+
+/* ---- counting ---- */
+
+/* The bits whose being all set makes an element NaN or infinite; E4M3 has no infinity, its NaN has all but
+ * the sign. */
+static uint32_t nonfinite_bits(ott_dtype d) {
+    switch (d) {
+    case OTT_F32: return 0x7f800000u;
+    case OTT_BF16: return 0x7f80u;
+    case OTT_F16: return 0x7c00u;
+    case OTT_E4M3: return 0x7fu;
+    default: return 0x7cu; /* E5M2 */
+    }
+}
+
+SIMD v16i load_bits(const void *p, int bytes, int64_t index) {
+    if (bytes == 4) return v16_bits(v16_load((const float *)p + index));
+    return bytes == 2 ? v16i_load_u16((const uint16_t *)p + index) : v16i_load_u8((const uint8_t *)p + index);
+}
+
+/* How many of `count` elements of `bytes` (a constant) bytes have all bits of `mask` set. */
+SIMD int64_t count_row(const void *p, int bytes, uint32_t mask, int64_t count) {
+    int64_t found = 0, i = 0;
+    v16i all = v16i_set1(mask);
+    for (; i + 16 <= count; i += 16) found += v16m_count(v16i_eq(v16i_and(load_bits(p, bytes, i), all), all));
+    for (; i < count; i++) {
+        uint32_t u = 0; /* the low bytes of a little-endian word */
+        memcpy(&u, (const char *)p + i * bytes, (size_t)bytes);
+        found += (u & mask) == mask;
+    }
+    return found;
+}
+
+typedef struct count_job {
+    tensor x;
+    int64_t found;
+} count_job;
+
+static void count_task(void *argument, int thread, int threads) {
+    count_job *j = argument;
+    row_share s = row_share_of(j->x.rows, j->x.columns, thread, threads);
+    uint32_t mask = nonfinite_bits(j->x.dtype);
+    int64_t bytes = dtype_bytes(j->x.dtype), found = 0;
+    for (int64_t r = s.row; r < s.row_end; r++) {
+        const char *p = (const char *)row_of(&j->x, r) + s.column * bytes;
+        found += bytes == 4   ? count_row(p, 4, mask, s.columns)
+                 : bytes == 2 ? count_row(p, 2, mask, s.columns)
+                              : count_row(p, 1, mask, s.columns);
+    }
+    __atomic_fetch_add(&j->found, found, __ATOMIC_RELAXED);
+}
+
+ott_status TIER(count_nonfinite)(exec *cx, const count_nonfinite_args *a) {
+    count_job j = {.x = row_flattened(a->x)};
+    cpu_run_sized(cx, tensor_count(j.x), count_task, &j);
+    *(int32_t *)a->count->data = j.found > INT32_MAX ? INT32_MAX : (int32_t)j.found;
+    return OTT_OK;
+}

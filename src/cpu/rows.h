@@ -1,0 +1,90 @@
+/*
+ * cpu/rows: private to the floor: what the row by row ops share: loops over 16 lanes with a shorter last
+ * step, code made once for each number format, shares of a tensor, checks of indices.
+ */
+#ifndef CPU_ROWS_H
+#define CPU_ROWS_H
+
+#include "cpu/simd.h"
+#include "cpu/tier.h"
+
+/* Lanes [0, n) of element `index` on; the others read as 0. n is 16 in all steps of BY_16 but the last. */
+SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
+    return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);
+}
+SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
+    if (n >= 16)
+        v16_store_any(p, d, index, x);
+    else
+        v16_store_any_n(p, d, index, x, n);
+}
+
+/* Runs the statements for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left. */
+#define BY_16(at, lanes, count, ...)                                                                         \
+    do {                                                                                                     \
+        int64_t at = 0;                                                                                      \
+        for (; at + 16 <= (count); at += 16) {                                                               \
+            const int64_t lanes = 16;                                                                        \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+        if (at < (count)) {                                                                                  \
+            const int64_t lanes = (count)-at;                                                                \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    } while (0)
+
+/* Runs the statement with the constant `D` equal to d, a high-precision format: one specialized copy for
+ * each. */
+#define WITH_DTYPE(d, D, ...)                                                                                \
+    do {                                                                                                     \
+        if ((d) == OTT_F32) {                                                                                \
+            const ott_dtype D = OTT_F32;                                                                     \
+            __VA_ARGS__;                                                                                     \
+        } else if ((d) == OTT_BF16) {                                                                        \
+            const ott_dtype D = OTT_BF16;                                                                    \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            const ott_dtype D = OTT_F16;                                                                     \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    } while (0)
+
+/* Row r of t, NULL when t is. */
+SIMD void *row_of(const tensor *t, int64_t r) {
+    return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
+}
+
+/* A dense tensor as one row, so that its elements can be shared among threads however few rows it has. */
+SIMD tensor row_flattened(const tensor *t) {
+    return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;
+}
+
+/* Thread t's part of rows x columns: some columns of a single row, else some rows. */
+typedef struct row_share {
+    int64_t row, row_end, column, columns;
+} row_share;
+
+SIMD row_share row_share_of(int64_t rows, int64_t columns, int thread, int threads) {
+    row_share s = {.row = 0, .row_end = rows, .column = 0, .columns = columns};
+    int64_t end = columns;
+    if (rows == 1)
+        pool_share(columns, 64, thread, threads, &s.column, &end);
+    else
+        pool_share(rows, 1, thread, threads, &s.row, &s.row_end);
+    s.columns = end - s.column;
+    return s;
+}
+
+/* Every entry must be below limit and, unless negative ones mean something, at least 0. */
+static inline ott_status row_check_indices(const char *op, const char *what, const tensor *t, int64_t limit,
+                                           bool negative) {
+    const int32_t *index = t->data;
+    for (int64_t i = 0; i < t->columns; i++)
+        if (index[i] >= limit || (index[i] < 0 && !negative))
+            return status_fail(OTT_ERR_INTERNAL, "%s: %s[%lld] is %d; it must be %s%lld", op, what,
+                               (long long)i, index[i], negative ? "below " : "at least 0 and below ",
+                               (long long)limit);
+    return OTT_OK;
+}
+
+#endif

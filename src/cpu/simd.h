@@ -1,0 +1,184 @@
+/*
+ * cpu/simd: one vector of 16 floats, `v16`, for every instruction-set tier: one 512-bit register
+ * (CPU_TIER_avx512), two 256-bit ones (CPU_TIER_avx2) or a float[16] (CPU_TIER_scalar). Every function gives
+ * the same bits in every tier, but for the payload of a NaN; so a kernel written once with v16 is the same
+ * arithmetic everywhere.
+ *
+ *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 truth values
+ *
+ * From the tier's header:
+ *   v16_zero set1 load load_n store store_n           _n: the first n lanes only (0 <= n; 16 and more: all),
+ * others read as 0 v16_add sub mul div sqrt                          IEEE, to nearest even v16_fma(a,b,c)
+ * a*b+c; fnma -(a*b)+c; fms a*b-c    one rounding v16_max(a,b) a > b ? a : b; min a < b ? a : b     so a NaN
+ * in either gives b v16_round                                         to the nearest integer, ties to even
+ *   v16_bits from_bits to_int (truncates) from_int
+ *   v16_lt le eq isnan, v16i_gt (signed) eq, v16_select(m, yes, no), v16i_select, v16m_first(n), v16m_count
+ *   v16_fold_sum                                      lane[i] += lane[i+8], [i+4], [i+2], [i+1]: the SUM16 of
+ * tensor/ops.def v16_fold_max                                      the same order, with v16_max v16i_set1 add
+ * sub and or xor umax umin shl shr sar fold_umax; load_u16 store_u16 load_u8 store_u8 (and _n)
+ */
+#ifndef CPU_SIMD_H
+#define CPU_SIMD_H
+
+#include "base/fmath.h"
+#include "fp8/cast.h"
+
+#define SIMD static inline __attribute__((always_inline, unused))
+
+#if defined(CPU_TIER_avx512)
+#include "cpu/simd_avx512.h"
+#elif defined(CPU_TIER_avx2)
+#include "cpu/simd_avx2.h"
+#elif defined(CPU_TIER_scalar)
+#include "cpu/simd_scalar.h"
+#else
+#error "this file is compiled once per tier, with CPU_TIER_<tier> defined: cmake/cpu_tiers.cmake"
+#endif
+
+SIMD v16 v16_abs(v16 a) {
+    return v16_from_bits(v16i_and(v16_bits(a), v16i_set1(0x7fffffffu)));
+}
+SIMD v16 v16_neg(v16 a) {
+    return v16_from_bits(v16i_xor(v16_bits(a), v16i_set1(0x80000000u)));
+}
+/* Lanes from n on become 0. */
+SIMD v16 v16_keep_n(v16 a, int64_t n) {
+    return v16_select(v16m_first(n), a, v16_zero());
+}
+
+/* ---- amax: the largest magnitude, by its bits, where a NaN is larger than infinity and so is never lost
+ * ---- */
+/* amax starts as v16_zero(). */
+SIMD v16 v16_amax(v16 amax, v16 x) {
+    return v16_from_bits(v16i_umax(v16_bits(amax), v16i_and(v16_bits(x), v16i_set1(0x7fffffffu))));
+}
+SIMD float v16_fold_amax(v16 amax) {
+    return float_from_bits(v16i_fold_umax(v16_bits(amax)));
+}
+/* The same for two numbers: a is an amax already. */
+SIMD float amax_of(float amax, float x) {
+    uint32_t a = float_bits(amax), b = float_bits(x) & 0x7fffffffu;
+    return float_from_bits(a > b ? a : b);
+}
+
+/* ---- exp: bit for bit fmath_exp ---- */
+SIMD v16 v16_exp(v16 given) {
+    v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* a NaN stays */
+    x = v16_min(v16_set1(FMATH_EXP_MAX), x);
+    v16 n = v16_round(v16_mul(x, v16_set1(FMATH_LOG2E)));
+    v16 r = v16_fnma(n, v16_set1(FMATH_LN2_HI), x);
+    r = v16_fnma(n, v16_set1(FMATH_LN2_LO), r);
+    v16 p = v16_set1(FMATH_EXP_P0);
+    p = v16_fma(p, r, v16_set1(FMATH_EXP_P1));
+    p = v16_fma(p, r, v16_set1(FMATH_EXP_P2));
+    p = v16_fma(p, r, v16_set1(FMATH_EXP_P3));
+    p = v16_fma(p, r, v16_set1(FMATH_EXP_P4));
+    p = v16_fma(p, r, v16_set1(FMATH_EXP_P5));
+    p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
+    /* At the lower clamp the product rounds to 0; taking the 0 at once spares the processor's slow path for
+       results below the normal range, which masked-out (-inf) scores would take all the time. */
+    v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
+    p = v16_select(tiny, v16_zero(), p);
+    n = v16_select(tiny, v16_zero(), n);
+    return v16_select(v16_isnan(given), given, v16_scale_by_power(p, n));
+}
+
+/* ---- bf16 ---- */
+SIMD v16 v16_load_bf16(const uint16_t *p) {
+    return v16_from_bits(v16i_shl(v16i_load_u16(p), 16));
+}
+SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
+    return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
+}
+/* By integers: the conversion instruction of AVX512-BF16 would flush subnormals. */
+SIMD v16i v16_to_bf16(v16 x) {
+    v16i u = v16_bits(x);
+    v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));
+    v16i h = v16i_shr(v16i_add(u, v16i_add(odd, v16i_set1(0x7fff))), 16);
+    return v16i_select(v16_isnan(x), v16i_set1(0x7fff), h);
+}
+SIMD void v16_store_bf16(uint16_t *p, v16 x) {
+    v16i_store_u16(p, v16_to_bf16(x));
+}
+SIMD void v16_store_bf16_n(uint16_t *p, v16 x, int64_t n) {
+    v16i_store_u16_n(p, v16_to_bf16(x), n);
+}
+
+/* ---- FP8 ---- */
+/* Decodes 16 codes, exactly; d is OTT_E4M3 or OTT_E5M2. */
+SIMD v16 v16_from_codes(codes16 c, ott_dtype d) {
+    return d == OTT_E4M3 ? v16_from_e4m3(c) : v16_from_e5m2(c);
+}
+SIMD v16 v16_load_fp8(const uint8_t *p, ott_dtype d) {
+    return v16_from_codes(codes16_load(p), d);
+}
+SIMD v16 v16_load_fp8_n(const uint8_t *p, ott_dtype d, int64_t n) {
+    return v16_from_codes(codes16_load_n(p, n), d);
+}
+
+/* The FP8 code of each lane, in 0..255: nearest even, subnormals kept. `d` and `mode` should be constants. */
+SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
+    const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
+    const uint32_t largest = d == OTT_E4M3 ? 0x7e : 0x7b;
+    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* E4M3 NaN, E5M2 infinity */
+    const uint32_t smallest_normal = (uint32_t)(127 + 1 - bias) << 23;
+    v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
+    /* Normal results: round the fp32 bits at the target's last mantissa bit and move the exponent's bias. */
+    v16i odd = v16i_and(v16i_shr(a, 23 - mantissa), v16i_set1(1));
+    const uint32_t half_below = (1u << (22 - mantissa)) - 1;
+    v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(half_below - ((uint32_t)(127 - bias) << 23)));
+    normal = v16i_sar(normal, 23 - mantissa);
+    /* Subnormal results: adding the number whose last bit is the target's last bit lets the adder round. */
+    const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
+    v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
+    v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
+    v16i code = v16i_select(v16i_gt(v16i_set1(smallest_normal), a), subnormal, normal);
+    code = v16i_umin(code, v16i_set1(most));
+    code = v16i_or(code, v16i_and(v16i_shr(u, 24), v16i_set1(0x80)));
+    return v16i_select(v16i_gt(a, v16i_set1(0x7f800000u)), v16i_set1(0x7f), code);
+}
+SIMD void v16_store_fp8(uint8_t *p, v16 x, ott_dtype d, cast_mode mode) {
+    v16i_store_u8(p, v16_to_fp8(x, d, mode));
+}
+SIMD void v16_store_fp8_n(uint8_t *p, v16 x, ott_dtype d, cast_mode mode, int64_t n) {
+    v16i_store_u8_n(p, v16_to_fp8(x, d, mode), n);
+}
+
+/* ---- any high-precision format; `index` counts elements ---- */
+SIMD v16 v16_load_any(const void *p, ott_dtype d, int64_t index) {
+    if (d == OTT_F32) return v16_load((const float *)p + index);
+    if (d == OTT_BF16) return v16_load_bf16((const uint16_t *)p + index);
+    return v16_load_f16((const uint16_t *)p + index);
+}
+SIMD v16 v16_load_any_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
+    if (d == OTT_F32) return v16_load_n((const float *)p + index, n);
+    if (d == OTT_BF16) return v16_load_bf16_n((const uint16_t *)p + index, n);
+    return v16_load_f16_n((const uint16_t *)p + index, n);
+}
+SIMD void v16_store_any(void *p, ott_dtype d, int64_t index, v16 x) {
+    if (d == OTT_F32)
+        v16_store((float *)p + index, x);
+    else if (d == OTT_BF16)
+        v16_store_bf16((uint16_t *)p + index, x);
+    else
+        v16_store_f16((uint16_t *)p + index, x);
+}
+SIMD void v16_store_any_n(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
+    if (d == OTT_F32)
+        v16_store_n((float *)p + index, x, n);
+    else if (d == OTT_BF16)
+        v16_store_bf16_n((uint16_t *)p + index, x, n);
+    else
+        v16_store_f16_n((uint16_t *)p + index, x, n);
+}
+
+/* x as it reads back after being stored in format d. */
+SIMD v16 v16_rounded(v16 x, ott_dtype d) {
+    if (d == OTT_F32) return x;
+    uint16_t h[16];
+    if (d == OTT_BF16) return v16_from_bits(v16i_shl(v16_to_bf16(x), 16));
+    v16_store_f16(h, x);
+    return v16_load_f16(h);
+}
+
+#endif

@@ -1,0 +1,102 @@
+/*
+ * cpu/tier: private to the floor: what every file that is compiled once per tier shares.
+ *
+ * CPU_TIER names the tier (scalar, avx2, avx512). A function of such a file that another file calls is named
+ * TIER(name), which becomes name_avx512; each op of tensor/ops.def is TIER(<op>), declared here for all of
+ * them.
+ */
+#ifndef CPU_TIER_H
+#define CPU_TIER_H
+
+#include "base/pool.h"
+#include "tensor/device.h"
+#include "tensor/exec.h"
+#include "tensor/group.h"
+
+/* Bytes of packing and partial-sum buffers each thread owns for the device's whole life: gemm.c lays it out
+   in the GEMM and any other op may use it as it likes while it runs, for nothing in it lives from one op to
+   the next. Aligned to 64. */
+#define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
+
+/* Elements of an elementwise op that take about as long as starting a round of the pool. */
+#define CPU_WORTH_SPLITTING 4096
+
+typedef struct cpu_device {
+    device base; /* first: a device is cast to this */
+    pool *pool;
+    int threads;
+    char *scratch; /* threads x CPU_SCRATCH_BYTES */
+    const struct cpu_tier *tier;
+    char name[48]; /* "cpu avx512, 2 threads" */
+} cpu_device;
+
+/* What backend.c knows of a tier. */
+typedef struct cpu_tier {
+    const char *name;
+    const op_table *ops;
+    /* Multiply-adds counted as two, done by `rounds` rounds of the tier's widest FMA units kept busy. */
+    double (*fma_burst)(int64_t rounds);
+} cpu_tier;
+
+extern const cpu_tier cpu_tier_scalar, cpu_tier_avx2, cpu_tier_avx512;
+
+static inline cpu_device *cpu_of(const exec *cx) {
+    return (cpu_device *)cx->device;
+}
+static inline int cpu_threads(const exec *cx) {
+    return cpu_of(cx)->threads;
+}
+/* Runs task(argument, t, threads) on every thread of the context's device. */
+static inline void cpu_run(const exec *cx, pool_task task, void *argument) {
+    pool_run(cpu_of(cx)->pool, task, argument);
+}
+/* The same for an op over `elements` values, on the calling thread alone when waking others would take
+ * longer. */
+static inline void cpu_run_sized(const exec *cx, int64_t elements, pool_task task, void *argument) {
+    if (elements < CPU_WORTH_SPLITTING)
+        task(argument, 0, 1);
+    else
+        cpu_run(cx, task, argument);
+}
+/* CPU_SCRATCH_BYTES that belong to thread t while an op runs. */
+static inline void *cpu_scratch(const exec *cx, int thread) {
+    return cpu_of(cx)->scratch + (int64_t)thread * CPU_SCRATCH_BYTES;
+}
+
+#ifdef CPU_TIER
+#define TIER_PASTE_(name, tier) name##_##tier
+#define TIER_PASTE(name, tier)  TIER_PASTE_(name, tier)
+#define TIER(name)              TIER_PASTE(name, CPU_TIER)
+
+#define IN(name, text)
+#define IN_OPT(name, text)
+#define OUT(name, text)
+#define OUT_OPT(name, text)
+#define INOUT(name, text)
+#define INOUT_OPT(name, text)
+#define QOUT(name, text)
+#define QTENSOR(name, text)
+#define OPERAND(name)
+#define SCALAR(type, name)
+#define OP(name, fields) ott_status TIER(name)(exec * cx, const name##_args *a);
+#include "tensor/ops.def"
+#undef OP
+#undef IN
+#undef IN_OPT
+#undef OUT
+#undef OUT_OPT
+#undef INOUT
+#undef INOUT_OPT
+#undef QOUT
+#undef QTENSOR
+#undef OPERAND
+#undef SCALAR
+
+/* quantize.c: makes every form of the list from the finished x. NULL or empty: nothing. Called outside pool
+ * tasks. */
+ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q);
+/* peak.c */
+double TIER(fma_burst)(int64_t rounds);
+#endif
+
+#endif

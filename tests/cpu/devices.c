@@ -1,0 +1,25 @@
+/* devices: CPU devices of every tier and several numbers of threads. */
+#include "devices.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+devices devices_open(void) {
+    static const int threads[] = {1, 2, 3, 5};
+    const char *tiers[CPU_TIERS_MAX];
+    int tier_count = cpu_tiers(tiers);
+    devices d = {.count = 0};
+    ott_status status = mem_open(&d.account);
+    for (int i = 0; i < tier_count; i++)
+        for (int t = 0; t < 4 && status == OTT_OK; t++)
+            status = cpu_open(d.account, threads[t], tiers[i], &d.list[d.count++]);
+    if (status != OTT_OK) {
+        fprintf(stderr, "devices_open: %s\n", status_text());
+        abort();
+    }
+    return d;
+}
+
+void devices_close(devices *d) {
+    for (int i = 0; i < d->count; i++) device_close(d->list[i]);
+    mem_close(d->account);
+}

@@ -1,0 +1,22 @@
+/*
+ * devices: one CPU device for every tier this machine has and several numbers of threads, for tests that want
+ * the same bits from all of them.
+ */
+#ifndef TESTS_CPU_DEVICES_H
+#define TESTS_CPU_DEVICES_H
+
+#include "cpu/cpu.h"
+
+#define DEVICES_MAX 12
+
+typedef struct devices {
+    mem *account;
+    int count;
+    device *list[DEVICES_MAX];
+} devices;
+
+/* 1, 2, 3 and 5 threads of each tier. Aborts when one cannot be opened. */
+devices devices_open(void);
+void devices_close(devices *d);
+
+#endif

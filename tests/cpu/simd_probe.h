@@ -1,0 +1,49 @@
+/*
+ * simd_probe: the functions of cpu/simd.h, of one tier, as ordinary functions over arrays of 16, for a test
+ * that is compiled for any machine.
+ */
+#ifndef TESTS_CPU_SIMD_PROBE_H
+#define TESTS_CPU_SIMD_PROBE_H
+
+#include "fp8/cast.h"
+
+typedef enum simd_unary { SIMD_EXP, SIMD_SQRT, SIMD_ROUND, SIMD_ABS, SIMD_NEG, SIMD_UNARY_COUNT } simd_unary;
+typedef enum simd_binary {
+    SIMD_ADD,
+    SIMD_SUB,
+    SIMD_MUL,
+    SIMD_DIV,
+    SIMD_MAX,
+    SIMD_MIN,
+    SIMD_AMAX,
+    SIMD_SELECT_LT,
+    SIMD_SELECT_LE,
+    SIMD_SELECT_EQ,
+    SIMD_BINARY_COUNT
+} simd_binary;
+typedef enum simd_ternary { SIMD_FMA, SIMD_FNMA, SIMD_FMS, SIMD_TERNARY_COUNT } simd_ternary;
+typedef enum simd_fold { SIMD_FOLD_SUM, SIMD_FOLD_MAX, SIMD_FOLD_AMAX, SIMD_FOLD_COUNT } simd_fold;
+
+typedef struct simd_probe {
+    const char *tier;
+    void (*unary)(simd_unary f, const float *x, float *y);
+    void (*binary)(simd_binary f, const float *a, const float *b,
+                   float *y); /* select: a is smaller ? a : 2*b */
+    void (*ternary)(simd_ternary f, const float *a, const float *b, const float *c, float *y);
+    float (*fold)(simd_fold f, const float *x);
+    void (*to_int)(const float *x, int32_t *y);
+    int (*count_nan)(const float *x);
+    void (*transpose)(float *square); /* 16 x 16, in place */
+    /* n elements from index on of any format into y[16], 0 behind; and back, nothing written behind. n = 16
+       uses the functions for a whole vector. */
+    void (*load)(const void *x, ott_dtype d, int64_t index, int64_t n, float *y);
+    void (*store)(void *y, ott_dtype d, cast_mode mode, int64_t index, int64_t n, const float *x);
+    void (*encode64)(uint8_t *codes, ott_dtype d, cast_mode mode, const float *x);
+    void (*rounded)(const float *x, ott_dtype d, float *y);
+} simd_probe;
+
+/* Defined by the files that may be run only where their tier is available; NULL where the compiler has it
+ * not. */
+extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512;
+
+#endif

@@ -1,0 +1,6 @@
+/* simd_probe of the scalar tier. */
+#define CPU_TIER_scalar 1
+#include "simd_probe_body.h"
+
+static const simd_probe probe = PROBE("scalar");
+const simd_probe *const simd_probe_scalar = &probe;

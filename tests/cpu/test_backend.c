@@ -1,0 +1,183 @@
+/* Tests of cpu/backend: choosing a tier, opening and closing, the device table, the peak. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "cpu/cpu.h"
+#include "tensor/exec.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mem *account;
+
+static int setup(void **state) {
+    (void)state;
+    unsetenv(CPU_TIER_VARIABLE);
+    return mem_open(&account) == OTT_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    unsetenv(CPU_TIER_VARIABLE);
+    if (mem_read(account).now != 0) return -1;
+    mem_close(account);
+    return 0;
+}
+
+static void scalar_is_always_there(void **state) {
+    (void)state;
+    const char *names[CPU_TIERS_MAX];
+    int count = cpu_tiers(names);
+    assert_in_range(count, 1, CPU_TIERS_MAX);
+    assert_string_equal(names[0], "scalar");
+}
+
+static void opens_every_tier_and_the_best_without_a_name(void **state) {
+    (void)state;
+    const char *names[CPU_TIERS_MAX];
+    int count = cpu_tiers(names);
+    device *d;
+    for (int i = 0; i < count; i++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "cpu %s, 3 threads", names[i]);
+        assert_int_equal(cpu_open(account, 3, names[i], &d), OTT_OK);
+        assert_string_equal(d->name, expected);
+        device_close(d);
+    }
+    assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
+    assert_non_null(strstr(d->name, names[count - 1]));
+    assert_non_null(strstr(d->name, ", 1 thread"));
+    assert_null(strstr(d->name, "threads"));
+    device_close(d);
+}
+
+static void the_environment_names_a_tier(void **state) {
+    (void)state;
+    device *d;
+    setenv(CPU_TIER_VARIABLE, "scalar", 1);
+    assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
+    assert_non_null(strstr(d->name, "scalar"));
+    device_close(d);
+    setenv(CPU_TIER_VARIABLE, "", 1); /* as if not set */
+    assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
+    device_close(d);
+    setenv(CPU_TIER_VARIABLE, "sse9", 1);
+    assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_ERR_ARGUMENT);
+    assert_null(d);
+    assert_non_null(strstr(status_text(), "sse9"));
+    assert_non_null(strstr(status_text(), "environment variable " CPU_TIER_VARIABLE));
+    assert_int_equal(cpu_open(account, 1, "scalar", &d), OTT_OK); /* an argument wins */
+    device_close(d);
+}
+
+static void a_wrong_tier_is_told_what_there_is(void **state) {
+    (void)state;
+    device *d;
+    assert_int_equal(cpu_open(account, 1, "avx51", &d), OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "'avx51'"));
+    assert_non_null(strstr(status_text(), "available: scalar"));
+    assert_non_null(strstr(status_text(), "did you mean 'avx512'?"));
+    assert_non_null(strstr(status_text(), CPU_TIER_VARIABLE));
+    assert_int_equal(cpu_open(account, 1, "", &d), OTT_ERR_ARGUMENT);
+}
+
+static void a_wrong_number_of_threads_is_refused(void **state) {
+    (void)state;
+    device *d;
+    assert_int_equal(cpu_open(account, -1, "scalar", &d), OTT_ERR_ARGUMENT);
+    assert_null(d);
+}
+
+static void every_failed_allocation_is_undone(void **state) {
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        device *d;
+        mem_fail_after(account, n);
+        ott_status status = cpu_open(account, 2, "scalar", &d);
+        mem_fail_after(account, 0);
+        if (status == OTT_OK) {
+            assert_true(n > 3); /* the device, the pool, the scratch at least */
+            device_close(d);
+            return;
+        }
+        assert_int_equal(status, OTT_ERR_MEMORY);
+        assert_null(d);
+        assert_int_equal(mem_read(account).now, 0);
+    }
+}
+
+static void scratch_is_accounted_for(void **state) {
+    (void)state;
+    device *one, *four;
+    assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
+    int64_t alone = mem_read(account).now_of[MEM_SCRATCH];
+    assert_true(alone > 0);
+    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two devices side by side */
+    assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * alone);
+    device_close(one);
+    device_close(four);
+}
+
+static void memory_goes_in_and_out(void **state) {
+    (void)state;
+    device *d;
+    void *block;
+    char text[6] = "";
+    assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
+    assert_int_equal(device_allocate(d, MEM_PARAM, 6, "a test", &block), OTT_OK);
+    assert_int_equal(mem_read(account).now_of[MEM_PARAM], 6);
+    assert_int_equal(device_copy_in(d, block, "hello", 6), OTT_OK);
+    assert_int_equal(device_synchronize(d), OTT_OK);
+    assert_int_equal(device_copy_out(d, text, block, 6), OTT_OK);
+    assert_string_equal(text, "hello");
+    assert_int_equal(device_zero(d, block, 6), OTT_OK);
+    assert_int_equal(device_copy_out(d, text, block, 6), OTT_OK);
+    assert_string_equal(text, "");
+    device_release(d, block);
+    device_close(d);
+}
+
+static void every_op_is_there_in_every_tier(void **state) {
+    (void)state;
+    const char *names[CPU_TIERS_MAX];
+    int count = cpu_tiers(names);
+    for (int i = 0; i < count; i++) {
+        device *d;
+        assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
+#define OP(name, fields) assert_non_null(d->ops->name);
+#include "tensor/ops.def"
+#undef OP
+        device_close(d);
+    }
+}
+
+static void the_peak_is_measured(void **state) {
+    (void)state;
+    device *d;
+    assert_int_equal(cpu_open(account, 2, NULL, &d), OTT_OK);
+    assert_true(d->peak_flops == 0.0);
+    double peak = cpu_measure_peak(d);
+    assert_true(peak > 1e6 && peak < 1e15); /* any machine's, rather than a number of ours */
+    assert_true(d->peak_flops == peak);
+    device_close(d);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(scalar_is_always_there),
+        TEST(opens_every_tier_and_the_best_without_a_name),
+        TEST(the_environment_names_a_tier),
+        TEST(a_wrong_tier_is_told_what_there_is),
+        TEST(a_wrong_number_of_threads_is_refused),
+        TEST(every_failed_allocation_is_undone),
+        TEST(scratch_is_accounted_for),
+        TEST(memory_goes_in_and_out),
+        TEST(every_op_is_there_in_every_tier),
+        TEST(the_peak_is_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

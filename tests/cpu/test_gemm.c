@@ -1,0 +1,319 @@
+/*
+ * Tests of cpu/gemm: every tier, several numbers of threads, against fp8/reference bit for bit: shapes around
+ * the block sizes, formats, orientations, scales, bias, accumulation, special values, the tensor core's
+ * accumulation.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "devices.h"
+#include "fp8/reference.h"
+#include "tensor/exec.h"
+#include <stdlib.h>
+
+typedef enum values { VALUES_NORMAL, VALUES_ANY_BITS, VALUES_TINY, VALUES_KINDS } values;
+typedef enum scales { SCALES_NONE, SCALES_ONE, SCALES_LINE, SCALES_KINDS } scales;
+
+typedef struct side {
+    ott_dtype format;
+    bool transposed;
+    int padding; /* leading dimension beyond the columns */
+    scales scale;
+} side;
+
+typedef struct gemm_case {
+    int64_t m, n, k;
+    side a, b;
+    ott_dtype c;
+    int c_padding;
+    gemm_spec spec;
+    bool bias, accumulate;
+    values values;
+} gemm_case;
+
+/* What a case is made of, in memory of exactly its size. */
+typedef struct gemm_data {
+    void *a, *b, *c_before, *c_expected, *c;
+    float *inverse_a, *inverse_b, *bias;
+    int64_t c_bytes;
+} gemm_data;
+
+static devices all;
+static uint64_t draws; /* counts random numbers: each is another one */
+
+static uint32_t draw(void) {
+    return rng_u32(1, 2, draws++);
+}
+static int64_t pick(int64_t count) {
+    return draw() % count;
+}
+
+static float some_value(values v) {
+    float x = rng_normal(1, 3, draws++);
+    if (v == VALUES_ANY_BITS) return float_from_bits(draw());
+    return v == VALUES_TINY ? x * 0x1p-128f : x;
+}
+
+static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
+    int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
+    uint8_t *data = malloc((size_t)(count * dtype_bytes(d) + 1)); /* one byte more: not NULL when empty */
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) {
+        if (v == VALUES_ANY_BITS && d != OTT_F32)
+            for (int64_t b = 0; b < dtype_bytes(d); b++) data[i * dtype_bytes(d) + b] = (uint8_t)draw();
+        else if (v == VALUES_TINY && dtype_is_fp8(d))
+            data[i] = (uint8_t)(draw() & 0x83); /* subnormals and zeros */
+        else
+            dtype_store(data, d, i, some_value(v));
+    }
+    return data;
+}
+
+static float *some_floats(int64_t count, values v) {
+    float *x = some_matrix(OTT_F32, 1, count, count, v == VALUES_ANY_BITS ? v : VALUES_NORMAL);
+    return x;
+}
+
+static int64_t side_rows(const side *s, int64_t lines, int64_t k) {
+    return s->transposed ? k : lines;
+}
+static int64_t side_columns(const side *s, int64_t lines, int64_t k) {
+    return s->transposed ? lines : k;
+}
+
+static void *side_matrix(const side *s, int64_t lines, int64_t k, values v) {
+    int64_t columns = side_columns(s, lines, k);
+    return some_matrix(s->format, side_rows(s, lines, k), columns, columns + s->padding, v);
+}
+
+static operand side_operand(const side *s, void *data, int64_t lines, int64_t k, const float *inverse) {
+    operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
+                 .transposed = s->transposed,
+                 .inverse = s->scale == SCALES_NONE ? NULL : inverse,
+                 .per_line = s->scale == SCALES_LINE};
+    o.t.ld += s->padding;
+    return o;
+}
+
+static reference_operand side_reference(const operand *o) {
+    return (reference_operand){.data = o->t.data,
+                               .format = o->t.dtype,
+                               .ld = o->t.ld,
+                               .transposed = o->transposed,
+                               .inverse = o->inverse,
+                               .per_line = o->per_line};
+}
+
+static gemm_data make(const gemm_case *t) {
+    gemm_data d = {.a = side_matrix(&t->a, t->m, t->k, t->values),
+                   .b = side_matrix(&t->b, t->n, t->k, t->values)};
+    d.inverse_a = some_floats(t->m, t->values);
+    d.inverse_b = some_floats(t->n, t->values);
+    d.bias = some_floats(t->n, t->values);
+    int64_t ld = t->n + t->c_padding;
+    d.c_bytes = t->m > 0 ? ((t->m - 1) * ld + t->n) * dtype_bytes(t->c) : 0;
+    d.c_before = some_matrix(t->c, t->m, t->n, ld, t->values);
+    d.c_expected = malloc((size_t)d.c_bytes + 1);
+    d.c = malloc((size_t)d.c_bytes + 1);
+    assert_true(d.c_expected && d.c);
+    return d;
+}
+
+static void discard(gemm_data *d) {
+    free(d->a), free(d->b), free(d->c_before), free(d->c_expected), free(d->c);
+    free(d->inverse_a), free(d->inverse_b), free(d->bias);
+}
+
+/* Every element of memory, between rows too. In fp32 any NaN equals any NaN. */
+static void assert_same(const gemm_case *t, const gemm_data *d, const device *on) {
+    for (int64_t i = 0; i < d->c_bytes / dtype_bytes(t->c); i++) {
+        float found = dtype_load(d->c, t->c, i), expected = dtype_load(d->c_expected, t->c, i);
+        bool same = memcmp((char *)d->c + i * dtype_bytes(t->c),
+                           (char *)d->c_expected + i * dtype_bytes(t->c), (size_t)dtype_bytes(t->c)) == 0;
+        if (same || (t->c == OTT_F32 && isnan(found) && isnan(expected))) continue;
+        int64_t ld = t->n + t->c_padding;
+        fail_msg("%s: %s%s x %s%s -> %s, %dx%dx%d: c[%d,%d] is %a, expected %a", on->name,
+                 dtype_name(t->a.format), t->a.transposed ? "^T" : "", dtype_name(t->b.format),
+                 t->b.transposed ? "^T" : "", dtype_name(t->c), (int)t->m, (int)t->n, (int)t->k,
+                 (int)(i / ld), (int)(i % ld), (double)found, (double)expected);
+    }
+}
+
+static void check(const gemm_case *t) {
+    gemm_data d = make(t);
+    operand a = side_operand(&t->a, d.a, t->m, t->k, d.inverse_a),
+            b = side_operand(&t->b, d.b, t->n, t->k, d.inverse_b);
+    reference_operand ra = side_reference(&a), rb = side_reference(&b);
+    tensor bias = tensor_vector(d.bias, OTT_F32, t->n), c = tensor_matrix(d.c, t->c, t->m, t->n);
+    c.ld += t->c_padding;
+    memcpy(d.c_expected, d.c_before, (size_t)d.c_bytes);
+    reference_gemm(t->m, t->n, t->k, &ra, &rb, &t->spec, t->bias ? d.bias : NULL, t->accumulate, d.c_expected,
+                   t->c, c.ld);
+    for (int i = 0; i < all.count; i++) {
+        exec cx = {.device = all.list[i]};
+        memcpy(d.c, d.c_before, (size_t)d.c_bytes);
+        ott_status status = op_gemm(&cx, &(gemm_args){.a = &a,
+                                                      .b = &b,
+                                                      .bias = t->bias ? &bias : NULL,
+                                                      .c = &c,
+                                                      .accumulate = t->accumulate,
+                                                      .spec = t->spec});
+        if (status != OTT_OK) fail_msg("%s: %s", all.list[i]->name, status_text());
+        assert_same(t, &d, all.list[i]);
+    }
+    discard(&d);
+}
+
+/* Random choices for everything that has not to do with shape or format. */
+static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
+    const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
+    return (gemm_case){
+        .m = m,
+        .n = n,
+        .k = k,
+        .a = {a, pick(2), (int)pick(2) * 5, (scales)pick(SCALES_KINDS)},
+        .b = {b, pick(2), (int)pick(2) * 3, (scales)pick(SCALES_KINDS)},
+        .c = results[pick(3)],
+        .c_padding = (int)pick(2) * 7,
+        .spec = {.accumulate = ACCUMULATE_FP32,
+                 .fast_accumulate = pick(2),
+                 .order = pick(2) ? SCALE_PRODUCT : SCALE_A_THEN_B},
+        .bias = pick(2),
+        .accumulate = pick(2),
+        .values = (values)pick(VALUES_KINDS),
+    };
+}
+
+static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2, OTT_BF16, OTT_F16, OTT_F32};
+
+static void every_format_pair_and_orientation(void **state) {
+    (void)state;
+    for (int a = 0; a < 5; a++)
+        for (int b = 0; b < 5; b++)
+            for (int orientation = 0; orientation < 4; orientation++)
+                for (int v = 0; v < VALUES_KINDS; v++) {
+                    gemm_case t = some_case(17, 35, 50, formats[a], formats[b]);
+                    t.a.transposed = orientation & 1;
+                    t.b.transposed = orientation >> 1;
+                    t.values = (values)v;
+                    check(&t);
+                }
+}
+
+static void shapes_around_tiles_and_vectors(void **state) {
+    (void)state;
+    const int64_t sizes[] = {0, 1, 2, 3, 5, 6, 7, 13, 14, 15, 16, 17, 28, 31, 32, 33, 48, 64, 65, 100, 257};
+    const int count = sizeof sizes / sizeof sizes[0];
+    for (int i = 0; i < 400; i++) {
+        gemm_case t = some_case(sizes[pick(count)], sizes[pick(count)], sizes[pick(count)], formats[pick(5)],
+                                formats[pick(5)]);
+        if (t.m * t.n * t.k < 500000) check(&t);
+    }
+}
+
+/* Sizes beyond what is packed at a time: the contraction (1024), lines of A (168, 1008) and of B (512). */
+static void shapes_beyond_the_blocks(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{15, 33, 1024}, {14, 32, 1025}, {3, 17, 2100}, {29, 7, 3100},
+                                 {170, 40, 30},  {169, 5, 1030}, {1009, 3, 20}, {1020, 1, 1100},
+                                 {2, 513, 40},   {5, 530, 1040}, {340, 520, 3}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int repeat = 0; repeat < 4; repeat++) {
+            gemm_case t =
+                some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(5)], formats[pick(5)]);
+            t.a.transposed = repeat & 1;
+            t.b.transposed = repeat >> 1;
+            check(&t);
+        }
+}
+
+static void every_scale_order_bias_and_accumulation(void **state) {
+    (void)state;
+    for (int i = 0; i < SCALES_KINDS * SCALES_KINDS * 2 * 2 * 2 * 3; i++) {
+        const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
+        gemm_case t = some_case(15, 34, 20, OTT_E4M3, OTT_E5M2);
+        int rest = i;
+        t.a.scale = (scales)(rest % SCALES_KINDS), rest /= SCALES_KINDS;
+        t.b.scale = (scales)(rest % SCALES_KINDS), rest /= SCALES_KINDS;
+        t.spec.order = rest % 2 ? SCALE_PRODUCT : SCALE_A_THEN_B, rest /= 2;
+        t.bias = rest % 2, rest /= 2;
+        t.accumulate = rest % 2, rest /= 2;
+        t.c = results[rest % 3];
+        t.values = VALUES_NORMAL;
+        check(&t);
+    }
+}
+
+/* -0 survives where every term is -0 * +0 ... : the chain starts from +0, so only a scale can make a -0. */
+static void zeros_keep_their_sign_as_the_reference_says(void **state) {
+    (void)state;
+    float a[4] = {-0.0f, 0.0f, -0.0f, 1.0f}, b[4] = {1.0f, -1.0f, 0.0f, -0.0f}, minus = -1.0f;
+    float expected, found;
+    operand oa = {.t = tensor_matrix(a, OTT_F32, 1, 4), .inverse = &minus},
+            ob = {.t = tensor_matrix(b, OTT_F32, 1, 4)};
+    reference_operand ra = side_reference(&oa), rb = side_reference(&ob);
+    gemm_spec spec = {.accumulate = ACCUMULATE_FP32};
+    reference_gemm(1, 1, 4, &ra, &rb, &spec, NULL, false, &expected, OTT_F32, 1);
+    assert_int_equal(float_bits(expected), 0x80000000u);
+    tensor c = tensor_matrix(&found, OTT_F32, 1, 1);
+    for (int i = 0; i < all.count; i++) {
+        exec cx = {.device = all.list[i]};
+        found = 7.0f;
+        assert_int_equal(op_gemm(&cx, &(gemm_args){.a = &oa, .b = &ob, .c = &c, .spec = spec}), OTT_OK);
+        assert_int_equal(float_bits(found), float_bits(expected));
+    }
+}
+
+static void tensor_core_accumulation(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{1, 1, 1},     {15, 33, 100}, {3, 17, 300},
+                                 {14, 32, 128}, {2, 2, 0},     {30, 5, 257}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int repeat = 0; repeat < 8; repeat++) {
+            gemm_case t =
+                some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(2)], formats[pick(2)]);
+            t.a.transposed = repeat & 1;
+            t.b.transposed = repeat >> 1 & 1;
+            t.spec.accumulate = repeat >> 2 ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
+            check(&t);
+        }
+}
+
+static void tensor_core_accumulation_is_for_fp8_only(void **state) {
+    (void)state;
+    uint16_t a[4] = {0}, c[4] = {0};
+    operand oa = {.t = tensor_matrix(a, OTT_BF16, 2, 2)};
+    tensor tc = tensor_matrix(c, OTT_BF16, 2, 2);
+    exec cx = {.device = all.list[0]};
+    gemm_args args = {.a = &oa, .b = &oa, .c = &tc, .spec = {.accumulate = ACCUMULATE_HOPPER_FAST}};
+    assert_int_equal(op_gemm(&cx, &args), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "bf16"));
+}
+
+static int setup(void **state) {
+    (void)state;
+    all = devices_open();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    devices_close(&all);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_pair_and_orientation),
+        cmocka_unit_test(shapes_around_tiles_and_vectors),
+        cmocka_unit_test(shapes_beyond_the_blocks),
+        cmocka_unit_test(every_scale_order_bias_and_accumulation),
+        cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
+        cmocka_unit_test(tensor_core_accumulation),
+        cmocka_unit_test(tensor_core_accumulation_is_for_fp8_only),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,332 @@
+/*
+ * Tests of cpu/quantize and cpu/convert: every tier, several numbers of threads, against fp8/reference and
+ * fp8/cast bit for bit.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "devices.h"
+#include "fp8/reference.h"
+#include "tensor/exec.h"
+#include <stdlib.h>
+
+static devices all;
+static uint64_t draws;
+
+static uint32_t draw(void) {
+    return rng_u32(5, 6, draws++);
+}
+static int64_t pick(int64_t count) {
+    return draw() % count;
+}
+
+static const ott_dtype high_precision[] = {OTT_F32, OTT_BF16, OTT_F16};
+
+/* ---- data ---- */
+
+typedef enum values {
+    VALUES_NORMAL,
+    VALUES_ANY_BITS,
+    VALUES_ZERO,
+    VALUES_ONE_NAN,
+    VALUES_TINY,
+    VALUES_KINDS
+} values;
+
+static float value_of(values v, int64_t i) {
+    float x = rng_normal(5, 7, draws++);
+    switch (v) {
+    case VALUES_ANY_BITS: return float_from_bits(draw());
+    case VALUES_ZERO: return i % 2 ? -0.0f : 0.0f;
+    case VALUES_ONE_NAN: return i == 11 ? NAN : x;
+    case VALUES_TINY: return x * 0x1p-127f;
+    default: return x * (i % 7 == 0 ? 1000.0f : 1.0f);
+    }
+}
+
+/* rows x columns with leading dimension ld, in memory of exactly that size. */
+static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
+    int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
+    void *data = malloc((size_t)(count * dtype_bytes(d)) + 1);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) dtype_store(data, d, i, value_of(v, i));
+    tensor t = tensor_matrix(data, d, rows, columns);
+    t.ld = ld;
+    return t;
+}
+
+/* One side's arrays, with space for one scale an element of the longer side. */
+static qside make_side(int64_t groups, int64_t elements) {
+    qside s = {.data = malloc((size_t)elements + 1)};
+    s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
+    s.inverse = malloc((size_t)groups * 4);
+    assert_true(s.data && s.amax && s.scale && s.inverse);
+    return s;
+}
+
+static void wipe_side(qside *s, int64_t groups, int64_t elements) {
+    memset(s->data, 0xa5, (size_t)elements + 1);
+    memset(s->amax, 0xa5, (size_t)groups * 4);
+    memset(s->scale, 0xa5, (size_t)groups * 4);
+    memset(s->inverse, 0xa5, (size_t)groups * 4);
+}
+
+static void free_side(qside *s) {
+    free(s->data), free(s->amax), free(s->scale), free(s->inverse);
+}
+
+static void assert_same_floats(const char *on, const char *what, const float *found, const float *expected,
+                               int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (float_bits(found[i]) != float_bits(expected[i]) && !(isnan(found[i]) && isnan(expected[i])))
+            fail_msg("%s: %s[%d] is %a, expected %a", on, what, (int)i, (double)found[i],
+                     (double)expected[i]);
+}
+
+static void assert_same_side(const char *on, const side_spec *s, const qside *found, const qside *expected,
+                             int64_t groups, int64_t elements) {
+    if (!side_spec_is_fp8(s)) groups = elements = 0;
+    assert_same_floats(on, "amax", found->amax, expected->amax, groups);
+    assert_same_floats(on, "scale", found->scale, expected->scale, groups);
+    assert_same_floats(on, "inverse", found->inverse, expected->inverse, groups);
+    const uint8_t *f = found->data, *e = expected->data;
+    for (int64_t i = 0; i < elements; i++)
+        if (f[i] != e[i]) fail_msg("%s: code[%d] is %02x, expected %02x", on, (int)i, f[i], e[i]);
+    assert_int_equal(f[elements], 0xa5); /* nothing written behind */
+}
+
+/* ---- quantize against the reference ---- */
+
+static int64_t groups_of(const side_spec *s, int64_t lines) {
+    return s->grain == GRANULARITY_TENSOR ? 1 : lines;
+}
+
+static void reference_side(const tensor *x, const side_spec *s, bool column, qside *out) {
+    reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, s, column, out->amax, out->scale,
+                       out->inverse, out->data);
+}
+
+static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q) {
+    TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
+    TRY(op_scale(cx, &(scale_args){.q = q}));
+    return op_cast(cx, &(cast_args){.x = x, .q = q});
+}
+
+static void check_quantize(const tensor *x, const quant_spec *spec) {
+    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->row, x->rows);
+    int64_t column_groups = groups_of(&spec->column, x->columns), most = x->rows + x->columns + 1;
+    qside row = make_side(most, elements), column = make_side(most, elements);
+    qside wanted_row = make_side(most, elements), wanted_column = make_side(most, elements);
+    reference_side(x, &spec->row, false, &wanted_row);
+    reference_side(x, &spec->column, true, &wanted_column);
+    bool shared = quant_spec_shares_data(spec);
+    qtensor q = {
+        .rows = x->rows, .columns = x->columns, .spec = *spec, .row = row, .column = shared ? row : column};
+    for (int i = 0; i < 2 * all.count; i++) {
+        exec cx = {.device = all.list[i / 2]};
+        wipe_side(&row, most, elements);
+        wipe_side(&column, most, elements);
+        ott_status status =
+            i % 2 ? quantize_in_parts(&cx, x, &q) : op_quantize(&cx, &(quantize_args){.x = x, .q = &q});
+        if (status != OTT_OK) fail_msg("%s: %s", cx.device->name, status_text());
+        assert_same_side(cx.device->name, &spec->row, &q.row, &wanted_row, row_groups, elements);
+        assert_same_side(cx.device->name, &spec->column, &q.column, &wanted_column, column_groups, elements);
+    }
+    free_side(&row), free_side(&column), free_side(&wanted_row), free_side(&wanted_column);
+}
+
+static side_spec some_side(ott_dtype format, granularity grain) {
+    const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE};
+    return (side_spec){.format = format,
+                       .grain = grain,
+                       .mode = pick(2) ? CAST_SATURATE : CAST_OVERFLOW,
+                       .scale = {.rule = rules[pick(3)],
+                                 .power_of_two = pick(2),
+                                 .epsilon = pick(2) ? 0.01f : 0.0f,
+                                 .infinite = 3.4e38f}};
+}
+
+static const ott_dtype codes[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};
+
+static void every_pair_of_sides(void **state) {
+    (void)state;
+    for (int i = 0; i < 3 * 2 * 3 * 2 * 3 * VALUES_KINDS; i++) {
+        int rest = i;
+        ott_dtype row = codes[rest % 3], column = codes[rest / 3 % 3];
+        rest /= 9;
+        granularity row_grain = rest % 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
+        granularity column_grain = rest / 2 % 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
+        rest /= 4;
+        tensor x = some_tensor(high_precision[rest % 3], 13, 83, 83 + 5 * pick(2), (values)(rest / 3));
+        quant_spec spec = {some_side(row, row_grain), some_side(column, column_grain)};
+        check_quantize(&x, &spec);
+        spec.column = spec.row; /* shares its data if tensorwise */
+        check_quantize(&x, &spec);
+        free(x.data);
+    }
+}
+
+static void many_shapes(void **state) {
+    (void)state;
+    const int64_t sizes[] = {0, 1, 2, 7, 15, 16, 17, 33, 63, 64, 65, 100, 257};
+    const int count = sizeof sizes / sizeof sizes[0];
+    for (int i = 0; i < 200; i++) {
+        int64_t rows = sizes[pick(count)], columns = sizes[pick(count)];
+        tensor x = some_tensor(high_precision[pick(3)], rows, columns, columns + pick(9),
+                               (values)pick(VALUES_KINDS));
+        quant_spec spec = {some_side(codes[pick(3)], pick(2) ? GRANULARITY_ROW : GRANULARITY_TENSOR),
+                           some_side(codes[pick(3)], pick(2) ? GRANULARITY_ROW : GRANULARITY_TENSOR)};
+        check_quantize(&x, &spec);
+        free(x.data);
+    }
+}
+
+/* The vector encoder against fp8/cast for every half-precision number and for fp32 around every rounding
+ * boundary. */
+static void every_bf16_and_f16_number(void **state) {
+    (void)state;
+    uint16_t *every = malloc(65536 * 2);
+    assert_non_null(every);
+    for (int i = 0; i < 65536; i++) every[i] = (uint16_t)i;
+    for (int d = 1; d < 3; d++)
+        for (int format = 0; format < 2; format++)
+            for (int mode = 0; mode < 2; mode++) {
+                tensor x = tensor_matrix(every, high_precision[d], 256, 256);
+                side_spec s = {
+                    .format = codes[format], .mode = (cast_mode)mode, .scale = {.rule = SCALE_NONE}};
+                check_quantize(&x, &(quant_spec){s, s});
+            }
+    free(every);
+}
+
+static void fp32_around_every_boundary(void **state) {
+    (void)state;
+    enum { PER_CODE = 6 };
+    float *near = malloc(256 * PER_CODE * sizeof(float));
+    assert_non_null(near);
+    for (int format = 0; format < 2; format++) {
+        for (int c = 0; c < 256; c++) {
+            float low = fp8_to_float((uint8_t)c, codes[format]),
+                  high = fp8_to_float((uint8_t)(c ^ 1), codes[format]);
+            float middle = low / 2 + high / 2, *out = near + c * PER_CODE;
+            out[0] = low, out[1] = nextafterf(low, 0.0f), out[2] = nextafterf(low, INFINITY);
+            out[3] = middle, out[4] = nextafterf(middle, 0.0f), out[5] = nextafterf(middle, INFINITY);
+        }
+        for (int mode = 0; mode < 2; mode++) {
+            tensor x = tensor_matrix(near, OTT_F32, PER_CODE, 256);
+            side_spec s = {.format = codes[format], .mode = (cast_mode)mode, .scale = {.rule = SCALE_NONE}};
+            check_quantize(&x, &(quant_spec){s, s});
+        }
+    }
+    free(near);
+}
+
+/* Delayed scaling: amax is recorded, the scale that is there is used. */
+static void delayed_keeps_the_given_scale(void **state) {
+    (void)state;
+    tensor x = some_tensor(OTT_F32, 5, 40, 40, VALUES_NORMAL);
+    side_spec s = {.format = OTT_E4M3, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 4};
+    for (int i = 0; i < all.count; i++) {
+        exec cx = {.device = all.list[i]};
+        qside side = make_side(1, 200);
+        side.scale[0] = 4.0f, side.inverse[0] = 0.25f;
+        qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .row = side, .column = side};
+        assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), OTT_OK);
+        assert_true(side.scale[0] == 4.0f && side.inverse[0] == 0.25f);
+        assert_true(side.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
+        for (int64_t e = 0; e < 200; e++)
+            assert_int_equal(((uint8_t *)side.data)[e],
+                             e4m3_from_float(((float *)x.data)[e] * 4.0f, CAST_SATURATE));
+        free_side(&side);
+    }
+    free(x.data);
+}
+
+static void refuses_what_it_cannot_do(void **state) {
+    (void)state;
+    float x[4] = {0}, f[4];
+    uint8_t bytes[4];
+    tensor t = tensor_matrix(x, OTT_F32, 2, 2);
+    qside side = {bytes, f, f, f};
+    qtensor q = {.rows = 2, .columns = 2, .row = side, .column = side};
+    exec cx = {.device = all.list[0]};
+    side_spec good = {.format = OTT_E4M3}, blocks = {.format = OTT_E4M3, .grain = GRANULARITY_1X128};
+    side_spec stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};
+    q.spec = (quant_spec){good, blocks};
+    assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &t, .q = &q}), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "column side"));
+    q.spec = (quant_spec){stochastic, good};
+    assert_int_equal(op_cast(&cx, &(cast_args){.x = &t, .q = &q}), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "row side"));
+}
+
+/* ---- convert ---- */
+
+static void check_convert(const tensor *x, ott_dtype to, int64_t ld) {
+    int64_t count = x->rows > 0 ? (x->rows - 1) * ld + x->columns : 0, size = dtype_bytes(to);
+    unsigned char *y = malloc((size_t)(count * size) + 1);
+    assert_non_null(y);
+    tensor t = tensor_matrix(y, to, x->rows, x->columns);
+    t.ld = ld;
+    for (int i = 0; i < all.count; i++) {
+        exec cx = {.device = all.list[i]};
+        memset(y, 0xa5, (size_t)(count * size) + 1);
+        assert_int_equal(op_convert(&cx, &(convert_args){.x = x, .y = &t}), OTT_OK);
+        for (int64_t e = 0; e < count; e++) {
+            float expected[1] = {0};
+            if (e % ld >= x->columns)
+                memset(expected, 0xa5, 4);
+            else
+                dtype_store(expected, to, 0, dtype_load(x->data, x->dtype, e / ld * x->ld + e % ld));
+            if (to == OTT_F32 && isnan(((float *)y)[e]) && isnan(expected[0])) continue;
+            if (memcmp(y + e * size, expected, (size_t)size) != 0)
+                fail_msg("%s: %s to %s: element %d of %d", cx.device->name, dtype_name(x->dtype),
+                         dtype_name(to), (int)e, (int)count);
+        }
+        assert_int_equal(y[count * size], 0xa5);
+    }
+    free(y);
+}
+
+static void convert_every_pair(void **state) {
+    (void)state;
+    const int64_t shapes[][2] = {{0, 5}, {1, 1}, {3, 15}, {5, 33}, {64, 100}, {1, 5000}, {37, 129}};
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int s = 0; s < 7; s++)
+                for (int v = 0; v < 2; v++) {
+                    int64_t rows = shapes[s][0], columns = shapes[s][1];
+                    tensor x =
+                        some_tensor(high_precision[from], rows, columns, columns + 3 * pick(2), (values)v);
+                    check_convert(&x, high_precision[to], columns + 2 * pick(2));
+                    free(x.data);
+                }
+}
+
+static int setup(void **state) {
+    (void)state;
+    all = devices_open();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    devices_close(&all);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_of_sides),
+        cmocka_unit_test(many_shapes),
+        cmocka_unit_test(every_bf16_and_f16_number),
+        cmocka_unit_test(fp32_around_every_boundary),
+        cmocka_unit_test(delayed_keeps_the_given_scale),
+        cmocka_unit_test(refuses_what_it_cannot_do),
+        cmocka_unit_test(convert_every_pair),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
