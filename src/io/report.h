@@ -1,0 +1,52 @@
+/*
+ * io/report: what a run came to (summary.json), and the comparison of runs as a text table, a plot for the
+ * terminal and a page that needs nothing else (report.html).
+ *
+ * A run folder holds metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps), summary.json, and perhaps
+ * config.toml and sample.txt. The first folder is what the others are compared with.
+ */
+#ifndef IO_REPORT_H
+#define IO_REPORT_H
+
+#include "base/str.h"
+
+/* summary.json: the same names as keys. A loss or rate that does not exist is NaN (null in the file). */
+typedef struct report_summary {
+    const char *label;     /* name of the run in tables and legends */
+    const char *precision; /* "fp32", "bf16", "fp8", ... */
+    const char *recipe;    /* FP8 recipe, or "" */
+    int64_t steps, tokens; /* done since step 0, over all ranks */
+    int64_t parameters;
+    double train_loss; /* at the end, as the run reports it */
+    double val_loss;
+    double tokens_per_second;
+    double seconds;
+    int64_t peak_memory_bytes; /* of the process, or of the device where there is one */
+    int64_t fp8_gemms;         /* matrix products that really ran in FP8 */
+} report_summary;
+
+/* Writes FOLDER/summary.json, complete or not at all. */
+ott_status report_summary_write(mem *account, const char *folder, const report_summary *summary);
+
+typedef struct report report;
+
+/* Reads the run folders. A folder without summary.json (the run still goes, or crashed) is summed up from its
+ * metrics. */
+ott_status report_open(mem *account, const char *const *folders, int count, report **out);
+void report_close(report *r); /* NULL is allowed */
+
+int report_runs(const report *r);
+const report_summary *report_run(const report *r, int index);
+/* Loss of run `index` against the first run's, in percent; validation loss when both have one, else training
+   loss. NaN when it cannot be said. `on_validation` (may be NULL) tells which. */
+double report_gap(const report *r, int index, bool *on_validation);
+
+/* All append to `out`; errors are those of str_finish. */
+ott_status report_table(const report *r,
+                        str *out); /* one row a run, then one verdict a line for each FP8 run */
+/* Training loss against steps in width x height characters, legend and axes included; kept within 32 x 8 and
+   80 x 20 (the legend of many runs may need more lines). Needs neither colour nor a wide font. */
+ott_status report_plot(const report *r, int width, int height, str *out);
+ott_status report_html(const report *r, const char *title, str *out); /* title: NULL for a default */
+
+#endif
