@@ -1,0 +1,26 @@
+/*
+ * parallel/checkpoint_folder: the folders of checkpoints: which there are, and whether one is complete.
+ * Internal to this floor.
+ */
+#ifndef PARALLEL_CHECKPOINT_FOLDER_H
+#define PARALLEL_CHECKPOINT_FOLDER_H
+
+#include "parallel/checkpoint_state.h"
+
+/* The numbers N of the folders `folder`/step-N, ascending; owned by the caller (mem_give). */
+typedef struct step_list {
+    int64_t *steps, count;
+} step_list;
+
+ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
+/* Is `name` "step-N.tmp-PID" (or "step-N.tmp-PID-old")? Then whose it is. */
+bool checkpoint_is_aside(const char *name, int64_t *process);
+
+/* Size and CRC-32C of a file, read in pieces through `buffer`. */
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, checkpoint_file *out);
+/* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, checkpoint_state *s);
+/* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
+ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
+
+#endif
