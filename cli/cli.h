@@ -1,0 +1,101 @@
+/*
+ * cli: what the verbs of the program share. The program sees only the public API; each verb is one file with
+ * one function, and main.c is the table of them.
+ *
+ * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 130 ended by a second Ctrl-C. An
+ * error is one line "ottava: ..." on standard error.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <ottava/ottava.h>
+#include <stdbool.h>
+
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_BAD_INPUT = 2 };
+
+/* ---- verbs; `argc` and `argv` are what follows the verb; they return the program's exit code ---- */
+
+int verb_train(int argc, char **argv);
+int verb_generate(int argc, char **argv);
+int verb_report(int argc, char **argv);
+int verb_bench(int argc, char **argv);
+
+/* ---- errors (output.c) ---- */
+
+/* Prints one line and returns the code. */
+int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same with the library's reason for its last failure. */
+int cli_fail(ott_status status);
+
+/* ---- standard output (output.c) ---- */
+
+/*
+ * Writes go straight to the system, so that text streams and a failure is noticed where it happens. A reader
+ * that went away (EPIPE) ends the program quietly, any other failure is an error.
+ */
+typedef struct output {
+    bool terminal;     /* a person is watching, and lines can be redrawn */
+    bool ends_at_once; /* on a failed write: nothing the program still does would matter */
+    bool live_shown;
+    int error;        /* errno of the first failed write; 0: none */
+    double live_time; /* when the live line was drawn last */
+    char live[256];   /* the live line */
+} output;
+
+void output_open(output *o);
+void output_text(output *o, const char *text); /* above the live line */
+void output_line(output *o, const char *text); /* and a newline */
+/* The one line below all others on a terminal: drawn in place, at most ten times a second; nothing into a
+ * pipe. */
+void output_live(output *o, const char *text);
+void output_live_end(output *o);
+/* Ends the output: the exit code of the program, given the one it would have without trouble here. */
+int output_close(output *o, int exit_code);
+int output_width(void); /* columns of the terminal; 80 when it is none */
+
+/* ott_text_fn and ott_log_fn over an output. */
+void output_write(void *user, const char *text);
+void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
+/* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
+ott_status cli_open_context(ott_context **out);
+
+/* ---- options of a verb (options.c) ---- */
+
+typedef enum option_type {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_INT,
+    OPTION_INT64,
+    OPTION_UINT64,
+    OPTION_REAL
+} option_type;
+
+/* `to` points to a bool, const char *, int, int64_t, uint64_t or double, which holds the default before. */
+typedef struct option {
+    const char *name;  /* "--max-tokens" */
+    const char *value; /* what the help calls it, "N"; NULL for a flag */
+    option_type type;
+    void *to;
+    const char *help;
+} option;
+
+typedef struct command {
+    const char *name;     /* "generate" */
+    const char *synopsis; /* "RUN_DIR --prompt TEXT [options]" */
+    const char *about;    /* sentences */
+    const option *options;
+    int option_count;
+    const char *operand; /* what it works on, "RUN_DIR" */
+    int operands_most;   /* at least one is needed */
+} command;
+
+enum { OPTIONS_GO_ON = -1 };
+
+/* Takes options (--name=value or --name value, "--" ends them) and moves the operands to the front of argv;
+   their number goes to `operands`. OPTIONS_GO_ON, or the exit code: 0 after --help, 2 after an error, which
+   it printed. */
+int options_take(const command *c, int argc, char **argv, int *operands);
+/* The word of `words` nearest to `word`, or NULL when none is near. */
+const char *options_nearest(const char *word, const char *const *words, int count);
+
+#endif

@@ -1,0 +1,79 @@
+/* cli/main: the table of verbs. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+} verb;
+
+static const verb verbs[] = {
+    {"train", verb_train, "train a model as a configuration file says"},
+    {"generate", verb_generate, "continue a text with a trained model"},
+    {"report", verb_report, "compare runs: a table, a plot, a page"},
+    {"bench", verb_bench, "measure the speed of this machine"},
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+static int print_help(void) {
+    output out;
+    char line[160];
+    output_open(&out);
+    output_text(&out, "Usage: ottava VERB [arguments]\n\n"
+                      "Trains language models in 8-bit floating point.\n\nVerbs:\n");
+    for (int i = 0; i < VERBS; i++) {
+        snprintf(line, sizeof line, "  %-10s %s", verbs[i].name, verbs[i].about);
+        output_line(&out, line);
+    }
+    output_text(&out, "\nottava VERB --help says more; ottava --version says which version this is.\n"
+                      "Exit codes: 0 done, 1 the run failed, 2 bad input.\n");
+    return output_close(&out, CLI_DONE);
+}
+
+static int print_version(void) {
+    output out;
+    output_open(&out);
+    output_text(&out, "ottava ");
+    output_line(&out, ott_version());
+    return output_close(&out, CLI_DONE);
+}
+
+static int fail_unknown(const char *word) {
+    const char *names[VERBS + 2];
+    for (int i = 0; i < VERBS; i++) names[i] = verbs[i].name;
+    names[VERBS] = "--help";
+    names[VERBS + 1] = "--version";
+    const char *what = word[0] == '-' ? "option" : "verb", *near = options_nearest(word, names, VERBS + 2);
+    if (near) return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; did you mean %s?", what, word, near);
+    return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; ottava --help lists what there is", what, word);
+}
+
+/* A closed descriptor 0, 1 or 2 would be given to the next file opened, and what is printed would end up
+ * there. */
+static void fill_standard_descriptors(void) {
+    int descriptor;
+    do descriptor = open("/dev/null", O_RDONLY);
+    while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+    if (descriptor >= 0) close(descriptor);
+}
+
+int main(int argc, char **argv) {
+    fill_standard_descriptors();
+    signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
+    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
+    if (argc < 2)
+        return cli_error(CLI_BAD_INPUT, "say what to do: train, generate, report or bench (ottava --help)");
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
+        return print_help();
+    if (strcmp(word, "--version") == 0) return print_version();
+    for (int i = 0; i < VERBS; i++)
+        if (strcmp(word, verbs[i].name) == 0) return verbs[i].run(argc - 2, argv + 2);
+    return fail_unknown(word);
+}

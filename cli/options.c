@@ -1,0 +1,188 @@
+/* cli/options: the options of every verb but train, whose options are the configuration's keys. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- nearest match ---- */
+
+enum { LONGEST_WORD = 63 };
+
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Levenshtein distance; `b` has at most LONGEST_WORD characters. */
+static int distance(const char *a, const char *b) {
+    int row[LONGEST_WORD + 1], columns = (int)strlen(b);
+    for (int j = 0; j <= columns; j++) row[j] = j;
+    for (int i = 0; a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < columns; j++) {
+            int replaced = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            row[j + 1] = smaller(replaced, 1 + smaller(diagonal, row[j]));
+        }
+    }
+    return row[columns];
+}
+
+const char *options_nearest(const char *word, const char *const *words, int count) {
+    const char *nearest = NULL;
+    size_t length = strlen(word);
+    if (length > LONGEST_WORD) return NULL;
+    int best = (length / 3 > 2 ? (int)length / 3 : 2) + 1;
+    for (int i = 0; i < count; i++) {
+        int d = distance(word, words[i]);
+        if (d >= best) continue;
+        best = d;
+        nearest = words[i];
+    }
+    return nearest;
+}
+
+/* ---- help ---- */
+
+static void print_option(output *out, const option *o) {
+    char head[48], line[256];
+    snprintf(head, sizeof head, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+    snprintf(line, sizeof line, "  %-18s %s", head, o->help);
+    output_line(out, line);
+}
+
+static int print_help(const command *c) {
+    output out;
+    char line[256];
+    output_open(&out);
+    snprintf(line, sizeof line, "Usage: ottava %s %s\n", c->name, c->synopsis);
+    output_line(&out, line);
+    output_line(&out, c->about);
+    output_text(&out, "\nOptions:\n");
+    for (int i = 0; i < c->option_count; i++) print_option(&out, &c->options[i]);
+    print_option(&out, &(option){.name = "--help", .help = "this text"});
+    return output_close(&out, CLI_DONE);
+}
+
+/* ---- values ---- */
+
+static int fail_value(const command *c, const option *o, const char *value, const char *wanted) {
+    return cli_error(CLI_BAD_INPUT, "%s: %s is \"%s\"; it takes %s", c->name, o->name, value, wanted);
+}
+
+/* Decimal digits with at most a sign; what strtoll takes beyond that (spaces, nothing) is no number here. */
+static bool is_whole_number(const char *text) {
+    const char *digits = text + (*text == '-');
+    return *digits && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+static int take_signed(const command *c, const option *o, const char *value, int64_t low, int64_t high,
+                       int64_t *out) {
+    errno = 0;
+    *out = is_whole_number(value) ? strtoll(value, NULL, 10) : 0;
+    if (is_whole_number(value) && errno == 0 && *out >= low && *out <= high) return OPTIONS_GO_ON;
+    return fail_value(c, o, value, "a whole number");
+}
+
+static int take_unsigned(const command *c, const option *o, const char *value) {
+    errno = 0;
+    bool good = is_whole_number(value) && *value != '-';
+    if (good) *(uint64_t *)o->to = strtoull(value, NULL, 10);
+    return good && errno == 0 ? OPTIONS_GO_ON : fail_value(c, o, value, "a whole number, 0 or more");
+}
+
+static int take_real(const command *c, const option *o, const char *value) {
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || x != x) return fail_value(c, o, value, "a number");
+    *(double *)o->to = x;
+    return OPTIONS_GO_ON;
+}
+
+static int take_value(const command *c, const option *o, const char *value) {
+    int64_t number;
+    int code = OPTIONS_GO_ON;
+    switch (o->type) {
+    case OPTION_FLAG: *(bool *)o->to = true; break;
+    case OPTION_TEXT: *(const char **)o->to = value; break;
+    case OPTION_INT:
+        code = take_signed(c, o, value, INT32_MIN, INT32_MAX, &number);
+        if (code == OPTIONS_GO_ON) *(int *)o->to = (int)number;
+        break;
+    case OPTION_INT64: code = take_signed(c, o, value, INT64_MIN, INT64_MAX, o->to); break;
+    case OPTION_UINT64: code = take_unsigned(c, o, value); break;
+    case OPTION_REAL: code = take_real(c, o, value); break;
+    }
+    return code;
+}
+
+/* ---- the command line ---- */
+
+static const option *find_option(const command *c, const char *text, size_t length) {
+    for (int i = 0; i < c->option_count; i++)
+        if (strlen(c->options[i].name) == length && strncmp(c->options[i].name, text, length) == 0)
+            return &c->options[i];
+    return NULL;
+}
+
+static int fail_unknown(const command *c, const char *text, size_t length) {
+    enum { MOST = 16 };
+    const char *names[MOST];
+    char word[LONGEST_WORD + 1];
+    int count = c->option_count < MOST ? c->option_count : MOST;
+    for (int i = 0; i < count; i++) names[i] = c->options[i].name;
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), text);
+    const char *near = options_nearest(word, names, count);
+    if (near)
+        return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; did you mean %s?", c->name, word, near);
+    return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; ottava %s --help lists them", c->name, word,
+                     c->name);
+}
+
+/* The option at argv[*at], which is left at the last argument used. */
+static int take_option(const command *c, int argc, char **argv, int *at) {
+    const char *text = argv[*at], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
+    size_t length = equals ? (size_t)(equals - text) : strlen(text);
+    const option *o = find_option(c, text, length);
+    if (!o) return fail_unknown(c, text, length);
+    if (o->type == OPTION_FLAG && value) return fail_value(c, o, value, "no value");
+    if (o->type != OPTION_FLAG && !value) {
+        if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
+            return cli_error(CLI_BAD_INPUT, "%s: %s needs a value: %s=%s", c->name, o->name, o->name,
+                             o->value);
+        value = argv[++*at];
+    }
+    return take_value(c, o, value);
+}
+
+static int check_operands(const command *c, int count) {
+    if (count == 0)
+        return cli_error(CLI_BAD_INPUT, "%s: %s is missing: ottava %s %s", c->name, c->operand, c->name,
+                         c->synopsis);
+    if (count > c->operands_most)
+        return cli_error(CLI_BAD_INPUT, "%s: takes %d %s, %d are given", c->name, c->operands_most,
+                         c->operand, count);
+    return OPTIONS_GO_ON;
+}
+
+int options_take(const command *c, int argc, char **argv, int *operands) {
+    bool options_end = false;
+    *operands = 0;
+    for (int i = 0; i < argc; i++) {
+        bool is_option = !options_end && argv[i][0] == '-' && argv[i][1];
+        if (is_option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) return print_help(c);
+        if (is_option && strcmp(argv[i], "--") == 0) {
+            options_end = true;
+            continue;
+        }
+        if (!is_option) {
+            argv[(*operands)++] = argv[i];
+            continue;
+        }
+        int code = take_option(c, argc, argv, &i);
+        if (code != OPTIONS_GO_ON) return code;
+    }
+    return check_operands(c, *operands);
+}

@@ -1,0 +1,173 @@
+/* cli/output: what reaches the person or the pipe: text, log lines, a live line that is redrawn in place,
+ * errors. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CLEAR_LINE     "\r\x1b[K"
+#define REDRAW_SECONDS 0.1
+
+/* ---- errors ---- */
+
+int cli_error(int exit_code, const char *format, ...) {
+    char text[4200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (char *c = text; *c; c++) /* one line, and no terminal codes from a file's name */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+    fprintf(stderr, "ottava: %s\n", text);
+    return exit_code;
+}
+
+int cli_fail(ott_status status) {
+    const char *reason = ott_error_text();
+    return cli_error(ott_status_exit_code(status), "%s", *reason ? reason : ott_status_meaning(status));
+}
+
+/* ---- writing ---- */
+
+/* Waits while a pipe that does not block is full. */
+static bool wait_until_writable(void) {
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, -1) >= 0 || errno == EINTR;
+}
+
+static int write_all(const char *text, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t written = write(STDOUT_FILENO, text, bytes);
+        if (written < 0 && (errno == EINTR || (errno == EAGAIN && wait_until_writable()))) continue;
+        if (written < 0) return errno;
+        text += written;
+        bytes -= (size_t)written;
+    }
+    return 0;
+}
+
+static int exit_code_of(const output *o, int exit_code) {
+    if (o->error == 0 || o->error == EPIPE) return exit_code;
+    return cli_error(CLI_BAD_INPUT, "standard output: cannot write: %s", strerror(o->error));
+}
+
+static void put(output *o, const char *text) {
+    if (o->error) return;
+    o->error = write_all(text, strlen(text));
+    if (o->error && o->ends_at_once) _exit(exit_code_of(o, CLI_DONE));
+}
+
+void output_open(output *o) {
+    const char *kind = getenv("TERM");
+    *o = (output){.terminal = isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};
+}
+
+int output_close(output *o, int exit_code) {
+    output_live_end(o);
+    if (!o->error && close(STDOUT_FILENO) != 0) o->error = errno; /* where network file systems tell */
+    return exit_code_of(o, exit_code);
+}
+
+int output_width(void) {
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* ---- the live line ---- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A line that reached the last column would wrap, and could not be cleared. */
+static void draw(output *o) {
+    char line[sizeof o->live + 16];
+    snprintf(line, sizeof line, "\r%.*s\x1b[K", output_width() - 1, o->live);
+    put(o, line);
+    o->live_shown = true;
+}
+
+static void clear(output *o) {
+    if (o->live_shown) put(o, CLEAR_LINE);
+    o->live_shown = false;
+}
+
+void output_live(output *o, const char *text) {
+    double time = now();
+    if (!o->terminal) return;
+    snprintf(o->live, sizeof o->live, "%s", text);
+    if (o->live_shown && time - o->live_time < REDRAW_SECONDS) return;
+    o->live_time = time;
+    draw(o);
+}
+
+void output_live_end(output *o) {
+    clear(o);
+    o->live[0] = '\0';
+}
+
+void output_text(output *o, const char *text) {
+    clear(o);
+    put(o, text);
+    if (o->live[0]) draw(o);
+}
+
+void output_line(output *o, const char *text) {
+    char line[4200];
+    int length = snprintf(line, sizeof line, "%s\n", text);
+    if (length < (int)sizeof line) {
+        output_text(o, line); /* in one write: lines of several writers of a pipe do not mix */
+    } else {
+        output_text(o, text);
+        output_text(o, "\n");
+    }
+}
+
+/* ---- callbacks ---- */
+
+void output_write(void *user, const char *text) {
+    output_text(user, text);
+}
+
+/* "2026-11-20 13:41:26,042", as Python's logging writes it. */
+static void stamp(char out[32]) {
+    struct timespec t;
+    struct tm parts;
+    char seconds[24] = "";
+    clock_gettime(CLOCK_REALTIME, &t);
+    if (localtime_r(&t.tv_sec, &parts)) strftime(seconds, sizeof seconds, "%Y-%m-%d %H:%M:%S", &parts);
+    snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
+}
+
+void output_log(void *user, ott_log_level level, const char *text) {
+    static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
+                                        [OTT_LOG_WARNING] = "WARNING",
+                                        [OTT_LOG_INFO] = "INFO",
+                                        [OTT_LOG_DEBUG] = "DEBUG"};
+    char when[32], line[4200];
+    stamp(when);
+    snprintf(line, sizeof line, "[ottava] %s - root - %s - %s", when, names[level], text);
+    output_line(user, line);
+}
+
+static void log_aside(void *user, ott_log_level level, const char *text) {
+    (void)user;
+    cli_error(0, "%s%s", level == OTT_LOG_WARNING ? "warning: " : "", text);
+}
+
+ott_status cli_open_context(ott_context **out) {
+    ott_context_options options;
+    ott_context_options_init(&options);
+    options.log = log_aside;
+    options.log_level = OTT_LOG_WARNING;
+    return ott_context_open(&options, out);
+}

@@ -1,0 +1,157 @@
+/* cli/train: `ottava train`: log lines, a live status line on a terminal, and stopping on request. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- stopping ---- */
+
+/* What a signal handler needs; it has no argument, so this is the program's only global. */
+static struct {
+    ott_context *context;
+    volatile sig_atomic_t asked;
+    bool terminal;
+} stopping;
+
+static void say(const char *text) {
+    const char *clear = stopping.terminal ? "\r\x1b[K" : ""; /* the live line */
+    if (write(STDERR_FILENO, clear, strlen(clear)) < 0 || write(STDERR_FILENO, text, strlen(text)) < 0)
+        return; /* nobody hears it */
+}
+
+/* The first request finishes the step and saves. A second Ctrl-C is from someone who will not wait; nothing
+   is lost but the steps since the last checkpoint, which is whole. A second SIGTERM changes nothing:
+   schedulers repeat it. */
+static void handle_stop(int signal_number) {
+    int saved_errno = errno;
+    if (stopping.asked && signal_number == SIGINT) {
+        say("ottava: ended at once; continue from the last checkpoint\n");
+        _exit(130);
+    }
+    if (!stopping.asked) {
+        stopping.asked = 1;
+        ott_stop(stopping.context);
+        say("ottava: finishing this step and saving; Ctrl-C again ends at once\n");
+    }
+    errno = saved_errno;
+}
+
+static void install_handlers(ott_context *context, bool terminal) {
+    struct sigaction action = {.sa_handler = handle_stop, .sa_flags = SA_RESTART}, old;
+    stopping.context = context;
+    stopping.terminal = terminal;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) /* else: nohup */
+        sigaction(SIGHUP, &action, NULL);
+}
+
+static void remove_handlers(void) {
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    stopping.context = NULL;
+}
+
+/* ---- progress ---- */
+
+typedef struct training {
+    output out;
+    ott_context *context;
+} training;
+
+/* 12345678 -> "12,345,678" */
+static void with_commas(double value, char out[32]) {
+    char digits[24];
+    int count = snprintf(digits, sizeof digits, "%.0f", value < 0 || value > 1e15 ? 0.0 : value), at = 0;
+    for (int i = 0; i < count; i++) {
+        out[at++] = digits[i];
+        if (count - 1 - i > 0 && (count - 1 - i) % 3 == 0) out[at++] = ',';
+    }
+    out[at] = '\0';
+}
+
+/* "1:02:03"; "-" while there is no estimate. */
+static void duration(double seconds, char out[32]) {
+    if (!(seconds >= 0 && seconds < 1e9)) {
+        snprintf(out, 32, "-");
+        return;
+    }
+    int whole = (int)(seconds + 0.5);
+    snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+static void show_progress(void *user, const ott_progress *p) {
+    training *t = user;
+    char line[256], validation[40] = "", rate[32], left[32];
+    if (t->out.error) ott_stop(t->context); /* nobody can see this training: save and end */
+    if (!t->out.terminal) return;
+    if (p->validation_loss == p->validation_loss)
+        snprintf(validation, sizeof validation, "  val %.4f", p->validation_loss);
+    with_commas(p->tokens_per_second, rate);
+    duration(p->seconds_left, left);
+    /* What matters most comes first: a narrow terminal shows the beginning. */
+    snprintf(line, sizeof line, "%sstep %lld/%lld %d%%  ETA %s  loss %.4f%s  %s tokens/s  lr %.2e",
+             stopping.asked ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
+             p->max_steps > 0 ? (int)(100 * p->step / p->max_steps) : 0, left, p->loss, validation, rate,
+             p->learning_rate);
+    output_live(&t->out, line);
+}
+
+/* ---- the verb ---- */
+
+static int print_help(ott_context *context) {
+    output out;
+    output_open(&out);
+    output_text(
+        &out,
+        "Usage: ottava train [FILE] [--section.key=value ...]\n\n"
+        "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE); options change single\n"
+        "keys of it. The run's folder (--run.dir) gets metrics, checkpoints and the configuration as it was\n"
+        "resolved. Ctrl-C finishes the step, saves and ends; --checkpoint.load_path=latest goes on.\n\n");
+    ott_status status = ott_config_help(context, output_write, &out);
+    return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+}
+
+static bool wants_help(int argc, char **argv) {
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+static ott_status train(training *t, int argc, char **argv) {
+    ott_config *config;
+    ott_status status = ott_config_open(t->context, argc, (const char *const *)argv, &config);
+    if (status != OTT_OK) return status;
+    ott_train_options options;
+    ott_train_options_init(&options);
+    options.progress = show_progress;
+    options.user = t;
+    status = ott_train(t->context, config, &options);
+    ott_config_close(config);
+    return status;
+}
+
+static int run(training *t, int argc, char **argv) {
+    install_handlers(t->context, t->out.terminal);
+    ott_status status = train(t, argc, argv);
+    remove_handlers();
+    output_live_end(&t->out); /* before the error, which goes to the same terminal */
+    return output_close(&t->out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+}
+
+int verb_train(int argc, char **argv) {
+    training t = {0};
+    ott_context_options options;
+    output_open(&t.out);
+    ott_context_options_init(&options);
+    options.log = output_log;
+    options.user = &t.out;
+    ott_status status = ott_context_open(&options, &t.context);
+    if (status != OTT_OK) return cli_fail(status);
+    int code = wants_help(argc, argv) ? print_help(t.context) : run(&t, argc, argv);
+    ott_context_close(t.context);
+    return code;
+}

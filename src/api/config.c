@@ -1,0 +1,46 @@
+/* api/config: configurations of the public API. */
+#include "config/config.h"
+#include "api/context.h"
+
+ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out) {
+    void *memory;
+    API_REQUIRE(context);
+    API_REQUIRE(out);
+    *out = NULL;
+    if (argc > 0) API_REQUIRE(argv);
+    TRY(mem_take(context->account, MEM_OTHER, sizeof(ott_config), "a configuration", &memory));
+    ott_config *opened = memory;
+    opened->context = context;
+    ott_status status = config_parse(context->account, &context->log, argc, argv, &opened->values);
+    if (status != OTT_OK) {
+        mem_give(context->account, opened);
+        return status;
+    }
+    *out = opened;
+    return OTT_OK;
+}
+
+void ott_config_close(ott_config *configuration) {
+    if (!configuration) return;
+    config_close(configuration->values);
+    mem_give(configuration->context->account, configuration);
+}
+
+/* Whether the values agree is looked at when they are used: a caller may be half way through changing
+ * several. */
+ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
+    API_REQUIRE(configuration);
+    API_REQUIRE(key);
+    API_REQUIRE(value);
+    return config_set(configuration->values, key, value);
+}
+
+ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
+    API_REQUIRE(context);
+    API_REQUIRE_CALL(write);
+    str text = {.account = context->account};
+    ott_status status = config_help(&text);
+    if (status == OTT_OK) status = api_write(&text, write, user);
+    str_free(&text);
+    return status;
+}

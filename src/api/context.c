@@ -1,0 +1,87 @@
+/* api/context: contexts, versions and errors of the public API. */
+#include "api/context.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *ott_version(void) {
+    return OTT_VERSION;
+}
+
+const char *ott_error_text(void) {
+    return status_text();
+}
+
+const char *ott_status_name(ott_status status) {
+    return status_name(status);
+}
+
+const char *ott_status_meaning(ott_status status) {
+    return status_meaning(status);
+}
+
+int ott_status_exit_code(ott_status status) {
+    return status_exit_code(status);
+}
+
+/* ---- arguments ---- */
+
+ott_status api_require(const void *pointer, const char *function, const char *argument) {
+    if (pointer) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name) {
+    size_t bytes;
+    if (!given) return OTT_OK;
+    memcpy(&bytes, given, sizeof bytes);
+    if (bytes < sizeof bytes || bytes > 65536)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: struct_size is %zu: fill the options with %s_init first",
+                           name, bytes, name);
+    for (size_t i = own_bytes; i < bytes; i++)
+        if (((const char *)given)[i])
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "%s: an option is set that version " OTT_VERSION " does not have", name);
+    memcpy(own, given, bytes < own_bytes ? bytes : own_bytes);
+    return OTT_OK;
+}
+
+ott_status api_write(const str *text, ott_text_fn write, void *user) {
+    TRY(str_finish(text));
+    if (text->text) write(user, text->text);
+    return OTT_OK;
+}
+
+/* ---- contexts ---- */
+
+void ott_context_options_init(ott_context_options *options) {
+    if (options) *options = (ott_context_options){.struct_size = sizeof *options, .log_level = OTT_LOG_INFO};
+}
+
+ott_status ott_context_open(const ott_context_options *options, ott_context **out) {
+    ott_context_options o;
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_context_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_context_options"));
+    ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
+    if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
+    ott_status status = mem_open(&context->account);
+    if (status != OTT_OK) {
+        free(context);
+        return status;
+    }
+    context->log = (logger){.callback = o.log, .user = o.user, .level = o.log_level};
+    atomic_init(&context->stop, false);
+    *out = context;
+    return OTT_OK;
+}
+
+void ott_context_close(ott_context *context) {
+    if (!context) return;
+    mem_close(context->account);
+    free(context);
+}
+
+void ott_stop(ott_context *context) {
+    if (context) atomic_store(&context->stop, true); /* lock-free, so a signal handler may */
+}

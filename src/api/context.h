@@ -1,0 +1,42 @@
+/*
+ * api/context: what stands behind the public handles, and the checks every public function makes of its
+ * arguments. Internal to this floor.
+ */
+#ifndef API_CONTEXT_H
+#define API_CONTEXT_H
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ottava/ottava.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct ott_context {
+    mem *account;     /* all memory of the context and of what is made with it */
+    logger log;       /* the caller's callback */
+    atomic_bool stop; /* ott_stop was called; set from any thread and from signal handlers */
+};
+
+struct ott_config {
+    ott_context *context; /* borrowed */
+    struct config *values;
+};
+
+/* OTT_ERR_ARGUMENT, naming function and argument, when a pointer that must be given is NULL. */
+ott_status api_require(const void *pointer, const char *function, const char *argument);
+#define API_REQUIRE(argument)      TRY(api_require((argument), __func__, #argument))
+#define API_REQUIRE_CALL(argument) TRY(api_require((const void *)(uintptr_t)(argument), __func__, #argument))
+
+/*
+ * Takes an option struct of a caller who may know fewer fields than this library, or more: `own` (of
+ * `own_bytes`, filled with the defaults) gets the fields both know. `given` begins with its size_t
+ * struct_size; NULL leaves the defaults. OTT_ERR_ARGUMENT when the struct was not initialised, or asks for
+ * something this library does not know.
+ */
+ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name);
+
+/* Gives a finished text to the caller's function; OTT_ERR_MEMORY when the text is not complete. */
+ott_status api_write(const str *text, ott_text_fn write, void *user);
+
+#endif

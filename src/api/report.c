@@ -1,0 +1,59 @@
+/* api/report: comparing runs. */
+#include "io/report.h"
+#include "api/context.h"
+#include "base/file.h"
+
+void ott_report_options_init(ott_report_options *options) {
+    if (options)
+        *options = (ott_report_options){.struct_size = sizeof *options, .plot_width = 80, .plot_height = 20};
+}
+
+static ott_status write_text(const report *r, const ott_report_options *o, str *text, ott_text_fn write,
+                             void *user) {
+    TRY(report_table(r, text));
+    if (o->plot_width > 0 && o->plot_height > 0) {
+        str_append(text, "\n");
+        TRY(report_plot(r, o->plot_width, o->plot_height, text));
+    }
+    return api_write(text, write, user);
+}
+
+static ott_status write_page(const report *r, const ott_report_options *o, str *page) {
+    TRY(report_html(r, o->title, page));
+    TRY(str_finish(page));
+    return file_write_atomic(o->html, page->text, page->length);
+}
+
+static ott_status check_arguments(const char *const *runs, int count, const ott_report_options *o) {
+    if (count < 1)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given; it takes one at least",
+                           count);
+    for (int i = 0; i < count; i++)
+        if (!runs[i]) return status_fail(OTT_ERR_ARGUMENT, "ott_report: run folder %d is NULL", i);
+    if (o->plot_width < 0 || o->plot_height < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_report: a plot of %d x %d characters cannot be drawn",
+                           o->plot_width, o->plot_height);
+    return OTT_OK;
+}
+
+ott_status ott_report(ott_context *context, const char *const *runs, int count,
+                      const ott_report_options *options, ott_text_fn write, void *user) {
+    ott_report_options o;
+    report *r = NULL;
+    ott_status status;
+    API_REQUIRE(context);
+    API_REQUIRE(runs);
+    API_REQUIRE_CALL(write);
+    ott_report_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_report_options"));
+    TRY(check_arguments(runs, count, &o));
+    str text = {.account = context->account}, page = {.account = context->account};
+    TRY_OUT(report_open(context->account, runs, count, &r));
+    TRY_OUT(write_text(r, &o, &text, write, user));
+    if (o.html) TRY_OUT(write_page(r, &o, &page));
+out:
+    str_free(&page);
+    str_free(&text);
+    report_close(r);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* api/train: training. */
+#include "train/loop.h"
+#include "api/context.h"
+
+void ott_train_options_init(ott_train_options *options) {
+    if (options) *options = (ott_train_options){.struct_size = sizeof *options};
+}
+
+static bool must_stop(void *user) {
+    ott_context *context = user;
+    return atomic_load(&context->stop);
+}
+
+ott_status ott_train(ott_context *context, ott_config *configuration, const ott_train_options *options) {
+    ott_train_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(configuration);
+    ott_train_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_train_options"));
+    TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
+    const train_hooks hooks = {
+        .progress = o.progress, .user = o.user, .stop = must_stop, .stop_user = context};
+    ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
+    atomic_store(&context->stop, false); /* the wish to stop was this training's */
+    return status;
+}

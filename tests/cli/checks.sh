@@ -1,0 +1,79 @@
+# checks.sh: what the scripts of this folder share. Each is called with the path of the program, works in a temporary
+# folder of its own, prints one line a check, and ends with exit code 1 when one failed (finish).
+
+case $1 in
+/*) program=$1 ;;
+*) program=$PWD/$1 ;;
+esac
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+bad=0
+
+# A model and a run that take no time.
+small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=64
+       --model.max_seq_len=64 --train.seq_len=32 --train.batch_size=2 --train.max_steps=4 --train.threads=1
+       --scheduler.warmup_steps=1 --checkpoint.interval=2"
+
+# report NAME [TROUBLE]: a check went well, or what was wrong with it.
+report() {
+    if [ -z "$2" ]; then
+        echo "ok      $1"
+    else
+        echo "FAILED  $1: $2"
+        sed 's/^/        | /' ${shown:-out err}
+        bad=1
+    fi
+}
+
+# call ARGUMENT...: runs the program; its output is in the files out and err, its exit code in $code.
+call() {
+    timeout 120 "$program" "$@" >out 2>err </dev/null
+    code=$?
+}
+
+# missing FILE PARTS: the first of the texts in PARTS, separated by |, that the file does not have.
+missing() {
+    old=$IFS
+    IFS='|'
+    for part in $2; do
+        grep -qF -e "$part" "$1" || { echo "\"$part\" is not in $1"; break; }
+    done
+    IFS=$old
+}
+
+# fails NAME CODE PARTS ARGUMENT...: the program must end with that code and say why in one line that has the parts.
+fails() {
+    name=$1 wanted=$2 parts=$3
+    shift 3
+    call "$@"
+    trouble=$(missing err "$parts")
+    [ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
+    grep -q '^ottava: ' err || trouble="the line does not begin with ottava:"
+    [ $code -eq "$wanted" ] || trouble="exit code $code instead of $wanted"
+    report "$name" "$trouble"
+}
+
+# works NAME PARTS ARGUMENT...: the program must end with 0, write the parts, and nothing on standard error.
+works() {
+    name=$1 parts=$2
+    shift 2
+    call "$@"
+    trouble=$(missing out "$parts")
+    [ -s err ] && trouble="something is on standard error"
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "$name" "$trouble"
+}
+
+# holds NAME COMMAND...: the command must succeed.
+holds() {
+    name=$1
+    shift
+    trouble=
+    "$@" >said 2>&1 || trouble="$*"
+    shown=said report "$name" "$trouble"
+}
+
+finish() {
+    exit $bad
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Every kind of bad input to `ottava train`: one line that names the thing, its value and the way out; exit code 2.
+. "$(dirname "$0")/checks.sh"
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+printf 'too short' >short.txt
+: >empty.txt
+printf 'abc\377\376' >latin.txt
+: >empty.toml
+printf '[train]\nseq_len = "\377\376"\n' >latin.toml
+printf '[train]\nseq_len = = 3\n' >broken.toml
+printf 'train:\n  seq_len: [1\nmodel: 3\n' >broken.yaml
+printf '[train]\nseq_len = "many"\n' >type.toml
+printf 'train:\n  seq_lne: 3\n' >key.yaml
+echo x >file
+
+# ---- configuration ----
+fails "a precision that is none" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
+    train --train.mixed_precision=FP8
+fails "an unknown key" 2 "train.seq_lenn|did you mean train.seq_len?" train --train.seq_lenn=3
+fails "an unknown key in a file" 2 "key.yaml:2|seq_lne|train.seq_len" train key.yaml
+fails "a wrong type" 2 "model.dim=wide|integer" train --model.dim=wide
+fails "a wrong type in a file" 2 'type.toml:2|train.seq_len = "many"|integer' train type.toml
+fails "a number out of range" 2 "train.max_steps=0" train --train.max_steps=0
+fails "a missing configuration file" 2 "absent.toml|not found" train absent.toml
+fails "an empty configuration file" 2 "empty.toml|empty" train empty.toml
+fails "a configuration file that is not UTF-8" 2 "latin.toml:2|UTF-8" train latin.toml
+fails "malformed TOML" 2 "broken.toml:2" train broken.toml
+fails "malformed YAML" 2 "broken.yaml:3" train broken.yaml
+fails "heads that do not divide the width" 2 "dim (32)|n_heads (3)" train $small --model.n_heads=3 --run.dir=r
+
+# ---- data ----
+fails "a text shorter than a sequence" 2 "train.seq_len = 32|short.txt" \
+    train $small --data.dataset_path=short.txt --run.dir=r
+fails "a missing text" 2 "absent.txt|No such file" train $small --data.dataset_path=absent.txt --run.dir=r
+fails "an empty text" 2 "empty.txt|empty" train $small --data.dataset_path=empty.txt --run.dir=r
+fails "a text that is not UTF-8" 2 "latin.txt|UTF-8|byte 3" train $small --data.dataset_path=latin.txt --run.dir=r
+fails "a folder for a text" 2 "is a folder" train $small --data.dataset_path=. --run.dir=r
+report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
+
+# ---- where the run is written ----
+fails "a file where the run folder should be" 2 "file|a file has its name" train $small --run.dir=file
+fails "a file above the run folder" 2 "file|a file has its name" train $small --run.dir=file/run
+fails "no permission to make the run folder" 2 "/proc/run" train $small --run.dir=/proc/run
+
+# A limit on the size of files stands for a full disk: the checkpoint is the first that is larger.
+small_files() {
+    ulimit -f 40
+    exec "$program" "$@"
+}
+(small_files train $small --run.dir=full) >out 2>err
+code=$?
+trouble=$(missing err "ottava: cannot save the checkpoint of step 2|full/checkpoints|checkpoint.dir")
+[ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
+[ $code -eq 2 ] || trouble="exit code $code"
+[ -z "$(ls full/checkpoints)" ] || trouble="left behind: $(ls full/checkpoints)"
+report "a full disk" "$trouble"
+
+# ---- checkpoints ----
+works "a run to continue" "Saved r/checkpoints/step-4" train $small --run.dir=r
+on="$small --run.dir=r --train.max_steps=6"
+fails "a run folder in use" 2 "r|--checkpoint.load_path=latest" train $small --run.dir=r
+fails "nothing to continue" 2 "new/checkpoints|checkpoint.load_path" \
+    train $small --run.dir=new --checkpoint.load_path=latest
+fails "a checkpoint that is not there" 2 "step-3|--checkpoint.load_path=r/checkpoints/step-4" \
+    train $on --checkpoint.load_path=r/checkpoints/step-3
+fails "a checkpoint of another width" 2 "r/checkpoints/step-4|model.dim = 32|has 64|--model.dim=32" \
+    train $on --model.dim=64 --checkpoint.load_path=latest
+fails "a checkpoint of another vocabulary" 2 "model.vocab_size = 256|has 300" \
+    train $on --model.vocab_size=300 --checkpoint.load_path=latest
+
+beside="--checkpoint.load_path=r/checkpoints/step-2"
+cp -r r/checkpoints/step-4 whole
+damage() {
+    rm -rf r/checkpoints/step-4
+    cp -r whole r/checkpoints/step-4
+}
+damage && truncate -s 1000 r/checkpoints/step-4/model.safetensors
+fails "a truncated checkpoint" 2 "step-4/model.safetensors|truncated|1000 bytes|$beside" \
+    train $on --checkpoint.load_path=latest
+damage && printf X | dd of=r/checkpoints/step-4/optimizer.safetensors bs=1 seek=20000 conv=notrunc 2>dd.log
+fails "a flipped byte in a checkpoint" 2 "step-4/optimizer.safetensors|damaged|$beside" \
+    train $on --checkpoint.load_path=latest
+damage && rm r/checkpoints/step-4/state.json
+fails "a checkpoint without its state" 2 "step-4|state.json|$beside" train $on --checkpoint.load_path=latest
+damage && printf '{"version": 1' >r/checkpoints/step-4/state.json
+fails "a checkpoint whose state is no JSON" 2 "step-4/state.json|not JSON|$beside" \
+    train $on --checkpoint.load_path=latest
+fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
+works "what the error proposes" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
+finish

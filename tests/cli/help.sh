@@ -1,0 +1,58 @@
+#!/bin/sh
+# What the program says about itself, and how it refuses what it does not know.
+. "$(dirname "$0")/checks.sh"
+
+call --version
+holds "version is a name and three numbers" grep -Eqx 'ottava [0-9]+\.[0-9]+\.[0-9]+' out
+works "help lists the verbs" "train|generate|report|bench|--version" --help
+works "help of train has every section" \
+    "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" train --help
+works "help of train, wherever it is asked for" "Usage: ottava train" train x.toml --train.seq_len=1 --help
+works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --help
+works "help of report" "--out FILE|--no-plot" report -h
+works "help of bench" "--repeats N|--json" bench --help
+
+fails "no verb" 2 "train, generate, report or bench"
+fails "unknown verb" 2 'no verb "trian"|did you mean train?' trian
+fails "unknown verb, nothing near" 2 "no verb|ottava --help" frobnicate
+fails "unknown option of the program" 2 "did you mean --version?" --verison
+fails "unknown option of a verb" 2 "generate|no option --promt|did you mean --prompt?" generate r --promt=x
+fails "an option without its value" 2 "--prompt needs a value" generate r --prompt --seed=1
+fails "a flag with a value" 2 "--no-plot|no value" report r --no-plot=1
+fails "a number that is none" 2 '--max-tokens is "1e3"|whole number' generate r --prompt=x --max-tokens=1e3
+fails "a number that is too large" 2 "--threads" generate r --prompt=x --threads=99999999999
+fails "a negative seed" 2 "--seed" generate r --prompt=x --seed=-1
+fails "no prompt" 2 "--prompt is missing" generate r
+fails "an empty prompt" 2 "the prompt is empty" generate r --prompt=
+fails "an empty prompt from standard input" 2 "the prompt is empty" generate r --prompt -
+fails "a probability out of range" 2 "top_p = 1.5" generate r --prompt=x --top-p 1.5
+fails "no run folder" 2 "RUN_DIR is missing" report --no-plot
+fails "too many operands" 2 "takes 1 RUN_DIR, 2 are given" generate a b --prompt=x
+fails "a run that is not there" 2 "absent" generate absent --prompt=x
+fails "a report of nothing" 2 "absent" report absent
+fails "unknown benchmark" 2 'no benchmark "gem"|gemm' bench gem
+fails "a line break in an argument makes no second line" 2 "no verb" "a
+b"
+
+"$program" --help >/dev/full 2>err
+code=$?
+cp /dev/null out
+trouble=$(missing err "standard output|No space left")
+[ $code -eq 2 ] || trouble="exit code $code"
+report "a full disk under standard output is an error" "$trouble"
+
+"$program" --version >&- 2>err
+code=$?
+trouble=$(missing err "standard output")
+[ $code -eq 2 ] || trouble="exit code $code"
+report "a closed standard output is an error" "$trouble"
+
+{
+    "$program" train --help 2>err
+    echo $? >code
+} | true
+trouble=
+[ -s err ] && trouble="something is on standard error"
+[ "$(cat code)" -eq 0 ] || trouble="exit code $(cat code)"
+report "a reader that went away ends it quietly" "$trouble"
+finish

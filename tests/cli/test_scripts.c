@@ -1,0 +1,47 @@
+/* Runs the scripts of this folder on the program; each prints its checks, and fails as a whole when one does.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void run_script(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/cli/%s", TEST_SOURCE_DIR, name);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", path, OTTAVA_PROGRAM, (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("%s: see the lines that begin with FAILED", name);
+}
+
+static void test_help(void **state) {
+    (void)state;
+    run_script("help.sh");
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    run_script("errors.sh");
+}
+
+static void test_train(void **state) {
+    (void)state;
+    run_script("train.sh");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_help), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_train)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,66 @@
+#!/bin/sh
+# A run through the program: its lines, stopping, continuing, and what the other verbs make of it.
+. "$(dirname "$0")/checks.sh"
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+run="$small --data.dataset_path=text.txt --metrics.log_interval=1"
+
+works "a run" "step:  1|Training complete: 4 steps" train $run --run.dir=r
+cp out lines
+holds "every line has the prefix" sh -c '! grep -Evq "^\[ottava\] [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} - root - (INFO|WARNING) - " lines'
+holds "into a pipe nothing is redrawn" sh -c '! grep -q "$(printf "[\r\033]")" lines'
+holds "the run folder" ls r/config.toml r/metrics.jsonl r/summary.json r/checkpoints/step-4/state.json
+
+works "FP8 says so" "Applied Float8 training: recipe=ROWWISE" \
+    train $run --run.dir=f --train.mixed_precision=fp8 --float8.recipe_name=rowwise
+
+# ---- stopping ----
+# stop SIGNAL...: starts a run that would take long, sends it the signals, and waits for its end.
+stop() {
+    rm -rf s out
+    "$program" train $run --train.max_steps=1000000 --run.dir=s >out 2>err &
+    process=$!
+    tries=0
+    until grep -qs "step:  3" out || [ $tries -ge 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    for signal; do kill -s "$signal" $process; done
+    wait $process
+    code=$?
+}
+for signal in INT TERM; do
+    stop $signal
+    trouble=$(missing err "finishing this step and saving")
+    ls s/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "SIG$signal saves and ends" "$trouble"
+done
+step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
+works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" \
+    train $run --run.dir=s --train.max_steps=$((step + 2)) --checkpoint.load_path=latest
+holds "nothing was left aside" sh -c '! ls s/checkpoints | grep -q tmp'
+
+# ---- a terminal, where there is a way to have one ----
+if command -v script >/dev/null; then
+    TERM=xterm script -qec "'$program' train $(echo $run) --run.dir=t" /dev/null >out 2>err </dev/null
+    code=$?
+    trouble=$(missing out "step 4/4 100%|ETA 0:00:00|Training complete")
+    [ "$(tail -c 3 out)" = "$(printf '\033[K')" ] || trouble="the live line is not cleared at the end"
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "a live line on a terminal" "$trouble"
+fi
+
+# ---- the other verbs ----
+works "generate writes the prompt and more" "In the" generate r --prompt="In the" --max-tokens=20 --seed=1
+cp out first
+works "the same seed, the same text" "In the" generate r/checkpoints/step-4 --prompt="In the" --max-tokens 20 --seed 1
+holds "bit for bit" cmp out first
+echo "In the" | "$program" generate r --prompt - --max-tokens=20 --seed=1 >second 2>err
+holds "the prompt from standard input" cmp first second
+holds "a reader that went away ends it" timeout 60 sh -c "'$program' generate r --prompt=a --max-tokens=1000000000 | head -c 5"
+
+works "report compares" "gap to first|within 1% of BF16|training loss by step" report r f --out=page.html --title="Two runs"
+holds "report writes a page" grep -q "Two runs" page.html
+works "report without a plot" "tokens/s" report r --no-plot
+finish
