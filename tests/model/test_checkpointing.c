@@ -1,0 +1,164 @@
+/*
+ * Activation checkpointing changes when things are computed and what is kept, never what comes out: losses
+ * and every gradient must have the same bits in every mode and every recipe. And it must do what it is for:
+ * the memory plan shrinks, and the matrix products that are run again are exactly those the mode promises.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/tiny_model.h"
+
+#define LAYERS    6
+#define SEQUENCES 4
+#define LENGTH    40
+
+/* A mode for every `every`-th block; the others keep everything. */
+typedef struct mode {
+    const char *name;
+    checkpointing checkpointing;
+    int every;
+    int recomputed; /* output GEMMs run again in a block: q, k, v; with o, gate and up in full */
+} mode;
+
+static const mode modes[] = {
+    {"none", CHECKPOINT_NONE, 1, 0},
+    {"selective", CHECKPOINT_SELECTIVE, 1, 3},
+    {"op", CHECKPOINT_OP, 1, 0},
+    {"full", CHECKPOINT_FULL, 1, 6},
+    {"full every 2", CHECKPOINT_FULL, 2, 6},
+    {"op every 3", CHECKPOINT_OP, 3, 0},
+    {"selective every 4", CHECKPOINT_SELECTIVE, 4, 3},
+};
+enum { NONE, SELECTIVE, OP_MODE, FULL, FULL_EVERY_2, OP_EVERY_3, SELECTIVE_EVERY_4, MODES };
+
+typedef struct kind {
+    const char *name, *recipe;
+    const char *filter[3]; /* layers that stay in high precision, then NULL */
+} kind;
+
+static const kind kinds[] = {
+    {"fp32", "fp32", {NULL}},
+    {"bf16", "bf16", {NULL}},
+    {"fp16", "fp16", {NULL}},
+    {"tensorwise", "tensorwise", {NULL}},
+    {"rowwise", "rowwise", {NULL}},
+    {"rowwise_with_gw_hp", "rowwise_with_gw_hp", {NULL}},
+    /* Layers of both kinds on one edge: what one does not need kept the other does. */
+    {"tensorwise, partly", "tensorwise", {"k_proj", "up_proj"}},
+    {"rowwise, partly", "rowwise", {"q_proj", "down_proj"}},
+    {"rowwise_with_gw_hp, partly", "rowwise_with_gw_hp", {"o_proj", "gate_proj"}},
+};
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+/* What one training pass leaves. */
+typedef struct outcome {
+    float *losses, *grads;
+    int64_t tokens, gradients; /* how many */
+    int64_t arena_bytes;
+    int64_t products[GEMM_COUNT]; /* of both kinds */
+} outcome;
+
+static int blocks_with(const mode *m) {
+    return (LAYERS + m->every - 1) / m->every;
+}
+
+static outcome run(const kind *k, const mode *m) {
+    static tiny t;
+    model_options o = tiny_options();
+    o.layers = LAYERS;
+    tiny_open(&t, &o, 1, NULL);
+    tiny_randomize(&t);
+    tiny_convert(&t, recipe_find(k->recipe), k->filter, NULL);
+    tiny_random_batch(&t, SEQUENCES, LENGTH);
+    for (int i = 0; i < LAYERS; i += m->every) t.m->blocks[i].checkpointing = m->checkpointing;
+    tiny_run(&t);
+    outcome out = {.losses = tiny_losses(&t),
+                   .grads = tiny_gradients(&t),
+                   .tokens = t.losses.columns,
+                   .gradients = tiny_gradient_count(&t),
+                   .arena_bytes = plan_bytes(t.h.plan)};
+    for (int g = 0; g < GEMM_COUNT; g++) out.products[g] = t.h.cx.gemms[g][0] + t.h.cx.gemms[g][1];
+    tiny_close(&t);
+    return out;
+}
+
+static void outcome_free(outcome *o) {
+    free(o->losses);
+    free(o->grads);
+}
+
+static bool same_numbers(const outcome *a, const outcome *b) {
+    return a->tokens == b->tokens && a->gradients == b->gradients &&
+           memcmp(a->losses, b->losses, (size_t)a->tokens * sizeof *a->losses) == 0 &&
+           memcmp(a->grads, b->grads, (size_t)a->gradients * sizeof *a->grads) == 0;
+}
+
+/* A comparison of NaN with NaN, or of zeros, would prove nothing. */
+static void assert_telling(const outcome *o) {
+    double squares = 0;
+    for (int64_t i = 0; i < o->gradients; i++) {
+        assert_true(isfinite(o->grads[i]));
+        squares += (double)o->grads[i] * (double)o->grads[i];
+    }
+    assert_true(squares > 1e-6);
+}
+
+static void check_products(const outcome *o, const mode *m) {
+    int64_t linears = 7 * LAYERS + 1; /* the head in one chunk */
+    assert_int_equal(o->products[GEMM_OUTPUT], linears + (int64_t)m->recomputed * blocks_with(m));
+    assert_int_equal(o->products[GEMM_GRAD_INPUT], linears);
+    assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
+}
+
+/* Documented order: full keeps least, then selective; op keeps the matrix products, less than everything. */
+static void check_bytes(const int64_t *bytes) {
+    assert_true(bytes[FULL] < bytes[SELECTIVE]);
+    assert_true(bytes[SELECTIVE] < bytes[NONE]);
+    assert_true(bytes[FULL] < bytes[OP_MODE]);
+    assert_true(bytes[OP_MODE] < bytes[NONE]);
+    assert_true(bytes[FULL] < bytes[FULL_EVERY_2]);
+    assert_true(bytes[FULL_EVERY_2] < bytes[NONE]);
+}
+
+static void same_bits_in_every_mode(void **state) {
+    const kind *k = *state;
+    int64_t bytes[MODES];
+    outcome kept = run(k, &modes[NONE]);
+    assert_telling(&kept);
+    for (int i = 0; i < MODES; i++) {
+        outcome o = run(k, &modes[i]);
+        if (!same_numbers(&kept, &o))
+            fail_msg("%s: other bits with checkpointing %s", k->name, modes[i].name);
+        check_products(&o, &modes[i]);
+        bytes[i] = o.arena_bytes;
+        print_message("  %-18s %8lld bytes\n", modes[i].name, (long long)o.arena_bytes);
+        outcome_free(&o);
+    }
+    check_bytes(bytes);
+    outcome_free(&kept);
+}
+
+/* The recipes do compute different things, so equal bits above are no accident of a recipe that is not
+ * applied. */
+static void recipes_differ(void **state) {
+    (void)state;
+    outcome of[KINDS];
+    for (size_t i = 0; i < KINDS; i++) of[i] = run(&kinds[i], &modes[NONE]);
+    for (size_t i = 0; i < KINDS; i++)
+        for (size_t j = 0; j < i; j++)
+            if (same_numbers(&of[i], &of[j]))
+                fail_msg("%s and %s give the same bits", kinds[i].name, kinds[j].name);
+    for (size_t i = 0; i < KINDS; i++) outcome_free(&of[i]);
+}
+
+int main(void) {
+    struct CMUnitTest tests[KINDS + 1] = {cmocka_unit_test(recipes_differ)};
+    for (size_t i = 0; i < KINDS; i++)
+        tests[1 + i] = (struct CMUnitTest){.name = kinds[i].name,
+                                           .test_func = same_bits_in_every_mode,
+                                           .initial_state = (void *)(uintptr_t)&kinds[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+/*
+ * A tiny Llama in fp32 against Hugging Face transformers (tests/golden/README.md): losses and the gradient of
+ * every parameter, with an output head of its own, with a tied one, and with Llama 3's rope.
+ *
+ * Both sides compute in fp32, in different orders; each sum of K terms is off by about sqrt(K) half-ulps
+ * (6e-8), and two layers add perhaps ten such errors in a row: some 1e-6 of the largest number of a tensor.
+ * The bounds are a few times what is seen. Ottava's own bits must be the same on every instruction set and
+ * any number of threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/cpu.h"
+#include "model/tiny_model.h"
+#include "nn/golden.h"
+
+#define LOSS_BOUND    1e-6 /* relative */
+#define LARGEST_BOUND 5e-6 /* largest difference of a gradient tensor, of its largest element */
+#define NORM_BOUND    5e-6 /* norm of the difference, of the gradient's */
+#define SEQUENCES     2
+#define LENGTH        24
+
+typedef struct variant {
+    const char *name;
+    bool tied;
+    rope_options rope;
+} variant;
+
+#define PLAIN                                                                                                \
+    { .kind = ROPE_PLAIN, .theta = 1e4 }
+#define LLAMA3                                                                                               \
+    {                                                                                                        \
+        .kind = ROPE_LLAMA3, .theta = 1e4, .factor = 8, .low_frequency_factor = 1,                           \
+        .high_frequency_factor = 4, .original_max_position = 128                                             \
+    }
+
+static const variant variants[] = {
+    {"untied", false, PLAIN}, {"tied", true, PLAIN}, {"llama3", false, LLAMA3}};
+#define VARIANTS (sizeof variants / sizeof *variants)
+
+/* ---- setting up ---- */
+
+static void load_weights(tiny *t, const golden *g) {
+    for (int i = 0; i < t->m->parameter_count; i++) {
+        const parameter *p = &t->m->parameters[i];
+        golden_tensor w = golden_read(g, "weight/%s", p->name);
+        assert_int_equal(w.t.rows, p->rows);
+        assert_int_equal(w.t.columns, p->columns);
+        harness_put(&t->h, &p->value, w.values);
+        golden_free(g, &w);
+    }
+    model_weights_changed(t->m);
+}
+
+static void load_batch(tiny *t, const golden *g, int64_t first, int64_t count) {
+    golden_tensor token = golden_read(g, "tokens"), target = golden_read(g, "targets");
+    assert_int_equal(token.count, SEQUENCES * LENGTH);
+    tiny_batch(t, count, LENGTH, (const int32_t *)token.t.data + first * LENGTH,
+               (const int32_t *)target.t.data + first * LENGTH);
+    golden_free(g, &token);
+    golden_free(g, &target);
+}
+
+static void open_variant(tiny *t, golden *g, const variant *v, int threads, const char *tier) {
+    model_options o = tiny_options();
+    o.tied = v->tied;
+    o.rope = v->rope;
+    tiny_open(t, &o, threads, tier);
+    golden_open(g, t->h.account, "model_fp32");
+    load_weights(t, g);
+    tiny_convert(t, recipe_high_precision(OTT_F32), NULL, NULL);
+    load_batch(t, g, 0, SEQUENCES);
+}
+
+static void close_variant(tiny *t, golden *g) {
+    golden_close(g);
+    tiny_close(t);
+}
+
+/* ---- comparing ---- */
+
+typedef struct distance {
+    double largest, norm;
+} distance;
+
+static distance distance_of(const float *ours, const float *theirs, int64_t count, double times) {
+    double largest = 0, largest_difference = 0, squares = 0, difference_squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double x = times * (double)theirs[i], d = fabs((double)ours[i] - x);
+        assert_true(isfinite(d));
+        largest = fmax(largest, fabs(x));
+        largest_difference = fmax(largest_difference, d);
+        squares += x * x;
+        difference_squares += d * d;
+    }
+    assert_true(largest > 0);
+    return (distance){largest_difference / largest, sqrt(difference_squares / squares)};
+}
+
+static void raise_to(distance *worst, distance d) {
+    worst->largest = fmax(worst->largest, d.largest);
+    worst->norm = fmax(worst->norm, d.norm);
+}
+
+/* The worst of all parameters; gradients may have accumulated `times`. */
+static distance compare_gradients(tiny *t, const golden *g, const char *name, double times) {
+    distance worst = {0};
+    for (int i = 0; i < t->m->parameter_count; i++) {
+        const parameter *p = &t->m->parameters[i];
+        golden_tensor theirs = golden_read(g, "%s/grad/%s", name, p->name);
+        float *ours = malloc((size_t)theirs.count * sizeof *ours);
+        assert_int_equal(theirs.count, parameter_count(p));
+        harness_get(&t->h, &p->grad, ours);
+        raise_to(&worst, distance_of(ours, theirs.values, theirs.count, times));
+        free(ours);
+        golden_free(g, &theirs);
+    }
+    return worst;
+}
+
+static distance compare_losses(tiny *t, const golden *g, const char *name) {
+    golden_tensor theirs = golden_read(g, "%s/losses", name);
+    float *ours = tiny_losses(t);
+    distance d = distance_of(ours, theirs.values, theirs.count, 1.0);
+    free(ours);
+    golden_free(g, &theirs);
+    return d;
+}
+
+static void check_loss(tiny *t, const golden *g, const char *name) {
+    golden_tensor theirs = golden_read(g, "%s/loss", name);
+    double off = fabs(tiny_loss(t) / (double)theirs.values[0] - 1);
+    distance tokens = compare_losses(t, g, name);
+    print_message("  %-7s loss %.1e, of tokens %.1e\n", name, off, tokens.largest);
+    assert_true(off <= LOSS_BOUND);
+    assert_true(tokens.largest <= LOSS_BOUND);
+    golden_free(g, &theirs);
+}
+
+static void check_gradients(tiny *t, const golden *g, const char *name, double times) {
+    distance d = compare_gradients(t, g, name, times);
+    print_message("  %-7s gradients (times %g): largest %.1e, norm %.1e\n", name, times, d.largest, d.norm);
+    assert_true(d.largest <= LARGEST_BOUND);
+    assert_true(d.norm <= NORM_BOUND);
+}
+
+/* ---- tests ---- */
+
+static void equals_transformers(void **state) {
+    const variant *v = *state;
+    tiny t;
+    golden g;
+    open_variant(&t, &g, v, 1, NULL);
+    tiny_run(&t);
+    check_loss(&t, &g, v->name);
+    check_gradients(&t, &g, v->name, 1);
+    tiny_again(&t); /* a second micro-batch adds to the first */
+    check_gradients(&t, &g, v->name, 2);
+    close_variant(&t, &g);
+}
+
+/* The head in chunks of tokens is the same mathematics. */
+static void equals_transformers_in_chunks(void **state) {
+    (void)state;
+    tiny t;
+    golden g;
+    open_variant(&t, &g, &variants[0], 2, NULL);
+    t.m->loss.chunk = 7;
+    tiny_run(&t);
+    check_loss(&t, &g, "untied");
+    check_gradients(&t, &g, "untied", 1);
+    close_variant(&t, &g);
+}
+
+static void evaluation_gives_the_losses_of_training(void **state) {
+    (void)state;
+    tiny t;
+    golden g;
+    open_variant(&t, &g, &variants[0], 1, NULL);
+    tiny_run(&t);
+    float *trained = tiny_losses(&t);
+    int64_t training_bytes = plan_bytes(t.h.plan);
+    harness_zero(&t.h, &t.losses);
+    t.evaluate = true;
+    tiny_run(&t);
+    float *evaluated = tiny_losses(&t);
+    assert_memory_equal(trained, evaluated, (size_t)t.losses.columns * sizeof *trained);
+    assert_true(plan_bytes(t.h.plan) < training_bytes);
+    float *grads = tiny_gradients(&t);
+    for (int64_t i = 0; i < tiny_gradient_count(&t); i++) assert_true(grads[i] == 0);
+    free(grads);
+    free(trained);
+    free(evaluated);
+    close_variant(&t, &g);
+}
+
+typedef struct generation {
+    tiny *t;
+    tensor logits;
+} generation;
+
+static ott_status generate(exec *cx, void *user) {
+    generation *s = user;
+    return model_logits(cx, s->t->m, s->t->slot, &s->t->batch, &s->logits);
+}
+
+/* model_logits of the second sequence alone, through the loss of its last token. */
+static void last_logits_give_the_last_loss(void **state) {
+    (void)state;
+    tiny t;
+    golden g;
+    open_variant(&t, &g, &variants[0], 1, NULL);
+    load_batch(&t, &g, 1, 1);
+    generation s = {&t, harness_tensor(&t.h, OTT_F32, 1, t.m->options.vocab)};
+    harness_rehearse(&t.h, generate, &s);
+    harness_replay(&t.h, generate, &s);
+    float logits[64];
+    double sum = 0;
+    harness_get(&t.h, &s.logits, logits);
+    for (int i = 0; i < 64; i++) sum += exp((double)logits[i]);
+    golden_tensor losses = golden_read(&g, "untied/losses"), target = golden_read(&g, "targets");
+    int last = SEQUENCES * LENGTH - 1, wanted = ((const int32_t *)target.t.data)[last];
+    assert_in_range(wanted, 0, 63);
+    double loss = log(sum) - (double)logits[wanted];
+    assert_true(fabs(loss / (double)losses.values[last] - 1) <= LOSS_BOUND);
+    golden_free(&g, &losses);
+    golden_free(&g, &target);
+    close_variant(&t, &g);
+}
+
+/* Losses and gradients of a variant on one kind of device, one after the other. */
+static float *bits_of(const variant *v, int threads, const char *tier, int64_t *count) {
+    tiny t;
+    golden g;
+    open_variant(&t, &g, v, threads, tier);
+    tiny_run(&t);
+    float *losses = tiny_losses(&t), *grads = tiny_gradients(&t);
+    int64_t tokens = t.losses.columns, gradients = tiny_gradient_count(&t);
+    float *all = malloc((size_t)(tokens + gradients) * sizeof *all);
+    memcpy(all, losses, (size_t)tokens * sizeof *all);
+    memcpy(all + tokens, grads, (size_t)gradients * sizeof *all);
+    free(losses);
+    free(grads);
+    close_variant(&t, &g);
+    *count = tokens + gradients;
+    return all;
+}
+
+static void same_bits_on_every_tier_and_thread_count(void **state) {
+    (void)state;
+    const char *tiers[CPU_TIERS_MAX];
+    int tier_count = cpu_tiers(tiers);
+    for (size_t v = 0; v < VARIANTS; v++) {
+        int64_t count, other_count;
+        float *first = bits_of(&variants[v], 1, tiers[0], &count);
+        for (int i = 0; i < tier_count; i++)
+            for (int threads = 1; threads <= 2; threads++) {
+                float *other = bits_of(&variants[v], threads, tiers[i], &other_count);
+                assert_int_equal(count, other_count);
+                if (memcmp(first, other, (size_t)count * sizeof *first) != 0)
+                    fail_msg("%s: %s with %d threads differs from %s", variants[v].name, tiers[i], threads,
+                             tiers[0]);
+                free(other);
+            }
+        free(first);
+    }
+}
+
+/* The bounds are narrow enough: one weight moved by a ten-thousandth shows, and so does another rope. */
+static void another_model_is_found(void **state) {
+    (void)state;
+    tiny t;
+    golden g;
+    open_variant(&t, &g, &variants[0], 1, NULL);
+    tiny_run(&t);
+    assert_true(compare_gradients(&t, &g, "llama3", 1).largest > LARGEST_BOUND);
+    parameter *p = tiny_parameter(&t, "model.layers.1.self_attn.k_proj.weight");
+    float *values = malloc((size_t)parameter_count(p) * sizeof *values);
+    harness_get(&t.h, &p->value, values);
+    values[5] += 1e-4f;
+    harness_put(&t.h, &p->value, values);
+    free(values);
+    tiny_run(&t);
+    assert_true(compare_gradients(&t, &g, "untied", 1).largest > LARGEST_BOUND);
+    close_variant(&t, &g);
+}
+
+int main(void) {
+    struct CMUnitTest tests[VARIANTS + 5] = {
+        cmocka_unit_test(equals_transformers_in_chunks),
+        cmocka_unit_test(evaluation_gives_the_losses_of_training),
+        cmocka_unit_test(last_logits_give_the_last_loss),
+        cmocka_unit_test(same_bits_on_every_tier_and_thread_count),
+        cmocka_unit_test(another_model_is_found),
+    };
+    for (size_t i = 0; i < VARIANTS; i++)
+        tests[5 + i] = (struct CMUnitTest){.name = variants[i].name,
+                                           .test_func = equals_transformers,
+                                           .initial_state = (void *)(uintptr_t)&variants[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+/* tiny_model: a small decoder with everything around it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "model/tiny_model.h"
+
+model_options tiny_options(void) {
+    return (model_options){.family = family_find("llama"),
+                           .dim = 32,
+                           .layers = 2,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 8,
+                           .hidden = 48,
+                           .vocab = 64,
+                           .max_positions = 256,
+                           .rope = {.kind = ROPE_PLAIN, .theta = 1e4},
+                           .norm_epsilon = 1e-5f};
+}
+
+void tiny_open(tiny *t, const model_options *o, int threads, const char *tier) {
+    *t = (tiny){0};
+    harness_open(&t->h, threads, tier);
+    HARNESS_OK(model_open(t->h.device, o, MODEL_TRAINING, o->max_positions, &t->m));
+    HARNESS_OK(model_slot_open(t->m, &t->slot));
+}
+
+void tiny_close(tiny *t) {
+    model_slot_close(t->m, t->slot);
+    model_close(t->m);
+    harness_close(&t->h);
+}
+
+void tiny_randomize(tiny *t) {
+    for (int i = 0; i < t->m->parameter_count; i++) {
+        const parameter *p = &t->m->parameters[i];
+        bool is_embedding = p == t->m->embedding.weight;
+        double middle = p->rank == 1 ? 1.0 : 0.0;
+        double deviation = p->rank == 1 ? 0.2 : is_embedding ? 0.5 : 1.2 / sqrt((double)p->columns);
+        int64_t count = parameter_count(p);
+        float *values = malloc((size_t)count * sizeof *values);
+        for (int64_t j = 0; j < count; j++)
+            values[j] = (float)(middle + deviation * (double)rng_normal(3, (uint64_t)i, (uint64_t)j));
+        harness_put(&t->h, &p->value, values);
+        free(values);
+    }
+    model_weights_changed(t->m);
+}
+
+convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log) {
+    convert_summary summary;
+    convert_options o = {.recipe = r, .filter = filter, .log = log};
+    while (filter && filter[o.filter_count]) o.filter_count++;
+    HARNESS_OK(model_convert(t->m, &o, &summary));
+    return summary;
+}
+
+/* ---- batches ---- */
+
+static void place(tiny *t, int64_t count, int64_t length) {
+    int32_t *position = malloc((size_t)(count * length) * sizeof *position);
+    int32_t *start = malloc((size_t)(count + 1) * sizeof *start);
+    for (int64_t i = 0; i < count * length; i++) position[i] = (int32_t)(i % length);
+    for (int64_t i = 0; i <= count; i++) start[i] = (int32_t)(i * length);
+    t->batch.at.position = harness_vector_of_int(&t->h, count * length, position);
+    t->batch.at.start = harness_vector_of_int(&t->h, count + 1, start);
+    free(position);
+    free(start);
+}
+
+void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target) {
+    int64_t tokens = count * length, counted = 0;
+    for (int64_t i = 0; i < tokens; i++) counted += target[i] >= 0;
+    assert_true(counted > 0);
+    float scale = 1.0f / (float)counted;
+    t->batch = (batch){.count = count, .length = length};
+    t->batch.token = harness_vector_of_int(&t->h, tokens, token);
+    t->batch.target = harness_vector_of_int(&t->h, tokens, target);
+    place(t, count, length);
+    t->grad_scale = harness_tensor_of(&t->h, OTT_F32, 1, 1, &scale);
+    t->losses = harness_tensor(&t->h, OTT_F32, 1, tokens);
+}
+
+void tiny_random_batch(tiny *t, int64_t count, int64_t length) {
+    int64_t tokens = count * length;
+    uint32_t vocabulary = (uint32_t)t->m->options.vocab;
+    int32_t *token = malloc((size_t)tokens * sizeof *token),
+            *target = malloc((size_t)tokens * sizeof *target);
+    for (int64_t i = 0; i < tokens; i++) {
+        token[i] = (int32_t)(rng_u32(4, 0, (uint64_t)i) % vocabulary);
+        target[i] = i % 7 == 6 ? -1 : (int32_t)(rng_u32(4, 1, (uint64_t)i) % vocabulary);
+    }
+    tiny_batch(t, count, length, token, target);
+    free(token);
+    free(target);
+}
+
+/* ---- passes ---- */
+
+static ott_status pass(exec *cx, void *user) {
+    tiny *t = user;
+    return model_run(cx, t->m, t->slot, &t->batch, t->evaluate ? NULL : &t->grad_scale, &t->losses);
+}
+
+void tiny_run(tiny *t) {
+    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->block_bytes));
+    memset(t->h.cx.gemms, 0, sizeof t->h.cx.gemms);
+    harness_rehearse(&t->h, pass, t);
+    harness_replay(&t->h, pass, t);
+}
+
+void tiny_again(tiny *t) {
+    harness_replay(&t->h, pass, t);
+}
+
+/* ---- results ---- */
+
+float *tiny_losses(tiny *t) {
+    float *losses = malloc((size_t)t->losses.columns * sizeof *losses);
+    harness_get(&t->h, &t->losses, losses);
+    return losses;
+}
+
+int64_t tiny_gradient_count(const tiny *t) {
+    return t->m->block_bytes / (int64_t)sizeof(float);
+}
+
+float *tiny_gradients(tiny *t) {
+    tensor all = tensor_vector(t->m->grads, OTT_F32, tiny_gradient_count(t));
+    float *grads = malloc((size_t)all.columns * sizeof *grads);
+    harness_get(&t->h, &all, grads);
+    return grads;
+}
+
+double tiny_loss(tiny *t) {
+    float *losses = tiny_losses(t), scale;
+    double sum = 0;
+    for (int64_t i = 0; i < t->losses.columns; i++) sum += (double)losses[i];
+    harness_get(&t->h, &t->grad_scale, &scale);
+    free(losses);
+    return sum * (double)scale;
+}
+
+parameter *tiny_parameter(tiny *t, const char *name) {
+    for (int i = 0; i < t->m->parameter_count; i++)
+        if (strcmp(t->m->parameters[i].name, name) == 0) return &t->m->parameters[i];
+    fail_msg("the model has no parameter %s", name);
+    return NULL;
+}

@@ -1,0 +1,30 @@
+/*
+ * golden: reads the files of tests/golden (what they hold: tests/golden/README.md). What is missing or of
+ * another shape ends the test.
+ */
+#ifndef TESTS_NN_GOLDEN_H
+#define TESTS_NN_GOLDEN_H
+
+#include "io/safetensors.h"
+#include "tensor/tensor.h"
+
+typedef struct golden {
+    mem *account;
+    safetensors *file;
+} golden;
+
+/* One tensor of a file in host memory, freed by golden_free. A vector has one row. */
+typedef struct golden_tensor {
+    tensor t;      /* as stored */
+    float *values; /* the same as fp32 */
+    int64_t count;
+} golden_tensor;
+
+void golden_open(golden *g, mem *account, const char *file); /* "model_fp32" */
+void golden_close(golden *g);
+/* `format` is a printf format of the name. */
+bool golden_has(const golden *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+golden_tensor golden_read(const golden *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void golden_free(const golden *g, golden_tensor *t);
+
+#endif

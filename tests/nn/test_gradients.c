@@ -1,0 +1,575 @@
+/*
+ * Every layer's backward against finite differences of its forward, in fp32.
+ *
+ * The loss is sum(output * weight) with random weights, accumulated in double; the weights are what backward
+ * is given as gradient of the output. A layer is a row of a table: how it is built, its forward and its
+ * backward; the rest is shared.
+ *
+ * Each input and parameter is moved along directions of length 1: along single elements (all of them when
+ * there are few) and along random directions that move all elements at once. The derivative along a direction
+ * d is taken from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
+ *
+ * Truncation: h^4 / 30 * L^(5), 3e-8 of the fifth derivative. Values are of order 1 and layers smooth on that
+ * scale, so it is 1e-4 at most, where one direction of a query weight turns the scores of 80 tokens at once.
+ *
+ * Rounding: an output of order 1 is off by a few fp32 half-ulps (6e-8), independently of the others; over n
+ * outputs the loss is off by about 3 * 6e-8 * sqrt(n), and its derivative by 1.5 times that over h: 9e-6
+ * sqrt(n), 2e-4 for the 500 outputs of the largest layers.
+ *
+ * Analytic and numeric derivative may differ by BOUND times the root mean square of the tensor's gradient (1
+ * or more here), and the same share of the derivative itself. An element that is wrong by a hundredth of a
+ * typical one is twenty times above it; the negative controls prove that it is found.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
+#include "nn/layer_harness.h"
+#include "nn/loss.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+#define STEP           0x1p-5
+#define BOUND          5e-4
+#define WHOLE          64 /* elements up to which each one is moved alone */
+#define SINGLES        24 /* of a larger tensor */
+#define RANDOM         24 /* directions that move all elements */
+#define PARAMETERS_MAX 8
+#define VARIABLES_MAX  8
+#define TOKENS_MAX     96
+
+/* A tensor that is moved, and where backward leaves the gradient of the loss with respect to it. */
+typedef struct variable {
+    const char *name;
+    tensor value, grad;
+} variable;
+
+/* A layer under test: the layer itself, what it reads and writes outside the plan, and what the checks go
+ * over. */
+typedef struct layer {
+    harness h;
+    linear linear;
+    norm norm;
+    rope rope;
+    attention attention;
+    mlp mlp;
+    embedding embedding;
+    loss_head loss;
+    attention_saved attention_saved;
+    mlp_saved mlp_saved;
+    edge_specs input_specs, grad_specs; /* stay empty in fp32 */
+    parameter parameters[PARAMETERS_MAX];
+    int parameter_count;
+    tensor x, dx, residual, h_out, rstd;
+    tensor token, target, grad_scale;
+    placement at;
+    tensor output[2], weight[2]; /* weight: dL/doutput */
+    int output_count;
+    variable variables[VARIABLES_MAX];
+    int variable_count;
+} layer;
+
+typedef struct layer_row {
+    const char *name;
+    void (*build)(layer *l);
+    ott_status (*forward)(exec *cx, layer *l);
+    ott_status (*backward)(exec *cx, layer *l);
+} layer_row;
+
+/* ---- building ---- */
+
+static void add_variable(layer *l, const char *name, tensor value, tensor grad) {
+    assert_in_range(l->variable_count, 0, VARIABLES_MAX - 1);
+    l->variables[l->variable_count++] = (variable){name, value, grad};
+}
+
+static void add_output(layer *l, tensor t) {
+    uint64_t stream = 900 + (uint64_t)l->output_count;
+    l->output[l->output_count] = t;
+    l->weight[l->output_count++] = harness_tensor_normal(&l->h, OTT_F32, t.rows, t.columns, 1.0, stream);
+}
+
+static parameter *add_parameter(layer *l, const char *name, int64_t rows, int64_t columns, double deviation) {
+    assert_in_range(l->parameter_count, 0, PARAMETERS_MAX - 1);
+    uint64_t stream = 100 + (uint64_t)l->parameter_count;
+    parameter *p = &l->parameters[l->parameter_count++];
+    *p = harness_parameter(&l->h, name, rows, columns, deviation, stream);
+    add_variable(l, name, p->value, p->grad);
+    return p;
+}
+
+static void add_input(layer *l, int64_t rows, int64_t columns) {
+    l->x = harness_tensor_normal(&l->h, OTT_F32, rows, columns, 1.0, 1);
+    l->dx = harness_tensor(&l->h, OTT_F32, rows, columns);
+    add_variable(l, "x", l->x, l->dx);
+}
+
+static void make_linear(layer *l, linear *made, const char *name, int64_t in, int64_t out) {
+    linear_spec spec;
+    recipe_compile(recipe_high_precision(OTT_F32), &spec);
+    *made = (linear){.name = name, .in = in, .out = out, .compute_step = -1};
+    made->weight = add_parameter(l, name, out, in, 1.0 / sqrt((double)in));
+    HARNESS_OK(linear_set_spec(made, l->h.device, &spec));
+}
+
+/* A tensor that exists already, as the edge a layer takes. */
+static edge edge_of(tensor t) {
+    return (edge){.t = t};
+}
+
+/* Documents of these lengths (ending with 0), positions counted from the start of each. */
+static void place(layer *l, const int32_t *lengths) {
+    int32_t start[TOKENS_MAX + 1] = {0}, position[TOKENS_MAX];
+    int32_t documents = 0, tokens = 0;
+    for (; lengths[documents] > 0; documents++) {
+        for (int32_t i = 0; i < lengths[documents]; i++) position[tokens++] = i;
+        start[documents + 1] = tokens;
+    }
+    l->at.position = harness_vector_of_int(&l->h, tokens, position);
+    l->at.start = harness_vector_of_int(&l->h, documents + 1, start);
+}
+
+/* ---- linear ---- */
+
+static void build_linear(layer *l) {
+    add_input(l, 11, 13);
+    make_linear(l, &l->linear, "weight", 13, 7);
+    HARNESS_OK(linear_connect(&l->linear, &l->input_specs, &l->grad_specs));
+    add_output(l, harness_tensor(&l->h, OTT_F32, 11, 7));
+}
+
+static void build_linear_bias(layer *l) {
+    build_linear(l);
+    l->linear.bias = add_parameter(l, "bias", 0, 7, 1.0);
+}
+
+static ott_status forward_linear(exec *cx, layer *l) {
+    edge x = edge_of(l->x);
+    return linear_forward(cx, &l->linear, &x, &l->output[0]);
+}
+
+static ott_status backward_linear(exec *cx, layer *l) {
+    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    TRY(linear_grad_input(cx, &l->linear, &g, &l->dx, false));
+    return linear_grad_weight(cx, &l->linear, &x, &g);
+}
+
+/* ---- norm ---- */
+
+static void build_norm(layer *l) {
+    add_input(l, 9, 21);
+    l->norm = (norm){.name = "norm", .weight = add_parameter(l, "weight", 0, 21, 1.0), .epsilon = 1e-5f};
+    l->rstd = harness_tensor(&l->h, OTT_F32, 1, 9);
+    add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
+}
+
+/* The second output is the residual stream h, so that the gradient that comes back along it counts too. */
+static void build_norm_residual(layer *l) {
+    build_norm(l);
+    l->residual = harness_tensor_normal(&l->h, OTT_F32, 9, 21, 1.0, 2);
+    add_variable(l, "delta", l->residual, l->dx);
+    add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
+}
+
+static ott_status forward_norm(exec *cx, layer *l) {
+    edge y = edge_of(l->output[0]);
+    return norm_forward(cx, &l->norm, &l->x, NULL, NULL, &y, &l->rstd);
+}
+
+static ott_status backward_norm(exec *cx, layer *l) {
+    edge dx = edge_of(l->dx);
+    return norm_backward(cx, &l->norm, &l->weight[0], &l->x, &l->rstd, NULL, &dx);
+}
+
+static ott_status forward_norm_residual(exec *cx, layer *l) {
+    edge y = edge_of(l->output[0]);
+    return norm_forward(cx, &l->norm, &l->x, &l->residual, &l->output[1], &y, &l->rstd);
+}
+
+static ott_status backward_norm_residual(exec *cx, layer *l) {
+    edge dx = edge_of(l->dx);
+    return norm_backward(cx, &l->norm, &l->weight[0], &l->output[1], &l->rstd, &l->weight[1], &dx);
+}
+
+/* ---- rope ---- */
+
+static const rope_options plain_rope = {.kind = ROPE_PLAIN, .theta = 1e4};
+static const rope_options llama3_rope = {.kind = ROPE_LLAMA3,
+                                         .theta = 1e4,
+                                         .factor = 8,
+                                         .low_frequency_factor = 1,
+                                         .high_frequency_factor = 4,
+                                         .original_max_position = 128};
+
+static void build_rope_of(layer *l, const rope_options *o) {
+    const int32_t lengths[] = {7, 1, 5, 0};
+    place(l, lengths);
+    HARNESS_OK(rope_build(&l->rope, l->h.device, o, 8, 16));
+    add_input(l, 13, 3 * 8);
+    add_output(l, harness_tensor(&l->h, OTT_F32, 13, 3 * 8));
+}
+
+static void build_rope(layer *l) {
+    build_rope_of(l, &plain_rope);
+}
+static void build_rope_llama3(layer *l) {
+    build_rope_of(l, &llama3_rope);
+}
+
+static ott_status rotate_copy(exec *cx, layer *l, const tensor *from, const tensor *to, bool inverse) {
+    TRY(op_convert(cx, &(convert_args){.x = from, .y = to}));
+    return rope_apply(cx, &l->rope, to, &l->at.position, inverse);
+}
+
+static ott_status forward_rope(exec *cx, layer *l) {
+    return rotate_copy(cx, l, &l->x, &l->output[0], false);
+}
+static ott_status backward_rope(exec *cx, layer *l) {
+    return rotate_copy(cx, l, &l->weight[0], &l->dx, true);
+}
+/* Wrong on purpose. */
+static ott_status backward_rope_forwards(exec *cx, layer *l) {
+    return rotate_copy(cx, l, &l->weight[0], &l->dx, false);
+}
+
+/* ---- attention ---- */
+
+typedef struct attention_shape {
+    int64_t dim, heads, kv_heads, head_dim, window;
+    int32_t lengths[5]; /* of the documents, then 0 */
+} attention_shape;
+
+static void build_attention_of(layer *l, const attention_shape *a) {
+    place(l, a->lengths);
+    HARNESS_OK(rope_build(&l->rope, l->h.device, &plain_rope, a->head_dim, TOKENS_MAX));
+    l->attention = (attention){.heads = a->heads,
+                               .kv_heads = a->kv_heads,
+                               .head_dim = a->head_dim,
+                               .window = a->window,
+                               .rope = &l->rope};
+    int64_t tokens = l->at.position.columns;
+    add_input(l, tokens, a->dim);
+    make_linear(l, &l->attention.q, "q", a->dim, a->heads * a->head_dim);
+    make_linear(l, &l->attention.k, "k", a->dim, a->kv_heads * a->head_dim);
+    make_linear(l, &l->attention.v, "v", a->dim, a->kv_heads * a->head_dim);
+    make_linear(l, &l->attention.o, "o", a->heads * a->head_dim, a->dim);
+    HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
+    add_output(l, harness_tensor(&l->h, OTT_F32, tokens, a->dim));
+}
+
+static void build_attention(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){.dim = 12, .heads = 3, .kv_heads = 3, .head_dim = 8, .lengths = {17}});
+}
+static void build_attention_grouped(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){.dim = 12, .heads = 4, .kv_heads = 2, .head_dim = 6, .lengths = {17}});
+}
+static void build_attention_documents(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){.dim = 12, .heads = 4, .kv_heads = 2, .head_dim = 8, .lengths = {7, 1, 12, 3}});
+}
+static void build_attention_window(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){
+               .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
+}
+/* Beyond one tile of keys (tensor/attention.h), also with a window that leaves the first tile behind. */
+static void build_attention_tiles(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){.dim = 6, .heads = 2, .kv_heads = 1, .head_dim = 4, .lengths = {5, 83}});
+}
+static void build_attention_tiles_window(layer *l) {
+    build_attention_of(
+        l,
+        &(attention_shape){.dim = 6, .heads = 1, .kv_heads = 1, .head_dim = 4, .window = 9, .lengths = {88}});
+}
+
+static ott_status forward_attention(exec *cx, layer *l) {
+    edge x = edge_of(l->x);
+    TRY(attention_forward(cx, &l->attention, &l->at, &x, &l->attention_saved));
+    TRY(attention_project(cx, &l->attention, &l->attention_saved, &l->output[0]));
+    return attention_keep(cx, &l->attention, &l->attention_saved);
+}
+
+static ott_status backward_attention(exec *cx, layer *l) {
+    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    return attention_backward(cx, &l->attention, &l->at, &l->attention_saved, &x, &g, &l->dx);
+}
+
+/* ---- mlp ---- */
+
+static void build_mlp(layer *l) {
+    add_input(l, 10, 12);
+    make_linear(l, &l->mlp.gate, "gate", 12, 19);
+    make_linear(l, &l->mlp.up, "up", 12, 19);
+    make_linear(l, &l->mlp.down, "down", 19, 12);
+    HARNESS_OK(mlp_connect(&l->mlp, &l->input_specs, &l->grad_specs));
+    add_output(l, harness_tensor(&l->h, OTT_F32, 10, 12));
+}
+
+static ott_status forward_mlp(exec *cx, layer *l) {
+    edge x = edge_of(l->x);
+    TRY(mlp_forward(cx, &l->mlp, &x, &l->mlp_saved));
+    TRY(mlp_activate(cx, &l->mlp, &l->mlp_saved));
+    TRY(mlp_project(cx, &l->mlp, &l->mlp_saved, &l->output[0]));
+    return mlp_keep(cx, &l->mlp, &l->mlp_saved);
+}
+
+static ott_status backward_mlp(exec *cx, layer *l) {
+    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    return mlp_backward(cx, &l->mlp, &l->mlp_saved, &x, &g, &l->dx);
+}
+
+/* ---- embedding ---- */
+
+static void build_embedding(layer *l) {
+    const int32_t token[] = {3, 0, 3, 7, 2, 3, 7}; /* some rows more than once, some never */
+    l->token = harness_vector_of_int(&l->h, 7, token);
+    l->embedding = (embedding){.name = "embedding", .weight = add_parameter(l, "table", 8, 6, 1.0)};
+    add_output(l, harness_tensor(&l->h, OTT_F32, 7, 6));
+}
+
+static ott_status forward_embedding(exec *cx, layer *l) {
+    return embedding_forward(cx, &l->embedding, &l->token, &l->output[0]);
+}
+static ott_status backward_embedding(exec *cx, layer *l) {
+    return embedding_backward(cx, &l->embedding, &l->token, &l->weight[0]);
+}
+
+/* ---- loss head ---- */
+
+/* The layer multiplies each token's gradient by one scale, so every loss has this weight. */
+#define LOSS_SCALE 0.75f
+
+static void build_loss_of(layer *l, int64_t chunk) {
+    enum { TOKENS = 11, DIM = 6, VOCABULARY = 9 };
+    const int32_t target[TOKENS] = {4, -1, 0, 8, 3, -1, -1, -1, 2, 2, -100}; /* a chunk of 4 without any */
+    const float scale = LOSS_SCALE;
+    float weights[TOKENS];
+    add_input(l, TOKENS, DIM);
+    make_linear(l, &l->loss.head, "head", DIM, VOCABULARY);
+    l->loss.chunk = chunk;
+    HARNESS_OK(loss_connect(&l->loss, &l->input_specs));
+    l->target = harness_vector_of_int(&l->h, TOKENS, target);
+    l->grad_scale = harness_tensor_of(&l->h, OTT_F32, 1, 1, &scale);
+    add_output(l, harness_tensor(&l->h, OTT_F32, 1, TOKENS));
+    for (int i = 0; i < TOKENS; i++) weights[i] = LOSS_SCALE;
+    harness_put(&l->h, &l->weight[0], weights);
+}
+
+static void build_loss(layer *l) {
+    build_loss_of(l, 100);
+}
+static void build_loss_chunked(layer *l) {
+    build_loss_of(l, 4);
+}
+
+/* Forward and backward are one call. */
+static ott_status forward_loss(exec *cx, layer *l) {
+    edge x = edge_of(l->x);
+    return loss_forward(cx, &l->loss, &x, &l->target, &l->grad_scale, &l->output[0], &l->dx);
+}
+static ott_status backward_nothing(exec *cx, layer *l) {
+    (void)cx;
+    (void)l;
+    return OTT_OK;
+}
+
+static const layer_row layers[] = {
+    {"linear", build_linear, forward_linear, backward_linear},
+    {"linear with bias", build_linear_bias, forward_linear, backward_linear},
+    {"norm", build_norm, forward_norm, backward_norm},
+    {"norm with residual", build_norm_residual, forward_norm_residual, backward_norm_residual},
+    {"rope", build_rope, forward_rope, backward_rope},
+    {"rope llama3", build_rope_llama3, forward_rope, backward_rope},
+    {"attention", build_attention, forward_attention, backward_attention},
+    {"attention, grouped heads", build_attention_grouped, forward_attention, backward_attention},
+    {"attention, documents", build_attention_documents, forward_attention, backward_attention},
+    {"attention, window", build_attention_window, forward_attention, backward_attention},
+    {"attention, tiles", build_attention_tiles, forward_attention, backward_attention},
+    {"attention, tiles and window", build_attention_tiles_window, forward_attention, backward_attention},
+    {"mlp", build_mlp, forward_mlp, backward_mlp},
+    {"embedding", build_embedding, forward_embedding, backward_embedding},
+    {"loss head", build_loss, forward_loss, backward_nothing},
+    {"loss head, chunked", build_loss_chunked, forward_loss, backward_nothing},
+};
+#define LAYERS (sizeof layers / sizeof *layers)
+
+/* ---- running ---- */
+
+typedef struct pass {
+    layer *l;
+    const layer_row *row;
+} pass;
+
+static ott_status step(exec *cx, void *user) {
+    pass *p = user;
+    TRY(p->row->forward(cx, p->l));
+    return p->row->backward(cx, p->l);
+}
+
+static float *host_copy(layer *l, const tensor *t) {
+    float *values = malloc((size_t)tensor_count(*t) * sizeof *values);
+    harness_get(&l->h, t, values);
+    return values;
+}
+
+static double loss_of(pass *p) {
+    double loss = 0;
+    harness_replay(&p->l->h, step, p);
+    for (int o = 0; o < p->l->output_count; o++) {
+        float *y = host_copy(p->l, &p->l->output[o]), *w = host_copy(p->l, &p->l->weight[o]);
+        for (int64_t i = 0; i < tensor_count(p->l->output[o]); i++) loss += (double)y[i] * (double)w[i];
+        free(y);
+        free(w);
+    }
+    return loss;
+}
+
+/* ---- directions ---- */
+
+/* Direction number `index` of a tensor of `count` elements, of length 1. */
+static void make_direction(float *d, int64_t count, int64_t index) {
+    int64_t singles = count <= WHOLE ? count : SINGLES;
+    memset(d, 0, (size_t)count * sizeof *d);
+    if (index < singles) {
+        d[rng_permute(5, (uint64_t)count, (uint64_t)index, (uint64_t)count)] = 1.0f;
+        return;
+    }
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        d[i] = rng_normal(6, (uint64_t)index, (uint64_t)i);
+        squares += (double)d[i] * (double)d[i];
+    }
+    for (int64_t i = 0; i < count; i++) d[i] = (float)((double)d[i] / sqrt(squares));
+}
+
+static int64_t direction_count(int64_t count) {
+    return (count <= WHOLE ? count : SINGLES) + RANDOM;
+}
+
+/* The loss with v moved by `distance` along d. */
+static double loss_at(pass *p, const variable *v, const float *base, const float *d, double distance) {
+    int64_t count = tensor_count(v->value);
+    float *moved = malloc((size_t)count * sizeof *moved);
+    for (int64_t i = 0; i < count; i++) moved[i] = (float)((double)base[i] + distance * (double)d[i]);
+    harness_put(&p->l->h, &v->value, moved);
+    free(moved);
+    return loss_of(p);
+}
+
+static double numeric_derivative(pass *p, const variable *v, const float *base, const float *d) {
+    double near = loss_at(p, v, base, d, STEP) - loss_at(p, v, base, d, -STEP);
+    double far = loss_at(p, v, base, d, 2 * STEP) - loss_at(p, v, base, d, -2 * STEP);
+    harness_put(&p->l->h, &v->value, base);
+    return (8 * near - far) / (12 * STEP);
+}
+
+/* ---- the check ---- */
+
+static double dot(const float *a, const float *b, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Largest disagreement over all directions of one variable, in units of BOUND: above 1 is a wrong gradient.
+ */
+static double check_variable(pass *p, const variable *v, const float *grad) {
+    int64_t count = tensor_count(v->value);
+    float *base = host_copy(p->l, &v->value), *d = malloc((size_t)count * sizeof *d);
+    double typical = sqrt(dot(grad, grad, count) / (double)count), worst = 0;
+    assert_true(typical > 0);
+    for (int64_t i = 0; i < direction_count(count); i++) {
+        make_direction(d, count, i);
+        double analytic = dot(grad, d, count), numeric = numeric_derivative(p, v, base, d);
+        double error = fabs(analytic - numeric) / (BOUND * (typical + fabs(analytic)));
+        if (!(error <= worst)) worst = error; /* a NaN too */
+    }
+    free(base);
+    free(d);
+    return worst;
+}
+
+/* Spoils a gradient, for the controls. NULL: leaves it. */
+typedef void (*spoiler)(float *grad, int64_t count);
+
+static double check_layer(const layer_row *row, spoiler spoil) {
+    static layer l;
+    l = (layer){0};
+    harness_open(&l.h, 1, NULL);
+    row->build(&l);
+    pass p = {&l, row};
+    harness_rehearse(&l.h, step, &p);
+    loss_of(&p); /* the gradients, once, from zero */
+    float *grads[VARIABLES_MAX];
+    for (int i = 0; i < l.variable_count; i++) {
+        grads[i] = host_copy(&l, &l.variables[i].grad);
+        if (spoil) spoil(grads[i], tensor_count(l.variables[i].grad));
+    }
+    double worst = 0;
+    for (int i = 0; i < l.variable_count; i++) {
+        double error = check_variable(&p, &l.variables[i], grads[i]);
+        if (!spoil) print_message("%-28s %-7s %.1e of the bound\n", row->name, l.variables[i].name, error);
+        if (!(error <= worst)) worst = error;
+        free(grads[i]);
+    }
+    rope_release(&l.rope, l.h.device);
+    harness_close(&l.h);
+    return worst;
+}
+
+static void layer_agrees(void **state) {
+    double error = check_layer(*state, NULL);
+    if (!(error <= 1)) fail_msg("gradient off by %g times the bound", error);
+}
+
+/* ---- controls: what must not pass ---- */
+
+/* One element off by one in a hundred of a typical one; the check visits every element of a small tensor
+   only, so it is the element its first direction moves. */
+static void spoil_element(float *grad, int64_t count) {
+    int64_t i = (int64_t)rng_permute(5, (uint64_t)count, 0, (uint64_t)count);
+    grad[i] += (float)(0.01 * (sqrt(dot(grad, grad, count) / (double)count) + fabs((double)grad[i])));
+}
+
+static void spoil_scale(float *grad, int64_t count) {
+    for (int64_t i = 0; i < count; i++) grad[i] *= 1.01f;
+}
+
+static void a_wrong_gradient_is_found(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LAYERS; i++) {
+        if (!(check_layer(&layers[i], spoil_element) > 1))
+            fail_msg("%s: one wrong element passes", layers[i].name);
+        if (!(check_layer(&layers[i], spoil_scale) > 1)) fail_msg("%s: a wrong scale passes", layers[i].name);
+    }
+}
+
+static void a_wrong_backward_is_found(void **state) {
+    (void)state;
+    const layer_row wrong[] = {
+        {"rope not turned back", build_rope, forward_rope, backward_rope_forwards},
+        {"norm without its residual", build_norm_residual, forward_norm_residual, backward_norm},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!(check_layer(&wrong[i], NULL) > 1)) fail_msg("%s passes", wrong[i].name);
+}
+
+int main(void) {
+    struct CMUnitTest tests[LAYERS + 2];
+    for (size_t i = 0; i < LAYERS; i++)
+        tests[i] = (struct CMUnitTest){.name = layers[i].name,
+                                       .test_func = layer_agrees,
+                                       .initial_state = (void *)(uintptr_t)&layers[i]};
+    tests[LAYERS] = (struct CMUnitTest)cmocka_unit_test(a_wrong_gradient_is_found);
+    tests[LAYERS + 1] = (struct CMUnitTest)cmocka_unit_test(a_wrong_backward_is_found);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/model_fp32.safetensors: losses and gradients of a tiny Llama as Hugging Face transformers computes
+them in fp32.
+
+One set of weights serves three variants: "untied" (an output head of its own), "tied" (the embedding is the head) and
+"llama3" (untied, with Llama 3's scaling of the rotary frequencies). Each variant stores the loss of every token, the mean
+over the tokens that count, and the gradient of that mean with respect to every parameter. Targets below zero do not count.
+
+    python tools/goldens/make_model_goldens.py tests/golden
+"""
+
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+VOCAB, SEQUENCES, LENGTH = 64, 2, 24
+SHAPE = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-5,
+    hidden_act="silu",
+    attention_bias=False,
+    mlp_bias=False,
+)
+PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+# The four frequencies of a head of 8 fall into all three bands: kept, blended, divided.
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+VARIANTS = {"untied": (False, PLAIN), "tied": (True, PLAIN), "llama3": (False, LLAMA3)}
+
+
+def make_model(tied, rope):
+    config = transformers.LlamaConfig(
+        **SHAPE, tie_word_embeddings=tied, rope_parameters=rope, attn_implementation="eager", dtype="float32"
+    )
+    return transformers.LlamaForCausalLM(config).float().train()
+
+
+def make_weights(generator):
+    """Wide enough that attention is far from uniform and every gradient far from zero."""
+    weights = {}
+    for name, p in make_model(*VARIANTS["untied"]).named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if "norm" in name:
+            weights[name] = 1.0 + 0.2 * noise
+        elif "embed" in name:
+            weights[name] = 0.5 * noise
+        else:
+            weights[name] = 1.5 * p.shape[1] ** -0.5 * noise
+    return weights
+
+
+def run(tied, rope, weights, tokens, targets):
+    model = make_model(tied, rope)
+    wanted = {k: v for k, v in weights.items() if not (tied and k == "lm_head.weight")}
+    missing, unexpected = model.load_state_dict(wanted, strict=False)
+    assert not unexpected and missing in ([], ["lm_head.weight"] if tied else []), (missing, unexpected)
+    logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
+    flat = targets.reshape(-1)
+    losses = torch.nn.functional.cross_entropy(logits, flat, ignore_index=-1, reduction="none")
+    loss = losses.sum() / (flat >= 0).sum()
+    loss.backward()
+    out = {"loss": loss.detach().reshape(1), "losses": losses.detach()}
+    out |= {f"grad/{name}": p.grad for name, p in model.named_parameters()}
+    return out
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    generator = torch.Generator().manual_seed(7)
+    weights = make_weights(generator)
+    tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
+    targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
+    targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
+    tensors = {f"weight/{k}": v for k, v in weights.items()}
+    tensors |= {"tokens": tokens.reshape(-1).int(), "targets": targets.reshape(-1).int()}
+    for name, (tied, rope) in VARIANTS.items():
+        found = run(tied, rope, weights, tokens, targets)
+        tensors |= {f"{name}/{key}": value for key, value in found.items()}
+        print(f"{name}: loss {found['loss'].item():.7f}")
+    path = folder / "model_fp32.safetensors"
+    # One entry: the writer puts several in no fixed order, and the file should come out the same each time.
+    made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    save_file({k: v.contiguous() for k, v in tensors.items()}, path, metadata={"made_with": made_with})
+    print(f"{path}: {len(tensors)} tensors, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    main(pathlib.Path(sys.argv[1]))
