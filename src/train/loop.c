@@ -81,13 +81,30 @@ static ott_status check_memory(const run *r) {
                        (double)available / 1073741824.0);
 }
 
+/* A run before and after a stop. */
+typedef struct comparison {
+    const run *r;
+    const config *saved;
+} comparison;
+
+/* FP8's keys say nothing of a run in another precision, and these two follow from the recipe. */
+static bool is_float8_incidental(const comparison *c, const char *key) {
+    const config *now = c->r->cfg, *before = c->saved;
+    if (now->train.mixed_precision != PRECISION_FP8 || before->train.mixed_precision != PRECISION_FP8)
+        return true;
+    return now->float8.recipe_name != before->float8.recipe_name &&
+           (strcmp(key, "float8.enable_fsdp_float8_all_gather") == 0 ||
+            strcmp(key, "float8.precompute_float8_dynamic_scale_for_fsdp") == 0);
+}
+
 static void say_what_differs(void *user, const char *key, const char *saved, const char *now) {
-    const run *r = user;
+    const comparison *c = user;
     static const char *const incidental[] = {"run.", "checkpoint.", "metrics.", "train.max_steps",
                                              "train.threads"};
     for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
         if (str_starts_with(key, incidental[i])) return;
-    log_info(r->log, "Changed on resume: %s = %s (was %s)", key, now, saved);
+    if (str_starts_with(key, "float8.") && is_float8_incidental(c, key)) return;
+    log_info(c->r->log, "Changed on resume: %s = %s (was %s)", key, now, saved);
 }
 
 /* Compares the checkpoint's configuration with this run's. */
@@ -98,7 +115,8 @@ static ott_status report_changes(run *r, const char *checkpoint) {
     ott_status status = str_finish(&path);
     const char *arguments[] = {path.text};
     if (status == OTT_OK) status = config_parse(r->account, NULL, 1, arguments, &saved);
-    if (status == OTT_OK) status = config_differences(saved, r->cfg, say_what_differs, r);
+    if (status == OTT_OK)
+        status = config_differences(saved, r->cfg, say_what_differs, &(comparison){.r = r, .saved = saved});
     config_close(saved);
     str_free(&path);
     return status;
@@ -252,12 +270,13 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
         (long long)r->progress.last_good_step,
         where[0] ? where : "the gradient norm (every module is finite)");
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
+    double loss = fabs(s->loss); /* a NaN's sign says nothing */
     return status_fail(
         OTT_ERR_DIVERGED,
         "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
         "lower "
         "optimizer.lr, lengthen scheduler.warmup_steps, or continue from an earlier checkpoint",
-        (long long)state->nan_steps, s->loss, (long long)state->step, where[0] ? where : "gradient norm");
+        (long long)state->nan_steps, loss, (long long)state->step, where[0] ? where : "gradient norm");
 }
 
 static void report_progress(const run *r, const step_result *s, double learning_rate) {

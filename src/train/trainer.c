@@ -112,7 +112,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .device = d,
                    .train_data = train_data,
                    .validation_data = validation_data,
-                   .run.loss_scale = o->fp16_scaling ? STEP_LOSS_SCALE_START : 1.0f};
+                   .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build(t, shape, seed);
     if (status != OTT_OK) {
         trainer_close(t);
@@ -135,10 +135,7 @@ void trainer_close(trainer *t) {
 }
 
 ott_status trainer_load(trainer *t, const char *path) {
-    float fresh_scale = t->run.loss_scale;
     TRY(checkpoint_load(t->m, path, &t->run));
-    /* The loss scale belongs to fp16: a change of precision starts it anew. */
-    if (!t->options.fp16_scaling || t->run.loss_scale == 1.0f) t->run.loss_scale = fresh_scale;
     t->cx.step = t->run.updates;
     model_weights_changed(t->m);
     return OTT_OK;
@@ -166,15 +163,20 @@ static ott_status run_micro_batch(trainer *t, int64_t index) {
     return model_run(&t->cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
 }
 
+/* Only fp16 scales its loss; a run in another precision carries the scale along for an fp16 part after it. */
+static float loss_scale(const trainer *t) {
+    return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
+}
+
 static ott_status write_state(trainer *t, double learning_rate) {
     optimizer_schedule(&t->options.optimizer, learning_rate, t->run.updates + 1, t->host_state);
     int64_t tokens = tokens_of(t) * t->options.grad_accum * t->cx.data_group->size;
     t->host_state[STEP_TOKENS] = (float)tokens;
     t->host_state[STEP_LOSS_SCALING] = t->options.fp16_scaling ? 1.0f : 0.0f;
-    t->host_state[STEP_LOSS_SCALE] = t->run.loss_scale;
+    t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
     t->host_state[STEP_GOOD_STEPS] = t->run.good_steps;
     t->host_state[STEP_LOSS] = 0.0f;
-    float grad_scale = t->run.loss_scale / (float)tokens;
+    float grad_scale = loss_scale(t) / (float)tokens;
     TRY(device_copy_in(t->device, t->grad_scale.data, &grad_scale, sizeof grad_scale));
     return device_copy_in(t->device, t->state.data, t->host_state, sizeof t->host_state);
 }
@@ -199,8 +201,10 @@ static void finish_step(trainer *t, step_result *out) {
     out->loss = (double)t->host_state[STEP_LOSS] / (double)out->tokens;
     out->grad_norm = t->host_state[STEP_GRAD_NORM];
     out->skipped = t->host_state[STEP_SKIP] != 0.0f;
-    t->run.loss_scale = t->host_state[STEP_LOSS_SCALE];
-    t->run.good_steps = t->host_state[STEP_GOOD_STEPS];
+    if (t->options.fp16_scaling) {
+        t->run.loss_scale = t->host_state[STEP_LOSS_SCALE];
+        t->run.good_steps = t->host_state[STEP_GOOD_STEPS];
+    }
     t->run.nan_steps = out->skipped ? t->run.nan_steps + 1 : 0;
     t->run.step++;
     t->run.updates += !out->skipped;

@@ -1,0 +1,51 @@
+# The short way to everything; CMakePresets.json holds the settings. Each target installs the packages it lacks first
+# (tools/setup.sh; SETUP=: skips that).
+#
+#   make build      the library and the program, in build/release
+#   make test       builds and passes every test
+#   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
+#   make bench      measures the speed of the kernels
+#   make install    into PREFIX (/usr/local), below DESTDIR if given
+#   make format     lays out the source
+#   make clean      removes build/ (not runs/)
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+SETUP ?= tools/setup.sh
+CLANG_FORMAT ?= $(shell command -v clang-format-14 || echo clang-format)
+
+MAKEFLAGS += --no-print-directory
+
+configure = cmake --preset release
+compile = cmake --build --preset release --parallel $(JOBS)
+
+.PHONY: build test demo bench install format clean
+
+build:
+	@$(SETUP) build
+	$(configure) -DOTTAVA_TESTS=OFF
+	$(compile)
+
+test:
+	@$(SETUP) build test
+	$(configure)
+	$(compile)
+	ctest --preset release --parallel $(JOBS)
+
+demo:
+	@$(SETUP) build demo
+	@STARTED=$$(date +%s) && export STARTED && \
+	$(configure) -DOTTAVA_TESTS=OFF && $(compile) && tools/demo.sh
+
+bench: build
+	build/release/ottava bench
+
+install: build
+	cmake --install build/release --prefix $(PREFIX)
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+format:
+	find src cli include tests -name '*.[ch]' -o -name '*.cpp' | xargs $(CLANG_FORMAT) -i
+
+clean:
+	rm -rf build

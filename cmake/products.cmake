@@ -1,0 +1,33 @@
+# What is made of the floors and installed: the library, the program, and what an outside build needs to find them
+# (pkg-config: ottava; CMake: find_package(ottava), target ottava::ottava).
+
+target_compile_definitions(ottava_api PRIVATE OTT_VERSION="${PROJECT_VERSION}")
+
+# Of the names that OTT_API or a C++ header makes visible, only ott_* leave the library.
+set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+
+add_library(ottava SHARED $<TARGET_OBJECTS:ottava_api>)
+target_link_libraries(ottava PRIVATE ottava_api)
+target_link_options(ottava PRIVATE LINKER:--version-script=${exports})
+target_include_directories(ottava PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(ottava PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${exports})
+
+file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
+add_executable(ottava_cli ${cli_sources})
+set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+target_include_directories(ottava_cli PRIVATE cli)
+target_link_libraries(ottava_cli PRIVATE ottava m)
+
+include(CMakePackageConfigHelpers)
+configure_file(cmake/ottava.pc.in ottava.pc @ONLY)
+write_basic_package_version_file(ottava-config-version.cmake COMPATIBILITY SameMinorVersion)
+
+install(TARGETS ottava EXPORT ottava)
+install(TARGETS ottava_cli)
+install(DIRECTORY include/ottava TYPE INCLUDE)
+install(FILES LICENSE TYPE DOC)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/ottava OPTIONAL)
+install(FILES ${PROJECT_BINARY_DIR}/ottava.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/ottava-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)
+install(EXPORT ottava NAMESPACE ottava:: FILE ottava-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)

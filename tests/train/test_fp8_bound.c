@@ -1,0 +1,82 @@
+/*
+ * What FP8 training promises: the same small model, trained from the same seed on the same text, reaches
+ * BF16's validation loss within 1% under every FP8 recipe. And the bound means something: the same recipes
+ * with every scale left at 1 miss it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "train/train_fixture.h"
+
+#define BOUND 0.01
+#define STEPS 200
+
+/* A reduced demo: its own dimensions and schedule, over fewer steps. */
+static const char *const reduced_demo[] = {"--model.dim=64",
+                                           "--model.n_layers=2",
+                                           "--model.n_heads=2",
+                                           "--model.n_kv_heads=2",
+                                           "--model.ffn_hidden_dim=176",
+                                           "--train.batch_size=8",
+                                           "--train.seq_len=64",
+                                           "--train.max_steps=200",
+                                           "--train.threads=2",
+                                           "--optimizer.lr=4e-3",
+                                           "--optimizer.weight_decay=0.05",
+                                           "--scheduler.warmup_steps=20",
+                                           "--scheduler.min_lr_ratio=0.05",
+                                           "--eval.steps=1000",
+                                           NULL};
+
+/* The row with the scale of every use of every tensor left at 1. */
+static recipe without_scales(const char *name) {
+    recipe r = *recipe_find(name);
+    side_spec *sides[] = {&r.input.row,     &r.input.column,    &r.weight.row,
+                          &r.weight.column, &r.grad_output.row, &r.grad_output.column};
+    for (int i = 0; i < 6; i++) {
+        sides[i]->scale.rule = SCALE_NONE;
+        sides[i]->scale.power_of_two = false;
+    }
+    return r;
+}
+
+/* Final validation loss. */
+static double train(const fixture *f, int p, const recipe *row) {
+    rig r;
+    int64_t fp8, all;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[p], .more = reduced_demo, .row = row});
+    for (int i = 0; i < STEPS; i++) assert_false(rig_step(&r).skipped);
+    trainer_gemms(r.t, &fp8, &all);
+    double loss = rig_validate(&r);
+    assert_int_equal(all, STEPS * 15 * 3);
+    assert_int_equal(fp8, p == BF16 ? 0 : p == ROWWISE_WITH_GW_HP ? all / 3 * 2 : all);
+    rig_close(&r);
+    return loss;
+}
+
+static void fp8_is_near_bf16(void **state) {
+    const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP};
+    double bf16 = train(*state, BF16, NULL), gap[3], control[3];
+    print_message("  %-20s validation loss %.5f\n", "bf16", bf16);
+    for (int i = 0; i < 3; i++) {
+        recipe row = without_scales(fixture_precisions[kinds[i]].name);
+        double loss = train(*state, kinds[i], NULL), unscaled = train(*state, kinds[i], &row);
+        gap[i] = loss / bf16 - 1;
+        control[i] = unscaled / bf16 - 1;
+        print_message("  %-20s validation loss %.5f (%+.2f%%), with every scale 1: %.5f (%+.2f%%)\n",
+                      fixture_precisions[kinds[i]].name, loss, 100 * gap[i], unscaled, 100 * control[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_true(fabs(gap[i]) < BOUND);
+        assert_true(fabs(control[i]) > BOUND);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp8_is_near_bf16)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,273 @@
+/*
+ * Memory: a step takes none after the first; the plan says beforehand what a run will have taken at most, by
+ * the account and by the system; checkpointing activations makes it smaller; and when memory runs out,
+ * wherever that is, the run ends with an error and gives everything back.
+ */
+#define _GNU_SOURCE /* popen */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "train/train_fixture.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* ---- no allocation inside a step ---- */
+
+static void check_steady(const fixture *f, int p, const char *const *more) {
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[p], .more = more});
+    rig_step(&r);
+    rig_validate(&r);
+    mem_stats first = mem_read(r.account);
+    for (int i = 0; i < 4; i++) {
+        rig_step(&r);
+        rig_validate(&r);
+    }
+    mem_stats last = mem_read(r.account);
+    assert_int_equal(last.allocations, first.allocations);
+    assert_int_equal(last.now, first.now);
+    rig_close(&r);
+}
+
+static void steps_allocate_nothing(void **state) {
+    const char *const variants[][3] = {
+        {NULL},
+        {"--train.activation_checkpointing=full"},
+        {"--train.activation_checkpointing=selective", "--train.grad_accum_steps=2"},
+        {"--train.activation_checkpointing=op", "--train.threads=2"}};
+    for (int p = 0; p < PRECISIONS; p++)
+        for (int v = 0; v < 4; v++) check_steady(*state, p, variants[v]);
+}
+
+/* Not the skipped ones and the search for what is not finite either. */
+static void bad_steps_allocate_nothing(void **state) {
+    rig r;
+    char where[160];
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[TENSORWISE]});
+    rig_step(&r);
+    mem_stats first = mem_read(r.account);
+    rig_poke(&r, "model.layers.0.mlp.gate_proj.weight", 0, NAN);
+    assert_true(rig_step(&r).skipped);
+    FIXTURE_OK(trainer_find_nonfinite(r.t, where));
+    assert_int_equal(mem_read(r.account).allocations, first.allocations);
+    rig_close(&r);
+}
+
+/* ---- the plan and the account ---- */
+
+/* Dimensions of a model whose plan is some 60 MiB. */
+#define LARGER                                                                                               \
+    "--model.dim=256", "--model.n_heads=4", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",            \
+        "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=4"
+
+typedef struct measured {
+    int64_t planned, step, peak; /* bytes: of all, of the step's arena; what the account saw */
+} measured;
+
+static measured measure(const fixture *f, int p, const char *const *more) {
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[p], .more = more});
+    rig_step(&r);
+    rig_validate(&r);
+    rig_step(&r);
+    measured m = {r.t->planned_bytes, plan_bytes(r.t->train_plan), mem_read(r.account).peak};
+    rig_close(&r);
+    return m;
+}
+
+static void plan_is_the_peak(void **state) {
+    const char *const sizes[][12] = {
+        {NULL}, {LARGER, NULL}, {LARGER, "--train.activation_checkpointing=full", NULL}};
+    for (int p = 0; p < PRECISIONS; p++)
+        for (int i = 0; i < 3; i++) {
+            measured m = measure(*state, p, sizes[i]);
+            double ratio = (double)m.peak / (double)m.planned;
+            if (i)
+                print_message("  %-20s planned %.2f MiB, peak %.2f MiB\n", fixture_precisions[p].name,
+                              (double)m.planned / 1048576, (double)m.peak / 1048576);
+            assert_true(ratio > 0.95 && ratio < 1.05);
+        }
+}
+
+static measured plan_only(const fixture *f, int p, const char *const *more) {
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[p], .more = more});
+    measured m = {.planned = r.t->planned_bytes, .step = plan_bytes(r.t->train_plan)};
+    rig_close(&r);
+    return m;
+}
+
+static void checkpointing_shrinks_the_plan(void **state) {
+    const char *const modes[][12] = {{LARGER, "--train.activation_checkpointing=full", NULL},
+                                     {LARGER, "--train.activation_checkpointing=selective", NULL},
+                                     {LARGER, "--train.activation_checkpointing=none", NULL}};
+    for (int p = 0; p < PRECISIONS; p++) {
+        measured m[3];
+        for (int i = 0; i < 3; i++) m[i] = plan_only(*state, p, modes[i]);
+        print_message("  %-20s step: full %.2f, selective %.2f, none %.2f MiB\n", fixture_precisions[p].name,
+                      (double)m[0].step / 1048576, (double)m[1].step / 1048576, (double)m[2].step / 1048576);
+        assert_true(m[0].step < m[1].step && m[1].step < m[2].step);
+        assert_true(m[0].planned < m[1].planned && m[1].planned < m[2].planned);
+    }
+}
+
+/* ---- the plan and the system ---- */
+
+/* Bytes of a line of /proc/self/status, -1 when there is none. */
+static int64_t status_bytes(const char *key) {
+    char line[160];
+    long long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), ": %lld", &kib) == 1) break;
+    if (file) fclose(file);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
+typedef struct resident {
+    long long planned, before, peak;
+} resident;
+
+static const char *const resident_sizes[] = {LARGER, "--train.batch_size=16", NULL};
+static const char *program; /* this one */
+
+/* The whole of a process of its own, which has done nothing else: "test_memory FOLDER PRECISION". */
+static int be_measured(const char *folder, int p) {
+    fixture f;
+    rig r;
+    resident seen = {.before = status_bytes("VmRSS")};
+    snprintf(f.folder, sizeof f.folder, "%s", folder);
+    snprintf(f.text, sizeof f.text, "%s/text.txt", f.folder);
+    rig_open(&r, &f, &(rig_options){.precision = &fixture_precisions[p], .more = resident_sizes});
+    for (int i = 0; i < 2; i++) rig_step(&r);
+    rig_validate(&r);
+    seen.planned = r.t->planned_bytes;
+    seen.peak = status_bytes("VmHWM");
+    rig_close(&r);
+    return printf("%lld %lld %lld\n", seen.planned, seen.before, seen.peak) > 0 ? 0 : 1;
+}
+
+static resident measure_resident(const fixture *f, int p) {
+    resident seen;
+    char command[400];
+    snprintf(command, sizeof command, "'%s' '%s' %d", program, f->folder, p);
+    FILE *child = popen(command, "r");
+    assert_non_null(child);
+    assert_int_equal(fscanf(child, "%lld %lld %lld", &seen.planned, &seen.before, &seen.peak), 3);
+    assert_int_equal(pclose(child), 0);
+    return seen;
+}
+
+static void plan_is_what_is_resident(void **state) {
+    if (SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer needs memory of its own */
+    const int kinds[] = {BF16, TENSORWISE, ROWWISE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        resident m = measure_resident(*state, kinds[i]);
+        double grown = (double)(m.peak - m.before);
+        print_message("  %-12s planned %.1f MiB, resident memory grew by %.1f MiB from %.1f MiB\n",
+                      fixture_precisions[kinds[i]].name, (double)m.planned / 1048576, grown / 1048576,
+                      (double)m.before / 1048576);
+        assert_true(m.planned > 40 << 20);
+        assert_true(fabs(grown / (double)m.planned - 1) < 0.05);
+    }
+}
+
+/* ---- running out ---- */
+
+/* Fails the n-th allocation of `attempt` for n = 1, 2, ... until it succeeds; returns how many it makes. */
+typedef ott_status (*attempt)(const fixture *f, mem *account);
+
+static int64_t fail_everywhere(const fixture *f, attempt try) {
+    for (int64_t n = 1;; n++) {
+        mem *account;
+        FIXTURE_OK(mem_open(&account));
+        mem_fail_after(account, n);
+        ott_status status = try(f, account);
+        mem_stats s = mem_read(account);
+        if (s.now != 0)
+            fail_msg("allocation %lld failed: %lld bytes are lost", (long long)n, (long long)s.now);
+        mem_close(account);
+        if (status == OTT_OK) {
+            assert_int_equal(s.allocations, n - 1); /* no failure was passed over */
+            return n - 1;
+        }
+        if (status != OTT_ERR_MEMORY || !strstr(status_text(), "out of memory"))
+            fail_msg("allocation %lld failed: %s: %s", (long long)n, status_name(status), status_text());
+        assert_null(strchr(status_text(), '\n'));
+    }
+}
+
+static ott_status open_trainer(const fixture *f, mem *account) {
+    rig r;
+    return rig_try(&r, account, f, &(rig_options){.precision = &fixture_precisions[ROWWISE_WITH_GW_HP]});
+}
+
+static void trainer_open_survives(void **state) {
+    print_message("  trainer: %lld allocations\n", (long long)fail_everywhere(*state, open_trainer));
+}
+
+static ott_status run_in(const fixture *f, mem *account, const char *name, const char *const *more) {
+    mem *apart;
+    FIXTURE_OK(mem_open(&apart));
+    config *cfg = fixture_config(f, apart, name, &fixture_precisions[TENSORWISE], more);
+    ott_status status = train_run(account, NULL, cfg, &(train_hooks){0});
+    config_close(cfg);
+    mem_close(apart);
+    return status;
+}
+
+static ott_status run_anew(const fixture *f, mem *account) {
+    char folder[120];
+    snprintf(folder, sizeof folder, "%s/out", f->folder);
+    FIXTURE_OK(file_remove_tree(folder));
+    const char *more[] = {"--train.max_steps=1", "--checkpoint.interval=1", NULL};
+    return run_in(f, account, "out", more);
+}
+
+static void run_survives(void **state) {
+    print_message("  run: %lld allocations\n", (long long)fail_everywhere(*state, run_anew));
+}
+
+/* The checkpoint of the run before is there, and whole, however often resuming from it failed. */
+static ott_status run_on(const fixture *f, mem *account) {
+    const char *more[] = {"--train.max_steps=1", "--checkpoint.load_path=latest", NULL};
+    return run_in(f, account, "out", more);
+}
+
+static void resume_survives(void **state) {
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(run_anew(*state, account));
+    mem_close(account);
+    print_message("  resume: %lld allocations\n", (long long)fail_everywhere(*state, run_on));
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3) return be_measured(argv[1], atoi(argv[2]));
+    program = argv[0];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_is_what_is_resident),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(bad_steps_allocate_nothing),
+        cmocka_unit_test(plan_is_the_peak),
+        cmocka_unit_test(checkpointing_shrinks_the_plan),
+        cmocka_unit_test(trainer_open_survives),
+        cmocka_unit_test(run_survives),
+        cmocka_unit_test(resume_survives),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,193 @@
+/*
+ * A run may change its precision when it is continued: bf16 to FP8 and back. The log then names what differs
+ * from the checkpoint's configuration, and nothing that differs only by accident.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "train/train_fixture.h"
+
+#define CHANGED "Changed on resume: "
+
+/* One part of a run: to this step at this precision. */
+typedef struct part {
+    int precision;
+    const char *to;         /* train.max_steps */
+    const char *more[3];    /* ends with NULL */
+    const char *changes[4]; /* what must be named on resume, and nothing else; ends with NULL */
+} part;
+
+static void run_part(const fixture *f, const char *name, const part *p, bool first, spoken *said) {
+    char steps[40];
+    const char *more[8] = {steps, "--eval.interval=100"};
+    int count = 2;
+    snprintf(steps, sizeof steps, "--train.max_steps=%s", p->to);
+    if (!first) more[count++] = "--checkpoint.load_path=latest";
+    for (int i = 0; i < 3 && p->more[i]; i++) more[count++] = p->more[i];
+    FIXTURE_OK(fixture_run(
+        f, &(run_options){
+               .name = name, .precision = &fixture_precisions[p->precision], .more = more, .said = said}));
+}
+
+static void check_changes(const part *p, const spoken *said) {
+    char line[160];
+    int count = 0;
+    for (; count < 4 && p->changes[count]; count++) {
+        snprintf(line, sizeof line, CHANGED "%s\n", p->changes[count]);
+        if (!spoken_has(said, line))
+            fail_msg("the log does not say \"%s\" but:\n%s", p->changes[count], said->text);
+    }
+    if (spoken_count(said, CHANGED) != count)
+        fail_msg("the log names more than %d changes:\n%s", count, said->text);
+}
+
+/* The run is what it says: FP8 products in FP8 parts only. */
+static void check_products(const part *p, const spoken *said) {
+    bool fp8 = p->precision >= TENSORWISE;
+    assert_int_equal(spoken_has(said, "Applied Float8 training: recipe="), fp8);
+    assert_int_equal(spoken_has(said, "Float8 conversion: 15 of 15 linear layers"), fp8);
+    assert_int_equal(spoken_has(said, "of them in FP8: 0\n"), !fp8);
+}
+
+static void run_parts(const fixture *f, const char *name, const part *parts, int count) {
+    static spoken said;
+    for (int i = 0; i < count; i++) {
+        run_part(f, name, &parts[i], i == 0, &said);
+        check_changes(&parts[i], &said);
+        check_products(&parts[i], &said);
+    }
+}
+
+#define TO_FP8  "train.mixed_precision = \"fp8\" (was \"bf16\")"
+#define TO_BF16 "train.mixed_precision = \"bf16\" (was \"fp8\")"
+
+static void bf16_tensorwise_bf16(void **state) {
+    const part parts[] = {
+        {BF16, "3", {NULL}, {NULL}}, {TENSORWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
+    run_parts(*state, "tensorwise", parts, 3);
+}
+
+/* What the other recipe brings with it is no change of its own, and a recipe that is not used was not
+ * changed. */
+static void bf16_rowwise_bf16(void **state) {
+    const part parts[] = {
+        {BF16, "3", {NULL}, {NULL}}, {ROWWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
+    run_parts(*state, "rowwise", parts, 3);
+}
+
+static void recipe_changes(void **state) {
+    const part parts[] = {
+        {TENSORWISE, "3", {NULL}, {NULL}},
+        {ROWWISE, "6", {NULL}, {"float8.recipe_name = \"rowwise\" (was \"tensorwise\")"}},
+        {TENSORWISE, "9", {NULL}, {"float8.recipe_name = \"tensorwise\" (was \"rowwise\")"}},
+    };
+    run_parts(*state, "recipes", parts, 3);
+}
+
+static void nothing_changes(void **state) {
+    const part parts[] = {{ROWWISE, "3", {NULL}, {NULL}},
+                          {ROWWISE, "6", {NULL}, {NULL}},
+                          {ROWWISE, "7", {"--train.threads=2", "--metrics.log_style=kempner"}, {NULL}}};
+    run_parts(*state, "same", parts, 3);
+}
+
+/* Other keys that matter are named too. */
+static void other_keys_are_named(void **state) {
+    const part parts[] = {
+        {BF16, "3", {NULL}, {NULL}},
+        {FP32,
+         "6",
+         {"--optimizer.lr=0.001", "--train.grad_accum_steps=2"},
+         {"train.mixed_precision = \"fp32\" (was \"bf16\")", "optimizer.lr = 0.001 (was 0.01)",
+          "train.grad_accum_steps = 2 (was 1)"}},
+    };
+    run_parts(*state, "others", parts, 2);
+}
+
+/* ---- what a change does ---- */
+
+/* A trainer with the parameters, moments and counters of another one's checkpoint is at the same point: the
+   first steps of both precisions have nearly the same loss, and training goes on from there. */
+static void training_goes_on(void **state) {
+    const fixture *f = *state;
+    static const int order[] = {BF16, ROWWISE, TENSORWISE, FP16, BF16};
+    char path[160] = "";
+    double before = 0;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        rig r;
+        const char *more[] = {"--train.max_steps=100", NULL};
+        rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[order[i]], .more = more});
+        if (i > 0) {
+            FIXTURE_OK(trainer_load(r.t, path));
+            double loss = rig_validate(&r);
+            print_message("  %-10s validation %.5f, before the change %.5f\n",
+                          fixture_precisions[order[i]].name, loss, before);
+            assert_true(fabs(loss / before - 1) < 2e-3);
+        }
+        for (int k = 0; k < 8; k++) /* fp16 finds its loss scale first */
+            assert_true(!rig_step(&r).skipped || order[i] == FP16);
+        double after = rig_validate(&r);
+        if (i > 0) assert_true(after < before);
+        before = after;
+        rig_save(&r, f, "chain", path);
+        rig_close(&r);
+    }
+}
+
+/* The loss scale is fp16's: other precisions train without it, and carry it along. */
+static void loss_scale_is_carried_along(void **state) {
+    const fixture *f = *state;
+    rig r;
+    char path[160];
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP16]});
+    r.t->run.loss_scale = 1024.0f;
+    rig_step(&r);
+    rig_save(&r, f, "scale-fp16", path);
+    rig_close(&r);
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE]});
+    FIXTURE_OK(trainer_load(r.t, path));
+    assert_true(rig_step(&r).grad_norm < 10);
+    assert_true(r.t->host_state[STEP_LOSS_SCALE] == 1.0f);
+    rig_save(&r, f, "scale-rowwise", path);
+    rig_close(&r);
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP16]});
+    FIXTURE_OK(trainer_load(r.t, path));
+    assert_true(r.t->run.loss_scale == 1024.0f);
+    assert_true(r.t->run.good_steps == 1.0f);
+    rig_close(&r);
+}
+
+/* The smallest loss scale is a loss scale, not the sign of another precision. */
+static void smallest_loss_scale_is_kept(void **state) {
+    const fixture *f = *state;
+    rig r;
+    char path[160];
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP16]});
+    r.t->run.loss_scale = 1.0f;
+    rig_step(&r);
+    assert_true(r.t->run.loss_scale == 1.0f);
+    rig_save(&r, f, "scale-one", path);
+    rig_close(&r);
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP16]});
+    FIXTURE_OK(trainer_load(r.t, path));
+    assert_true(r.t->run.loss_scale == 1.0f);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bf16_tensorwise_bf16),
+        cmocka_unit_test(bf16_rowwise_bf16),
+        cmocka_unit_test(recipe_changes),
+        cmocka_unit_test(nothing_changes),
+        cmocka_unit_test(other_keys_are_named),
+        cmocka_unit_test(training_goes_on),
+        cmocka_unit_test(loss_scale_is_carried_along),
+        cmocka_unit_test(smallest_loss_scale_is_kept),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,376 @@
+/*
+ * A run that is stopped and continued is the run that never stopped: losses, parameters, moments and counters
+ * have the same bits, in every precision, on any number of threads and any instruction set, whichever of them
+ * wrote the checkpoint. So are the files of a whole run: metrics and checkpoints.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/cpu.h"
+#include "train/train_fixture.h"
+
+/* ---- trainers ---- */
+
+enum { STEPS = 6, BREAK = 4 };
+
+/* Where a part of a run is computed. */
+typedef struct place {
+    const char *tier, *threads;
+} place;
+
+typedef struct variant {
+    const char *name;
+    int precision;
+    const char *more[4];
+    float loss_scale; /* the first one; 0: as it is */
+} variant;
+
+static const variant variants[] = {
+    {"fp32", FP32, {NULL}, 0},
+    {"bf16", BF16, {NULL}, 0},
+    {"fp16", FP16, {NULL}, 0},
+    {"tensorwise", TENSORWISE, {NULL}, 0},
+    {"rowwise", ROWWISE, {NULL}, 0},
+    {"rowwise_with_gw_hp", ROWWISE_WITH_GW_HP, {NULL}, 0},
+    {"rowwise, two micro-batches", ROWWISE, {"--train.grad_accum_steps=2"}, 0},
+    {"tensorwise, recomputing all", TENSORWISE, {"--train.activation_checkpointing=full"}, 0},
+    {"bf16, the loss in chunks",
+     BF16,
+     {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"},
+     0},
+    /* Overflows in the steps before the break and after it, then goes on. */
+    {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
+};
+#define VARIANTS (sizeof variants / sizeof *variants)
+
+/* All that a run leaves. */
+typedef struct outcome {
+    step_result step[STEPS];
+    run_state state;
+    double validation;
+    snapshot end;
+} outcome;
+
+static void open_at(rig *r, const fixture *f, const variant *v, const place *p) {
+    char threads[40];
+    const char *more[6] = {threads, v->more[0], v->more[0] ? v->more[1] : NULL};
+    snprintf(threads, sizeof threads, "--train.threads=%s", p->threads);
+    rig_open(r, f,
+             &(rig_options){.tier = p->tier, .precision = &fixture_precisions[v->precision], .more = more});
+    if (v->loss_scale > 0) r->t->run.loss_scale = v->loss_scale;
+}
+
+static void take_steps(rig *r, int from, int to, outcome *o) {
+    for (int i = from; i < to; i++) o->step[i] = rig_step(r);
+}
+
+static void finish(rig *r, outcome *o) {
+    o->state = r->t->run;
+    o->validation = rig_validate(r);
+    o->end = snapshot_take(r);
+    rig_close(r);
+}
+
+static outcome uninterrupted(const fixture *f, const variant *v, const place *p) {
+    rig r;
+    outcome o;
+    memset(&o, 0, sizeof o); /* compared with its padding */
+    open_at(&r, f, v, p);
+    take_steps(&r, 0, STEPS, &o);
+    finish(&r, &o);
+    return o;
+}
+
+/* The first steps, and a checkpoint after them. */
+static void first_part(const fixture *f, const variant *v, const place *p, outcome *o, char *path) {
+    rig r;
+    memset(o, 0, sizeof *o);
+    open_at(&r, f, v, p);
+    take_steps(&r, 0, BREAK, o);
+    rig_save(&r, f, "resume", path);
+    rig_close(&r);
+}
+
+/* The other steps, from the checkpoint, in a new trainer. */
+static outcome second_part(const fixture *f, const variant *v, const place *p, const outcome *first,
+                           const char *path) {
+    rig r;
+    outcome o = *first;
+    open_at(&r, f, v, p);
+    FIXTURE_OK(trainer_load(r.t, path));
+    take_steps(&r, BREAK, STEPS, &o);
+    finish(&r, &o);
+    return o;
+}
+
+/* The same bits; any NaN equals any NaN. */
+static bool same_number(double a, double b) {
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+static bool same_step(const step_result *a, const step_result *b) {
+    return same_number(a->loss, b->loss) && same_number(a->grad_norm, b->grad_norm) &&
+           a->skipped == b->skipped && a->tokens == b->tokens;
+}
+
+static void check_same(const char *what, const outcome *a, const outcome *b) {
+    for (int i = 0; i < STEPS; i++)
+        if (!same_step(&a->step[i], &b->step[i]))
+            fail_msg("%s: step %d has loss %.9g and gradient norm %.9g, not %.9g and %.9g", what, i + 1,
+                     b->step[i].loss, b->step[i].grad_norm, a->step[i].loss, a->step[i].grad_norm);
+    if (memcmp(&a->state, &b->state, sizeof a->state)) fail_msg("%s: other counters", what);
+    if (memcmp(&a->validation, &b->validation, sizeof a->validation))
+        fail_msg("%s: validation loss %.9g, not %.9g", what, b->validation, a->validation);
+    if (!snapshot_equal(&a->end, &b->end)) fail_msg("%s: other parameters or moments", what);
+}
+
+/* Equality of runs that go nowhere would prove nothing. */
+static void check_telling(const variant *v, const outcome *o) {
+    assert_true(isfinite(o->validation));
+    if (v->loss_scale > 0) {
+        for (int i = 0; i < STEPS; i++) assert_int_equal(o->step[i].skipped, i < STEPS - 1);
+        assert_int_equal(o->state.updates, 1);
+    } else {
+        assert_int_equal(o->state.updates, STEPS);
+        assert_true(o->step[STEPS - 1].loss < o->step[0].loss);
+    }
+    assert_int_equal(o->state.step, STEPS);
+}
+
+static void check_and_free(const variant *v, const place *p, const char *how, const outcome *expected,
+                           outcome *o) {
+    char what[160];
+    snprintf(what, sizeof what, "%s on %s with %s threads, %s", v->name, p->tier, p->threads, how);
+    check_same(what, expected, o);
+    snapshot_free(&o->end);
+}
+
+/* Uninterrupted, resumed where it was, and resumed elsewhere. */
+static void check_at(const fixture *f, const variant *v, const place *here, const place *there,
+                     const outcome *expected) {
+    char path[160];
+    outcome first, o = uninterrupted(f, v, here);
+    check_and_free(v, here, "uninterrupted", expected, &o);
+    first_part(f, v, here, &first, path);
+    o = second_part(f, v, here, &first, path);
+    check_and_free(v, here, "resumed", expected, &o);
+    o = second_part(f, v, there, &first, path);
+    check_and_free(v, there, "resumed from elsewhere", expected, &o);
+}
+
+static void check_everywhere(const fixture *f, const variant *v, const outcome *expected) {
+    const char *tiers[CPU_TIERS_MAX], *threads[] = {"1", "2"};
+    int count = cpu_tiers(tiers);
+    for (int t = 0; t < count; t++)
+        for (int n = 0; n < 2; n++) {
+            place here = {tiers[t], threads[n]}, there = {tiers[count - 1 - t], threads[1 - n]};
+            check_at(f, v, &here, &there, expected);
+        }
+}
+
+static const fixture *the_fixture;
+
+static void resumed_equals_uninterrupted(void **state) {
+    const variant *v = *state;
+    outcome expected = uninterrupted(the_fixture, v, &(place){"scalar", "1"});
+    check_telling(v, &expected);
+    check_everywhere(the_fixture, v, &expected);
+    print_message("  %-28s loss %.6f -> %.6f\n", v->name, expected.step[0].loss,
+                  expected.step[STEPS - 1].loss);
+    snapshot_free(&expected.end);
+}
+
+/* The variants do compute different things, so that equal bits above are no accident of an option not
+ * applied. */
+static void precisions_differ(void **state) {
+    (void)state;
+    snapshot end[PRECISIONS];
+    for (int i = 0; i < PRECISIONS; i++) {
+        const variant v = {.name = fixture_precisions[i].name, .precision = i};
+        end[i] = uninterrupted(the_fixture, &v, &(place){NULL, "1"}).end;
+        for (int j = 0; j < i; j++)
+            if (snapshot_equal(&end[i], &end[j]))
+                fail_msg("%s and %s train to the same bits", fixture_precisions[i].name,
+                         fixture_precisions[j].name);
+    }
+    for (int i = 0; i < PRECISIONS; i++) snapshot_free(&end[i]);
+}
+
+/* A checkpoint forgotten or half applied must show: without the moments, or the counters, the runs part. */
+static void what_is_loaded_matters(void **state) {
+    (void)state;
+    const variant *v = &variants[0];
+    const place here = {NULL, "1"};
+    rig r;
+    char path[160];
+    outcome expected = uninterrupted(the_fixture, v, &here), o;
+    first_part(the_fixture, v, &here, &o, path);
+    open_at(&r, the_fixture, v, &here);
+    FIXTURE_OK(trainer_load(r.t, path));
+    FIXTURE_OK(device_zero(r.device, r.t->m->moment2, r.t->m->block_bytes));
+    take_steps(&r, BREAK, STEPS, &o);
+    finish(&r, &o);
+    assert_true(same_step(&o.step[BREAK], &expected.step[BREAK])); /* the moments act after it */
+    assert_false(same_step(&o.step[BREAK + 1], &expected.step[BREAK + 1]));
+    assert_false(snapshot_equal(&o.end, &expected.end));
+    snapshot_free(&o.end);
+    snapshot_free(&expected.end);
+}
+
+/* ---- whole runs ---- */
+
+/* Cuts ,"key":value out of every line; values hold no comma. */
+static void cut_key(char *text, const char *key) {
+    char pattern[40];
+    snprintf(pattern, sizeof pattern, ",\"%s\":", key);
+    for (char *at; (at = strstr(text, pattern));) {
+        char *end = at + strlen(pattern);
+        end += strcspn(end, ",}");
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+/* metrics.jsonl without what a clock or a machine decides. */
+static char *read_metrics(const fixture *f, const char *run) {
+    static const char *const timing[] = {"timestamp", "tps", "tps_per_gpu", "tflops", "mfu", "mem"};
+    char name[80];
+    int64_t bytes;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    char *text = fixture_read(f, name, &bytes);
+    for (size_t i = 0; i < sizeof timing / sizeof *timing; i++) cut_key(text, timing[i]);
+    return text;
+}
+
+static int count_of(const char *text, const char *part) {
+    int count = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) count++;
+    return count;
+}
+
+static void check_same_metrics(const fixture *f, const char *a, const char *b) {
+    char *text_a = read_metrics(f, a), *text_b = read_metrics(f, b);
+    assert_string_equal(text_a, text_b);
+    free(text_a);
+    free(text_b);
+}
+
+static void check_same_file(const fixture *f, const char *a, const char *b, const char *file) {
+    char name_a[120], name_b[120];
+    int64_t bytes_a, bytes_b;
+    snprintf(name_a, sizeof name_a, "%s/%s", a, file);
+    snprintf(name_b, sizeof name_b, "%s/%s", b, file);
+    char *data_a = fixture_read(f, name_a, &bytes_a), *data_b = fixture_read(f, name_b, &bytes_b);
+    assert_int_equal(bytes_a, bytes_b);
+    if (memcmp(data_a, data_b, (size_t)bytes_a)) fail_msg("%s and %s differ", name_a, name_b);
+    free(data_a);
+    free(data_b);
+}
+
+static void check_same_run(const fixture *f, const char *a, const char *b) {
+    check_same_metrics(f, a, b);
+    check_same_file(f, a, b, "checkpoints/step-6/model.safetensors");
+    check_same_file(f, a, b, "checkpoints/step-6/optimizer.safetensors");
+}
+
+static void check_metrics_telling(const fixture *f, const char *run) {
+    char *text = read_metrics(f, run);
+    assert_int_equal(count_of(text, "\"loss\":"), 6);
+    assert_int_equal(count_of(text, "\"val_loss\":"), 3);
+    assert_int_equal(count_of(text, "null"), 0);
+    free(text);
+}
+
+typedef struct whole {
+    int precision;
+    const char *threads;
+} whole;
+
+static void run_whole(const whole *w, const char *name, int64_t stop_after, const char *load) {
+    char threads[40], from[200];
+    static spoken said;
+    snprintf(threads, sizeof threads, "--train.threads=%s", w->threads);
+    snprintf(from, sizeof from, "--checkpoint.load_path=%s", load);
+    const char *more[] = {threads, from, NULL};
+    FIXTURE_OK(fixture_run(the_fixture, &(run_options){.name = name,
+                                                       .precision = &fixture_precisions[w->precision],
+                                                       .more = more,
+                                                       .stop_after = stop_after,
+                                                       .said = &said}));
+    if (stop_after) assert_true(spoken_has(&said, "saving emergency checkpoint"));
+    if (*load) assert_true(spoken_has(&said, "Resumed from"));
+}
+
+/* Stopped after 4 steps, where no checkpoint is due, and again after one more. */
+static void whole_runs_are_equal(void **state) {
+    const whole *w = *state;
+    char one[64], two[64], stopped[64];
+    const char *name = fixture_precisions[w->precision].name;
+    snprintf(one, sizeof one, "%s-%s-a", name, w->threads);
+    snprintf(two, sizeof two, "%s-%s-b", name, w->threads);
+    snprintf(stopped, sizeof stopped, "%s-%s-stopped", name, w->threads);
+    run_whole(w, one, 0, "");
+    run_whole(w, two, 0, "");
+    run_whole(w, stopped, 4, "");
+    run_whole(w, stopped, 1, "latest");
+    run_whole(w, stopped, 0, "latest");
+    check_metrics_telling(the_fixture, one);
+    check_same_run(the_fixture, one, two);
+    check_same_run(the_fixture, one, stopped);
+    if (strcmp(w->threads, "1") != 0) {
+        snprintf(two, sizeof two, "%s-1-a", name);
+        check_same_run(the_fixture, two, one);
+    }
+}
+
+/* A crash leaves metrics of steps after the last checkpoint; the resumed run writes them anew. */
+static void metrics_after_the_checkpoint_are_cut(void **state) {
+    (void)state;
+    const whole w = {ROWWISE, "1"};
+    char load[160];
+    run_whole(&w, "crashed", 0, "");
+    run_whole(&w, "straight", 0, "");
+    snprintf(load, sizeof load, "%s/crashed/checkpoints/step-3", the_fixture->folder);
+    run_whole(&w, "crashed", 0, load);
+    check_same_run(the_fixture, "straight", "crashed");
+}
+
+/* Nothing is left to do: nothing may change. */
+static void finished_run_resumed(void **state) {
+    (void)state;
+    const whole w = {BF16, "1"};
+    run_whole(&w, "finished", 0, "");
+    run_whole(&w, "once", 0, "");
+    run_whole(&w, "finished", 0, "latest");
+    check_same_run(the_fixture, "once", "finished");
+}
+
+int main(void) {
+    static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
+                                   {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
+                                   {ROWWISE, "1"}, {ROWWISE, "2"}};
+    enum { WHOLES = sizeof wholes / sizeof *wholes };
+    static char names[WHOLES][64];
+    struct CMUnitTest tests[VARIANTS + WHOLES + 4] = {
+        cmocka_unit_test(precisions_differ), cmocka_unit_test(what_is_loaded_matters),
+        cmocka_unit_test(metrics_after_the_checkpoint_are_cut), cmocka_unit_test(finished_run_resumed)};
+    for (size_t i = 0; i < VARIANTS; i++)
+        tests[4 + i] = (struct CMUnitTest){.name = variants[i].name,
+                                           .test_func = resumed_equals_uninterrupted,
+                                           .initial_state = (void *)(uintptr_t)&variants[i]};
+    for (size_t i = 0; i < WHOLES; i++) {
+        snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
+                 fixture_precisions[wholes[i].precision].name, wholes[i].threads);
+        tests[4 + VARIANTS + i] = (struct CMUnitTest){.name = names[i],
+                                                      .test_func = whole_runs_are_equal,
+                                                      .initial_state = (void *)(uintptr_t)&wholes[i]};
+    }
+    void *state;
+    if (fixture_setup(&state)) return 1;
+    the_fixture = state;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL); /* each test has a state of its own */
+    return fixture_teardown(&state) ? 1 : failed;
+}

@@ -1,0 +1,308 @@
+/* train_fixture: folder, text, configuration, trainer and run for tests of training. */
+#define _GNU_SOURCE /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "cpu/cpu.h"
+#include "train/run.h"
+#include "train/schedule.h"
+#include "train/train_fixture.h"
+
+void fixture_ok(ott_status status, const char *what) {
+    if (status != OTT_OK) fail_msg("%s: %s: %s", what, status_name(status), status_text());
+}
+
+/* ---- text ---- */
+
+static const char *const names[] = {"the king",     "a shepherd",   "the old man", "his brother",
+                                    "the daughter", "the stranger", "the people",  "a servant"};
+static const char *const verbs[] = {"saw", "gave", "brought", "loved", "took", "found", "sold", "carried"};
+static const char *const things[] = {"bread",    "the water",   "a lamb",       "the gold",
+                                     "a vessel", "the garment", "seven stones", "the fruit"};
+static const char *const places[] = {"in the city", "by the river",       "upon the mountain", "at the gate",
+                                     "of the land", "before the morning", "in the night",      ""};
+
+static const char *choose(const char *const *words, uint64_t seed, uint64_t *draw) {
+    return words[rng_u32(seed, 0, (*draw)++) % 8];
+}
+
+/* A subject, a verb, an object, a place; half of the sentences go on. */
+static int write_sentence(char *out, size_t room, uint64_t seed, uint64_t *draw) {
+    const char *name = choose(names, seed, draw), *verb = choose(verbs, seed, draw);
+    const char *thing = choose(things, seed, draw), *place = choose(places, seed, draw);
+    const char *end = rng_u32(seed, 0, (*draw)++) % 2 ? ".\n" : ", and ";
+    return snprintf(out, room, "%s %s %s%s%s%s", name, verb, thing, *place ? " " : "", place, end);
+}
+
+void fixture_write_text(const char *path, int64_t bytes, uint64_t seed) {
+    char sentence[160];
+    uint64_t draw = 0;
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int64_t done = 0, length; done < bytes; done += length) {
+        length = write_sentence(sentence, sizeof sentence, seed, &draw);
+        if (length > bytes - done) length = bytes - done;
+        assert_int_equal(fwrite(sentence, 1, (size_t)length, file), length);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- folder ---- */
+
+int fixture_setup(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    if (!f) return -1;
+    strcpy(f->folder, "/tmp/ottava-train-XXXXXX");
+    if (!mkdtemp(f->folder)) return -1;
+    snprintf(f->text, sizeof f->text, "%s/text.txt", f->folder);
+    fixture_write_text(f->text, 60000, 1);
+    *state = f;
+    return 0;
+}
+
+int fixture_teardown(void **state) {
+    fixture *f = *state;
+    ott_status status = file_remove_tree(f->folder);
+    free(f);
+    return status == OTT_OK ? 0 : -1;
+}
+
+char *fixture_read(const fixture *f, const char *name, int64_t *bytes) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    FIXTURE_OK(file_size(path, bytes));
+    char *data = calloc(1, (size_t)*bytes + 1);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(data, 1, (size_t)*bytes, file), *bytes);
+    fclose(file);
+    return data;
+}
+
+/* ---- configurations ---- */
+
+const precision fixture_precisions[] = {
+    [FP32] = {"fp32", {"--train.mixed_precision=fp32"}},
+    [BF16] = {"bf16", {"--train.mixed_precision=bf16"}},
+    [FP16] = {"fp16", {"--train.mixed_precision=fp16"}},
+    [TENSORWISE] = {"tensorwise", {"--train.mixed_precision=fp8", "--float8.recipe_name=tensorwise"}},
+    [ROWWISE] = {"rowwise", {"--train.mixed_precision=fp8", "--float8.recipe_name=rowwise"}},
+    [ROWWISE_WITH_GW_HP] = {"rowwise_with_gw_hp",
+                            {"--train.mixed_precision=fp8", "--float8.recipe_name=rowwise_with_gw_hp"}},
+};
+
+/* Every dimension a multiple of 16, so that FP8 reaches every layer; heads share keys. */
+static const char *const tiny_run[] = {
+    "--model.dim=32",
+    "--model.n_layers=2",
+    "--model.n_heads=4",
+    "--model.n_kv_heads=2",
+    "--model.ffn_hidden_dim=64",
+    "--model.vocab_size=256",
+    "--model.max_seq_len=64",
+    "--train.batch_size=2",
+    "--train.seq_len=24",
+    "--train.max_steps=6",
+    "--train.threads=1",
+    "--train.seed=7",
+    "--optimizer.lr=1e-2",
+    "--scheduler.warmup_steps=2",
+    "--eval.enabled=true",
+    "--eval.holdout=0.1",
+    "--eval.interval=2",
+    "--eval.steps=2",
+    "--checkpoint.interval=3",
+    "--checkpoint.keep_last_n=0",
+    "--metrics.log_interval=1",
+    "--metrics.peak_tflops=0.1", /* measuring it takes longer than the run */
+};
+
+#define ARGUMENTS_MAX 64
+
+static int add_all(const char **arguments, int count, const char *const *more) {
+    for (; more && *more; more++) {
+        assert_in_range(count, 0, ARGUMENTS_MAX - 1);
+        arguments[count++] = *more;
+    }
+    return count;
+}
+
+config *fixture_config(const fixture *f, mem *account, const char *name, const precision *p,
+                       const char *const *more) {
+    const char *arguments[ARGUMENTS_MAX];
+    char folder[200], text[200];
+    config *cfg;
+    int count = 0;
+    snprintf(folder, sizeof folder, "--run.dir=%s/%s", f->folder, name);
+    snprintf(text, sizeof text, "--data.dataset_path=%s", f->text);
+    for (size_t i = 0; i < sizeof tiny_run / sizeof *tiny_run; i++) arguments[count++] = tiny_run[i];
+    count = add_all(arguments, count, (const char *const[]){folder, text, NULL});
+    count = add_all(arguments, count, p ? p->arguments : NULL);
+    count = add_all(arguments, count, more);
+    FIXTURE_OK(config_parse(account, NULL, count, arguments, &cfg));
+    return cfg;
+}
+
+/* ---- what the library says ---- */
+
+static void hear(void *user, ott_log_level level, const char *text) {
+    spoken *s = user;
+    (void)level;
+    int room = (int)(sizeof s->text - s->length);
+    int length = snprintf(s->text + s->length, (size_t)room, "%s\n", text);
+    assert_in_range(length, 0, room - 1);
+    s->length += (size_t)length;
+}
+
+logger spoken_logger(spoken *s) {
+    s->length = 0;
+    s->text[0] = 0;
+    return (logger){.callback = hear, .user = s, .level = OTT_LOG_DEBUG};
+}
+
+int spoken_count(const spoken *s, const char *part) {
+    int count = 0;
+    for (const char *at = s->text; (at = strstr(at, part)); at += strlen(part)) count++;
+    return count;
+}
+
+bool spoken_has(const spoken *s, const char *part) {
+    return strstr(s->text, part) != NULL;
+}
+
+/* ---- a trainer ---- */
+
+static ott_status open_parts(rig *r, const rig_options *o) {
+    model_options shape;
+    trainer_options options;
+    TRY(model_options_resolve(r->cfg, &shape));
+    TRY(run_datasets(r->account, r->cfg, &shape, &r->train_data, &r->validation_data));
+    TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->tier, &r->device));
+    TRY(run_trainer_options(r->cfg, &options));
+    if (o->row) options.recipe = o->row;
+    return trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
+                        (uint64_t)r->cfg->train.seed, &r->t);
+}
+
+static void close_parts(rig *r) {
+    trainer_close(r->t);
+    if (r->device) device_close(r->device);
+    dataset_close(r->train_data);
+    dataset_close(r->validation_data);
+}
+
+ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o) {
+    mem *apart; /* the configuration's memory is not what is tried */
+    FIXTURE_OK(mem_open(&apart));
+    *r = (rig){.account = account, .cfg = fixture_config(f, apart, "rig", o->precision, o->more)};
+    ott_status status = open_parts(r, o);
+    close_parts(r);
+    config_close(r->cfg);
+    mem_close(apart);
+    return status;
+}
+
+void rig_open(rig *r, const fixture *f, const rig_options *o) {
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    *r = (rig){.account = account, .cfg = fixture_config(f, account, "rig", o->precision, o->more)};
+    FIXTURE_OK(open_parts(r, o));
+}
+
+void rig_close(rig *r) {
+    close_parts(r);
+    config_close(r->cfg);
+    assert_int_equal(mem_read(r->account).now, 0);
+    mem_close(r->account);
+}
+
+step_result rig_step(rig *r) {
+    step_result s;
+    double rate = schedule_learning_rate(r->cfg, r->t->run.step, r->cfg->train.max_steps);
+    FIXTURE_OK(trainer_step(r->t, rate, &s));
+    return s;
+}
+
+double rig_validate(rig *r) {
+    double loss;
+    FIXTURE_OK(trainer_evaluate(r->t, r->cfg->eval.steps, &loss));
+    return loss;
+}
+
+void rig_save(rig *r, const fixture *f, const char *name, char *path) {
+    char folder[160], *written;
+    snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
+    FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, &r->t->run, folder, 0, &written));
+    snprintf(path, 160, "%s", written);
+    mem_give(r->account, written);
+}
+
+const parameter *rig_parameter(const rig *r, const char *name) {
+    for (int i = 0; i < r->t->m->parameter_count; i++)
+        if (strcmp(r->t->m->parameters[i].name, name) == 0) return &r->t->m->parameters[i];
+    fail_msg("the model has no parameter %s", name);
+    return NULL;
+}
+
+void rig_poke(rig *r, const char *name, int64_t index, float value) {
+    float *data = rig_parameter(r, name)->value.data;
+    FIXTURE_OK(device_copy_in(r->device, data + index, &value, sizeof value));
+    model_weights_changed(r->t->m);
+}
+
+float *rig_copy(rig *r, const void *device_data, int64_t count) {
+    float *host = malloc((size_t)count * sizeof *host);
+    FIXTURE_OK(device_copy_out(r->device, host, device_data, count * (int64_t)sizeof *host));
+    return host;
+}
+
+snapshot snapshot_take(const rig *r) {
+    const model *m = r->t->m;
+    snapshot s = {.data = malloc(3 * (size_t)m->block_bytes), .bytes = 3 * m->block_bytes};
+    const void *blocks[] = {m->values, m->moment1, m->moment2};
+    for (int i = 0; i < 3; i++)
+        FIXTURE_OK(
+            device_copy_out(r->device, (char *)s.data + i * m->block_bytes, blocks[i], m->block_bytes));
+    return s;
+}
+
+bool snapshot_equal(const snapshot *a, const snapshot *b) {
+    return a->bytes == b->bytes && memcmp(a->data, b->data, (size_t)a->bytes) == 0;
+}
+
+void snapshot_free(snapshot *s) {
+    free(s->data);
+    s->data = NULL;
+}
+
+/* ---- whole runs ---- */
+
+typedef struct stopper {
+    int64_t asked, after;
+} stopper;
+
+static bool stop_now(void *user) {
+    stopper *s = user;
+    return s->after > 0 && s->asked++ == s->after;
+}
+
+ott_status fixture_run(const fixture *f, const run_options *o) {
+    mem *account;
+    stopper s = {.after = o->stop_after};
+    train_hooks hooks = {.stop = stop_now, .stop_user = &s};
+    logger log = {0};
+    FIXTURE_OK(mem_open(&account));
+    if (o->said) log = spoken_logger(o->said);
+    config *cfg = fixture_config(f, account, o->name, o->precision, o->more);
+    ott_status status = train_run(account, &log, cfg, &hooks);
+    config_close(cfg);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+    return status;
+}

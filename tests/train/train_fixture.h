@@ -1,0 +1,108 @@
+/*
+ * train_fixture: a temporary folder with a text to train on, a model small enough to train in milliseconds,
+ * and its trainer or whole run made from a configuration, as the command line makes them. A call that fails
+ * ends the test (cmocka); what is opened must have given every byte back when it is closed.
+ */
+#ifndef TESTS_TRAIN_FIXTURE_H
+#define TESTS_TRAIN_FIXTURE_H
+
+#include "train/loop.h"
+#include "train/trainer.h"
+
+/* The group's state: a folder, removed at the end, and the text in it. */
+typedef struct fixture {
+    char folder[64], text[96];
+} fixture;
+
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
+/* Writes `bytes` bytes of sentences, the same for the same seed, to a file. */
+void fixture_write_text(const char *path, int64_t bytes, uint64_t seed);
+
+/* Ends the test with the status text unless status is OTT_OK. */
+void fixture_ok(ott_status status, const char *what);
+#define FIXTURE_OK(expression) fixture_ok(expression, #expression)
+
+/* ---- configurations ---- */
+
+/* A way of computing, and what asks for it on the command line. */
+typedef struct precision {
+    const char *name;
+    const char *arguments[3]; /* ends with NULL */
+} precision;
+
+extern const precision fixture_precisions[]; /* fp32, bf16, fp16, then the FP8 recipes */
+enum { FP32, BF16, FP16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, PRECISIONS };
+
+/* The tiny run under FOLDER/name, at this precision, with more arguments (ends with NULL; may be NULL), of
+   which the last counts. */
+config *fixture_config(const fixture *f, mem *account, const char *name, const precision *p,
+                       const char *const *more);
+
+/* ---- what the library says ---- */
+
+typedef struct spoken {
+    char text[1 << 16]; /* one line after the other */
+    size_t length;
+} spoken;
+
+logger spoken_logger(spoken *s); /* forgets all before */
+bool spoken_has(const spoken *s, const char *part);
+int spoken_count(const spoken *s, const char *part);
+
+/* ---- a trainer with everything it needs ---- */
+
+typedef struct rig_options {
+    const char *tier; /* as cpu_open takes it */
+    const precision *precision;
+    const char *const *more; /* as fixture_config takes it */
+    const recipe *row;       /* instead of the configuration's recipe; NULL: that one */
+} rig_options;
+
+typedef struct rig {
+    mem *account;
+    config *cfg;
+    device *device;
+    dataset *train_data, *validation_data;
+    trainer *t;
+} rig;
+
+void rig_open(rig *r, const fixture *f, const rig_options *o);
+/* Opens the same in an account of the caller's, which may run out; everything is given back on failure. */
+ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o);
+void rig_close(rig *r);
+/* One step at the schedule's learning rate. */
+step_result rig_step(rig *r);
+double rig_validate(rig *r);
+/* Saves to FOLDER/name; the path of the checkpoint goes to path[160]. */
+void rig_save(rig *r, const fixture *f, const char *name, char *path);
+const parameter *rig_parameter(const rig *r, const char *name);
+/* One element of a parameter, set as anything may have set it. */
+void rig_poke(rig *r, const char *name, int64_t index, float value);
+float *rig_copy(rig *r, const void *device_data, int64_t count); /* to be freed */
+
+/* Parameters and both moments. */
+typedef struct snapshot {
+    void *data;
+    int64_t bytes;
+} snapshot;
+
+snapshot snapshot_take(const rig *r);
+bool snapshot_equal(const snapshot *a, const snapshot *b);
+void snapshot_free(snapshot *s);
+
+/* ---- whole runs ---- */
+
+typedef struct run_options {
+    const char *name; /* of the run's folder in the fixture's */
+    const precision *precision;
+    const char *const *more;
+    int64_t stop_after; /* steps of this run after which it is asked to stop; 0: never */
+    spoken *said;       /* may be NULL */
+} run_options;
+
+ott_status fixture_run(const fixture *f, const run_options *o);
+/* The whole file FOLDER/name, NUL-terminated, to be freed. */
+char *fixture_read(const fixture *f, const char *name, int64_t *bytes);
+
+#endif

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Includes point down: a file under src/ includes its own floor and those that cmake/floors.cmake says it uses. Every
+# floor may include ottava/types.h, api all of ottava/; cli includes itself and ottava/ only. Tests may include all.
+# Prints file:line of each include that does not, and exits 1.
+set -eu
+cd "${1:-$(dirname "$0")/..}"
+
+find src cli -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.def' -o -name '*.cu' \) |
+    LC_ALL=C sort | tr '\n' '\0' | xargs -0 awk '
+function bad(why) { printf "%s:%d: %s\n", FILENAME, FNR, why; failed = 1 }
+
+# The table: set(OTTAVA_FLOORS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn ${nn_uses})
+FILENAME == "cmake/floors.cmake" {
+    if (!sub(/^set\(/, "")) next
+    gsub(/[()]/, " ")
+    n = split($0, word, " ")
+    if (word[1] == "OTTAVA_FLOORS") {
+        for (i = 2; i <= n; i++) known[word[i]] = 1
+    } else if (sub(/_uses$/, "", word[1])) {
+        for (i = 2; i <= n; i++) {
+            more = word[i]
+            if (gsub(/[${}]|_uses/, "", more)) uses[word[1]] = uses[word[1]] uses[more]
+            else uses[word[1]] = uses[word[1]] " " more
+        }
+        uses[word[1]] = uses[word[1]] " "
+    }
+    next
+}
+
+FNR == 1 {
+    files++
+    n = split(FILENAME, part, "/")
+    floor = part[1] == "cli" ? "cli" : part[2]
+    if (floor != "cli" && !(floor in known)) bad("src/" floor " is not a floor of cmake/floors.cmake")
+}
+
+/^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    match($0, /["<][^">]*/)
+    quoted = substr($0, RSTART, 1) == "\""
+    name = substr($0, RSTART + 1, RLENGTH - 1)
+    head = name
+    sub(/\/.*/, "", head)
+    if (!quoted && head != "ottava" && !(head in known)) next # a system header
+    includes++
+    if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")
+    else if (head == name) {
+        beside = FILENAME
+        sub(/[^\/]*$/, name, beside)
+        if ((getline line < beside) < 0) bad("\"" name "\" is not in this folder")
+        close(beside)
+    } else if (head == "ottava") {
+        if (floor != "cli" && floor != "api" && name != "ottava/types.h")
+            bad("\"" name "\": below api only ottava/types.h is known")
+    } else if (head != floor && index(uses[floor], " " head " ") == 0)
+        bad("\"" name "\": " floor " may include only:" (floor == "cli" ? " ottava " : uses[floor]) "and itself")
+}
+
+END {
+    if (!("base" in known)) { print "no floors found in cmake/floors.cmake"; failed = 1 }
+    if (!failed) printf "%d files, %d includes of our own: all point down\n", files, includes
+    exit failed
+}' cmake/floors.cmake || exit 1

@@ -1,0 +1,50 @@
+#!/bin/sh
+# The demo (`make demo`): trains one small Llama on a real text in bf16 and in two fp8 recipes, same seed and data order,
+# compares the three, and lets an fp8 model write.
+#
+#   TEXT=file       train on this text instead of the King James Bible
+#   OTTAVA=program  another ottava than build/release/ottava
+set -eu
+
+started=${STARTED:-$(date +%s)} # of the build, when `make demo` calls
+text=${TEXT:-}
+case $text in '' | /*) ;; *) text=$PWD/$text ;; esac
+cd "$(dirname "$0")/.."
+ottava=${OTTAVA:-build/release/ottava}
+
+fail() {
+    echo "tools/demo.sh: $*" >&2
+    exit 1
+}
+# Shows a command as it can be typed again, then runs it.
+run() {
+    printf '\n$ %s\n' "$*"
+    "$@"
+}
+# train NAME OVERRIDE...
+train() {
+    name=$1
+    shift
+    run "$ottava" train configs/demo.toml "$@" --data.dataset_path="$text" --run.dir="runs/demo/$name"
+}
+
+command -v "$ottava" >/dev/null || fail "no program $ottava: run 'make build' first"
+if [ -n "$text" ]; then
+    [ -r "$text" ] || fail "cannot read TEXT=$text"
+else
+    command -v bible >/dev/null || fail "the package bible-kjv is missing: run tools/setup.sh demo, or give a text with TEXT=file"
+    text=build/demo/bible.txt
+    mkdir -p build/demo
+    bible -f gen1:1-rev22:21 </dev/null >"$text"
+fi
+
+rm -rf runs/demo
+train bf16 --train.mixed_precision=bf16
+train tensorwise --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
+train rowwise --train.mixed_precision=fp8 --float8.recipe_name=rowwise
+
+run "$ottava" report runs/demo/bf16 runs/demo/tensorwise runs/demo/rowwise --out runs/demo/report.html
+run "$ottava" generate runs/demo/tensorwise --prompt 'In the beginning' --max-tokens 300
+
+seconds=$(($(date +%s) - started))
+printf '\nDone in %d min %02d s. The curves: runs/demo/report.html\n' $((seconds / 60)) $((seconds % 60))
