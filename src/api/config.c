@@ -32,6 +32,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     API_REQUIRE(configuration);
     API_REQUIRE(key);
     API_REQUIRE(value);
+    configuration->changed = true;
     return config_set(configuration->values, key, value);
 }
 

@@ -21,6 +21,7 @@ struct ott_context {
 struct ott_config {
     ott_context *context; /* borrowed */
     struct config *values;
+    bool changed; /* by ott_config_set since it was last checked */
 };
 
 /* OTT_ERR_ARGUMENT, naming function and argument, when a pointer that must be given is NULL. */

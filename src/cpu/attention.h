@@ -184,14 +184,14 @@ SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t coun
         BY_16(c, lanes, head_dim, v16_store(packed + c, v16_get(t->data, d, at + c, lanes)););
     memset(packed, 0, (size_t)((capacity - count) * width) * sizeof(float));
 }
-static inline void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column,
+static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column,
                              const attention *s, int64_t capacity, float *packed) {
     WITH_DTYPE(t->dtype, D,
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
 /* rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
-static inline void pack_lanes(const float *rows, int64_t width, float *lanes) {
+static void pack_lanes(const float *rows, int64_t width, float *lanes) {
     for (int64_t c = 0; c < width; c += 16)
         for (int64_t r = 0; r < QUERY_LANES; r += 16) {
             v16 t[16];
@@ -203,7 +203,7 @@ static inline void pack_lanes(const float *rows, int64_t width, float *lanes) {
 
 /* scores[key][query] = scale * CHAIN over head_dim, for keys [begin, end) of a tile (multiples of ROWS) and
    QUERY_LANES queries. keys: [TILE][width]; queries: [width][QUERY_LANES]; scores: [TILE][ld]. */
-static inline void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
+static void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
                               const attention *s, float scale, float *scores, int64_t ld) {
     product p = {.a_row = s->width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
     for (int64_t j = begin; j < end; j += ROWS) {

@@ -19,7 +19,10 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
         v16_store_any_n(p, d, index, x, n);
 }
 
-/* Runs the statements for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left. */
+/* Runs the statements for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left;
+   and WITH_DTYPE runs a statement with the constant `D` equal to d, a high-precision format: one specialized
+   copy for each. */
+#ifndef CPU_TIER_scalar
 #define BY_16(at, lanes, count, ...)                                                                         \
     do {                                                                                                     \
         int64_t at = 0;                                                                                      \
@@ -32,9 +35,6 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
             __VA_ARGS__                                                                                      \
         }                                                                                                    \
     } while (0)
-
-/* Runs the statement with the constant `D` equal to d, a high-precision format: one specialized copy for
- * each. */
 #define WITH_DTYPE(d, D, ...)                                                                                \
     do {                                                                                                     \
         if ((d) == OTT_F32) {                                                                                \
@@ -48,6 +48,20 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
             __VA_ARGS__;                                                                                     \
         }                                                                                                    \
     } while (0)
+#else /* plain loops gain nothing from the copies, and a sanitizer takes minutes to compile them */
+#define BY_16(at, lanes, count, ...)                                                                         \
+    do {                                                                                                     \
+        for (int64_t at = 0; at < (count); at += 16) {                                                       \
+            const int64_t lanes = (count)-at < 16 ? (count)-at : 16;                                         \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    } while (0)
+#define WITH_DTYPE(d, D, ...)                                                                                \
+    do {                                                                                                     \
+        const ott_dtype D = (d);                                                                             \
+        __VA_ARGS__;                                                                                         \
+    } while (0)
+#endif
 
 /* Row r of t, NULL when t is. */
 SIMD void *row_of(const tensor *t, int64_t r) {

@@ -27,8 +27,11 @@
     {                                                                                                        \
         .name = (text), .display = (shown), .source = "every operand in the activation format",              \
         .activation = (d), .input = HIGH_PRECISION_TENSOR(d), .weight = HIGH_PRECISION_TENSOR(d),            \
-        .grad_output = HIGH_PRECISION_TENSOR(d), .gemm = {GEMM(false), GEMM(false), GEMM(false)},            \
-        .save = SAVE_HIGH_PRECISION                                                                          \
+        .grad_output = HIGH_PRECISION_TENSOR(d), .gemm = {                                                   \
+            GEMM(false),                                                                                     \
+            GEMM(false),                                                                                     \
+            GEMM(false)                                                                                      \
+        }                                                                                                    \
     }
 
 static const recipe recipes[] = {
@@ -44,7 +47,6 @@ static const recipe recipes[] = {
         .weight = {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E4M3)},
         .grad_output = {TENSORWISE(OTT_E5M2), TENSORWISE(OTT_E5M2)},
         .gemm = {GEMM(true), GEMM(false), GEMM(false)},
-        .save = SAVE_QUANTIZED,
     },
     {
         .name = "rowwise",
@@ -55,7 +57,6 @@ static const recipe recipes[] = {
         .weight = {ROWWISE, ROWWISE},
         .grad_output = {ROWWISE, ROWWISE},
         .gemm = {GEMM(true), GEMM(false), GEMM(false)},
-        .save = SAVE_QUANTIZED,
     },
     {
         .name = "rowwise_with_gw_hp",
@@ -66,7 +67,6 @@ static const recipe recipes[] = {
         .weight = {ROWWISE, TENSORWISE_POW2},
         .grad_output = {ROWWISE, HIGH_PRECISION(OTT_BF16)},
         .gemm = {GEMM(true), GEMM(false), GEMM(false)},
-        .save = SAVE_HIGH_PRECISION,
     },
 };
 
@@ -264,12 +264,6 @@ static ott_status check_row(const recipe *r) {
     TRY(check_tensor("weight", &r->weight, r->activation));
     TRY(check_tensor("grad_output", &r->grad_output, r->activation));
     for (int g = 0; g < GEMM_COUNT; g++) TRY(check_gemm(r, (recipe_gemm)g));
-    if (!in_list(r->save, SAVE_HIGH_PRECISION))
-        return status_fail(OTT_ERR_CONFIG, "save has an unknown value");
-    if (r->save == SAVE_QUANTIZED && !side_spec_is_fp8(&r->input.column))
-        return status_fail(OTT_ERR_CONFIG,
-                           "save is quantized but input.column is %s: there are no FP8 bytes to save",
-                           dtype_name(r->input.column.format));
     return OTT_OK;
 }
 
@@ -284,7 +278,6 @@ void recipe_compile(const recipe *r, linear_spec *out) {
         .input = r->input,
         .weight = r->weight,
         .grad_output = r->grad_output,
-        .save = r->save,
         .activation = r->activation,
         .fp8 = recipe_gemm_is_fp8(r, GEMM_COUNT),
     };

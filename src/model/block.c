@@ -113,37 +113,43 @@ ott_status block_settle(exec *cx, block *b, block_saved *s) {
     return OTT_OK;
 }
 
-/* ---- recompute ---- */
-
-static ott_status restore_attention(exec *cx, block *b, const placement *at, block_saved *s) {
-    TRY(norm_attention(cx, b, &s->h1, NULL, s));
-    return attention_forward(cx, &b->attention, at, &s->n1, &s->attention);
-}
-
-static ott_status restore_products(exec *cx, block *b, block_saved *s) {
-    TRY(norm_attention(cx, b, &s->h1, NULL, s));
-    TRY(attention_requantize(cx, &b->attention, &s->attention));
-    TRY(norm_mlp(cx, b, &s->h2, NULL, s));
-    return mlp_activate(cx, &b->mlp, &s->mlp);
-}
+/* ---- recompute: each half of the block is made again right before its backward reads it ---- */
 
 static ott_status restore_all(exec *cx, block *b, const placement *at, block_saved *s) {
-    TRY(restore_attention(cx, b, at, s));
+    TRY(norm_attention(cx, b, &s->h1, NULL, s));
+    TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
     TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
-    return mlp_activate(cx, &b->mlp, &s->mlp);
-}
-
-static ott_status restore(exec *cx, block *b, const placement *at, block_saved *s) {
-    switch (b->checkpointing) {
-    case CHECKPOINT_NONE: return OTT_OK;
-    case CHECKPOINT_SELECTIVE: TRY(restore_attention(cx, b, at, s)); break;
-    case CHECKPOINT_OP: TRY(restore_products(cx, b, s)); break;
-    case CHECKPOINT_FULL: TRY(restore_all(cx, b, at, s)); break;
-    }
-    /* Now as if it had been kept: the row sides, used only in forward, go. */
+    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
     TRY(keep_attention(cx, b, s));
     return keep_mlp(cx, b, s);
+}
+
+static ott_status restore_mlp(exec *cx, block *b, const placement *at, block_saved *s) {
+    if (b->checkpointing == CHECKPOINT_FULL) return restore_all(cx, b, at, s);
+    if (b->checkpointing != CHECKPOINT_OP) return OTT_OK;
+    TRY(norm_mlp(cx, b, &s->h2, NULL, s));
+    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
+    return keep_mlp(cx, b, s);
+}
+
+static ott_status restore_attention(exec *cx, block *b, const placement *at, block_saved *s) {
+    if (b->checkpointing != CHECKPOINT_SELECTIVE && b->checkpointing != CHECKPOINT_OP) return OTT_OK;
+    TRY(norm_attention(cx, b, &s->h1, NULL, s));
+    if (b->checkpointing == CHECKPOINT_OP)
+        TRY(attention_requantize(cx, &b->attention, &s->attention));
+    else
+        TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
+    return keep_attention(cx, b, s);
+}
+
+typedef ott_status (*restore_half)(exec *cx, block *b, const placement *at, block_saved *s);
+
+static ott_status recompute(exec *cx, block *b, const placement *at, block_saved *s, restore_half restore) {
+    cx->phase = PHASE_RECOMPUTE;
+    ott_status status = restore(cx, b, at, s);
+    cx->phase = PHASE_TRAIN;
+    return status;
 }
 
 /* ---- backward ---- */
@@ -180,11 +186,9 @@ static ott_status backward_attention(exec *cx, block *b, const placement *at, bl
 
 ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g,
                           const edge_specs *dx_specs, edge *dx) {
-    cx->phase = PHASE_RECOMPUTE;
-    ott_status status = restore(cx, b, at, s);
-    cx->phase = PHASE_TRAIN;
-    TRY(status);
     edge dh2;
+    TRY(recompute(cx, b, at, s, restore_mlp));
     TRY(backward_mlp(cx, b, s, g, &dh2));
+    TRY(recompute(cx, b, at, s, restore_attention));
     return backward_attention(cx, b, at, s, &dh2, dx_specs, dx);
 }

@@ -44,6 +44,9 @@ static ott_status form_open(exec *cx, const char *what, const quant_spec *spec, 
     qtensor *q = &e->q.item[i];
     int64_t rows = e->t.rows, columns = e->t.columns;
     *q = (qtensor){.rows = rows, .columns = columns, .spec = *spec};
+    /* Without a backward nothing contracts by columns. */
+    if (cx->phase == PHASE_EVALUATE) q->spec.column.format = e->t.dtype;
+    spec = &q->spec;
     e->row[i] = e->column[i] = PLAN_NONE;
     if (quant_spec_shares_data(spec)) { /* kept in the column slot: that is the one backward keeps */
         TRY(side_open(cx, what, &spec->row, rows, rows * columns, &q->row, &e->column[i]));

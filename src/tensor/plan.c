@@ -22,6 +22,7 @@ struct plan {
     int64_t bytes, live_peak;
     int32_t peak_time;
     char *arena;
+    bool poison;
 };
 
 /* What a tensor points at during the rehearsal: never read or written, only not NULL. */
@@ -50,6 +51,9 @@ void plan_record(plan *p) {
 
 bool plan_recording(const plan *p) {
     return p->state == PLAN_RECORDING;
+}
+void plan_poison(plan *p) {
+    p->poison = true;
 }
 int64_t plan_bytes(const plan *p) {
     return p->bytes;
@@ -109,6 +113,8 @@ ott_status plan_close(plan *p, plan_buffer *b) {
             return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", p->entries[id].what);
         p->entries[id].died = p->time++;
         p->open--;
+    } else if (p->poison) {
+        memset(p->arena + p->entries[id].offset, 0xFF, (size_t)p->entries[id].bytes);
     }
     *b = PLAN_NONE;
     return OTT_OK;
@@ -163,7 +169,8 @@ static int64_t lowest_fit(plan_entry **placed, int32_t count, plan_entry **neigh
     return offset;
 }
 
-/* Places all entries in the order given, each at the lowest place free during its whole life; returns the bytes it takes. */
+/* Places all entries in the order given, each at the lowest place free during its whole life; returns the
+ * bytes it takes. */
 static int64_t place(plan_entry **order, int32_t count, plan_entry **neighbours) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -174,11 +181,12 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **neighbours)
     return bytes;
 }
 
-/* Two greedy orders, the better one kept: by birth is perfect for nested lifetimes (a stack), by size fills holes better. */
+/* Two greedy orders, the better one kept: by birth is perfect for nested lifetimes (a stack), by size fills
+ * holes better. */
 static ott_status pack(plan *p) {
     void *block;
-    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *), "packing the memory plan",
-                       &block));
+    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
+                       "packing the memory plan", &block));
     plan_entry **order = block, **neighbours = order + p->count;
     for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
     qsort(order, (size_t)p->count, sizeof *order, by_size);

@@ -32,6 +32,9 @@ int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least an
 void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
 void plan_replay(plan *p);          /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
+/* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is closed, so that
+   reading it later shows. */
+void plan_poison(plan *p);
 
 /* `what` is a static text; a replay that asks for another what or size than the rehearsal is an internal error. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);

@@ -72,7 +72,9 @@ static ott_status open_buffers(generator *g) {
     TRY(device_allocate(g->device, MEM_DATA, 4 * (2 * window + 2), "token window", &g->device_tokens));
     TRY(device_allocate(g->device, MEM_DATA, vocab * dtype_bytes(g->m->activation), "logits",
                         &g->device_logits));
-    return plan_create(g->account, &g->plan);
+    TRY(plan_create(g->account, &g->plan));
+    g->cx = (exec){.device = g->device, .data_group = group_self(), .plan = g->plan, .log = g->log};
+    return OTT_OK;
 }
 
 static ott_status open_generator(generator *g, const char *run, int threads) {
@@ -145,7 +147,6 @@ static ott_status next_logits(generator *g) {
     int64_t vocab = g->m->options.vocab;
     tensor logits = tensor_matrix(g->device_logits, g->m->activation, 1, vocab);
     batch b = window_batch(g);
-    g->cx = (exec){.device = g->device, .data_group = group_self(), .plan = g->plan, .log = g->log};
     TRY(plan_window(g, &b, &logits));
     TRY(copy_window(g));
     plan_replay(g->plan);
@@ -223,6 +224,8 @@ static ott_status continue_prompt(generator *g, const ott_generate_options *o, o
                                (unsigned char)*c, (long long)g->m->options.vocab);
         append(g, (unsigned char)*c);
     }
+    if (g->length == 0)
+        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     write(user, o->prompt);
     for (int64_t i = 0; i < o->max_tokens; i++) {
         TRY(next_logits(g));
@@ -233,11 +236,19 @@ static ott_status continue_prompt(generator *g, const ott_generate_options *o, o
     return OTT_OK;
 }
 
+/* Generation is in the precision of the run, and says so. */
+static void say_gemms(const generator *g) {
+    const int64_t *output = g->cx.gemms[GEMM_OUTPUT];
+    log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)(output[0] + output[1]),
+              (long long)output[1]);
+}
+
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
     generator g = {.account = account, .log = log};
     ott_status status = open_generator(&g, run, options->threads);
     if (status == OTT_OK) status = continue_prompt(&g, options, write, user);
+    if (status == OTT_OK) say_gemms(&g);
     close_generator(&g);
     return status;
 }

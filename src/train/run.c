@@ -130,6 +130,7 @@ out:
     if (status == OTT_OK) return OTT_OK;
     dataset_close(*train);
     dataset_close(*validation);
+    *train = *validation = NULL;
     return status;
 }
 

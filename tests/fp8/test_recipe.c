@@ -51,7 +51,6 @@ static void high_precision_rows(void **state) {
         assert_false(quant_spec_is_fp8(&r->input) || quant_spec_is_fp8(&r->weight) ||
                      quant_spec_is_fp8(&r->grad_output));
         assert_int_equal(r->input.row.format, formats[i]);
-        assert_int_equal(r->save, SAVE_HIGH_PRECISION);
     }
     assert_null(recipe_high_precision(OTT_E4M3));
 }
@@ -115,13 +114,6 @@ static void which_gemms_are_fp8(void **state) {
             assert_int_equal(recipe_gemm_is_fp8(row(names[i]), (recipe_gemm)g), expected[i][g]);
 }
 
-static void what_is_saved(void **state) {
-    (void)state;
-    assert_int_equal(row("tensorwise")->save, SAVE_QUANTIZED);
-    assert_int_equal(row("rowwise")->save, SAVE_QUANTIZED);
-    assert_int_equal(row("rowwise_with_gw_hp")->save, SAVE_HIGH_PRECISION);
-}
-
 /* ---- specs ---- */
 
 static void specs_are_compared_by_what_they_do(void **state) {
@@ -176,7 +168,6 @@ static void compile_copies_the_row(void **state) {
         assert_true(quant_spec_equal(&spec.weight, &table[i].weight));
         assert_true(quant_spec_equal(&spec.grad_output, &table[i].grad_output));
         assert_memory_equal(spec.gemm, table[i].gemm, sizeof spec.gemm);
-        assert_int_equal(spec.save, table[i].save);
         assert_int_equal(spec.activation, table[i].activation);
         assert_int_equal(spec.fp8, i >= 3);
     }
@@ -228,12 +219,10 @@ static void check_names_a_wrong_value(void **state) {
     REFUSES("rowwise", r.weight.row.algorithm = (amax_algorithm)9, "weight.row.algorithm");
     REFUSES("rowwise", r.gemm[GEMM_GRAD_INPUT].order = (scale_order)9, "gemm[grad_input].order");
     REFUSES("rowwise", r.gemm[GEMM_OUTPUT].accumulate = (accumulate_mode)9, "gemm[output].accumulate");
-    REFUSES("rowwise", r.save = (save_policy)9, "save");
 }
 
 static void check_names_what_does_not_go_together(void **state) {
     (void)state;
-    REFUSES("rowwise_with_gw_hp", r.save = SAVE_QUANTIZED, "save");
     REFUSES("bf16", r.gemm[GEMM_GRAD_WEIGHT].accumulate = ACCUMULATE_HOPPER_FAST,
             "gemm[grad_weight].accumulate");
     REFUSES("rowwise", r.input.row.scale.rule = SCALE_E8M0, "input.row.scale.rule");
@@ -287,7 +276,6 @@ int main(void) {
         cmocka_unit_test(high_precision_rows),
         cmocka_unit_test(fp8_rows_equal_torchao),
         cmocka_unit_test(which_gemms_are_fp8),
-        cmocka_unit_test(what_is_saved),
         cmocka_unit_test(specs_are_compared_by_what_they_do),
         cmocka_unit_test(which_specs_share_data),
         cmocka_unit_test(a_spec_is_fp8_by_either_side),

@@ -56,22 +56,51 @@ static bool logged(const log_book *book, const char *text) {
 
 typedef struct outcome {
     double loss;
-    float *grads;
-    int64_t count;
+    float *losses, *grads; /* of `tokens` and `count` */
+    int64_t tokens, count;
+    int64_t head; /* the head's gradient is at the end of grads, from here */
     int64_t gemms[GEMM_COUNT][2];
 } outcome;
 
+/* What is left after a pass. */
+static outcome outcome_of(tiny *t) {
+    outcome out = {.loss = tiny_loss(t),
+                   .losses = tiny_losses(t),
+                   .grads = tiny_gradients(t),
+                   .tokens = t->losses.columns,
+                   .count = tiny_gradient_count(t)};
+    out.head = (float *)t->m->loss.head.weight->grad.data - (float *)t->m->grads;
+    memcpy(out.gemms, t->h.cx.gemms, sizeof out.gemms);
+    return out;
+}
+
+static void outcome_free(outcome *o) {
+    free(o->losses);
+    free(o->grads);
+}
+
+static bool same_floats(const float *a, const float *b, int64_t count) {
+    return memcmp(a, b, (size_t)count * sizeof *a) == 0;
+}
+
+static bool same_outcome(const outcome *a, const outcome *b) {
+    return same_floats(a->losses, b->losses, a->tokens) && same_floats(a->grads, b->grads, a->count);
+}
+
+static void open_converted(tiny *t, const recipe *r, int threads, const char *tier) {
+    model_options o = tiny_options();
+    tiny_open(t, &o, threads, tier);
+    tiny_randomize(t);
+    tiny_convert(t, r, NULL, NULL);
+    tiny_random_batch(t, SEQUENCES, LENGTH);
+    t->m->loss.chunk = CHUNK;
+}
+
 static outcome run_on(const recipe *r, int threads, const char *tier) {
     static tiny t;
-    model_options o = tiny_options();
-    tiny_open(&t, &o, threads, tier);
-    tiny_randomize(&t);
-    tiny_convert(&t, r, NULL, NULL);
-    tiny_random_batch(&t, SEQUENCES, LENGTH);
-    t.m->loss.chunk = CHUNK;
+    open_converted(&t, r, threads, tier);
     tiny_run(&t);
-    outcome out = {.loss = tiny_loss(&t), .grads = tiny_gradients(&t), .count = tiny_gradient_count(&t)};
-    memcpy(out.gemms, t.h.cx.gemms, sizeof out.gemms);
+    outcome out = outcome_of(&t);
     tiny_close(&t);
     return out;
 }
@@ -110,10 +139,10 @@ static void fp8_is_near_bf16(void **state) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
         assert_true(gradient_distance(&o, &bf16) > 0.01); /* else it was not FP8 */
-        free(o.grads);
+        outcome_free(&o);
     }
-    free(fp32.grads);
-    free(bf16.grads);
+    outcome_free(&fp32);
+    outcome_free(&bf16);
 }
 
 /* Recipes that are not fit to train with must miss the bounds. */
@@ -126,15 +155,15 @@ static void an_unfit_recipe_is_not_near(void **state) {
     outcome o = run(&unscaled);
     print_message("  gradients unscaled: gradient off by %.1e\n", gradient_distance(&o, &bf16));
     assert_true(gradient_distance(&o, &bf16) > GRAD_BOUND);
-    free(o.grads);
+    outcome_free(&o);
     recipe clipped = *recipe_find("tensorwise"); /* scales 2^5 too large: most weights saturate */
     clipped.weight.row.scale = (scale_options){.rule = SCALE_TE, .margin = -5};
     clipped.weight.column.scale = clipped.weight.row.scale;
     o = run(&clipped);
     print_message("  weights clipped: loss off by %.1e\n", loss_distance(&o, &bf16));
     assert_true(loss_distance(&o, &bf16) > LOSS_BOUND);
-    free(o.grads);
-    free(bf16.grads);
+    outcome_free(&o);
+    outcome_free(&bf16);
 }
 
 static void same_bits_on_every_tier_and_thread_count(void **state) {
@@ -147,12 +176,12 @@ static void same_bits_on_every_tier_and_thread_count(void **state) {
         outcome first = run_on(&table[r], 1, tiers[0]);
         for (int i = 0; i < 2 * tier_count; i++) {
             outcome o = run_on(&table[r], 1 + i % 2, tiers[i / 2]);
-            if (o.loss != first.loss || memcmp(o.grads, first.grads, (size_t)o.count * sizeof *o.grads) != 0)
+            if (!same_outcome(&o, &first))
                 fail_msg("%s: %s with %d threads differs from %s", table[r].name, tiers[i / 2], 1 + i % 2,
                          tiers[0]);
-            free(o.grads);
+            outcome_free(&o);
         }
-        free(first.grads);
+        outcome_free(&first);
     }
 }
 
@@ -170,7 +199,7 @@ static void every_product_runs_as_the_recipe_says(void **state) {
             assert_int_equal(o.gemms[g][fp8], products);
             assert_int_equal(o.gemms[g][!fp8], 0);
         }
-        free(o.grads);
+        outcome_free(&o);
     }
     assert_false(recipe_gemm_is_fp8(recipe_find("rowwise_with_gw_hp"), GEMM_GRAD_WEIGHT));
     assert_true(recipe_gemm_is_fp8(recipe_find("rowwise_with_gw_hp"), GEMM_GRAD_INPUT));
@@ -314,11 +343,95 @@ static void a_model_can_be_converted_again(void **state) {
         tiny_convert(&t, recipe_find(order[i]), NULL, NULL);
         tiny_run(&t);
     }
-    float *grads = tiny_gradients(&t);
-    assert_memory_equal(grads, fresh.grads, (size_t)fresh.count * sizeof *grads);
-    free(grads);
-    free(fresh.grads);
+    outcome last = outcome_of(&t);
+    assert_true(same_outcome(&last, &fresh));
+    outcome_free(&last);
+    outcome_free(&fresh);
     tiny_close(&t);
+}
+
+/* ---- chunks of the head ---- */
+
+static outcome run_in_chunks(const recipe *r, int64_t chunk) {
+    static tiny t;
+    open_converted(&t, r, 1, NULL);
+    t.m->loss.chunk = chunk;
+    tiny_run(&t);
+    outcome out = outcome_of(&t);
+    tiny_close(&t);
+    return out;
+}
+
+/* A chunk changes where sums over tokens are cut (the head's weight gradient), and the one scale that
+   tensorwise gives the logits' gradient; all else, each row's own scales included, is the same in bits. */
+static void check_chunks(const recipe *r, int64_t chunk, const outcome *whole) {
+    const side_spec *g = &r->grad_output.row;
+    bool one_scale = side_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR;
+    outcome parts = run_in_chunks(r, chunk);
+    assert_true(same_floats(whole->losses, parts.losses, whole->tokens));
+    if (!one_scale) assert_true(same_floats(whole->grads, parts.grads, whole->head));
+    if (one_scale && chunk == 1) assert_false(same_floats(whole->grads, parts.grads, whole->head));
+    double distance = gradient_distance(&parts, whole);
+    print_message("  %-18s chunks of %lld: gradient moves by %.1e\n", r->name, (long long)chunk, distance);
+    assert_true(distance <= (recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT) ? GRAD_BOUND : 1e-6));
+    outcome_free(&parts);
+}
+
+static void a_chunk_changes_only_its_own_scale(void **state) {
+    (void)state;
+    int count;
+    const recipe *table = recipe_table(&count);
+    for (int i = 0; i < count; i++) {
+        outcome whole = run_in_chunks(&table[i], INT64_MAX);
+        check_chunks(&table[i], CHUNK, &whole);
+        check_chunks(&table[i], 1, &whole); /* a token is a chunk: also chunks in which no target counts */
+        outcome_free(&whole);
+    }
+}
+
+/* ---- when weights are read ---- */
+
+static void shift_weights(tiny *t) {
+    const parameter *p = tiny_parameter(t, "model.layers.0.self_attn.q_proj.weight");
+    float *values = malloc((size_t)parameter_count(p) * sizeof *values);
+    harness_get(&t->h, &p->value, values);
+    for (int64_t i = 0; i < parameter_count(p); i++) values[i] *= 1.5f;
+    harness_put(&t->h, &p->value, values);
+    free(values);
+}
+
+/* One pass from zero gradients: of the step the last one was of, or of the next. */
+static outcome run_again(tiny *t, bool same_step) {
+    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->block_bytes));
+    if (same_step) t->h.cx.step--; /* a replay is of the next step */
+    tiny_again(t);
+    return outcome_of(t);
+}
+
+/* The compute weights of a step are made once, from the masters: micro-batches of one step share them, the
+   next step reads the masters again, and so does a step whose masters were changed by other than the
+   optimizer. */
+static void weights_are_read_once_a_step(void **state) {
+    static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
+    static tiny t;
+    (void)state;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        open_converted(&t, recipe_find(recipes[i]), 1, NULL);
+        tiny_run(&t);
+        outcome before = outcome_of(&t);
+        shift_weights(&t);
+        outcome same_step = run_again(&t, true), next_step = run_again(&t, false);
+        assert_true(same_outcome(&before, &same_step));
+        assert_false(same_outcome(&before, &next_step));
+        shift_weights(&t);
+        model_weights_changed(t.m);
+        outcome told = run_again(&t, true), later = run_again(&t, false);
+        assert_false(same_outcome(&next_step, &told));
+        assert_true(same_outcome(&told, &later));
+        outcome *all[] = {&before, &same_step, &next_step, &told, &later};
+        for (int j = 0; j < 5; j++) outcome_free(all[j]);
+        tiny_close(&t);
+    }
 }
 
 int main(void) {
@@ -331,6 +444,8 @@ int main(void) {
         cmocka_unit_test(dimensions_keep_layers_and_say_so),
         cmocka_unit_test(high_precision_explains_nothing),
         cmocka_unit_test(a_model_can_be_converted_again),
+        cmocka_unit_test(a_chunk_changes_only_its_own_scale),
+        cmocka_unit_test(weights_are_read_once_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,33 +20,46 @@ void fixture_ok(ott_status status, const char *what) {
 
 /* ---- text ---- */
 
-static const char *const names[] = {"the king",     "a shepherd",   "the old man", "his brother",
-                                    "the daughter", "the stranger", "the people",  "a servant"};
-static const char *const verbs[] = {"saw", "gave", "brought", "loved", "took", "found", "sold", "carried"};
-static const char *const things[] = {"bread",    "the water",   "a lamb",       "the gold",
-                                     "a vessel", "the garment", "seven stones", "the fruit"};
-static const char *const places[] = {"in the city", "by the river",       "upon the mountain", "at the gate",
-                                     "of the land", "before the morning", "in the night",      ""};
+static const char *const onsets[] = {"b", "d", "f", "g", "h",  "l",  "m",  "n",
+                                     "r", "s", "t", "w", "th", "sh", "st", "br"};
+static const char *const vowels[] = {"a", "e", "i", "o", "u", "ea", "ai", "ou"};
+static const char *const codas[] = {"", "", "", "n", "r", "s", "t", "ll"};
 
-static const char *choose(const char *const *words, uint64_t seed, uint64_t *draw) {
-    return words[rng_u32(seed, 0, (*draw)++) % 8];
+/* Word `index` of the language: one to three syllables. */
+static void append_word(char *out, uint64_t index) {
+    uint32_t count = 1 + (index > 20) + (rng_u32(2, 9, index) % 3 == 0);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t draw = rng_u32(2, i, index);
+        strcat(out, onsets[draw % 16]);
+        strcat(out, vowels[draw / 16 % 8]);
+        strcat(out, codas[draw / 128 % 8]);
+    }
 }
 
-/* A subject, a verb, an object, a place; half of the sentences go on. */
-static int write_sentence(char *out, size_t room, uint64_t seed, uint64_t *draw) {
-    const char *name = choose(names, seed, draw), *verb = choose(verbs, seed, draw);
-    const char *thing = choose(things, seed, draw), *place = choose(places, seed, draw);
-    const char *end = rng_u32(seed, 0, (*draw)++) % 2 ? ".\n" : ", and ";
-    return snprintf(out, room, "%s %s %s%s%s%s", name, verb, thing, *place ? " " : "", place, end);
+#define WORDS                                                                                                \
+    20000 /* too many to be learnt by heart in a short run: what is learnt is how words are built            \
+           */
+
+/* Four to twelve words, some with a comma after them. */
+static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
+    uint32_t words = 4 + rng_u32(seed, 0, (*draw)++) % 9;
+    out[0] = 0;
+    for (uint32_t i = 0; i < words; i++) {
+        append_word(out, rng_u32(seed, 0, (*draw)++) % WORDS);
+        bool comma = rng_u32(seed, 0, (*draw)++) % 8 == 0;
+        strcat(out, i == words - 1 ? ".\n" : comma ? ", " : " ");
+    }
+    out[0] = (char)(out[0] - 'a' + 'A');
 }
 
 void fixture_write_text(const char *path, int64_t bytes, uint64_t seed) {
-    char sentence[160];
+    char sentence[400]; /* 12 words of at most 3 * 6 letters, and what follows them */
     uint64_t draw = 0;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     for (int64_t done = 0, length; done < bytes; done += length) {
-        length = write_sentence(sentence, sizeof sentence, seed, &draw);
+        write_sentence(sentence, seed, &draw);
+        length = (int64_t)strlen(sentence);
         if (length > bytes - done) length = bytes - done;
         assert_int_equal(fwrite(sentence, 1, (size_t)length, file), length);
     }

@@ -16,7 +16,7 @@ typedef struct fixture {
 
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
-/* Writes `bytes` bytes of sentences, the same for the same seed, to a file. */
+/* Writes `bytes` bytes of sentences of an invented language, the same for the same seed, to a file. */
 void fixture_write_text(const char *path, int64_t bytes, uint64_t seed);
 
 /* Ends the test with the status text unless status is OTT_OK. */
