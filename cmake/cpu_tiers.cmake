@@ -8,9 +8,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(CPU_TIER_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
 endif()
 
-if(OTTAVA_SANITIZE) # the 16-lane vectors of the scalar tier take minutes to compile otherwise
+if(OTTAVA_SANITIZE)
   foreach(tier IN LISTS CPU_TIERS)
-    list(APPEND CPU_TIER_FLAGS_${tier} -O1 -fno-sanitize-address-use-after-scope)
+    list(APPEND CPU_TIER_FLAGS_${tier} -O1)
   endforeach()
 endif()
 

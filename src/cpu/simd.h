@@ -23,7 +23,11 @@
 #include "base/fmath.h"
 #include "fp8/cast.h"
 
+#ifdef OTT_SANITIZED /* inlined into each other and instrumented, these take minutes to compile */
+#define SIMD static __attribute__((unused))
+#else
 #define SIMD static inline __attribute__((always_inline, unused))
+#endif
 
 #if defined(CPU_TIER_avx512)
 #include "cpu/simd_avx512.h"
