@@ -35,7 +35,7 @@ else
     command -v bible >/dev/null || fail "the package bible-kjv is missing: run tools/setup.sh demo, or give a text with TEXT=file"
     text=build/demo/bible.txt
     mkdir -p build/demo
-    bible -f gen1:1-rev22:21 </dev/null >"$text"
+    bible -f gen1:1-rev22:21 </dev/null | sed 's/^[^ ]* //' >"$text" # a verse a line, without its number
 fi
 
 rm -rf runs/demo

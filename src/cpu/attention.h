@@ -19,6 +19,11 @@ enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 1 };
 #endif
+#ifdef CPU_TIER_scalar
+#define UNROLL /* there are no registers to keep vectors in */
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
 enum {
     TILE = ATTENTION_TILE,
     BLOCK_MAX = 512, /* queries that share one packing of a tile, at most */
@@ -28,8 +33,6 @@ enum {
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
 _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,
                "blocks fit into tiles");
-
-#define UNROLL _Pragma("GCC unroll 8")
 
 /* What a call of attention is about. */
 typedef struct attention {
@@ -184,8 +187,8 @@ SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t coun
         BY_16(c, lanes, head_dim, v16_store(packed + c, v16_get(t->data, d, at + c, lanes)););
     memset(packed, 0, (size_t)((capacity - count) * width) * sizeof(float));
 }
-static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column,
-                             const attention *s, int64_t capacity, float *packed) {
+static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
+                      int64_t capacity, float *packed) {
     WITH_DTYPE(t->dtype, D,
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
@@ -204,7 +207,7 @@ static void pack_lanes(const float *rows, int64_t width, float *lanes) {
 /* scores[key][query] = scale * CHAIN over head_dim, for keys [begin, end) of a tile (multiples of ROWS) and
    QUERY_LANES queries. keys: [TILE][width]; queries: [width][QUERY_LANES]; scores: [TILE][ld]. */
 static void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
-                              const attention *s, float scale, float *scores, int64_t ld) {
+                       const attention *s, float scale, float *scores, int64_t ld) {
     product p = {.a_row = s->width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
     for (int64_t j = begin; j < end; j += ROWS) {
         p.a = keys + j * s->width;

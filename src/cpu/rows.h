@@ -8,7 +8,10 @@
 #include "cpu/simd.h"
 #include "cpu/tier.h"
 
-/* Lanes [0, n) of element `index` on; the others read as 0. n is 16 in all steps of BY_16 but the last. */
+/* v16_get and v16_put: lanes [0, n) of element `index` on; the others read as 0. BY_16 runs the statements
+   for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left; and WITH_DTYPE runs a
+   statement with the constant `D` equal to d, a high-precision format: one specialized copy for each. */
+#ifndef CPU_TIER_scalar
 SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);
 }
@@ -18,11 +21,6 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
     else
         v16_store_any_n(p, d, index, x, n);
 }
-
-/* Runs the statements for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left;
-   and WITH_DTYPE runs a statement with the constant `D` equal to d, a high-precision format: one specialized
-   copy for each. */
-#ifndef CPU_TIER_scalar
 #define BY_16(at, lanes, count, ...)                                                                         \
     do {                                                                                                     \
         int64_t at = 0;                                                                                      \
@@ -49,6 +47,12 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
         }                                                                                                    \
     } while (0)
 #else /* plain loops gain nothing from the copies, and a sanitizer takes minutes to compile them */
+static inline v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
+    return v16_load_any_n(p, d, index, n);
+}
+static inline void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
+    v16_store_any_n(p, d, index, x, n);
+}
 #define BY_16(at, lanes, count, ...)                                                                         \
     do {                                                                                                     \
         for (int64_t at = 0; at < (count); at += 16) {                                                       \
