@@ -44,7 +44,7 @@ train tensorwise --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
 train rowwise --train.mixed_precision=fp8 --float8.recipe_name=rowwise
 
 run "$ottava" report runs/demo/bf16 runs/demo/tensorwise runs/demo/rowwise --out runs/demo/report.html
-run "$ottava" generate runs/demo/tensorwise --prompt 'In the beginning' --max-tokens 300
+run "$ottava" generate runs/demo/tensorwise --prompt 'In the beginning' --max-tokens 300 --temperature 0.6
 
 seconds=$(($(date +%s) - started))
 printf '\nDone in %d min %02d s. The curves: runs/demo/report.html\n' $((seconds / 60)) $((seconds % 60))

@@ -38,7 +38,9 @@ ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k
                      .block = BLOCK_MAX,
                      .start = start->data,
                      .scale = scale};
-    return check_documents(op, s);
+    TRY(check_documents(op, s));
+    for (int64_t b = 0; b < s->documents; b++) s->pairs += visible_pairs(window, document_of(s, b).length);
+    return OTT_OK;
 }
 
 ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats) {
@@ -220,9 +222,7 @@ static void forward_task(void *argument, int thread, int threads) {
     const attention *s = &j->s;
     forward_buffers w;
     lay_out(s, cpu_scratch(j->cx, thread), &w);
-    int64_t total = 0, done = 0;
-    for (int64_t b = 0; b < s->documents; b++)
-        total += visible_pairs(s->window, document_of(s, b).length) * s->heads;
+    int64_t total = s->pairs * s->heads, done = 0;
     for (int64_t b = 0; b < s->documents; b++) {
         unit u = {.d = document_of(s, b)};
         for (u.head = 0; u.head < s->heads; u.head++)
@@ -253,6 +253,6 @@ ott_status TIER(attention_forward)(exec *cx, const attention_forward_args *a) {
            (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
     TRY(TIER(attention_fits)("attention_forward", s, lay_out(s, cpu_scratch(cx, 0), &w)));
-    cpu_run(cx, forward_task, &j);
+    cpu_run_sized(cx, s->pairs * s->heads, forward_task, &j);
     return OTT_OK;
 }

@@ -39,6 +39,7 @@ typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
+    int64_t pairs; /* (query, key) pairs that see each other, of one head */
     const int32_t *start; /* [documents]; the last document ends with the tokens, and may be empty */
     float scale;
 } attention;

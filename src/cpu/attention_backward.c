@@ -203,9 +203,7 @@ static void backward_task(void *argument, int thread, int threads) {
     const attention *s = &j->s;
     backward_buffers w;
     lay_out(s, cpu_scratch(j->cx, thread), &w);
-    int64_t total = 0, done = 0;
-    for (int64_t b = 0; b < s->documents; b++)
-        total += visible_pairs(s->window, document_of(s, b).length) * s->kv_heads;
+    int64_t total = s->pairs * s->kv_heads, done = 0;
     for (int64_t b = 0; b < s->documents; b++) {
         document d = document_of(s, b);
         int64_t pairs = visible_pairs(s->window, d.length);
@@ -221,6 +219,6 @@ ott_status TIER(attention_backward)(exec *cx, const attention_backward_args *a) 
                              a->softmax_scale, &j.s));
     while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;
     TRY(TIER(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
-    cpu_run(cx, backward_task, &j);
+    cpu_run_sized(cx, j.s.pairs * j.s.heads, backward_task, &j);
     return OTT_OK;
 }

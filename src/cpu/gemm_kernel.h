@@ -29,8 +29,6 @@ typedef struct gemm_tile {
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-#define GEMM_UNROLL _Pragma("GCC unroll 14")
-
 /* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
    multiply and an add give the same bits. */
 SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
@@ -46,8 +44,8 @@ SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout 
     const float *restrict a = t->a, *restrict b = t->b;
     const char *soon = t->soon, *soon_last = soon + (lines - 1) * t->soon_step;
     v16 sum[GEMM_MR][GEMM_NV];
-    GEMM_UNROLL for (int i = 0; i < lines; i++) {
-        GEMM_UNROLL for (int v = 0; v < vectors; v++) {
+    SIMD_UNROLL for (int i = 0; i < lines; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) {
             sum[i][v] = t->start ? v16_load(t->start + i * GEMM_NR + 16 * v) : v16_zero();
         }
     }
@@ -56,15 +54,15 @@ SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout 
         __builtin_prefetch(soon + 64 * (vectors - 1), 1);
         soon = soon < soon_last ? soon + t->soon_step : soon;
         v16 right[GEMM_NV];
-        GEMM_UNROLL for (int v = 0; v < vectors; v++) right[v] = v16_load(b + k * GEMM_NR + 16 * v);
-        GEMM_UNROLL for (int i = 0; i < lines; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) right[v] = v16_load(b + k * GEMM_NR + 16 * v);
+        SIMD_UNROLL for (int i = 0; i < lines; i++) {
             v16 left = v16_set1(layout == GEMM_A_LINES ? a[i * GEMM_A_LD + k] : a[k * GEMM_A_STEP + i]);
-            GEMM_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
+            SIMD_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
                 gemm_term(left, right[v], sum[i][v], exact);
         }
     }
-    GEMM_UNROLL for (int i = 0; i < lines; i++) {
-        GEMM_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
+    SIMD_UNROLL for (int i = 0; i < lines; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
     }
 }
 

@@ -26,16 +26,13 @@ enum { CHAINS = 1 };
 double TIER(fma_burst)(int64_t rounds) {
     v16 factor = v16_set1(0.5f), sum[CHAINS];
     KEEP(factor);
-#pragma GCC unroll 24
-    for (int i = 0; i < CHAINS; i++) {
+    SIMD_UNROLL for (int i = 0; i < CHAINS; i++) {
         sum[i] = v16_set1((float)i);
         KEEP(sum[i]);
     }
     for (int64_t round = 0; round < rounds; round++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < CHAINS; i++) sum[i] = v16_fma(sum[i], factor, factor);
-#pragma GCC unroll 24
-        for (int i = 0; i < CHAINS; i++) KEEP(sum[i]);
+        SIMD_UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = v16_fma(sum[i], factor, factor);
+        SIMD_UNROLL for (int i = 0; i < CHAINS; i++) KEEP(sum[i]);
     }
     return 2.0 * 16 * CHAINS * (double)rounds;
 }

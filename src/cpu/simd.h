@@ -29,6 +29,13 @@
 #define SIMD static inline __attribute__((always_inline, unused))
 #endif
 
+/* Before a loop over an array of vectors that is to live in registers: the loop must vanish. */
+#if defined(__clang__)
+#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SIMD_UNROLL _Pragma("GCC unroll 24")
+#endif
+
 #if defined(CPU_TIER_avx512)
 #include "cpu/simd_avx512.h"
 #elif defined(CPU_TIER_avx2)

@@ -185,20 +185,17 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
 
 SIMD void v16_transpose8(__m256 t[8]) {
     __m256 u[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
+    SIMD_UNROLL for (int i = 0; i < 8; i += 2) {
         u[i] = _mm256_unpacklo_ps(t[i], t[i + 1]);
         u[i + 1] = _mm256_unpackhi_ps(t[i], t[i + 1]);
     }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
+    SIMD_UNROLL for (int i = 0; i < 8; i += 4) {
         t[i] = _mm256_shuffle_ps(u[i], u[i + 2], 0x44);
         t[i + 1] = _mm256_shuffle_ps(u[i], u[i + 2], 0xee);
         t[i + 2] = _mm256_shuffle_ps(u[i + 1], u[i + 3], 0x44);
         t[i + 3] = _mm256_shuffle_ps(u[i + 1], u[i + 3], 0xee);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
         u[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         u[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
     }

@@ -155,13 +155,11 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
 /* t[i] lane j becomes t[j] lane i: pairs, then fours within each 128-bit part, then the parts themselves. */
 SIMD void v16_transpose(v16 t[16]) {
     __m512 u[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
+    SIMD_UNROLL for (int i = 0; i < 16; i += 2) {
         u[i] = _mm512_unpacklo_ps(t[i], t[i + 1]);
         u[i + 1] = _mm512_unpackhi_ps(t[i], t[i + 1]);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
+    SIMD_UNROLL for (int i = 0; i < 16; i += 4) {
         __m512d a = _mm512_castps_pd(u[i]), b = _mm512_castps_pd(u[i + 1]);
         __m512d c = _mm512_castps_pd(u[i + 2]), d = _mm512_castps_pd(u[i + 3]);
         t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
@@ -169,15 +167,13 @@ SIMD void v16_transpose(v16 t[16]) {
         t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
         t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
         u[i] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
         u[i + 4] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
         u[i + 8] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
         u[i + 12] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
+    SIMD_UNROLL for (int i = 0; i < 8; i++) {
         t[i] = _mm512_shuffle_f32x4(u[i], u[i + 8], 0x88);
         t[i + 8] = _mm512_shuffle_f32x4(u[i], u[i + 8], 0xdd);
     }
