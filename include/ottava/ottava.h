@@ -1,16 +1,18 @@
 /*
  * Ottava: training of language models in 8-bit floating point. The public C API.
  *
- * Errors: a function that can fail returns an ott_status; ott_error_text() then gives the reason, one line that names the
- * thing, its value and the way out. The library never exits and never prints: it logs through the context's callback.
+ * Errors: a function that can fail returns an ott_status; ott_error_text() then gives the reason, one line
+ * that names the thing, its value and the way out. The library never exits and never prints: it logs through
+ * the context's callback.
  *
- * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed); strings given in are copied.
+ * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed); strings given in are
+ * copied.
  *
- * Threads: a context and all that is made with it belong to one thread at a time; two contexts may be used by two threads.
- * ott_stop may be called from any thread and from a signal handler.
+ * Threads: a context and all that is made with it belong to one thread at a time; two contexts may be used by
+ * two threads. ott_stop may be called from any thread and from a signal handler.
  *
- * Option structs start with struct_size and are filled by their _init function, so that a program built against an older header
- * keeps working. Compiles as C11 and as C++17.
+ * Option structs start with struct_size and are filled by their _init function, so that a program built
+ * against an older header keeps working. Compiles as C11 and as C++17.
  */
 #ifndef OTTAVA_OTTAVA_H
 #define OTTAVA_OTTAVA_H
@@ -32,9 +34,11 @@ extern "C" {
 
 /* "0.1.0" */
 OTT_API const char *ott_version(void);
-/* Why the last call on this thread failed; "" if none did. Valid until the next failing call on this thread. */
+/* Why the last call on this thread failed; "" if none did. Valid until the next failing call on this thread.
+ */
 OTT_API const char *ott_error_text(void);
-/* "ERR_SHAPE"; its meaning in words; the exit code of a program that ends on it (0 done, 1 the run failed, 2 bad input). */
+/* "ERR_SHAPE"; its meaning in words; the exit code of a program that ends on it (0 done, 1 the run failed, 2
+ * bad input). */
 OTT_API const char *ott_status_name(ott_status status);
 OTT_API const char *ott_status_meaning(ott_status status);
 OTT_API int ott_status_exit_code(ott_status status);
@@ -65,7 +69,8 @@ OTT_API void ott_stop(ott_context *context);
 
 typedef struct ott_config ott_config;
 
-/* Reads a configuration as `ottava train` takes it: at most one file (a plain path or --config FILE) and overrides
+/* Reads a configuration as `ottava train` takes it: at most one file (a plain path or --config FILE) and
+   overrides
    (--section.key=value). */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);
 OTT_API void ott_config_close(ott_config *config);
@@ -78,8 +83,8 @@ OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void
 
 typedef struct ott_progress {
     int64_t step, max_steps;
-    double loss;              /* mean over the tokens of the step */
-    double validation_loss;   /* NaN until the first validation */
+    double loss;            /* mean over the tokens of the step */
+    double validation_loss; /* NaN until the first validation */
     double learning_rate, grad_norm;
     double tokens_per_second; /* over the last steps */
     double seconds_left;      /* estimated */
@@ -95,25 +100,26 @@ typedef struct ott_train_options {
 } ott_train_options;
 
 OTT_API void ott_train_options_init(ott_train_options *options);
-/* Trains as the configuration says, to the last step or until ott_stop. Writes the run folder: config.toml, metrics.jsonl,
-   summary.json, checkpoints. OTT_ERR_DIVERGED after too many non-finite steps in a row. options may be NULL. */
+/* Trains as the configuration says, to the last step or until ott_stop. Writes the run folder: config.toml,
+   metrics.jsonl, summary.json, checkpoints. OTT_ERR_DIVERGED after too many non-finite steps in a row.
+   options may be NULL. */
 OTT_API ott_status ott_train(ott_context *context, ott_config *config, const ott_train_options *options);
 
 /* ---- generation ---- */
 
 typedef struct ott_generate_options {
     size_t struct_size;
-    const char *prompt;  /* not empty */
-    int64_t max_tokens;  /* how many to add */
-    double temperature;  /* 0: the most likely token always */
-    double top_p;        /* (0, 1]: smallest set of tokens with this probability */
+    const char *prompt; /* not empty */
+    int64_t max_tokens; /* how many to add */
+    double temperature; /* 0: the most likely token always */
+    double top_p;       /* (0, 1]: smallest set of tokens with this probability */
     uint64_t seed;
-    int threads;         /* 0: all cores */
+    int threads; /* 0: all cores */
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
-/* Continues the prompt with the model of a run folder (its newest checkpoint) or of one checkpoint folder, in the precision it
-   was trained in. Writes the prompt, then the text token by token. options must be given. */
+/* Continues the prompt with the model of a run folder (its newest checkpoint) or of one checkpoint folder, in
+   the precision it was trained in. Writes the prompt, then the text token by token. options must be given. */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
 
@@ -121,8 +127,8 @@ OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott
 
 typedef struct ott_report_options {
     size_t struct_size;
-    const char *html;  /* file to write the self-contained page to; NULL: none */
-    const char *title; /* NULL: a default */
+    const char *html;            /* file to write the self-contained page to; NULL: none */
+    const char *title;           /* NULL: a default */
     int plot_width, plot_height; /* of the text plot, in characters; 0: none */
 } ott_report_options;
 
@@ -142,7 +148,8 @@ typedef struct ott_bench_options {
 } ott_bench_options;
 
 OTT_API void ott_bench_options_init(ott_bench_options *options);
-OTT_API ott_status ott_bench(ott_context *context, const ott_bench_options *options, ott_text_fn write, void *user);
+OTT_API ott_status ott_bench(ott_context *context, const ott_bench_options *options, ott_text_fn write,
+                             void *user);
 
 #ifdef __cplusplus
 }

@@ -12,20 +12,21 @@
 extern "C" {
 #endif
 
-/* X(name, exit code of a program that ends on it, what it means). Exit codes: 0 done, 1 the run failed, 2 bad input. */
-#define OTT_STATUS_MAP(X)                                                                                     \
-    X(OK, 0, "done")                                                                                          \
-    X(ERR_ARGUMENT, 2, "invalid argument")                                                                    \
-    X(ERR_CONFIG, 2, "invalid configuration")                                                                 \
-    X(ERR_SHAPE, 2, "shapes do not agree")                                                                    \
-    X(ERR_DTYPE, 2, "number format not usable here")                                                          \
-    X(ERR_FORMAT, 2, "malformed file")                                                                        \
-    X(ERR_NOT_FOUND, 2, "not found")                                                                          \
-    X(ERR_UNSUPPORTED, 2, "not supported")                                                                    \
-    X(ERR_IO, 2, "input or output failed")                                                                    \
-    X(ERR_MEMORY, 1, "out of memory")                                                                         \
-    X(ERR_DEVICE, 1, "device failed")                                                                         \
-    X(ERR_DIVERGED, 1, "training diverged")                                                                   \
+/* X(name, exit code of a program that ends on it, what it means). Exit codes: 0 done, 1 the run failed, 2 bad
+ * input. */
+#define OTT_STATUS_MAP(X)                                                                                    \
+    X(OK, 0, "done")                                                                                         \
+    X(ERR_ARGUMENT, 2, "invalid argument")                                                                   \
+    X(ERR_CONFIG, 2, "invalid configuration")                                                                \
+    X(ERR_SHAPE, 2, "shapes do not agree")                                                                   \
+    X(ERR_DTYPE, 2, "number format not usable here")                                                         \
+    X(ERR_FORMAT, 2, "malformed file")                                                                       \
+    X(ERR_NOT_FOUND, 2, "not found")                                                                         \
+    X(ERR_UNSUPPORTED, 2, "not supported")                                                                   \
+    X(ERR_IO, 2, "input or output failed")                                                                   \
+    X(ERR_MEMORY, 1, "out of memory")                                                                        \
+    X(ERR_DEVICE, 1, "device failed")                                                                        \
+    X(ERR_DIVERGED, 1, "training diverged")                                                                  \
     X(ERR_INTERNAL, 1, "internal error")
 
 typedef enum ott_status {
@@ -34,23 +35,24 @@ typedef enum ott_status {
 #undef X
 } ott_status;
 
-/* X(name, safetensors name, bits). Tensor element formats; E4M3 is OCP's "fn" variant (max 448, no infinity). */
-#define OTT_DTYPE_MAP(X)                                                                                      \
-    X(F32, "F32", 32)                                                                                         \
-    X(BF16, "BF16", 16)                                                                                       \
-    X(F16, "F16", 16)                                                                                         \
-    X(E4M3, "F8_E4M3", 8)                                                                                     \
-    X(E5M2, "F8_E5M2", 8)                                                                                     \
-    X(E8M0, "F8_E8M0", 8)                                                                                     \
-    X(U8, "U8", 8)                                                                                            \
-    X(I32, "I32", 32)                                                                                         \
+/* X(name, safetensors name, bits). Tensor element formats; E4M3 is OCP's "fn" variant (max 448, no infinity).
+ */
+#define OTT_DTYPE_MAP(X)                                                                                     \
+    X(F32, "F32", 32)                                                                                        \
+    X(BF16, "BF16", 16)                                                                                      \
+    X(F16, "F16", 16)                                                                                        \
+    X(E4M3, "F8_E4M3", 8)                                                                                    \
+    X(E5M2, "F8_E5M2", 8)                                                                                    \
+    X(E8M0, "F8_E8M0", 8)                                                                                    \
+    X(U8, "U8", 8)                                                                                           \
+    X(I32, "I32", 32)                                                                                        \
     X(I64, "I64", 64)
 
 typedef enum ott_dtype {
 #define X(name, safetensors, bits) OTT_##name,
     OTT_DTYPE_MAP(X)
 #undef X
-    OTT_DTYPE_COUNT
+        OTT_DTYPE_COUNT
 } ott_dtype;
 
 #define OTT_LOG_MAP(X) X(ERROR, "error") X(WARNING, "warning") X(INFO, "info") X(DEBUG, "debug")

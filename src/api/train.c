@@ -17,7 +17,8 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     API_REQUIRE(configuration);
     ott_train_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_train_options"));
-    if (configuration->changed) TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
+    if (configuration->changed)
+        TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
     const train_hooks hooks = {
         .progress = o.progress, .user = o.user, .stop = must_stop, .stop_user = context};
     ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);

@@ -2,8 +2,8 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
-double clock_seconds(void);  /* monotonic */
-double clock_wall(void);     /* seconds since 1970 */
+double clock_seconds(void); /* monotonic */
+double clock_wall(void);    /* seconds since 1970 */
 /* "2026-11-20 13:41:26,042" (local time) into out[32]; returns out. */
 const char *clock_stamp(char out[32]);
 

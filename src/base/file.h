@@ -12,7 +12,8 @@ bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 /* Size in bytes of a regular file. */
 ott_status file_size(const char *path, int64_t *bytes);
-/* Reads a whole regular file; `*data` gets one extra NUL byte and is owned by the caller (mem_give). Refuses more than `limit` bytes. */
+/* Reads a whole regular file; `*data` gets one extra NUL byte and is owned by the caller (mem_give). Refuses
+ * more than `limit` bytes. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
 /* Makes a folder and its parents. */
 ott_status file_make_folder(const char *path);
@@ -20,13 +21,18 @@ ott_status file_make_folder(const char *path);
 ott_status file_remove_tree(const char *path);
 ott_status file_rename(const char *from, const char *to); /* and syncs the folder of `to` */
 /* Names in a folder, sorted, without . and ..; owned by the caller (file_list_free). */
-typedef struct file_list { mem *account; char **names; int64_t count; } file_list;
+typedef struct file_list {
+    mem *account;
+    char **names;
+    int64_t count;
+} file_list;
 ott_status file_list_folder(mem *account, const char *path, file_list *out);
 void file_list_free(file_list *list);
 /* Writes `bytes` of data to path: aside (path.tmp-PID), fsync, rename, fsync of the folder. */
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
 
-/* A file being written aside. Appends are buffered; nothing is visible at `path` before file_writer_commit. */
+/* A file being written aside. Appends are buffered; nothing is visible at `path` before file_writer_commit.
+ */
 typedef struct file_writer file_writer;
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
@@ -36,9 +42,14 @@ void file_writer_abandon(file_writer *w);      /* removes what was written; NULL
 ott_status file_sync_folder(const char *path);
 
 /* Positioned reads of a file that is too large to hold. */
-typedef struct file_reader { int descriptor; int64_t bytes; const char *path; } file_reader; /* path: borrowed */
+typedef struct file_reader {
+    int descriptor;
+    int64_t bytes;
+    const char *path;
+} file_reader; /* path: borrowed */
 ott_status file_reader_open(const char *path, file_reader *out);
-ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, int64_t bytes); /* short reads are errors */
+ott_status file_reader_read(const file_reader *r, int64_t offset, void *data,
+                            int64_t bytes); /* short reads are errors */
 void file_reader_close(file_reader *r);
 
 /* CRC-32C (Castagnoli), continuing from `crc` (0 at the start). */

@@ -1,6 +1,7 @@
 /*
- * base/fmath: exp and log as Ottava defines them. libm's differ in the last bit from version to version; these are
- * made of single IEEE operations (fmaf, multiply, round), so that scalar code and every vector unit agree bit for bit.
+ * base/fmath: exp and log as Ottava defines them. libm's differ in the last bit from version to version;
+ * these are made of single IEEE operations (fmaf, multiply, round), so that scalar code and every vector unit
+ * agree bit for bit.
  */
 #ifndef BASE_FMATH_H
 #define BASE_FMATH_H
@@ -30,8 +31,8 @@ static inline float fmath_power_of_two(int n) {
     return x;
 }
 
-/* exp(x), at most 1 ulp off on [-87, 88]. x is first clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives NaN.
-   The scaling by 2^n is one multiplication by each half of n, so that only the last one can round. */
+/* exp(x), at most 1 ulp off on [-87, 88]. x is first clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives
+   NaN. The scaling by 2^n is one multiplication by each half of n, so that only the last one can round. */
 static inline float fmath_exp(float x) {
     if (x != x) return x;
     x = x < FMATH_EXP_MIN ? FMATH_EXP_MIN : x;
@@ -51,7 +52,8 @@ static inline float fmath_exp(float x) {
     return (p * fmath_power_of_two(half)) * fmath_power_of_two(whole - half);
 }
 
-/* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives NaN. */
+/* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives
+ * NaN. */
 float fmath_log(float x);
 
 #endif

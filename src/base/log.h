@@ -1,5 +1,6 @@
 /*
- * base/log: the only way the library speaks. A logger is a value its owner passes down; there is no global one.
+ * base/log: the only way the library speaks. A logger is a value its owner passes down; there is no global
+ * one.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
@@ -19,9 +20,9 @@ typedef struct logger {
 void log_line(const logger *lg, ott_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define log_error(lg, ...) log_line(lg, OTT_LOG_ERROR, __VA_ARGS__)
+#define log_error(lg, ...)   log_line(lg, OTT_LOG_ERROR, __VA_ARGS__)
 #define log_warning(lg, ...) log_line(lg, OTT_LOG_WARNING, __VA_ARGS__)
-#define log_info(lg, ...) log_line(lg, OTT_LOG_INFO, __VA_ARGS__)
-#define log_debug(lg, ...) log_line(lg, OTT_LOG_DEBUG, __VA_ARGS__)
+#define log_info(lg, ...)    log_line(lg, OTT_LOG_INFO, __VA_ARGS__)
+#define log_debug(lg, ...)   log_line(lg, OTT_LOG_DEBUG, __VA_ARGS__)
 
 #endif

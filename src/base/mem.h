@@ -1,6 +1,6 @@
 /*
- * base/mem: the one funnel through which the library takes memory, so that every byte is counted by kind and a
- * test can make any allocation fail. A `mem` account belongs to one context; it is thread-safe.
+ * base/mem: the one funnel through which the library takes memory, so that every byte is counted by kind and
+ * a test can make any allocation fail. A `mem` account belongs to one context; it is thread-safe.
  */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
@@ -9,21 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEM_KIND_MAP(X)                                                                                       \
-    X(PARAM, "parameters")                                                                                    \
-    X(GRAD, "gradients")                                                                                      \
-    X(OPTIMIZER, "optimizer state")                                                                           \
-    X(WEIGHT, "compute weights") /* bf16 or FP8 copies of the parameters */                                   \
-    X(STEP, "step arena")        /* activations and workspace of one step, packed by the memory plan */       \
-    X(SCRATCH, "thread scratch") /* kernel packing buffers */                                                 \
-    X(DATA, "data")                                                                                           \
+#define MEM_KIND_MAP(X)                                                                                      \
+    X(PARAM, "parameters")                                                                                   \
+    X(GRAD, "gradients")                                                                                     \
+    X(OPTIMIZER, "optimizer state")                                                                          \
+    X(WEIGHT, "compute weights") /* bf16 or FP8 copies of the parameters */                                  \
+    X(STEP, "step arena")        /* activations and workspace of one step, packed by the memory plan */      \
+    X(SCRATCH, "thread scratch") /* kernel packing buffers */                                                \
+    X(DATA, "data")                                                                                          \
     X(OTHER, "other")
 
 typedef enum mem_kind {
 #define X(name, text) MEM_##name,
     MEM_KIND_MAP(X)
 #undef X
-    MEM_KIND_COUNT
+        MEM_KIND_COUNT
 } mem_kind;
 
 #define MEM_ALIGNMENT 64
@@ -31,17 +31,19 @@ typedef enum mem_kind {
 typedef struct mem mem;
 
 typedef struct mem_stats {
-    int64_t now, peak;                 /* bytes */
-    int64_t now_of[MEM_KIND_COUNT];    /* bytes, by kind */
-    int64_t peak_of[MEM_KIND_COUNT];   /* each kind's own peak */
-    int64_t allocations;               /* how many times memory was taken since mem_open */
+    int64_t now, peak;               /* bytes */
+    int64_t now_of[MEM_KIND_COUNT];  /* bytes, by kind */
+    int64_t peak_of[MEM_KIND_COUNT]; /* each kind's own peak */
+    int64_t allocations;             /* how many times memory was taken since mem_open */
 } mem_stats;
 
 ott_status mem_open(mem **out);
-/* Every block must have been freed; in debug builds a leak is reported on stderr and aborts. NULL is allowed. */
+/* Every block must have been freed; in debug builds a leak is reported on stderr and aborts. NULL is allowed.
+ */
 void mem_close(mem *m);
 
-/* Zero-filled, aligned to MEM_ALIGNMENT. bytes == 0 gives a valid unique pointer. OTT_ERR_MEMORY names what and how much. */
+/* Zero-filled, aligned to MEM_ALIGNMENT. bytes == 0 gives a valid unique pointer. OTT_ERR_MEMORY names what
+ * and how much. */
 ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
 /* Takes count*size with overflow check. */
 ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);

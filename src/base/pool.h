@@ -15,7 +15,8 @@ typedef void (*pool_task)(void *argument, int thread, int threads);
 ott_status pool_open(mem *account, int threads, pool **out);
 void pool_close(pool *p); /* joins the workers; NULL is allowed */
 int pool_threads(const pool *p);
-/* Runs task(argument, t, threads) once for every t in [0, threads), the caller doing t = 0; returns when all are done. Not reentrant. */
+/* Runs task(argument, t, threads) once for every t in [0, threads), the caller doing t = 0; returns when all
+ * are done. Not reentrant. */
 void pool_run(pool *p, pool_task task, void *argument);
 /* The half-open share [*begin, *end) of `count` items that thread t of n takes, in multiples of `grain`. */
 void pool_share(int64_t count, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end);

@@ -7,17 +7,22 @@
 
 #include <stdint.h>
 
-typedef struct rng_block { uint32_t word[4]; } rng_block;
+typedef struct rng_block {
+    uint32_t word[4];
+} rng_block;
 
-/* The four words of counter `index` of stream `stream` under key `seed`: counter = {index lo, index hi, stream lo, stream hi}. */
+/* The four words of counter `index` of stream `stream` under key `seed`: counter = {index lo, index hi,
+ * stream lo, stream hi}. */
 rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index);
 /* Word `index` of a stream: word index%4 of block index/4. */
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */
 float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal by Box-Muller from the words of block index/2, computed in double; index selects cosine or sine. */
+/* Standard normal by Box-Muller from the words of block index/2, computed in double; index selects cosine or
+ * sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
-/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream): a cycle-walking Feistel network, O(1) memory. */
+/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream): a cycle-walking
+ * Feistel network, O(1) memory. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);
 /* A stable 64-bit stream number for a name (FNV-1a). */
 uint64_t rng_stream(const char *name);

@@ -1,7 +1,7 @@
 /*
  * base/status: how anything fails. Every function that can fail returns an ott_status; the reason lives in a
- * thread-local string that gains context on its way up: "run/step-20: model.safetensors: truncated at byte 812".
- * A message names the thing, its value and the way out.
+ * thread-local string that gains context on its way up: "run/step-20: model.safetensors: truncated at byte
+ * 812". A message names the thing, its value and the way out.
  */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
@@ -11,7 +11,8 @@
 /* Sets this thread's error text and returns `code`. */
 ott_status status_fail(ott_status code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 /* Puts "context: " before the error text of this thread and returns `code` unchanged. */
-ott_status status_context(ott_status code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+ott_status status_context(ott_status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
 /* The error text of this thread's last failure; "" if none. Valid until the next failure on this thread. */
 const char *status_text(void);
 /* "ERR_SHAPE", the meaning in words, and the program exit code of a status. */
@@ -19,24 +20,26 @@ const char *status_name(ott_status code);
 const char *status_meaning(ott_status code);
 int status_exit_code(ott_status code);
 
-/* A broken invariant of our own code: reports expression and place as OTT_ERR_INTERNAL. Never for bad input. */
-#define STATUS_REQUIRE(expression)                                                                            \
-    do {                                                                                                      \
-        if (!(expression))                                                                                    \
-            return status_fail(OTT_ERR_INTERNAL, "%s:%d: broken invariant: %s", __FILE__, __LINE__, #expression); \
+/* A broken invariant of our own code: reports expression and place as OTT_ERR_INTERNAL. Never for bad input.
+ */
+#define STATUS_REQUIRE(expression)                                                                           \
+    do {                                                                                                     \
+        if (!(expression))                                                                                   \
+            return status_fail(OTT_ERR_INTERNAL, "%s:%d: broken invariant: %s", __FILE__, __LINE__,          \
+                               #expression);                                                                 \
     } while (0)
 
-#define TRY(expression)                                                                                       \
-    do {                                                                                                      \
-        ott_status try_status_ = (expression);                                                                \
-        if (try_status_ != OTT_OK) return try_status_;                                                        \
+#define TRY(expression)                                                                                      \
+    do {                                                                                                     \
+        ott_status try_status_ = (expression);                                                               \
+        if (try_status_ != OTT_OK) return try_status_;                                                       \
     } while (0)
 
 /* TRY for a function that owns resources: jumps to its single `out:` label with `status` set. */
-#define TRY_OUT(expression)                                                                                   \
-    do {                                                                                                      \
-        status = (expression);                                                                                \
-        if (status != OTT_OK) goto out;                                                                       \
+#define TRY_OUT(expression)                                                                                  \
+    do {                                                                                                     \
+        status = (expression);                                                                               \
+        if (status != OTT_OK) goto out;                                                                      \
     } while (0)
 
 #endif

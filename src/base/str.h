@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdarg.h>
 
-/* A growing text. Zero-initialise with {.account = m}; free with str_free. `text` is NULL or NUL-terminated. */
+/* A growing text. Zero-initialise with {.account = m}; free with str_free. `text` is NULL or NUL-terminated.
+ */
 typedef struct str {
     mem *account;
     char *text;

@@ -1,7 +1,10 @@
-/* comm/self: with one rank every collective is done before it starts, so tensor/group never calls the table. */
+/* comm/self: with one rank every collective is done before it starts, so tensor/group never calls the table.
+ */
 #include "comm/self.h"
 
-static void self_close(group *g) { (void)g; }
+static void self_close(group *g) {
+    (void)g;
+}
 
 static const group_table self_table = {.close = self_close};
 

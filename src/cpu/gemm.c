@@ -111,7 +111,7 @@ static int64_t share(int64_t count, int64_t grain, int parts) {
 }
 
 static int64_t blocks(int64_t count, int64_t size) {
-    return (count + size - 1) / size;
+    return count / size + (count % size != 0);
 }
 
 /* The grid whose largest share takes least: its outputs, and what it packs. Packing an element takes about as
@@ -150,8 +150,8 @@ ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_lines(a->a), .n = operand_lines(a->b)};
     job.k = operand_contraction(a->a);
     if (a->spec.accumulate != ACCUMULATE_FP32) TRY(check_tensorcore(a, job.k));
-    /* Below a few microseconds of work the other threads are not worth waking. */
-    enum { WORTH_SPLITTING = 64 * 64 * 64 };
+    /* A few microseconds of work: waking another thread may take longer. */
+    enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
     choose_grid(&job, alone ? 1 : cpu_threads(cx));
     if (alone)

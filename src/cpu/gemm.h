@@ -15,7 +15,7 @@
 #include "cpu/tier.h"
 
 /* The micro-kernel's tile: MR lines of A by NV vectors of lines of B, as many sums as leave registers for the
- * operands. */
+   operands. A panel of A gives the MR numbers of a term A_STEP places, so that they are aligned. */
 #if defined(CPU_TIER_avx512)
 #define GEMM_MR     14
 #define GEMM_A_STEP 16
@@ -31,15 +31,17 @@
 #endif
 #define GEMM_NR (16 * GEMM_NV)
 
-/* Block sizes (measured). All are multiples of every tier's tile. */
+/* Block sizes (measured), all multiples of every tier's tile. A packed line of A is not a power of two long,
+   so that lines fall into different cache sets. When the contraction has several blocks, MB lines of A by NB
+   of B are finished together; else there are no unfinished sums to keep, and as many lines of B are packed as
+   there is room. */
 enum {
-    GEMM_KC = 1024,             /* terms of the contraction */
-    GEMM_MC = 168,              /* lines of A packed at a time */
-    GEMM_B_FLOATS = 512 * 1024, /* packed B: 512 lines of GEMM_KC terms, more lines of fewer */
-    GEMM_MB = 6 * GEMM_MC,      /* lines of A by */
-    GEMM_NB = 512, /* lines of B whose unfinished sums are kept, when the contraction has several blocks */
-    GEMM_A_LD = GEMM_KC +
-                16, /* a packed line of A; not a power of two, so that lines fall into different cache sets */
+    GEMM_KC = 1024, /* terms of the contraction packed at a time */
+    GEMM_MC = 168,  /* lines of A packed at a time */
+    GEMM_MB = 6 * GEMM_MC,
+    GEMM_NB = 512,
+    GEMM_B_FLOATS = GEMM_NB * GEMM_KC,
+    GEMM_A_LD = GEMM_KC + 16,
     GEMM_A_LINES_FLOATS = GEMM_MC * GEMM_A_LD,
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
     GEMM_A_FLOATS = GEMM_A_LINES_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_LINES_FLOATS : GEMM_A_PANELS_FLOATS,
@@ -54,8 +56,7 @@ typedef struct gemm_work {
 } gemm_work;
 
 _Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
-_Static_assert(GEMM_MC % GEMM_MR == 0 && GEMM_A_FLOATS % 16 == 0 && GEMM_NB % GEMM_NR == 0 &&
-                   GEMM_NB * GEMM_KC <= GEMM_B_FLOATS,
+_Static_assert(GEMM_MC % GEMM_MR == 0 && GEMM_A_FLOATS % 16 == 0 && GEMM_NB % GEMM_NR == 0,
                "blocks are whole tiles");
 
 typedef struct gemm_job {

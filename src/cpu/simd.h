@@ -23,17 +23,19 @@
 #include "base/fmath.h"
 #include "fp8/cast.h"
 
-#ifdef OTT_SANITIZED /* inlined into each other and instrumented, these take minutes to compile */
+/* Every function here is one or a few instructions and must vanish into its caller, and a loop over an array
+   of vectors that is to live in registers must vanish after SIMD_UNROLL. Not so under a sanitizer: inlined
+   into each other and instrumented, they take a compiler minutes. */
+#if defined(OTT_SANITIZED)
 #define SIMD static __attribute__((unused))
+#define SIMD_UNROLL
 #else
 #define SIMD static inline __attribute__((always_inline, unused))
-#endif
-
-/* Before a loop over an array of vectors that is to live in registers: the loop must vanish. */
 #if defined(__clang__)
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SIMD_UNROLL _Pragma("GCC unroll 24")
+#endif
 #endif
 
 #if defined(CPU_TIER_avx512)

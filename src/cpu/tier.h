@@ -18,8 +18,9 @@
    the next. Aligned to 64. */
 #define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
 
-/* Elements of an elementwise op that take about as long as starting a round of the pool. */
-#define CPU_WORTH_SPLITTING 4096
+/* An elementwise op over fewer values runs on one thread: waking one that sleeps takes longer than its share
+ * would. */
+#define CPU_WORTH_SPLITTING 16384
 
 typedef struct cpu_device {
     device base; /* first: a device is cast to this */

@@ -1,9 +1,10 @@
 /*
  * fp8/cast: one number from one format to another: the definition every backend equals bit for bit.
  *
- * Rounding is to nearest even (or stochastic), subnormals are kept, -0 is kept. Overflow and infinity saturate to
- * the largest finite value (CAST_SATURATE) or follow OCP OFP8 (CAST_OVERFLOW: E4M3 NaN with the sign kept, E5M2 infinity).
- * A NaN becomes 0x7F in every mode, as the GPU's conversion gives it. (OCP OFP8 v1.0; cuda_fp8.h.)
+ * Rounding is to nearest even (or stochastic), subnormals are kept, -0 is kept. Overflow and infinity
+ * saturate to the largest finite value (CAST_SATURATE) or follow OCP OFP8 (CAST_OVERFLOW: E4M3 NaN with the
+ * sign kept, E5M2 infinity). A NaN becomes 0x7F in every mode, as the GPU's conversion gives it. (OCP OFP8
+ * v1.0; cuda_fp8.h.)
  */
 #ifndef FP8_CAST_H
 #define FP8_CAST_H
@@ -32,7 +33,9 @@ static inline uint16_t bf16_from_float(float x) {
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-static inline float bf16_to_float(uint16_t h) { return float_from_bits((uint32_t)h << 16); }
+static inline float bf16_to_float(uint16_t h) {
+    return float_from_bits((uint32_t)h << 16);
+}
 uint16_t f16_from_float(float x);
 float f16_to_float(uint16_t h);
 
@@ -43,8 +46,8 @@ float e5m2_to_float(uint8_t code);
 /* FP8 code of x in format d (E4M3 or E5M2). */
 uint8_t fp8_from_float(float x, ott_dtype d, cast_mode mode);
 float fp8_to_float(uint8_t code, ott_dtype d);
-/* Stochastic rounding: the neighbour away from zero is taken with probability equal to x's distance from the one
-   towards zero, in units of their gap, using the random word `random` (uniform 32 bits). */
+/* Stochastic rounding: the neighbour away from zero is taken with probability equal to x's distance from the
+   one towards zero, in units of their gap, using the random word `random` (uniform 32 bits). */
 uint8_t fp8_from_float_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
 
 /* E8M0: a power of two 2^(code-127); 255 is NaN. */

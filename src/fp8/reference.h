@@ -1,23 +1,28 @@
 /*
- * fp8/reference: quantize and GEMM as plain loops: the definition that every backend's kernels must equal bit for bit.
+ * fp8/reference: quantize and GEMM as plain loops: the definition that every backend's kernels must equal bit
+ * for bit.
  */
 #ifndef FP8_REFERENCE_H
 #define FP8_REFERENCE_H
 
 #include "fp8/recipe.h"
 
-/* Largest |x| of rows x columns elements (leading dimension ld) of format d; NaN if any is NaN; 0 when empty. */
+/* Largest |x| of rows x columns elements (leading dimension ld) of format d; NaN if any is NaN; 0 when empty.
+ */
 float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld);
 /* For each line: by rows amax[rows], by columns amax[columns]. */
 void reference_amax_rows(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
-void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
+void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
+                            float *amax);
 /* One side of quantize: amax, scale, inverse scale and codes. `column` selects the column side.
-   granularity TENSOR or ROW, rounding NEAREST, policy CURRENT. Arrays: amax, scale, inverse have 1, rows or columns entries; codes is rows x columns, dense. */
-void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, const side_spec *spec,
-                        bool column, float *amax, float *scale, float *inverse, uint8_t *codes);
+   granularity TENSOR or ROW, rounding NEAREST, policy CURRENT. Arrays: amax, scale, inverse have 1, rows or
+   columns entries; codes is rows x columns, dense. */
+void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
+                        const side_spec *spec, bool column, float *amax, float *scale, float *inverse,
+                        uint8_t *codes);
 
-/* A GEMM operand: element (i, k) of op(A) is a[i*ld + k], or a[k*ld + i] when transposed. inverse: NULL (no scale),
-   1 entry (per_line false) or one a line i (per_line true). */
+/* A GEMM operand: element (i, k) of op(A) is a[i*ld + k], or a[k*ld + i] when transposed. inverse: NULL (no
+   scale), 1 entry (per_line false) or one a line i (per_line true). */
 typedef struct reference_operand {
     const void *data;
     ott_dtype format;
@@ -28,11 +33,12 @@ typedef struct reference_operand {
 } reference_operand;
 
 /* C[m,n] (format dc, leading dimension ldc) = round(scaled sum + bias + C): sum is the fp32 chain
-   s = fmaf(a(i,k), b(j,k), s), k ascending from s = 0; scaled by the inverse scales in the order of `spec`, then bias[j] (fp32, may be NULL)
-   is added, then, when accumulate is true, C(i,j), each one fp32 operation; the result is rounded to dc once.
-   ACCUMULATE_HOPPER_* replace the chain by fp8/tensorcore's (FP8 operands only). Any NaN equals any NaN in an fp32 result;
-   in bf16 and fp16 it is the canonical one of fp8/cast. */
+   s = fmaf(a(i,k), b(j,k), s), k ascending from s = 0; scaled by the inverse scales in the order of `spec`,
+   then bias[j] (fp32, may be NULL) is added, then, when accumulate is true, C(i,j), each one fp32 operation;
+   the result is rounded to dc once. ACCUMULATE_HOPPER_* replace the chain by fp8/tensorcore's (FP8 operands
+   only). Any NaN equals any NaN in an fp32 result; in bf16 and fp16 it is the canonical one of fp8/cast. */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
-                    const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc, int64_t ldc);
+                    const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,
+                    int64_t ldc);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * fp8/scale: from the largest magnitude of a group of values (amax) to the factor that brings it to the top of the
- * format's range. A scale multiplies on the way to FP8; its inverse, 1/scale rounded once, multiplies on the way back.
- * Pure functions; sources at each rule.
+ * fp8/scale: from the largest magnitude of a group of values (amax) to the factor that brings it to the top
+ * of the format's range. A scale multiplies on the way to FP8; its inverse, 1/scale rounded once, multiplies
+ * on the way back. Pure functions; sources at each rule.
  */
 #ifndef FP8_SCALE_H
 #define FP8_SCALE_H
@@ -9,10 +9,12 @@
 #include "fp8/dtype.h"
 
 typedef enum scale_rule {
-    SCALE_NONE,   /* 1: the tensor is stored as it is */
-    SCALE_TORCHAO, /* max / max(amax, 1e-12); NaN stays NaN, amax = inf gives 0 (torchao float8_utils.amax_to_scale) */
-    SCALE_TE,      /* max / max(amax, eps); amax of 0, inf or NaN gives 1 (TransformerEngine compute_scale_from_amax) */
-    SCALE_E8M0,    /* TransformerEngine MXFP8: roundup_e8m0(amax / max), never saturates */
+    SCALE_NONE,      /* 1: the tensor is stored as it is */
+    SCALE_TORCHAO,   /* max / max(amax, 1e-12); NaN stays NaN, amax = inf gives 0 (torchao
+                        float8_utils.amax_to_scale) */
+    SCALE_TE,        /* max / max(amax, eps); amax of 0, inf or NaN gives 1 (TransformerEngine
+                        compute_scale_from_amax) */
+    SCALE_E8M0,      /* TransformerEngine MXFP8: roundup_e8m0(amax / max), never saturates */
     SCALE_E8M0_FLOOR /* OCP MX v1.0: floor(log2 amax) - emax, elements may saturate */
 } scale_rule;
 
@@ -21,7 +23,8 @@ typedef struct scale_options {
     bool power_of_two; /* round the scale down to 2^k by clearing the mantissa */
     float epsilon;     /* lower bound of amax (SCALE_TE; SCALE_TORCHAO has 1e-12 built in) */
     int margin;        /* scale is divided by 2^margin (delayed scaling) */
-    float infinite;    /* what an infinite scale becomes (SCALE_TE): FLT_MAX per tensor, the input format's max per block */
+    float infinite; /* what an infinite scale becomes (SCALE_TE): FLT_MAX per tensor, the input format's max
+                       per block */
 } scale_options;
 
 /* The scale of a group whose amax is given, for format d. */

@@ -6,8 +6,8 @@
  *     config.toml            the resolved configuration of the run
  *     state.json             counters, model dimensions, and size and CRC-32C of the other files
  *
- * It is complete or absent: written into a folder aside, synced, renamed. A tensor is stored whole, whatever the layout that
- * wrote it, so any layout can read it.
+ * It is complete or absent: written into a folder aside, synced, renamed. A tensor is stored whole, whatever
+ * the layout that wrote it, so any layout can read it.
  */
 #ifndef PARALLEL_CHECKPOINT_H
 #define PARALLEL_CHECKPOINT_H
@@ -16,27 +16,28 @@
 
 /* The counters of a run: with parameters and moments, all that a run is. */
 typedef struct run_state {
-    int64_t step;    /* training steps done */
-    int64_t updates; /* optimizer updates done: steps less the skipped ones */
-    int64_t samples; /* sequences read by all ranks: the whole state of the data loader */
-    int64_t tokens;  /* tokens trained on by all ranks */
-    int64_t nan_steps; /* steps skipped in a row just before */
+    int64_t step;                 /* training steps done */
+    int64_t updates;              /* optimizer updates done: steps less the skipped ones */
+    int64_t samples;              /* sequences read by all ranks: the whole state of the data loader */
+    int64_t tokens;               /* tokens trained on by all ranks */
+    int64_t nan_steps;            /* steps skipped in a row just before */
     float loss_scale, good_steps; /* STEP_LOSS_SCALE, STEP_GOOD_STEPS */
 } run_state;
 
-/* Writes `folder`/step-N and then removes the oldest so that `keep` remain (0: all). `path` (may be NULL) gets the folder
-   written, to be given back with mem_give. */
-ott_status checkpoint_save(const model *m, const config *cfg, const run_state *state, const char *folder, int64_t keep,
-                           char **path);
+/* Writes `folder`/step-N and then removes the oldest so that `keep` remain (0: all). `path` (may be NULL)
+   gets the folder written, to be given back with mem_give. */
+ott_status checkpoint_save(const model *m, const config *cfg, const run_state *state, const char *folder,
+                           int64_t keep, char **path);
 
-/* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in its "checkpoints" folder, or, for
-   "latest", in `folder`. An incomplete or damaged one is an error that names the newest complete one beside it. */
+/* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in its
+   "checkpoints" folder, or, for "latest", in `folder`. An incomplete or damaged one is an error that names
+   the newest complete one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* Step-N folders in `folder`: is there any? */
 bool checkpoint_any(mem *account, const char *folder);
 
-/* Fills parameters, and moments where the model has them, and the counters. A checkpoint of other dimensions is an error that
-   names the first field that differs, with both values; so is a damaged file. */
+/* Fills parameters, and moments where the model has them, and the counters. A checkpoint of other dimensions
+   is an error that names the first field that differs, with both values; so is a damaged file. */
 ott_status checkpoint_load(model *m, const char *path, run_state *state);
 
 #endif

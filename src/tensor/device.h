@@ -1,6 +1,6 @@
 /*
- * tensor/device: memory and order of work on a device: the small table beside the op table. On the CPU every call
- * completes before it returns; on a GPU copies and ops are queued on the context's stream.
+ * tensor/device: memory and order of work on a device: the small table beside the op table. On the CPU every
+ * call completes before it returns; on a GPU copies and ops are queued on the context's stream.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
@@ -11,10 +11,12 @@
 typedef struct device device;
 
 typedef struct device_table {
-    ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out); /* zero-filled */
+    ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what,
+                           void **out); /* zero-filled */
     void (*release)(device *d, void *data);
     ott_status (*copy_in)(device *d, void *to_device, const void *from_host, int64_t bytes);
-    ott_status (*copy_out)(device *d, void *to_host, const void *from_device, int64_t bytes); /* waits for queued work */
+    ott_status (*copy_out)(device *d, void *to_host, const void *from_device,
+                           int64_t bytes); /* waits for queued work */
     ott_status (*zero)(device *d, void *data, int64_t bytes);
     ott_status (*synchronize)(device *d);
     void (*close)(device *d);
@@ -25,7 +27,7 @@ struct device {
     const device_table *table;
     const op_table *ops;
     mem *account;
-    const char *name; /* "cpu avx512, 2 threads" */
+    const char *name;  /* "cpu avx512, 2 threads" */
     double peak_flops; /* fp32 multiply-adds counted as two, all threads; 0: not measured yet */
 };
 

@@ -1,5 +1,6 @@
 /*
- * tensor/exec: the execution context, first argument of every op and layer: where, in which phase, with which plan.
+ * tensor/exec: the execution context, first argument of every op and layer: where, in which phase, with which
+ * plan.
  */
 #ifndef TENSOR_EXEC_H
 #define TENSOR_EXEC_H
@@ -24,10 +25,10 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step;          /* optimizer updates the parameters have seen; a weight's compute copy belongs to one */
-    group *data_group;     /* ranks that hold the same model and other data */
+    int64_t step; /* optimizer updates the parameters have seen; a weight's compute copy belongs to one */
+    group *data_group; /* ranks that hold the same model and other data */
     const logger *log;
-    const probe *probe;    /* NULL: none */
+    const probe *probe;           /* NULL: none */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
 
@@ -37,6 +38,7 @@ ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t);
 
 /* A planned buffer as a dense tensor. */
-ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t, plan_buffer *b);
+ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,
+                     plan_buffer *b);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * tensor/group: collectives over a group of ranks, as a table; comm fills it. A layer or the loop receives the groups it
- * needs and calls them where its mathematics does; `self`, the group of one, does nothing.
+ * tensor/group: collectives over a group of ranks, as a table; comm fills it. A layer or the loop receives
+ * the groups it needs and calls them where its mathematics does; `self`, the group of one, does nothing.
  */
 #ifndef TENSOR_GROUP_H
 #define TENSOR_GROUP_H

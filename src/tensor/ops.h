@@ -1,10 +1,12 @@
 /*
  * tensor/ops: the operations of ops.def as C: an argument struct and a checked call for each.
  *
- *     TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
+ *     TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps
+ * = eps}));
  *
- * The call checks dtypes, shapes and missing tensors against the entry's text, does nothing more while the memory plan is
- * being recorded, and otherwise runs the backend's function. Ops queue work and return no host value.
+ * The call checks dtypes, shapes and missing tensors against the entry's text, does nothing more while the
+ * memory plan is being recorded, and otherwise runs the backend's function. Ops queue work and return no host
+ * value.
  */
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
@@ -28,16 +30,16 @@ typedef struct exec exec;
 #define QTENSOR(name, text)   const qtensor *name;
 #define OPERAND(name)         const operand *name;
 #define SCALAR(type, name)    type name;
-#define OP(name, fields)                                                                                      \
-    typedef struct name##_args {                                                                              \
-        fields                                                                                                \
+#define OP(name, fields)                                                                                     \
+    typedef struct name##_args {                                                                             \
+        fields                                                                                               \
     } name##_args;
 #include "tensor/ops.def"
 #undef OP
 
 /* The op table: what a backend fills in. A NULL entry is an op the backend does not have. */
 typedef struct op_table {
-#define OP(name, fields) ott_status (*name)(exec *cx, const name##_args *a);
+#define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
 #include "tensor/ops.def"
 #undef OP
 } op_table;
@@ -58,7 +60,15 @@ typedef struct op_table {
 
 /* ---- the table of ops as data: for checks, tests and benchmarks ---- */
 
-typedef enum op_field_kind { OP_IN, OP_OUT, OP_INOUT, OP_QOUT, OP_QTENSOR, OP_OPERAND, OP_SCALAR } op_field_kind;
+typedef enum op_field_kind {
+    OP_IN,
+    OP_OUT,
+    OP_INOUT,
+    OP_QOUT,
+    OP_QTENSOR,
+    OP_OPERAND,
+    OP_SCALAR
+} op_field_kind;
 
 typedef struct op_field {
     const char *name;
@@ -76,14 +86,15 @@ typedef struct op_info {
 } op_info;
 
 int op_count(void);
-const op_info *op_at(int index);           /* index in [0, op_count()) */
-const op_info *op_find(const char *name);  /* NULL when there is none */
+const op_info *op_at(int index);          /* index in [0, op_count()) */
+const op_info *op_find(const char *name); /* NULL when there is none */
 /* Runs an op by its description: what the generated test and benchmark use. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
 /* Checks arguments against the entry. Names op, field, found and wanted. */
 ott_status op_check(const op_info *op, const void *args);
 
-/* One size or dtype group of an entry, parsed: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1. */
+/* One size or dtype group of an entry, parsed: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1.
+ */
 typedef struct op_shape {
     char dtype[8];      /* "" for the quantized kinds */
     char rows, columns; /* a letter, or 0 when the fixed size counts */

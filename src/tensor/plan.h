@@ -1,11 +1,11 @@
 /*
  * tensor/plan: where every buffer of a step lives, known before the step runs.
  *
- * A step is written once. It is first run as a rehearsal ("recording"): ops only check their arguments, and every
- * plan_open / plan_close is noted as the birth and death of a buffer. plan_seal packs the lifetimes into one arena. From
- * then on the same step is replayed: the n-th plan_open returns the n-th buffer's place. So planned and used memory are the
- * same list, nothing is allocated inside a step, and what activation checkpointing changes is only when a layer closes
- * and opens its buffers.
+ * A step is written once. It is first run as a rehearsal ("recording"): ops only check their arguments, and
+ * every plan_open / plan_close is noted as the birth and death of a buffer. plan_seal packs the lifetimes
+ * into one arena. From then on the same step is replayed: the n-th plan_open returns the n-th buffer's place.
+ * So planned and used memory are the same list, nothing is allocated inside a step, and what activation
+ * checkpointing changes is only when a layer closes and opens its buffers.
  */
 #ifndef TENSOR_PLAN_H
 #define TENSOR_PLAN_H
@@ -25,18 +25,19 @@ typedef struct plan_buffer {
 ott_status plan_create(mem *account, plan **out);
 void plan_destroy(plan *p); /* NULL is allowed */
 
-void plan_record(plan *p);          /* forgets all and starts a rehearsal */
-ott_status plan_seal(plan *p);      /* ends it: packs; every buffer must have been closed */
-int64_t plan_bytes(const plan *p);  /* size of the arena a sealed plan needs */
+void plan_record(plan *p);             /* forgets all and starts a rehearsal */
+ott_status plan_seal(plan *p);         /* ends it: packs; every buffer must have been closed */
+int64_t plan_bytes(const plan *p);     /* size of the arena a sealed plan needs */
 int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least any packing could need */
-void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
-void plan_replay(plan *p);          /* back to the first buffer, before each run of the step */
+void plan_bind(plan *p, void *arena);  /* device memory of at least plan_bytes; not owned */
+void plan_replay(plan *p);             /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
-/* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is closed, so that
-   reading it later shows. */
+/* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is
+   closed, so that reading it later shows. */
 void plan_poison(plan *p);
 
-/* `what` is a static text; a replay that asks for another what or size than the rehearsal is an internal error. */
+/* `what` is a static text; a replay that asks for another what or size than the rehearsal is an internal
+ * error. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
 ott_status plan_close(plan *p, plan_buffer *b); /* sets it to PLAN_NONE; closing PLAN_NONE is nothing */
 

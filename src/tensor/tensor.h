@@ -1,6 +1,6 @@
 /*
- * tensor/tensor: what data looks like. A tensor is a view: it never owns. Rank 1 or 2 at this floor; more axes are
- * folded into rows (tokens) and columns (features), as every kernel sees them.
+ * tensor/tensor: what data looks like. A tensor is a view: it never owns. Rank 1 or 2 at this floor; more
+ * axes are folded into rows (tokens) and columns (features), as every kernel sees them.
  */
 #ifndef TENSOR_TENSOR_H
 #define TENSOR_TENSOR_H
@@ -8,7 +8,7 @@
 #include "fp8/recipe.h"
 
 typedef struct tensor {
-    void *data;      /* on the device of the context that uses it */
+    void *data; /* on the device of the context that uses it */
     ott_dtype dtype;
     int64_t rows;    /* rank 1: 1 */
     int64_t columns; /* contiguous */
@@ -34,8 +34,12 @@ static inline tensor tensor_columns(tensor t, int64_t first, int64_t count) {
     t.columns = count;
     return t;
 }
-static inline int64_t tensor_count(tensor t) { return t.rows * t.columns; }
-static inline int64_t tensor_bytes(tensor t) { return t.rows * t.ld * dtype_bytes(t.dtype); }
+static inline int64_t tensor_count(tensor t) {
+    return t.rows * t.columns;
+}
+static inline int64_t tensor_bytes(tensor t) {
+    return t.rows * t.ld * dtype_bytes(t.dtype);
+}
 
 /* One use of a quantized tensor. Arrays have one entry, or one a line (row side: rows, column side: columns).
    All NULL when the side stays in high precision. */
@@ -46,8 +50,8 @@ typedef struct qside {
     float *inverse; /* 1/scale: multiplied on the way back */
 } qside;
 
-/* A tensor in FP8 for use along rows and along columns (fp8/recipe.h). When the two sides share data, column's
-   pointers equal row's. Owns nothing. */
+/* A tensor in FP8 for use along rows and along columns (fp8/recipe.h). When the two sides share data,
+   column's pointers equal row's. Owns nothing. */
 typedef struct qtensor {
     int64_t rows, columns;
     quant_spec spec;
@@ -61,8 +65,8 @@ typedef struct qlist {
     qtensor item[QLIST_MAX];
 } qlist;
 
-/* A GEMM operand: one side of a tensor, contracted along its rows' elements (transposed false: line = row) or down
-   its columns (transposed true: line = column). inverse NULL: no scale. */
+/* A GEMM operand: one side of a tensor, contracted along its rows' elements (transposed false: line = row) or
+   down its columns (transposed true: line = column). inverse NULL: no scale. */
 typedef struct operand {
     tensor t;
     bool transposed;
@@ -70,8 +74,12 @@ typedef struct operand {
     bool per_line; /* inverse has an entry a line, else one */
 } operand;
 
-static inline int64_t operand_lines(const operand *o) { return o->transposed ? o->t.columns : o->t.rows; }
-static inline int64_t operand_contraction(const operand *o) { return o->transposed ? o->t.rows : o->t.columns; }
+static inline int64_t operand_lines(const operand *o) {
+    return o->transposed ? o->t.columns : o->t.rows;
+}
+static inline int64_t operand_contraction(const operand *o) {
+    return o->transposed ? o->t.rows : o->t.columns;
+}
 /* The operand a GEMM sees: the FP8 side where the spec has one, else the high-precision tensor. */
 operand operand_by_rows(tensor high_precision, const qtensor *q);    /* q may be NULL */
 operand operand_by_columns(tensor high_precision, const qtensor *q); /* q may be NULL */

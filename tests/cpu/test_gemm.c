@@ -207,7 +207,7 @@ static void shapes_around_tiles_and_vectors(void **state) {
     (void)state;
     const int64_t sizes[] = {0, 1, 2, 3, 5, 6, 7, 13, 14, 15, 16, 17, 28, 31, 32, 33, 48, 64, 65, 100, 257};
     const int count = sizeof sizes / sizeof sizes[0];
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 300; i++) {
         gemm_case t = some_case(sizes[pick(count)], sizes[pick(count)], sizes[pick(count)], formats[pick(5)],
                                 formats[pick(5)]);
         if (t.m * t.n * t.k < 500000) check(&t);
@@ -226,6 +226,19 @@ static void shapes_beyond_the_blocks(void **state) {
                 some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(5)], formats[pick(5)]);
             t.a.transposed = repeat & 1;
             t.b.transposed = repeat >> 1;
+            check(&t);
+        }
+}
+
+/* Large enough for several threads, with shares that are no whole tiles. */
+static void shapes_that_are_shared(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{100, 100, 64}, {257, 33, 100}, {31, 257, 80},
+                                 {64, 64, 150},  {1, 700, 800},  {700, 1, 800}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int repeat = 0; repeat < 6; repeat++) {
+            gemm_case t =
+                some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(5)], formats[pick(5)]);
             check(&t);
         }
 }
@@ -310,6 +323,7 @@ int main(void) {
         cmocka_unit_test(every_format_pair_and_orientation),
         cmocka_unit_test(shapes_around_tiles_and_vectors),
         cmocka_unit_test(shapes_beyond_the_blocks),
+        cmocka_unit_test(shapes_that_are_shared),
         cmocka_unit_test(every_scale_order_bias_and_accumulation),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
         cmocka_unit_test(tensor_core_accumulation),

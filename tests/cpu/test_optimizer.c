@@ -7,7 +7,7 @@
 
 static devices all; /* the first: scalar code, one thread */
 
-enum { ELEMENTS = 1003 };
+enum { ELEMENTS = 5003 }; /* enough to be shared among threads */
 
 typedef struct adam {
     double p, m, v;
@@ -28,7 +28,8 @@ static void test_adamw_near_double(void **state) {
         tensor p = make_random(OTT_F32, 1, ELEMENTS, 1.0f, 1), m = make_zeros(OTT_F32, 1, ELEMENTS);
         tensor v = make_zeros(OTT_F32, 1, ELEMENTS), values = make_zeros(OTT_F32, 1, STEP_STATE_COUNT);
         float *s = values.data;
-        adam exact[ELEMENTS] = {0};
+        static adam exact[ELEMENTS];
+        memset(exact, 0, sizeof exact);
         for (int i = 0; i < ELEMENTS; i++) exact[i].p = element(&p, 0, i);
         for (int t = 1; t <= 20; t++) {
             tensor g = make_random(OTT_F32, 1, ELEMENTS, 1e-3f, (uint64_t)(100 + t));

@@ -184,6 +184,22 @@ static void many_shapes(void **state) {
     }
 }
 
+/* Large enough for several threads. */
+static void shapes_that_are_shared(void **state) {
+    (void)state;
+    const int64_t shapes[][2] = {{300, 70}, {3, 9000}, {129, 257}, {1, 17000}, {17000, 1}};
+    for (int i = 0; i < 5; i++)
+        for (int kind = 0; kind < 8; kind++) {
+            tensor x = some_tensor(high_precision[pick(3)], shapes[i][0], shapes[i][1],
+                                   shapes[i][1] + pick(4), (values)pick(VALUES_KINDS));
+            quant_spec spec = {some_side(codes[pick(2)], kind & 1 ? GRANULARITY_ROW : GRANULARITY_TENSOR),
+                               some_side(codes[pick(2)], kind & 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR)};
+            if (kind & 4) spec.column = spec.row;
+            check_quantize(&x, &spec);
+            free(x.data);
+        }
+}
+
 /* The vector encoder against fp8/cast for every half-precision number and for fp32 around every rounding
  * boundary. */
 static void every_bf16_and_f16_number(void **state) {
@@ -293,7 +309,7 @@ static void check_convert(const tensor *x, ott_dtype to, int64_t ld) {
 
 static void convert_every_pair(void **state) {
     (void)state;
-    const int64_t shapes[][2] = {{0, 5}, {1, 1}, {3, 15}, {5, 33}, {64, 100}, {1, 5000}, {37, 129}};
+    const int64_t shapes[][2] = {{0, 5}, {1, 1}, {3, 15}, {5, 33}, {64, 100}, {1, 17000}, {137, 129}};
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
             for (int s = 0; s < 7; s++)
@@ -320,13 +336,10 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_sides),
-        cmocka_unit_test(many_shapes),
-        cmocka_unit_test(every_bf16_and_f16_number),
-        cmocka_unit_test(fp32_around_every_boundary),
-        cmocka_unit_test(delayed_keeps_the_given_scale),
-        cmocka_unit_test(refuses_what_it_cannot_do),
-        cmocka_unit_test(convert_every_pair),
+        cmocka_unit_test(every_pair_of_sides),        cmocka_unit_test(many_shapes),
+        cmocka_unit_test(shapes_that_are_shared),     cmocka_unit_test(every_bf16_and_f16_number),
+        cmocka_unit_test(fp32_around_every_boundary), cmocka_unit_test(delayed_keeps_the_given_scale),
+        cmocka_unit_test(refuses_what_it_cannot_do),  cmocka_unit_test(convert_every_pair),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

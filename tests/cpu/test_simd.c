@@ -16,7 +16,8 @@ static const simd_probe *probes[CPU_TIERS_MAX];
 static int probe_count;
 
 #define EACH_PROBE(p)                                                                                        \
-    for (const simd_probe *const *at = probes, *p = *at; at < probes + probe_count; p = *++at)
+    for (int at = 0; at < probe_count; at++)                                                                 \
+        for (const simd_probe *p = probes[at]; p; p = NULL)
 
 /* Numbers that find mistakes, then random bits. */
 static float some_float(uint64_t i) {
@@ -119,7 +120,8 @@ static void exp_is_fmath_exp(void **state) {
     (void)state;
     float x[16];
     EACH_PROBE(p) {
-        for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 16 * 20011) { /* all exponents, both signs */
+        for (uint64_t bits = 0; bits < (uint64_t)1 << 32;
+             bits += 16 * 20011) { /* all exponents, both signs */
             for (uint32_t i = 0; i < 16; i++) x[i] = float_from_bits((uint32_t)bits + i * 20011);
             check_exp(p, x);
         }
