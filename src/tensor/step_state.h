@@ -30,7 +30,7 @@ enum step_state {
 };
 
 /* Dynamic loss scaling (Micikevicius et al. 2018, PyTorch GradScaler's numbers): a non-finite gradient halves
-   the scale, STEP_GROWTH_INTERVAL finite steps in a row double it. */
+   the scale, but not below 1; STEP_GROWTH_INTERVAL finite steps in a row double it, but not to infinity. */
 #define STEP_GROWTH_INTERVAL  2000
 #define STEP_LOSS_SCALE_START 65536.0f
 
