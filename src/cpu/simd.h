@@ -27,7 +27,7 @@
    of vectors that is to live in registers must vanish after SIMD_UNROLL. Not so under a sanitizer: inlined
    into each other and instrumented, they take a compiler minutes. */
 #if defined(OTT_SANITIZED)
-#define SIMD static __attribute__((unused))
+#define SIMD static __attribute__((noinline, unused))
 #define SIMD_UNROLL
 #else
 #define SIMD static inline __attribute__((always_inline, unused))

@@ -72,7 +72,9 @@ ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoin
     TRY(file_make_folder(cfg->run.dir));
     TRY(mem_strdup(account, cfg->run.dir, folder));
     ott_status status = join(account, cfg->run.dir, cfg->checkpoint.dir, checkpoints);
-    if (status != OTT_OK) mem_give(account, *folder);
+    if (status == OTT_OK) return OTT_OK;
+    mem_give(account, *folder);
+    *folder = NULL;
     return status;
 }
 

@@ -63,6 +63,7 @@ static double train(const fixture *f, int p, const recipe *row) {
 }
 
 static void fp8_is_near_bf16(void **state) {
+    if (FIXTURE_SANITIZED) skip(); /* minutes, of code that the other tests run too */
     const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP};
     double bf16 = train(*state, BF16, NULL), gap[3], control[3];
     print_message("  %-20s validation loss %.5f\n", "bf16", bf16);

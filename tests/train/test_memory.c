@@ -15,17 +15,6 @@
 #include "train/generate.h"
 #include "train/train_fixture.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* ---- no allocation inside a step ---- */
 
 static void check_steady(const fixture *f, int p, const char *const *more) {
@@ -174,7 +163,7 @@ static resident measure_resident(const fixture *f, int p) {
 }
 
 static void plan_is_what_is_resident(void **state) {
-    if (SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer needs memory of its own */
+    if (FIXTURE_SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer needs memory of its own */
     const int kinds[] = {BF16, TENSORWISE, ROWWISE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         resident m = measure_resident(*state, kinds[i]);

@@ -9,6 +9,18 @@
 #include "train/loop.h"
 #include "train/trainer.h"
 
+/* 1 in a build with AddressSanitizer, which needs memory and time of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define FIXTURE_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FIXTURE_SANITIZED 1
+#endif
+#endif
+#ifndef FIXTURE_SANITIZED
+#define FIXTURE_SANITIZED 0
+#endif
+
 /* The group's state: a folder, removed at the end, and the text in it. */
 typedef struct fixture {
     char folder[64], text[96];
