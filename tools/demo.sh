@@ -18,7 +18,11 @@ fail() {
 }
 # Shows a command as it can be typed again, then runs it.
 run() {
-    printf '\n$ %s\n' "$*"
+    printf '\n$'
+    for word in "$@"; do
+        case $word in *' '*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+    done
+    printf '\n'
     "$@"
 }
 # train NAME OVERRIDE...

@@ -88,12 +88,11 @@ SIMD v16 gemm_scaled(v16 sum, v16 inverse_a, v16 inverse_b, scale_order order) {
 SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
     const gemm_args *g = job->args;
     const tensor *c = g->c;
-    const float *bias_data = g->bias ? g->bias->data : NULL;
     v16 inverse_b[GEMM_NV], bias[GEMM_NV];
     for (int v = 0; v < GEMM_NV; v++) {
         int64_t n = full ? 16 : p.n > 16 * v ? p.n - 16 * v : 0;
         inverse_b[v] = gemm_inverse_lanes(g->b, p.j + 16 * v, n);
-        bias[v] = bias_data ? v16_load_n(bias_data + p.j + 16 * v, n) : v16_zero();
+        bias[v] = g->bias ? v16_load_n((const float *)g->bias->data + p.j + 16 * v, n) : v16_zero();
     }
     for (int64_t r = 0; r < p.m; r++) {
         int64_t row = (p.i + r) * c->ld + p.j;
@@ -102,7 +101,7 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
             int64_t at = row + 16 * v, n = p.n - 16 * v;
             v16 x = v16_load(sums + r * GEMM_NR + 16 * v);
             x = gemm_scaled(x, inverse_a, inverse_b[v], g->spec.order);
-            if (bias_data) x = v16_add(x, bias[v]);
+            if (g->bias) x = v16_add(x, bias[v]);
             if (g->accumulate)
                 x = v16_add(x, full ? v16_load_any(c->data, d, at) : v16_load_any_n(c->data, d, at, n));
             if (full)
