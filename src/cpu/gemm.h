@@ -74,10 +74,10 @@ typedef struct gemm_part {
 /* The inverse scales of 16 lines, the first n of them there, and of one line. */
 SIMD v16 gemm_inverse_lanes(const operand *o, int64_t line, int64_t n) {
     if (!o->inverse) return v16_set1(1.0f); /* multiplying by one changes nothing */
-    return o->per_line ? v16_load_n(o->inverse + line, n) : v16_set1(o->inverse[0]);
+    return o->grain != GRANULARITY_TENSOR ? v16_load_n(o->inverse + line, n) : v16_set1(o->inverse[0]);
 }
 SIMD v16 gemm_inverse(const operand *o, int64_t line) {
-    return v16_set1(o->inverse ? o->inverse[o->per_line ? line : 0] : 1.0f);
+    return v16_set1(o->inverse ? o->inverse[o->grain != GRANULARITY_TENSOR ? line : 0] : 1.0f);
 }
 SIMD v16 gemm_scaled(v16 sum, v16 inverse_a, v16 inverse_b, scale_order order) {
     if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(inverse_a, inverse_b));

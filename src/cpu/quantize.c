@@ -107,9 +107,11 @@ static uint8_t *codes_of_row(const quantize_job *job, const qside *side, int64_t
 
 /* From amax[first..last) to scale and inverse. */
 static void set_scales(const qside *side, const side_spec *s, int64_t first, int64_t last) {
-    if (s->policy == AMAX_DELAYED) return; /* its scale came from earlier steps; amax is only recorded */
     for (int64_t i = first; i < last; i++) {
-        side->scale[i] = scale_from_amax(side->amax[i], s->format, &s->scale);
+        if (s->policy == AMAX_CURRENT)
+            side->scale[i] = scale_from_amax(side->amax[i], s->format, &s->scale);
+        else if (side->next) /* its scale came from earlier steps; amax is only recorded */
+            side->scale[i] = side->next[0];
         side->inverse[i] = scale_inverse(side->scale[i]);
     }
 }

@@ -1,6 +1,7 @@
 /* fp8/recipe: the table of recipes, its checks, and how a row becomes the specs of a linear layer. */
 #include "fp8/recipe.h"
 
+#include <float.h>
 #include <string.h>
 
 /* ---- the table ---- */
@@ -20,8 +21,34 @@
 #define TENSORWISE_POW2 TORCHAO_SIDE(OTT_E4M3, GRANULARITY_TENSOR, true)
 #define ROWWISE         TORCHAO_SIDE(OTT_E4M3, GRANULARITY_ROW, true)
 
+/* TransformerEngine: amax of 0, inf or NaN leaves the tensor as it is. `limit`: what an infinite scale becomes. */
+#define TE_SIDE(d, granule, pow2, limit)                                                                     \
+    {                                                                                                        \
+        .format = (d), .grain = (granule),                                                                   \
+        .scale = {.rule = SCALE_TE, .power_of_two = (pow2), .infinite = (limit)}, .mode = CAST_SATURATE,     \
+        .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                                                    \
+    }
+#define CURRENT(d)   TE_SIDE(d, GRANULARITY_TENSOR, false, FLT_MAX)
+#define BF16_MAX     0x1.fep127f
+#define BLOCK(grain) TE_SIDE(OTT_E4M3, grain, true, BF16_MAX)
+#define DELAYED(d)                                                                                           \
+    {                                                                                                        \
+        .format = (d), .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_TE, .infinite = FLT_MAX},        \
+        .mode = CAST_SATURATE, .rounding = ROUND_NEAREST, .policy = AMAX_DELAYED, .algorithm = AMAX_MAX,     \
+        .history = 1024, .reduce = true                                                                      \
+    }
+#define MX                                                                                                   \
+    {                                                                                                        \
+        .format = OTT_E4M3, .grain = GRANULARITY_1X32, .scale = {.rule = SCALE_E8M0}, .mode = CAST_SATURATE, \
+        .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                                                    \
+    }
+
 #define GEMM(fast)                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = (fast), .order = SCALE_PRODUCT }
+
+/* TransformerEngine multiplies a block's sum by the scale of the 1D operand first. */
+#define BLOCK_GEMM                                                                                           \
+    { .accumulate = ACCUMULATE_FP32, .fast_accumulate = false, .order = SCALE_A_THEN_B }
 
 #define HIGH_PRECISION_ROW(text, shown, d)                                                                   \
     {                                                                                                        \
@@ -68,6 +95,46 @@ static const recipe recipes[] = {
         .grad_output = {ROWWISE, HIGH_PRECISION(OTT_BF16)},
         .gemm = {GEMM(true), GEMM(false), GEMM(false)},
     },
+    {
+        .name = "delayed",
+        .display = "DELAYED",
+        .source = "TransformerEngine DelayedScaling",
+        .activation = OTT_BF16,
+        .input = {DELAYED(OTT_E4M3), DELAYED(OTT_E4M3)},
+        .weight = {DELAYED(OTT_E4M3), DELAYED(OTT_E4M3)},
+        .grad_output = {DELAYED(OTT_E5M2), DELAYED(OTT_E5M2)},
+        .gemm = {GEMM(true), GEMM(false), GEMM(false)},
+    },
+    {
+        .name = "current",
+        .display = "CURRENT",
+        .source = "TransformerEngine Float8CurrentScaling",
+        .activation = OTT_BF16,
+        .input = {CURRENT(OTT_E4M3), CURRENT(OTT_E4M3)},
+        .weight = {CURRENT(OTT_E4M3), CURRENT(OTT_E4M3)},
+        .grad_output = {CURRENT(OTT_E5M2), CURRENT(OTT_E5M2)},
+        .gemm = {GEMM(true), GEMM(false), GEMM(false)},
+    },
+    {
+        .name = "block",
+        .display = "BLOCK",
+        .source = "TransformerEngine Float8BlockScaling; DeepSeek-V3",
+        .activation = OTT_BF16,
+        .input = {BLOCK(GRANULARITY_1X128), BLOCK(GRANULARITY_1X128)},
+        .weight = {BLOCK(GRANULARITY_128X128), BLOCK(GRANULARITY_128X128)},
+        .grad_output = {BLOCK(GRANULARITY_1X128), BLOCK(GRANULARITY_1X128)},
+        .gemm = {BLOCK_GEMM, BLOCK_GEMM, BLOCK_GEMM},
+    },
+    {
+        .name = "mxfp8",
+        .display = "MXFP8",
+        .source = "TransformerEngine MXFP8BlockScaling; OCP MX v1.0",
+        .activation = OTT_BF16,
+        .input = {MX, MX},
+        .weight = {MX, MX},
+        .grad_output = {MX, MX},
+        .gemm = {GEMM(false), GEMM(false), GEMM(false)},
+    },
 };
 
 const recipe *recipe_table(int *count) {
@@ -89,6 +156,39 @@ const recipe *recipe_high_precision(ott_dtype d) {
     for (int i = 0; i < count; i++)
         if (table[i].activation == d && !recipe_gemm_is_fp8(&table[i], GEMM_COUNT)) return &table[i];
     return NULL;
+}
+
+/* ---- groups of elements that share a scale ---- */
+
+scale_block granularity_block(granularity g) {
+#define ALL(n) ((n) == 0 ? INT64_MAX : (n))
+    static const scale_block blocks[] = {
+#define X(constant, name, lines, depth) {ALL(lines), ALL(depth)},
+        GRANULARITY_MAP(X)
+#undef X
+    };
+    return blocks[g];
+}
+
+const char *granularity_name(granularity g) {
+    static const char *const names[] = {
+#define X(constant, name, lines, depth) name,
+        GRANULARITY_MAP(X)
+#undef X
+    };
+    return names[g];
+}
+
+static int64_t blocks_in(int64_t count, int64_t block) {
+    return block == INT64_MAX ? 1 : (count + block - 1) / block;
+}
+
+int64_t granularity_line_groups(granularity g, int64_t lines) {
+    return blocks_in(lines, granularity_block(g).lines);
+}
+
+int64_t granularity_groups(granularity g, int64_t lines, int64_t depth) {
+    return granularity_line_groups(g, lines) * blocks_in(depth, granularity_block(g).depth);
 }
 
 /* ---- specs ---- */
@@ -113,7 +213,8 @@ static bool side_spec_equal(const side_spec *a, const side_spec *b) {
     if (a->grain != b->grain || a->mode != b->mode || a->rounding != b->rounding || a->policy != b->policy)
         return false;
     if (!scale_options_equal(&a->scale, &b->scale)) return false;
-    return a->policy != AMAX_DELAYED || (a->algorithm == b->algorithm && a->history == b->history);
+    return a->policy != AMAX_DELAYED || (a->algorithm == b->algorithm && a->history == b->history &&
+                                         a->reduce == b->reduce && a->callbacks == b->callbacks);
 }
 
 bool quant_spec_equal(const quant_spec *a, const quant_spec *b) {
@@ -122,7 +223,8 @@ bool quant_spec_equal(const quant_spec *a, const quant_spec *b) {
 
 bool quant_spec_shares_data(const quant_spec *s) {
     if (!side_spec_equal(&s->row, &s->column)) return false;
-    return !side_spec_is_fp8(&s->row) || s->row.grain == GRANULARITY_TENSOR;
+    scale_block block = granularity_block(s->row.grain);
+    return !side_spec_is_fp8(&s->row) || block.lines == block.depth;
 }
 
 /* ---- which sides a GEMM multiplies ---- */
@@ -165,7 +267,7 @@ static bool scale_rule_is_e8m0(scale_rule rule) {
 
 /* Every enum within its list, so that no reader meets a value it has no case for. */
 static const char *side_unknown_field(const side_spec *s) {
-    if (!in_list(s->grain, GRANULARITY_1X32)) return "grain";
+    if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
     if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
     if (!in_list(s->mode, CAST_OVERFLOW)) return "mode";
     if (!in_list(s->rounding, ROUND_STOCHASTIC)) return "rounding";
@@ -174,14 +276,16 @@ static const char *side_unknown_field(const side_spec *s) {
     return NULL;
 }
 
+#define LONGEST_HISTORY (1 << 20)
+
 static ott_status check_delayed(const char *tensor, const char *side, const side_spec *s) {
     if (s->policy != AMAX_DELAYED) return OTT_OK;
     if (s->grain != GRANULARITY_TENSOR)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
                            tensor, side);
-    if (s->history < 1)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs at least 1", tensor,
-                           side, s->history);
+    if (s->history < 1 || s->history > LONGEST_HISTORY)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, side,
+                           s->history, LONGEST_HISTORY);
     return OTT_OK;
 }
 
@@ -201,10 +305,20 @@ static ott_status check_side(const char *tensor, const char *side, const side_sp
     return check_delayed(tensor, side, s);
 }
 
+/* A tensor has one amax history and one scale that follows from it. */
+static ott_status check_one_history(const char *tensor, const quant_spec *q) {
+    bool row = q->row.policy == AMAX_DELAYED, column = q->column.policy == AMAX_DELAYED;
+    if ((!row && !column) || side_spec_equal(&q->row, &q->column)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s.row and %s.column differ: delayed scaling keeps one scale for both uses of a tensor",
+                       tensor, tensor);
+}
+
 static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtype activation) {
     TRY(check_side(tensor, "row", &q->row, activation));
     TRY(check_side(tensor, "column", &q->column, activation));
     bool both = side_spec_is_fp8(&q->row) && side_spec_is_fp8(&q->column);
+    if (both) TRY(check_one_history(tensor, q));
     if (both && q->row.format != q->column.format)
         return status_fail(OTT_ERR_CONFIG,
                            "%s.column.format is %s but %s.row.format is %s: a tensor is cast to one "
@@ -273,13 +387,28 @@ ott_status recipe_check(const recipe *r) {
     return status_context(check_row(r), "recipe %s", r->name);
 }
 
-void recipe_compile(const recipe *r, linear_spec *out) {
+static quant_spec in_activation(quant_spec q, ott_dtype activation) {
+    if (!side_spec_is_fp8(&q.row)) q.row.format = activation;
+    if (!side_spec_is_fp8(&q.column)) q.column.format = activation;
+    return q;
+}
+
+void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out) {
     *out = (linear_spec){
-        .input = r->input,
-        .weight = r->weight,
-        .grad_output = r->grad_output,
-        .activation = r->activation,
+        .input = in_activation(r->input, activation),
+        .weight = in_activation(r->weight, activation),
+        .grad_output = in_activation(r->grad_output, activation),
+        .activation = activation,
         .fp8 = recipe_gemm_is_fp8(r, GEMM_COUNT),
     };
     memcpy(out->gemm, r->gemm, sizeof out->gemm);
+}
+
+bool linear_spec_equal(const linear_spec *a, const linear_spec *b) {
+    for (int g = 0; g < GEMM_COUNT; g++)
+        if (a->gemm[g].accumulate != b->gemm[g].accumulate || a->gemm[g].order != b->gemm[g].order ||
+            a->gemm[g].fast_accumulate != b->gemm[g].fast_accumulate)
+            return false;
+    return a->activation == b->activation && quant_spec_equal(&a->input, &b->input) &&
+           quant_spec_equal(&a->weight, &b->weight) && quant_spec_equal(&a->grad_output, &b->grad_output);
 }

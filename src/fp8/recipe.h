@@ -22,16 +22,48 @@
 #include "fp8/cast.h"
 #include "fp8/scale.h"
 
+/* Which elements share a scale. A side's "lines" are what is contracted along: rows on the row side, columns
+   on the column side. X(constant, name, lines, contracted elements); 0: all of them. */
+#define GRANULARITY_MAP(X)                                                                                   \
+    X(TENSOR, "tensor", 0, 0)                                                                                \
+    X(ROW, "row", 1, 0)                                                                                      \
+    X(1X128, "1x128", 1, 128)                                                                                \
+    X(128X128, "128x128", 128, 128)                                                                          \
+    X(1X32, "1x32", 1, 32)
+
 typedef enum granularity {
-    GRANULARITY_TENSOR, /* one scale */
-    GRANULARITY_ROW, /* one scale for each line that is contracted: row side [rows], column side [columns] */
-    GRANULARITY_1X128, /* one scale for each 128 contracted elements of a line */
-    GRANULARITY_128X128,
-    GRANULARITY_1X32
+#define X(constant, name, lines, depth) GRANULARITY_##constant,
+    GRANULARITY_MAP(X)
+#undef X
+        GRANULARITY_COUNT
 } granularity;
 
-typedef enum amax_policy { AMAX_CURRENT, AMAX_DELAYED } amax_policy;
+/* Elements that share a scale: `lines` lines by `depth` contracted elements, INT64_MAX for all of them. */
+typedef struct scale_block {
+    int64_t lines, depth;
+} scale_block;
+
+scale_block granularity_block(granularity g);
+const char *granularity_name(granularity g); /* "1x128" */
+/* How many groups of lines `lines` lines make. */
+int64_t granularity_line_groups(granularity g, int64_t lines);
+/* How many scales a side of `lines` lines of `depth` contracted elements has. */
+int64_t granularity_groups(granularity g, int64_t lines, int64_t depth);
+
+typedef enum amax_policy {
+    AMAX_CURRENT, /* the scale follows from this tensor's own amax */
+    AMAX_DELAYED  /* from those of earlier steps (fp8/history.h); this tensor's amax is recorded */
+} amax_policy;
 typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
+
+/* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps. */
+typedef struct delayed_callbacks {
+    /* The amax to scale by: window[length], the newest last. */
+    float (*amax)(void *user, const float *window, int64_t length);
+    /* The new scale. max: the format's largest value. */
+    float (*scale)(void *user, float amax, float old_scale, float max, int margin);
+    void *user;
+} delayed_callbacks;
 
 /* One use of one tensor. format F32, BF16 or F16 means the use stays in high precision and the rest is
  * ignored. */
@@ -42,8 +74,11 @@ typedef struct side_spec {
     cast_mode mode;
     cast_rounding rounding;
     amax_policy policy;
-    amax_algorithm algorithm; /* AMAX_DELAYED only */
-    int history;              /* AMAX_DELAYED only: length of the amax history */
+    /* AMAX_DELAYED only */
+    amax_algorithm algorithm;
+    int history;       /* length of the amax window, this step's included */
+    bool reduce;       /* the largest amax of all ranks of the amax group counts */
+    const delayed_callbacks *callbacks; /* NULL: none; borrowed */
 } side_spec;
 
 /* What an edge of the graph carries: both uses of the tensor that flows along it. */
@@ -54,7 +89,8 @@ typedef struct quant_spec {
 bool quant_spec_equal(const quant_spec *a, const quant_spec *b);
 /* True when at least one side is FP8. */
 bool quant_spec_is_fp8(const quant_spec *s);
-/* True when both sides have the same bytes: same format, one scale for the tensor, same rule. */
+/* True when both sides have the same codes and scales: same format and rule, and a block of elements that is
+   the same seen along rows and along columns. */
 bool quant_spec_shares_data(const quant_spec *s);
 bool side_spec_is_fp8(const side_spec *s);
 
@@ -64,10 +100,12 @@ typedef enum accumulate_mode {
     ACCUMULATE_HOPPER_SPLIT /* the same, promoted to fp32 every 128 elements */
 } accumulate_mode;
 
-/* In which order the two inverse scales meet the finished sum. */
+/* In which order the two inverse scales meet a sum. Scales that hold for the whole contraction (tensor, row)
+   meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are
+   added in order: y = 0, then for each block y = fmaf(...). */
 typedef enum scale_order {
-    SCALE_PRODUCT, /* sum * (inverse_a * inverse_b) */
-    SCALE_A_THEN_B /* (sum * inverse_a) * inverse_b */
+    SCALE_PRODUCT, /* sum * (inverse_a * inverse_b);  blocks: y = fmaf(p, inverse_a * inverse_b, y) */
+    SCALE_A_THEN_B /* (sum * inverse_a) * inverse_b;  blocks: y = fmaf(p * inverse_a, inverse_b, y) */
 } scale_order;
 
 typedef struct gemm_spec {
@@ -76,6 +114,7 @@ typedef struct gemm_spec {
     scale_order order;
 } gemm_spec;
 
+typedef enum recipe_tensor { TENSOR_INPUT, TENSOR_WEIGHT, TENSOR_GRAD_OUTPUT, TENSOR_COUNT } recipe_tensor;
 typedef enum recipe_gemm { GEMM_OUTPUT, GEMM_GRAD_INPUT, GEMM_GRAD_WEIGHT, GEMM_COUNT } recipe_gemm;
 
 typedef struct recipe {
@@ -108,6 +147,8 @@ typedef struct linear_spec {
     bool fp8;
 } linear_spec;
 
-void recipe_compile(const recipe *r, linear_spec *out);
+/* activation: F32, BF16 or F16, taken where the row says its own activation format. */
+void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out);
+bool linear_spec_equal(const linear_spec *a, const linear_spec *b);
 
 #endif

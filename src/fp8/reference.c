@@ -34,35 +34,34 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 
 /* ---- quantize ---- */
 
-/* Fills amax for the groups of one side and returns how many groups there are. */
-static int64_t amax_groups(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
-                           granularity grain, bool column, float *amax) {
-    if (grain == GRANULARITY_TENSOR) {
-        amax[0] = reference_amax(x, d, rows, columns, ld);
-        return 1;
-    }
-    if (column)
-        reference_amax_columns(x, d, rows, columns, ld, amax);
-    else
-        reference_amax_rows(x, d, rows, columns, ld, amax);
-    return column ? columns : rows;
+/* Index of the group that element (line, k) of a side belongs to. */
+static int64_t group_of(granularity grain, int64_t line, int64_t k, int64_t line_step, int64_t depth_step) {
+    scale_block block = granularity_block(grain);
+    return line / block.lines * line_step + k / block.depth * depth_step;
 }
 
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const side_spec *spec, bool column, float *amax, float *scale, float *inverse,
                         uint8_t *codes) {
-    int64_t groups = amax_groups(x, d, rows, columns, ld, spec->grain, column, amax);
+    int64_t lines = column ? columns : rows, depth = column ? rows : columns;
+    int64_t groups = granularity_groups(spec->grain, lines, depth);
+    int64_t depth_step = granularity_line_groups(spec->grain, lines);
+    for (int64_t g = 0; g < groups; g++) amax[g] = 0.0f;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, depth_step);
+            amax[group] = larger(amax[group], fabsf(dtype_load(x, d, i * ld + j)));
+        }
     for (int64_t g = 0; g < groups; g++) {
-        scale[g] = scale_from_amax(amax[g], spec->format, &spec->scale);
+        if (spec->policy == AMAX_CURRENT) scale[g] = scale_from_amax(amax[g], spec->format, &spec->scale);
         inverse[g] = scale_inverse(scale[g]);
     }
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t group = spec->grain == GRANULARITY_TENSOR ? 0 : column ? j : i;
+            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, depth_step);
             float scaled = dtype_load(x, d, i * ld + j) * scale[group];
             codes[i * columns + j] = fp8_from_float(scaled, spec->format, spec->mode);
         }
-    }
 }
 
 /* ---- GEMM ---- */
@@ -71,17 +70,18 @@ static int64_t operand_index(const reference_operand *x, int64_t line, int64_t k
     return x->transposed ? k * x->ld + line : line * x->ld + k;
 }
 
-static float operand_inverse(const reference_operand *x, int64_t line) {
+static float operand_inverse(const reference_operand *x, int64_t line, int64_t k) {
     if (x->inverse == NULL) return 1.0f; /* multiplying by one changes nothing */
-    return x->inverse[x->per_line ? line : 0];
+    return x->inverse[group_of(x->grain, line, k, x->line_step, x->depth_step)];
 }
 
-static float sum_fp32(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
-                      int64_t k) {
+/* The chain over [k, end) of the contraction. */
+static float sum_fp32(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j, int64_t k,
+                      int64_t end) {
     float sum = 0.0f;
-    for (int64_t l = 0; l < k; l++) {
-        float left = dtype_load(a->data, a->format, operand_index(a, i, l));
-        float right = dtype_load(b->data, b->format, operand_index(b, j, l));
+    for (; k < end; k++) {
+        float left = dtype_load(a->data, a->format, operand_index(a, i, k));
+        float right = dtype_load(b->data, b->format, operand_index(b, j, k));
         sum = fmaf(left, right, sum);
     }
     return sum;
@@ -93,16 +93,17 @@ static void operand_gather(const reference_operand *x, int64_t line, int64_t k, 
 
 /* tensorcore_fp8_dot_fast and _split over operands of any layout: gathered one instruction at a time. */
 static float sum_tensorcore(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
-                            int64_t k, bool split) {
+                            int64_t k, int64_t end, bool split) {
     enum { INSTRUCTION = 32, PROMOTION = 128 };
     uint8_t left[INSTRUCTION], right[INSTRUCTION];
     float sum = 0.0f, accumulator = 0.0f;
-    for (int64_t l = 0; l < k; l += INSTRUCTION) {
-        int count = k - l < INSTRUCTION ? (int)(k - l) : INSTRUCTION;
-        operand_gather(a, i, l, count, left);
-        operand_gather(b, j, l, count, right);
+    for (int64_t done = 0; k < end; k += INSTRUCTION) {
+        int count = end - k < INSTRUCTION ? (int)(end - k) : INSTRUCTION;
+        operand_gather(a, i, k, count, left);
+        operand_gather(b, j, k, count, right);
         accumulator = tensorcore_fp8_step(left, a->format, right, b->format, count, accumulator);
-        if (split && (l + INSTRUCTION) % PROMOTION == 0) {
+        done += INSTRUCTION;
+        if (split && done % PROMOTION == 0) {
             sum += accumulator;
             accumulator = 0.0f;
         }
@@ -111,17 +112,38 @@ static float sum_tensorcore(const reference_operand *a, int64_t i, const referen
 }
 
 static float contract(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j, int64_t k,
-                      accumulate_mode mode) {
+                      int64_t end, accumulate_mode mode) {
     switch (mode) {
-    case ACCUMULATE_HOPPER_FAST: return sum_tensorcore(a, i, b, j, k, false);
-    case ACCUMULATE_HOPPER_SPLIT: return sum_tensorcore(a, i, b, j, k, true);
+    case ACCUMULATE_HOPPER_FAST: return sum_tensorcore(a, i, b, j, k, end, false);
+    case ACCUMULATE_HOPPER_SPLIT: return sum_tensorcore(a, i, b, j, k, end, true);
     case ACCUMULATE_FP32: break;
     }
-    return sum_fp32(a, i, b, j, k);
+    return sum_fp32(a, i, b, j, k, end);
 }
 
 static float apply_scales(float sum, float inverse_a, float inverse_b, scale_order order) {
     return order == SCALE_PRODUCT ? sum * (inverse_a * inverse_b) : (sum * inverse_a) * inverse_b;
+}
+
+/* One block's partial sum onto the scaled sum. */
+static float add_scaled(float y, float p, float inverse_a, float inverse_b, scale_order order) {
+    return order == SCALE_PRODUCT ? fmaf(p, inverse_a * inverse_b, y) : fmaf(p * inverse_a, inverse_b, y);
+}
+
+static float scaled_sum(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
+                        int64_t count, const gemm_spec *spec) {
+    int64_t depth = granularity_block(a->grain).depth;
+    if (depth == INT64_MAX) {
+        float sum = contract(a, i, b, j, 0, count, spec->accumulate);
+        return apply_scales(sum, operand_inverse(a, i, 0), operand_inverse(b, j, 0), spec->order);
+    }
+    float y = 0.0f;
+    for (int64_t k = 0; k < count; k += depth) {
+        int64_t end = k + depth < count ? k + depth : count;
+        float p = contract(a, i, b, j, k, end, spec->accumulate);
+        y = add_scaled(y, p, operand_inverse(a, i, k), operand_inverse(b, j, k), spec->order);
+    }
+    return y;
 }
 
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
@@ -129,8 +151,7 @@ void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a,
                     int64_t ldc) {
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
-            float value = contract(a, i, b, j, k, spec->accumulate);
-            value = apply_scales(value, operand_inverse(a, i), operand_inverse(b, j), spec->order);
+            float value = scaled_sum(a, i, b, j, k, spec);
             if (bias != NULL) value += bias[j];
             if (accumulate) value += dtype_load(c, dc, i * ldc + j);
             dtype_store(c, dc, i * ldc + j, value);

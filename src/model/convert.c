@@ -1,4 +1,4 @@
-/* model/convert: which linear layers run in FP8. */
+/* model/convert: which linear layers run in FP8, and how. */
 #include "model/convert.h"
 #include "base/str.h"
 #include <stdio.h>
@@ -12,62 +12,182 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    int next; /* index of the linear in forward order: 7 a layer, then the head */
+    int next;              /* index of the linear in forward order: 7 a layer, then the head */
+    delayed_want *wanted;  /* [linears][TENSOR_COUNT] */
 } conversion;
 
 static const enum family_module linear_modules[] = {FAMILY_q,    FAMILY_k,  FAMILY_v,   FAMILY_o,
                                                     FAMILY_gate, FAMILY_up, FAMILY_down};
 #define LINEARS_PER_LAYER (int)(sizeof linear_modules / sizeof *linear_modules)
 
-/* The filter text that one of the layer's names contains, NULL if none. */
-static const char *filtered_by(const conversion *c, int index) {
+/* ---- names ---- */
+
+typedef bool (*name_test)(const char *name, const char *text);
+
+static bool name_contains(const char *name, const char *text) {
+    return strstr(name, text) != NULL;
+}
+static bool name_fits(const char *name, const char *pattern) {
+    return str_glob(pattern, name);
+}
+
+/* Does one of the layer's names, in the frameworks' spellings, pass the test? */
+static bool any_name(const conversion *c, int index, name_test test, const char *text) {
     int layer = index / LINEARS_PER_LAYER;
     bool is_head = layer >= c->m->options.layers;
     enum family_module module = is_head ? FAMILY_head : linear_modules[index % LINEARS_PER_LAYER];
-    for (int f = 0; f < c->options->filter_count; f++)
-        for (int style = 0; style < NAMING_COUNT; style++) {
-            char name[128];
-            family_module_name(module, (naming)style, layer, name);
-            if (strstr(name, c->options->filter[f])) return c->options->filter[f];
-        }
-    return NULL;
+    for (int style = 0; style < NAMING_COUNT; style++) {
+        char name[128];
+        family_module_name(module, (naming)style, layer, name);
+        if (test(name, text)) return true;
+    }
+    return false;
 }
 
-/* Why a layer stays in high precision, NULL when it is converted. */
-static ott_status reason_to_keep(conversion *c, const linear *l, int index, const char **reason) {
-    *reason = NULL;
-    const char *filter = filtered_by(c, index);
-    if (filter) return arena_printf(c->m->names, reason, "float8.filter_fqns has \"%s\"", filter);
-    if (l->in % FP8_DIMENSION_MULTIPLE == 0 && l->out % FP8_DIMENSION_MULTIPLE == 0) return OTT_OK;
-    return arena_printf(c->m->names, reason, "its dimensions %lld x %lld are not multiples of %d",
-                        (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
+/* ---- the size of a layer ---- */
+
+ott_status convert_is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
+    granularity grain = r->input.row.grain;
+    if (grain == GRANULARITY_TENSOR) {
+        *worth = !(in <= 4096 && out <= 1024);
+        return OTT_OK;
+    }
+    if (grain == GRANULARITY_ROW && recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT)) {
+        *worth = out > 2048 && in > 1024 && !(out <= 4096 && in <= 2048);
+        return OTT_OK;
+    }
+    return status_fail(OTT_ERR_CONFIG,
+                       "float8.filter_fqns has \"%s\", whose thresholds are known for tensorwise and rowwise "
+                       "scaling only, not for recipe %s: name the layers to leave out instead",
+                       CONVERT_FILTER_SMALL, r->name);
 }
+
+static bool divides(const linear *l) {
+    return l->in % FP8_DIMENSION_MULTIPLE == 0 && l->out % FP8_DIMENSION_MULTIPLE == 0;
+}
+
+/* ---- which recipe a layer runs under ---- */
+
+static ott_status keep(conversion *c, linear *l, const recipe **r, const char *reason) {
+    TRY(arena_strdup(c->m->names, reason, &l->kept_because));
+    *r = recipe_high_precision(c->m->activation);
+    return OTT_OK;
+}
+
+static bool has_fallen(const conversion *c, const linear *l) {
+    for (int i = 0; i < c->options->fallen_count; i++)
+        if (strcmp(c->options->fallen[i], l->name) == 0) return true;
+    return false;
+}
+
+static bool is_at_an_end(const conversion *c, int index) {
+    int64_t layer = index / LINEARS_PER_LAYER, layers = c->m->options.layers;
+    if (layer >= layers) return false;
+    return layer < c->options->keep_first || layer >= layers - c->options->keep_last;
+}
+
+/* Is the layer kept by its name? */
+static ott_status apply_filters(conversion *c, linear *l, int index, const recipe **r) {
+    const convert_options *o = c->options;
+    char reason[160];
+    for (int f = 0; f < o->filter_count; f++) {
+        if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
+        if (!any_name(c, index, name_contains, o->filter[f])) continue;
+        snprintf(reason, sizeof reason, "float8.filter_fqns has \"%s\"", o->filter[f]);
+        return keep(c, l, r, reason);
+    }
+    if (has_fallen(c, l)) return keep(c, l, r, "float8.fallback moved it");
+    if (is_at_an_end(c, index)) return keep(c, l, r, "float8.keep_first_layers or keep_last_layers covers it");
+    return OTT_OK;
+}
+
+static ott_status apply_rules(conversion *c, linear *l, int index, const recipe **r) {
+    char reason[160];
+    for (int i = 0; i < c->options->rule_count; i++) {
+        const module_rule *rule = &c->options->rules[i];
+        if (!any_name(c, index, name_fits, rule->match)) continue;
+        *r = rule->recipe;
+        if (recipe_gemm_is_fp8(rule->recipe, GEMM_COUNT)) return OTT_OK;
+        if (rule->recipe->activation != c->m->activation)
+            return status_fail(OTT_ERR_CONFIG,
+                               "float8.module gives %s the recipe %s, but activations are %s: give it %s",
+                               l->name, rule->recipe->name, dtype_name(c->m->activation),
+                               recipe_high_precision(c->m->activation)->name);
+        snprintf(reason, sizeof reason, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
+        return keep(c, l, r, reason);
+    }
+    return OTT_OK;
+}
+
+static bool filters_small(const convert_options *o) {
+    for (int f = 0; f < o->filter_count; f++)
+        if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) return true;
+    return false;
+}
+
+static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
+    char reason[160];
+    bool worth = true;
+    if (!divides(l)) {
+        snprintf(reason, sizeof reason, "its dimensions %lld x %lld are not multiples of %d",
+                 (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
+        return keep(c, l, r, reason);
+    }
+    if (filters_small(c->options)) TRY(convert_is_worth(*r, l->in, l->out, &worth));
+    if (worth) return OTT_OK;
+    snprintf(reason, sizeof reason, "%s finds its dimensions %lld x %lld too small to gain",
+             CONVERT_FILTER_SMALL, (long long)l->out, (long long)l->in);
+    return keep(c, l, r, reason);
+}
+
+static ott_status recipe_of(conversion *c, linear *l, int index, const recipe **r) {
+    *r = c->options->recipe;
+    l->kept_because = NULL;
+    if (!recipe_gemm_is_fp8(*r, GEMM_COUNT)) return OTT_OK;
+    TRY(apply_filters(c, l, index, r));
+    if (!l->kept_because) TRY(apply_rules(c, l, index, r));
+    if (!l->kept_because) TRY(apply_size(c, l, r));
+    if (l->kept_because)
+        log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->kept_because);
+    else if (*r != c->options->recipe)
+        log_info(c->options->log, "Float8 with another recipe: %s, %s", l->name, (*r)->name);
+    c->summary.converted += !l->kept_because;
+    return OTT_OK;
+}
+
+/* ---- the conversion ---- */
 
 static ott_status convert_linear(void *user, linear *l) {
     conversion *c = user;
-    const recipe *r = c->options->recipe;
-    int index = c->next++;
+    const recipe *r;
     linear_spec spec;
+    int index = c->next++;
     c->summary.linears++;
-    l->kept_because = NULL;
-    if (recipe_gemm_is_fp8(r, GEMM_COUNT)) {
-        TRY(reason_to_keep(c, l, index, &l->kept_because));
-        if (l->kept_because) {
-            log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->kept_because);
-            r = recipe_high_precision(r->activation);
-        } else {
-            c->summary.converted++;
-        }
-    }
-    recipe_compile(r, &spec);
-    return linear_set_spec(l, c->m->device, &spec);
+    TRY(recipe_of(c, l, index, &r));
+    recipe_compile(r, c->m->activation, &spec);
+    TRY(linear_set_spec(l, c->m->device, &spec));
+    linear_wants(l, c->wanted + (int64_t)index * TENSOR_COUNT);
+    return OTT_OK;
+}
+
+static ott_status check_recipes(const convert_options *o) {
+    TRY(recipe_check(o->recipe));
+    for (int i = 0; i < o->rule_count; i++) TRY(recipe_check(o->rules[i].recipe));
+    return OTT_OK;
 }
 
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
-    TRY(recipe_check(o->recipe));
+    mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
+    int64_t wants = (m->options.layers * LINEARS_PER_LAYER + 1) * TENSOR_COUNT;
+    void *memory;
+    TRY(check_recipes(o));
+    TRY(mem_take_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
+    c.wanted = memory;
     m->activation = o->recipe->activation;
-    TRY(model_visit_linears(m, convert_linear, &c));
+    ott_status status = model_visit_linears(m, convert_linear, &c);
+    if (status == OTT_OK) status = delayed_store_set(&m->delayed, m->device, c.wanted, (int)wants);
+    mem_give(account, memory);
     if (out) *out = c.summary;
-    return model_connect(m);
+    return status == OTT_OK ? model_connect(m) : status;
 }

@@ -7,21 +7,42 @@
 
 #include "model/model.h"
 
+/* Layers whose name, in any framework's spelling, fits the pattern (* any characters, ? one) run under this
+   recipe. */
+typedef struct module_rule {
+    const char *match;
+    const recipe *recipe;
+} module_rule;
+
 typedef struct convert_options {
     const recipe *recipe;
+    /* The rest matters under an FP8 recipe only. */
     const char *const
-        *filter; /* a layer whose name, in any framework's spelling, contains one of these stays */
+        *filter; /* a layer whose name, in any framework's spelling, contains one of these stays; and
+                    CONVERT_FILTER_SMALL leaves out layers too small to gain (torchao's thresholds) */
     int filter_count;
+    const module_rule *rules; /* the first that fits counts */
+    int rule_count;
+    int64_t keep_first, keep_last; /* blocks in high precision at either end */
+    const char *const *fallen;     /* names of layers that have fallen back to high precision */
+    int fallen_count;
     const logger *log;
 } convert_options;
+
+#define CONVERT_FILTER_SMALL "auto_filter_small_kn"
 
 typedef struct convert_summary {
     int converted, linears;
 } convert_summary;
 
-/* Compiles the recipe into every layer's spec, allocates compute weights and connects the edges. Logs each
-   layer that stays in high precision under an FP8 recipe, with its reason. May be called again with another
-   recipe between steps. */
+/* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,
+   and connects the edges. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
+   May be called again with other options between steps: what is delayed scaling before and after keeps its
+   state, all else starts anew. */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);
+
+/* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth
+   converting? Known for one scale a tensor and for one a row; *worth is not set otherwise. */
+ott_status convert_is_worth(const recipe *r, int64_t in, int64_t out, bool *worth);
 
 #endif

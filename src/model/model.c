@@ -143,6 +143,7 @@ void model_close(model *m) {
     if (!m) return;
     device *d = m->device;
     if (m->blocks) model_visit_linears(m, release_linear, d);
+    delayed_store_release(&m->delayed, d);
     rope_release(&m->rope, d);
     device_release(d, m->values);
     device_release(d, m->grads);
@@ -192,6 +193,17 @@ static ott_status forget_compute(void *user, linear *l) {
 
 void model_weights_changed(model *m) {
     (void)model_visit_linears(m, forget_compute, NULL);
+}
+
+static ott_status update_scales(void *user, linear *l) {
+    for (int t = 0; t < TENSOR_COUNT; t++) TRY(delayed_update(user, &l->delayed[t]));
+    return OTT_OK;
+}
+
+ott_status model_update_scales(exec *cx, model *m, group *g) {
+    if (!m->delayed.block) return OTT_OK;
+    TRY(delayed_reduce(cx, &m->delayed, g));
+    return model_visit_linears(m, update_scales, cx);
 }
 
 /* ---- one pass ---- */
@@ -309,7 +321,8 @@ ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const
 ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {
     cx->phase = PHASE_EVALUATE;
     TRY(forward(cx, m, slot, b));
-    edge last = edge_rows(&slot->final, b->count * b->length - 1, 1);
+    edge last;
+    TRY(edge_rows(&slot->final, b->count * b->length - 1, 1, &last));
     TRY(linear_forward(cx, &m->loss.head, &last, logits));
     return close_final(cx, slot);
 }

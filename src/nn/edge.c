@@ -1,7 +1,7 @@
 /* nn/edge: opening, quantizing and letting go of the tensors between layers. */
 #include "nn/edge.h"
 
-ott_status edge_specs_add(edge_specs *e, const quant_spec *s, int *index) {
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, int *index) {
     *index = -1;
     if (!side_spec_is_fp8(&s->column)) e->column_high_precision = true;
     if (!quant_spec_is_fp8(s)) return OTT_OK;
@@ -13,13 +13,9 @@ ott_status edge_specs_add(edge_specs *e, const quant_spec *s, int *index) {
     if (e->count == QLIST_MAX)
         return status_fail(OTT_ERR_UNSUPPORTED, "one tensor is wanted in more than %d FP8 forms", QLIST_MAX);
     *index = e->count;
+    e->next[e->count] = next;
     e->spec[e->count++] = *s;
     return OTT_OK;
-}
-
-/* How many groups, each with its own scale, one side of a rows x columns tensor has. */
-static int64_t side_groups(const side_spec *s, int64_t lines) {
-    return s->grain == GRANULARITY_TENSOR ? 1 : lines;
 }
 
 /* One buffer holds a side: amax, scale and inverse of each group, then the codes, each part 64-byte aligned.
@@ -28,35 +24,38 @@ static int64_t side_header(int64_t groups) {
     return (groups * 4 + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
 }
 
-static ott_status side_open(exec *cx, const char *what, const side_spec *s, int64_t lines, int64_t bytes,
-                            qside *side, plan_buffer *b) {
-    int64_t header = side_header(side_groups(s, lines));
-    TRY(plan_open(cx->plan, what, 3 * header + bytes, b));
+static ott_status side_open(exec *cx, const char *what, const side_spec *s, const float *next, int64_t lines,
+                            int64_t depth, qside *side, plan_buffer *b) {
+    int64_t header = side_header(granularity_groups(s->grain, lines, depth));
+    TRY(plan_open(cx->plan, what, 3 * header + lines * depth, b));
     char *base = b->data;
     *side = (qside){.amax = (float *)base,
                     .scale = (float *)(base + header),
                     .inverse = (float *)(base + 2 * header),
-                    .data = base + 3 * header};
+                    .data = base + 3 * header,
+                    .next = next};
+    qside_order(side, s->grain, lines);
     return OTT_OK;
 }
 
-static ott_status form_open(exec *cx, const char *what, const quant_spec *spec, edge *e, int i) {
+static ott_status form_open(exec *cx, const char *what, const edge_specs *specs, edge *e, int i) {
     qtensor *q = &e->q.item[i];
     int64_t rows = e->t.rows, columns = e->t.columns;
-    *q = (qtensor){.rows = rows, .columns = columns, .spec = *spec};
+    const float *next = specs->next[i];
+    *q = (qtensor){.rows = rows, .columns = columns, .spec = specs->spec[i]};
     /* Without a backward nothing contracts by columns. */
     if (cx->phase == PHASE_EVALUATE) q->spec.column.format = e->t.dtype;
-    spec = &q->spec;
+    const quant_spec *spec = &q->spec;
     e->row[i] = e->column[i] = PLAN_NONE;
     if (quant_spec_shares_data(spec)) { /* kept in the column slot: that is the one backward keeps */
-        TRY(side_open(cx, what, &spec->row, rows, rows * columns, &q->row, &e->column[i]));
-        q->column = q->row;
+        TRY(side_open(cx, what, &spec->row, next, rows, columns, &q->row, &e->column[i]));
+        q->column = qside_shared(q->row);
         return OTT_OK;
     }
     if (side_spec_is_fp8(&spec->row))
-        TRY(side_open(cx, what, &spec->row, rows, rows * columns, &q->row, &e->row[i]));
+        TRY(side_open(cx, what, &spec->row, next, rows, columns, &q->row, &e->row[i]));
     if (side_spec_is_fp8(&spec->column))
-        TRY(side_open(cx, what, &spec->column, columns, rows * columns, &q->column, &e->column[i]));
+        TRY(side_open(cx, what, &spec->column, next, columns, rows, &q->column, &e->column[i]));
     return OTT_OK;
 }
 
@@ -65,7 +64,7 @@ ott_status edge_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
     *e = (edge){.t = t, .buffer = *buffer};
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
-    for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, &specs->spec[i], e, i));
+    for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, specs, e, i));
     return OTT_OK;
 }
 
@@ -113,24 +112,28 @@ const qtensor *edge_form(const edge *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-static void side_skip_rows(qside *side, const side_spec *s, int64_t skipped, int64_t columns,
-                           bool lines_are_rows) {
-    if (!side_spec_is_fp8(s)) return;
-    side->data = (char *)side->data + skipped * columns;
-    if (!lines_are_rows || s->grain == GRANULARITY_TENSOR) return;
+/* The first row's place in a side, its scales included. Scale blocks that are cut by it would mean others. */
+static ott_status side_skip_rows(qside *side, const side_spec *s, int64_t first, int64_t columns,
+                                 bool lines_are_rows) {
+    if (!side_spec_is_fp8(s)) return OTT_OK;
+    scale_block block = granularity_block(s->grain);
+    int64_t size = lines_are_rows ? block.lines : block.depth;
+    STATUS_REQUIRE(size == INT64_MAX || first % size == 0);
+    int64_t skipped = first / size * (lines_are_rows ? side->line_step : side->depth_step);
+    side->data = (char *)side->data + first * columns;
     side->amax += skipped;
     side->scale += skipped;
     side->inverse += skipped;
+    return OTT_OK;
 }
 
-edge edge_rows(const edge *e, int64_t first, int64_t count) {
-    edge view = {.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
-    for (int i = 0; i < view.q.count; i++) {
-        qtensor *q = &view.q.item[i];
-        view.row[i] = view.column[i] = PLAN_NONE;
+ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view) {
+    *view = (edge){.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
+    for (int i = 0; i < view->q.count; i++) {
+        qtensor *q = &view->q.item[i];
         q->rows = count;
-        side_skip_rows(&q->row, &q->spec.row, first, q->columns, true);
-        side_skip_rows(&q->column, &q->spec.column, first, q->columns, false);
+        TRY(side_skip_rows(&q->row, &q->spec.row, first, q->columns, true));
+        TRY(side_skip_rows(&q->column, &q->spec.column, first, q->columns, false));
     }
-    return view;
+    return OTT_OK;
 }

@@ -15,13 +15,15 @@
 typedef struct edge_specs {
     int count;
     quant_spec spec[QLIST_MAX];
+    const float *next[QLIST_MAX]; /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
     bool
         column_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
 } edge_specs;
 
-/* Adds a consumer's spec. *index: which of the edge's forms it will use, -1: only the high-precision tensor.
- */
-ott_status edge_specs_add(edge_specs *e, const quant_spec *s, int *index);
+/* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
+   form have seen the same tensors, so the first one's scale serves all. *index: which of the edge's forms it
+   will use, -1: only the high-precision tensor. */
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, int *index);
 
 typedef struct edge {
     tensor t; /* the high-precision tensor */
@@ -46,7 +48,8 @@ ott_status edge_close_forms(exec *cx, edge *e);
 ott_status edge_close(exec *cx, edge *e); /* all that is still open */
 /* Form `index` of an edge, NULL for -1. */
 const qtensor *edge_form(const edge *e, int index);
-/* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. */
-edge edge_rows(const edge *e, int64_t first, int64_t count);
+/* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. Where scales
+   are of blocks of rows, `first` must be a multiple of those. */
+ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view);
 
 #endif

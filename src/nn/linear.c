@@ -18,22 +18,24 @@ static void *layout_take(layout *l, int64_t bytes) {
     return place;
 }
 
-static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t bytes) {
+static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t depth) {
     if (!side_spec_is_fp8(s)) return (qside){0};
-    int64_t groups = s->grain == GRANULARITY_TENSOR ? 1 : lines;
-    return (qside){.amax = layout_take(l, groups * 4),
-                   .scale = layout_take(l, groups * 4),
-                   .inverse = layout_take(l, groups * 4),
-                   .data = layout_take(l, bytes)};
+    int64_t groups = granularity_groups(s->grain, lines, depth);
+    qside side = {.amax = layout_take(l, groups * 4),
+                  .scale = layout_take(l, groups * 4),
+                  .inverse = layout_take(l, groups * 4),
+                  .data = layout_take(l, lines * depth)};
+    qside_order(&side, s->grain, lines);
+    return side;
 }
 
 static void lay_out(linear *l, layout *at) {
     const quant_spec *w = &l->spec.weight;
     bool needs_high_precision = !side_spec_is_fp8(&w->row) || !side_spec_is_fp8(&w->column);
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = *w};
-    l->quantized.row = layout_side(at, &w->row, l->out, l->out * l->in);
+    l->quantized.row = layout_side(at, &w->row, l->out, l->in);
     l->quantized.column =
-        quant_spec_shares_data(w) ? l->quantized.row : layout_side(at, &w->column, l->in, l->out * l->in);
+        quant_spec_shares_data(w) ? qside_shared(l->quantized.row) : layout_side(at, &w->column, l->in, l->out);
     l->compute = l->weight->value;
     if (needs_high_precision && l->spec.activation != OTT_F32)
         l->compute = tensor_matrix(layout_take(at, l->out * l->in * dtype_bytes(l->spec.activation)),
@@ -58,12 +60,24 @@ void linear_release(linear *l, device *d) {
     l->compute_step = -1;
 }
 
-ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output) {
-    TRY(edge_specs_add(input, &l->spec.input, &l->input_form));
-    return edge_specs_add(grad_output, &l->spec.grad_output, &l->grad_form);
+void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
+    const quant_spec *specs[TENSOR_COUNT] = {&l->spec.input, &l->spec.weight, &l->spec.grad_output};
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        wanted[t] = (delayed_want){.state = &l->delayed[t], .spec = delayed_side(specs[t])};
 }
 
-/* Makes the compute weight of this optimizer step from the fp32 master, if it is not there yet. */
+static const float *next_scale(const linear *l, recipe_tensor which) {
+    return l->delayed[which].scale.data;
+}
+
+ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output) {
+    l->quantized.row.next = l->quantized.column.next = next_scale(l, TENSOR_WEIGHT);
+    TRY(edge_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), &l->input_form));
+    return edge_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT),
+                          &l->grad_form);
+}
+
+/* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
     if (l->compute_step == cx->step && !plan_recording(cx->plan)) return OTT_OK;
     const tensor *master = &l->weight->value;
@@ -74,12 +88,28 @@ static ott_status refresh(exec *cx, linear *l) {
     return OTT_OK;
 }
 
+/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a probe may look. */
+static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
+    if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
+    if (l->delayed[which].seen.data)
+        TRY(op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen}));
+    return exec_probe_quantized(cx, l->name, which, t, q);
+}
+
+/* The weight is the same for all micro-batches of a step: it counts once. */
+static ott_status observe_forward(exec *cx, linear *l, const edge *x) {
+    TRY(observe(cx, l, TENSOR_INPUT, &x->t, edge_form(x, l->input_form)));
+    if (cx->later_micro_batch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
+    return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
+}
+
 static const qtensor *weight_form(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
 ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y) {
     TRY(refresh(cx, l));
+    TRY(observe_forward(cx, l, x));
     operand a = operand_by_rows(x->t, edge_form(x, l->input_form));
     operand b = operand_by_rows(l->compute, weight_form(l));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
@@ -103,6 +133,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *d
 
 ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g) {
     TRY(exec_probe(cx, l->name, "grad_output", &g->t));
+    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, edge_form(g, l->grad_form)));
     operand a = operand_by_columns(g->t, edge_form(g, l->grad_form));
     operand b = operand_by_columns(x->t, edge_form(x, l->input_form));
     TRY(exec_gemm(cx, GEMM_GRAD_WEIGHT,

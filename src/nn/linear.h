@@ -6,6 +6,7 @@
 #ifndef NN_LINEAR_H
 #define NN_LINEAR_H
 
+#include "nn/delayed.h"
 #include "nn/edge.h"
 #include "nn/parameter.h"
 
@@ -24,11 +25,15 @@ typedef struct linear {
     qtensor quantized;    /* FP8 sides */
     void *compute_block;  /* device memory behind both; owned by the linear */
     int64_t compute_step; /* exec.step it was made for; -1: never */
+    delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 
-/* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). */
+/* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). Delayed scaling also
+   needs a store: linear_wants says what, before linear_connect. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
 void linear_release(linear *l, device *d);
+/* Its TENSOR_COUNT states of delayed scaling, for delayed_store_set. */
+void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the edge that feeds it and on the edge of its grad_output. */
 ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output);
 

@@ -30,7 +30,8 @@ ott_status loss_forward(exec *cx, loss_head *h, const edge *x, const tensor *tar
                         const tensor *losses, const tensor *dx) {
     for (int64_t first = 0; first < x->t.rows; first += h->chunk) {
         int64_t count = x->t.rows - first < h->chunk ? x->t.rows - first : h->chunk;
-        edge part = edge_rows(x, first, count);
+        edge part;
+        TRY(edge_rows(x, first, count, &part));
         tensor part_target = tensor_columns(*target, first, count);
         tensor part_losses = tensor_columns(*losses, first, count);
         tensor part_dx = dx ? tensor_rows(*dx, first, count) : (tensor){0};

@@ -15,9 +15,13 @@ typedef enum phase {
     PHASE_RECOMPUTE /* forward again, with the scales it had */
 } phase;
 
-/* Sees the output of every module, for health checks: `what` is "output" or "grad_output". */
+/* Looks on while layers run; a NULL member looks at nothing. */
 typedef struct probe {
+    /* The output and the output's gradient of every linear layer: `what` is "output" or "grad_output". */
     ott_status (*see)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
+    /* A tensor of a linear layer (training only, not when recomputed) and its quantized form. */
+    ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                            const qtensor *q);
     void *user;
 } probe;
 
@@ -25,7 +29,8 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step; /* optimizer updates the parameters have seen; a weight's compute copy belongs to one */
+    int64_t step; /* training steps done; a weight's compute copy belongs to one */
+    bool later_micro_batch; /* not the first of its step: weights are what they were */
     group *data_group; /* ranks that hold the same model and other data */
     const logger *log;
     const probe *probe;           /* NULL: none */
@@ -36,6 +41,8 @@ struct exec {
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* Shows a module's tensor to the probe, if there is one and nothing is being recorded. */
 ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t);
+ott_status exec_probe_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                                const qtensor *q);
 
 /* A planned buffer as a dense tensor. */
 ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,

@@ -12,6 +12,7 @@
 #define TENSOR_OPS_H
 
 #include "tensor/attention.h"
+#include "tensor/statistics.h"
 #include "tensor/step_state.h"
 #include "tensor/tensor.h"
 #include <stddef.h>

@@ -6,7 +6,9 @@ static operand operand_side(tensor high_precision, const qtensor *q, const side_
     if (!q || !side_spec_is_fp8(spec)) return (operand){.t = high_precision};
     return (operand){.t = tensor_matrix(side->data, spec->format, q->rows, q->columns),
                      .inverse = side->inverse,
-                     .per_line = spec->grain != GRANULARITY_TENSOR};
+                     .grain = spec->grain,
+                     .line_step = side->line_step,
+                     .depth_step = side->depth_step};
 }
 
 operand operand_by_rows(tensor high_precision, const qtensor *q) {

@@ -136,7 +136,7 @@ void trainer_close(trainer *t) {
 
 ott_status trainer_load(trainer *t, const char *path) {
     TRY(checkpoint_load(t->m, path, &t->run));
-    t->cx.step = t->run.updates;
+    t->cx.step = t->run.step;
     model_weights_changed(t->m);
     return OTT_OK;
 }
@@ -210,7 +210,7 @@ static void finish_step(trainer *t, step_result *out) {
     t->run.updates += !out->skipped;
     t->run.samples += sequences;
     t->run.tokens += out->tokens;
-    t->cx.step = t->run.updates;
+    t->cx.step = t->run.step;
 }
 
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {

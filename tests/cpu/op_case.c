@@ -203,7 +203,8 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
 
 static bool make_side(op_case *c, const char *label, const side_spec *spec, int64_t lines, const qtensor *q,
                       qside *out) {
-    int64_t groups = spec->grain == GRANULARITY_TENSOR ? 1 : lines;
+    int64_t depth = lines == q->rows ? q->columns : q->rows, groups = granularity_groups(spec->grain, lines, depth);
+    qside_order(out, spec->grain, lines);
     out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
@@ -222,7 +223,7 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     snprintf(text, sizeof text, "%s.row", label);
     if (side_spec_is_fp8(&q->spec.row) && !make_side(c, text, &q->spec.row, q->rows, q, &q->row))
         return false;
-    if (shared) q->column = q->row;
+    if (shared) q->column = qside_shared(q->row);
     snprintf(text, sizeof text, "%s.column", label);
     return shared || !side_spec_is_fp8(&q->spec.column) ||
            make_side(c, text, &q->spec.column, q->columns, q, &q->column);

@@ -91,8 +91,9 @@ static void gemm_operand(op_case *c, const char *field, const char *label, int64
     o->t.data = data;
     o->t.ld = r->ld;
     int64_t scales = dtype_is_fp8(d) ? case_draw(c, 3) : 0;
-    o->per_line = scales == 2;
-    if (scales) case_region(c, label, OTT_F32, 1, o->per_line ? lines : 1, false, REGION_IN, &data);
+    o->grain = scales == 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
+    o->line_step = 1;
+    if (scales) case_region(c, label, OTT_F32, 1, scales == 2 ? lines : 1, false, REGION_IN, &data);
     if (scales) o->inverse = data;
     case_set(c, field, &o, sizeof o);
 }

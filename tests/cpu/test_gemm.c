@@ -93,7 +93,8 @@ static operand side_operand(const side *s, void *data, int64_t lines, int64_t k,
     operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
                  .transposed = s->transposed,
                  .inverse = s->scale == SCALES_NONE ? NULL : inverse,
-                 .per_line = s->scale == SCALES_LINE};
+                 .grain = s->scale == SCALES_LINE ? GRANULARITY_ROW : GRANULARITY_TENSOR,
+                 .line_step = 1};
     o.t.ld += s->padding;
     return o;
 }
@@ -104,7 +105,8 @@ static reference_operand side_reference(const operand *o) {
                                .ld = o->t.ld,
                                .transposed = o->transposed,
                                .inverse = o->inverse,
-                               .per_line = o->per_line};
+                               .grain = o->grain,
+                               .line_step = o->line_step};
 }
 
 static gemm_data make(const gemm_case *t) {

@@ -266,7 +266,7 @@ static void refuses_what_it_cannot_do(void **state) {
     float x[4] = {0}, f[4];
     uint8_t bytes[4];
     tensor t = tensor_matrix(x, OTT_F32, 2, 2);
-    qside side = {bytes, f, f, f};
+    qside side = {.data = bytes, .amax = f, .scale = f, .inverse = f};
     qtensor q = {.rows = 2, .columns = 2, .row = side, .column = side};
     exec cx = {.device = all.list[0]};
     side_spec good = {.format = OTT_E4M3}, blocks = {.format = OTT_E4M3, .grain = GRANULARITY_1X128};

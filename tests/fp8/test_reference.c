@@ -190,8 +190,8 @@ static void gemm_in_every_layout(void **state) {
         for (int k = 0; k < K; k++) b[j][k] = bt[k][j] = (float)(2 * j + k - 3);
     for (int layout = 0; layout < 4; layout++) {
         bool ta = layout & 1, tb = layout & 2;
-        reference_operand left = {ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta, NULL, false};
-        reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb, NULL, false};
+        reference_operand left = {ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta, GRANULARITY_TENSOR, NULL, 1, 0};
+        reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb, GRANULARITY_TENSOR, NULL, 1, 0};
         float c[M][N + 2]; /* ldc larger than N */
         reference_gemm(M, N, K, &left, &right, &plain, NULL, false, c, OTT_F32, N + 2);
         for (int i = 0; i < M; i++) {
@@ -205,7 +205,7 @@ static void gemm_in_every_layout(void **state) {
 }
 
 static float dot(const float *a, const float *b, int64_t k) {
-    reference_operand left = {a, OTT_F32, k, false, NULL, false}, right = {b, OTT_F32, k, false, NULL, false};
+    reference_operand left = {a, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0}, right = {b, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 77.0f;
     reference_gemm(1, 1, k, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     return c;
@@ -243,8 +243,8 @@ static void gemm_applies_scales_in_order(void **state) {
     assert_true(3.0f * (third * third) !=
                 (3.0f * third) * third); /* so that the last two rows tell them apart */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        reference_operand left = {&three, OTT_F32, 1, false, rows[i].inverse_a, false};
-        reference_operand right = {&one, OTT_F32, 1, false, rows[i].inverse_b, true};
+        reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].inverse_a, 1, 0};
+        reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].inverse_b, 1, 0};
         gemm_spec spec = {.order = rows[i].order};
         float c;
         reference_gemm(1, 1, 1, &left, &right, &spec, NULL, false, &c, OTT_F32, 1);
@@ -255,8 +255,8 @@ static void gemm_applies_scales_in_order(void **state) {
 static void gemm_scales_lines(void **state) {
     (void)state;
     const float ones[] = {1.0f, 1.0f, 1.0f}, by_line[] = {2.0f, 4.0f}, tensor = 16.0f;
-    reference_operand left = {ones, OTT_F32, 1, false, by_line, true};
-    reference_operand right = {ones, OTT_F32, 1, false, &tensor, false};
+    reference_operand left = {ones, OTT_F32, 1, false, GRANULARITY_ROW, by_line, 1, 0};
+    reference_operand right = {ones, OTT_F32, 1, false, GRANULARITY_TENSOR, &tensor, 1, 0};
     float c[6];
     reference_gemm(2, 3, 1, &left, &right, &plain, NULL, false, c, OTT_F32, 3);
     for (int i = 0; i < 6; i++) assert_same_bits(c[i], i < 3 ? 32.0f : 64.0f);
@@ -268,8 +268,8 @@ static void gemm_scales_lines(void **state) {
 static void gemm_adds_bias_then_c(void **state) {
     (void)state;
     const float one = 1.0f, big = 0x1p24f, bias = 1.0f;
-    reference_operand left = {&big, OTT_F32, 1, false, NULL, false},
-                      right = {&one, OTT_F32, 1, false, NULL, false};
+    reference_operand left = {&big, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0},
+                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 1.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f); /* the bias ties away, then C does */
@@ -287,7 +287,7 @@ static void gemm_adds_bias_then_c(void **state) {
 static void gemm_of_nothing_is_the_bias(void **state) {
     (void)state;
     const float bias[] = {1.5f, -2.5f};
-    reference_operand none = {bias, OTT_F32, 0, false, NULL, false};
+    reference_operand none = {bias, OTT_F32, 0, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c[2] = {1.0f, 1.0f};
     reference_gemm(1, 2, 0, &none, &none, &plain, bias, true, c, OTT_F32, 2);
     assert_same_bits(c[0], 2.5f);
@@ -297,8 +297,8 @@ static void gemm_of_nothing_is_the_bias(void **state) {
 static void gemm_nan_is_canonical_in_narrow_results(void **state) {
     (void)state;
     const float nan = float_from_bits(0xffc12345), one = 1.0f;
-    reference_operand left = {&nan, OTT_F32, 1, false, NULL, false},
-                      right = {&one, OTT_F32, 1, false, NULL, false};
+    reference_operand left = {&nan, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0},
+                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     uint16_t h = 0;
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &h, OTT_BF16, 1);
     assert_int_equal(h, 0x7fff);
@@ -321,9 +321,9 @@ static void gemm_with_the_tensor_core_rule(void **state) {
         for (int variant = 0; variant < 4; variant++) {
             bool transposed = variant & 1, split = variant & 2;
             reference_operand left = {
-                transposed ? (void *)at : (void *)a, OTT_E5M2, transposed ? M : K, transposed, NULL, false};
+                transposed ? (void *)at : (void *)a, OTT_E5M2, transposed ? M : K, transposed, GRANULARITY_TENSOR, NULL, 1, 0};
             reference_operand right = {
-                transposed ? (void *)bt : (void *)b, OTT_E4M3, transposed ? N : K, transposed, NULL, false};
+                transposed ? (void *)bt : (void *)b, OTT_E4M3, transposed ? N : K, transposed, GRANULARITY_TENSOR, NULL, 1, 0};
             gemm_spec spec = {.accumulate = split ? ACCUMULATE_HOPPER_SPLIT : ACCUMULATE_HOPPER_FAST};
             float c[M][N];
             reference_gemm(M, N, lengths[l], &left, &right, &spec, NULL, false, c, OTT_F32, N);
@@ -386,7 +386,7 @@ static reference_operand quantize_operand(const float *x, int64_t rows, int64_t 
     q->scale = q->amax + rows;
     q->inverse = q->scale + rows;
     reference_quantize(x, OTT_F32, rows, k, k, s, false, q->amax, q->scale, q->inverse, q->codes);
-    return (reference_operand){q->codes, s->format, k, false, q->inverse, s->grain == GRANULARITY_ROW};
+    return (reference_operand){q->codes, s->format, k, false, s->grain, q->inverse, 1, 0};
 }
 
 /* SQNR of an FP8 GEMM of two N(0,1) matrices against the same product in double. */

@@ -72,20 +72,10 @@ static tensor upload(bench *b, const char *what) {
     return t;
 }
 
-static void use_activation(side_spec *s, ott_dtype act) {
-    if (!side_spec_is_fp8(s)) s->format = act;
-}
-
 /* The recipe's rows are for bf16 activations; the fp32 case is the same rule without their rounding. */
 static linear_spec spec_of(const recipe *r, ott_dtype act) {
     linear_spec s;
-    recipe_compile(r, &s);
-    s.activation = act;
-    quant_spec *all[] = {&s.input, &s.weight, &s.grad_output};
-    for (int i = 0; i < 3; i++) {
-        use_activation(&all[i]->row, act);
-        use_activation(&all[i]->column, act);
-    }
+    recipe_compile(r, act, &s);
     return s;
 }
 

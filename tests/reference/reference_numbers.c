@@ -1,4 +1,5 @@
 /* reference_numbers: conversion, quantization, matrix product, sums and counts. */
+#include "fp8/history.h"
 #include "fp8/reference.h"
 #include "reference/reference_parts.h"
 
@@ -12,9 +13,10 @@ ott_status reference_op_convert(exec *cx, const convert_args *a) {
 /* ---- quantize and its three parts; a side in high precision has nothing to do ---- */
 
 static void quantize_side(const tensor *x, const side_spec *spec, bool column, const qside *s) {
-    if (side_spec_is_fp8(spec))
-        reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
-                           s->inverse, s->data);
+    if (!side_spec_is_fp8(spec)) return;
+    if (spec->policy == AMAX_DELAYED && s->next) s->scale[0] = s->next[0];
+    reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
+                       s->inverse, s->data);
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
@@ -28,21 +30,23 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
 
 /* How many groups a side has, and the group of element (i, j). */
 static int64_t group_count(const qtensor *q, const side_spec *spec, bool column) {
-    if (spec->grain == GRANULARITY_TENSOR) return 1;
-    return column ? q->columns : q->rows;
+    return column ? granularity_groups(spec->grain, q->columns, q->rows)
+                  : granularity_groups(spec->grain, q->rows, q->columns);
 }
 
-static int64_t group_of(const side_spec *spec, bool column, int64_t i, int64_t j) {
-    if (spec->grain == GRANULARITY_TENSOR) return 0;
-    return column ? j : i;
+static int64_t group_of(const side_spec *spec, bool column, int64_t i, int64_t j, const qside *s) {
+    scale_block block = granularity_block(spec->grain);
+    int64_t line = column ? j : i, k = column ? i : j;
+    return line / block.lines * s->line_step + k / block.depth * s->depth_step;
 }
 
-static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, bool column, float *amax) {
+static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, bool column, const qside *s) {
     if (!side_spec_is_fp8(spec)) return;
+    float *amax = s->amax;
     for (int64_t g = 0; g < group_count(q, spec, column); g++) amax[g] = 0;
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
-            float *largest = &amax[group_of(spec, column, i, j)], magnitude = fabsf(at(x, i, j));
+            float *largest = &amax[group_of(spec, column, i, j, s)], magnitude = fabsf(at(x, i, j));
             if (isnan(magnitude) || magnitude > *largest)
                 *largest = magnitude; /* nothing is > NaN: it stays */
         }
@@ -51,7 +55,10 @@ static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, 
 static void scale_side(const qtensor *q, const side_spec *spec, bool column, const qside *s) {
     if (!side_spec_is_fp8(spec)) return;
     for (int64_t g = 0; g < group_count(q, spec, column); g++) {
-        s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
+        if (spec->policy == AMAX_CURRENT)
+            s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
+        else if (s->next)
+            s->scale[g] = s->next[0];
         s->inverse[g] = scale_inverse(s->scale[g]);
     }
 }
@@ -60,15 +67,15 @@ static void cast_side(const tensor *x, const side_spec *spec, bool column, const
     if (!side_spec_is_fp8(spec)) return;
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
-            float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j)];
+            float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j, s)];
             ((uint8_t *)s->data)[i * x->columns + j] = fp8_from_float(scaled, spec->format, spec->mode);
         }
 }
 
 ott_status reference_op_amax(exec *cx, const amax_args *a) {
     (void)cx;
-    amax_side(a->x, a->q, &a->q->spec.row, false, a->q->row.amax);
-    amax_side(a->x, a->q, &a->q->spec.column, true, a->q->column.amax);
+    amax_side(a->x, a->q, &a->q->spec.row, false, &a->q->row);
+    amax_side(a->x, a->q, &a->q->spec.column, true, &a->q->column);
     return OTT_OK;
 }
 
@@ -92,6 +99,69 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
     return OTT_OK;
 }
 
+/* ---- what a cast did ---- */
+
+static void statistics_side(const tensor *x, const side_spec *spec, bool column, const qtensor *q, const qside *s,
+                            float *out) {
+    if (!side_spec_is_fp8(spec)) return;
+    double signal = 0, noise = 0, count = (double)tensor_count(*x);
+    int64_t saturated = 0, underflowed = 0;
+    for (int64_t first = 0; first < tensor_count(*x); first += REDUCE_BLOCK) {
+        float squares[16] = {0}, errors[16] = {0};
+        for (int64_t e = first; e < first + REDUCE_BLOCK && e < tensor_count(*x); e++) {
+            int64_t i = e / x->columns, j = e % x->columns;
+            int64_t group = group_of(spec, column, i, j, s);
+            uint8_t code = ((const uint8_t *)s->data)[e];
+            float value = at(x, i, j), scaled = fabsf(value * s->scale[group]);
+            float difference = fp8_to_float(code, spec->format) * s->inverse[group] - value;
+            saturated += isinf(value) || (spec->format == OTT_E4M3 ? scaled > 464.0f : scaled >= 61440.0f);
+            underflowed += value != 0.0f && (code & 0x7f) == 0;
+            squares[e % 16] = fmaf(value, value, squares[e % 16]);
+            errors[e % 16] = fmaf(difference, difference, errors[e % 16]);
+        }
+        signal += fold16(squares);
+        noise += fold16(errors);
+    }
+    out[STATISTICS_SATURATED] = (float)((double)saturated / count);
+    out[STATISTICS_UNDERFLOWED] = (float)((double)underflowed / count);
+    out[STATISTICS_SIGNAL] = (float)signal;
+    out[STATISTICS_NOISE] = (float)noise;
+    out[STATISTICS_SCALE_MIN] = out[STATISTICS_SCALE_MAX] = s->scale[0];
+    for (int64_t g = 0; g < group_count(q, spec, column); g++) {
+        float amax = s->amax[g], scale = s->scale[g];
+        if (isnan(amax) || amax > out[STATISTICS_AMAX]) out[STATISTICS_AMAX] = amax;
+        if (scale < out[STATISTICS_SCALE_MIN]) out[STATISTICS_SCALE_MIN] = scale;
+        if (scale > out[STATISTICS_SCALE_MAX]) out[STATISTICS_SCALE_MAX] = scale;
+    }
+}
+
+ott_status reference_op_quantize_statistics(exec *cx, const quantize_statistics_args *a) {
+    (void)cx;
+    for (int column = 0; column < 2; column++) {
+        float out[STATISTICS_COUNT] = {0};
+        const side_spec *spec = column ? &a->q->spec.column : &a->q->spec.row;
+        statistics_side(a->x, spec, column, a->q, column ? &a->q->column : &a->q->row, out);
+        for (int i = 0; i < STATISTICS_COUNT; i++) put(a->statistics, column, i, out[i]);
+    }
+    return OTT_OK;
+}
+
+/* ---- delayed scaling ---- */
+
+ott_status reference_op_amax_record(exec *cx, const amax_record_args *a) {
+    (void)cx;
+    const qside *side = side_spec_is_fp8(&a->q->spec.row) ? &a->q->row : &a->q->column;
+    put(a->seen, 0, 0, history_record(at(a->seen, 0, 0), side->amax[0]));
+    return OTT_OK;
+}
+
+ott_status reference_op_amax_update(exec *cx, const amax_update_args *a) {
+    (void)cx;
+    history_update(&a->spec, at(a->seen, 0, 0), a->window->data, a->scale->data);
+    put(a->seen, 0, 0, 0.0f);
+    return OTT_OK;
+}
+
 /* ---- matrix product ---- */
 
 static reference_operand plain_operand(const operand *o) {
@@ -100,7 +170,9 @@ static reference_operand plain_operand(const operand *o) {
                                .ld = o->t.ld,
                                .transposed = o->transposed,
                                .inverse = o->inverse,
-                               .per_line = o->per_line};
+                               .grain = o->grain,
+                               .line_step = o->line_step,
+                               .depth_step = o->depth_step};
 }
 
 ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
@@ -109,6 +181,13 @@ ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
     reference_gemm(args->c->rows, args->c->columns, operand_contraction(args->a), &a, &b, &args->spec,
                    args->bias ? args->bias->data : NULL, args->accumulate, args->c->data, args->c->dtype,
                    args->c->ld);
+    return OTT_OK;
+}
+
+ott_status reference_op_add(exec *cx, const add_args *a) {
+    (void)cx;
+    for (int64_t i = 0; i < a->y->rows; i++)
+        for (int64_t j = 0; j < a->y->columns; j++) put(a->y, i, j, at(a->x, i, j) + at(a->delta, i, j));
     return OTT_OK;
 }
 

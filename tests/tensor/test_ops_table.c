@@ -246,7 +246,7 @@ static void test_operand_sides(void **state) {
     assert_int_equal(operand_lines(&rows), T);
     assert_int_equal(operand_contraction(&rows), D);
     assert_int_equal(rows.t.dtype, OTT_E4M3);
-    assert_true(rows.per_line);
+    assert_int_equal(rows.grain, GRANULARITY_ROW);
     assert_int_equal(operand_lines(&columns), D);
     assert_int_equal(operand_contraction(&columns), T);
     assert_ptr_equal(columns.inverse, column_inverse);

@@ -1,0 +1,20 @@
+/* cpu/delayed: recording amax for delayed scaling, and its update (fp8/history.h). */
+#include "cpu/tier.h"
+#include "fp8/history.h"
+
+ott_status TIER(amax_record)(exec *cx, const amax_record_args *a) {
+    (void)cx;
+    float *seen = a->seen->data;
+    const qside *side = side_spec_is_fp8(&a->q->spec.row) ? &a->q->row : &a->q->column;
+    seen[0] = history_record(seen[0], side->amax[0]);
+    return OTT_OK;
+}
+
+ott_status TIER(amax_update)(exec *cx, const amax_update_args *a) {
+    (void)cx;
+    float *seen = a->seen->data;
+    STATUS_REQUIRE(a->spec.history == a->window->columns);
+    history_update(&a->spec, seen[0], a->window->data, a->scale->data);
+    seen[0] = 0.0f;
+    return OTT_OK;
+}

@@ -1,0 +1,41 @@
+/* fp8/history: delayed scaling's update rule. */
+#include "fp8/history.h"
+#include <float.h>
+#include <string.h>
+
+static float window_amax(const side_spec *spec, const float *window) {
+    const delayed_callbacks *own = spec->callbacks;
+    if (own && own->amax) return own->amax(own->user, window, spec->history);
+    float most = window[spec->history - 1];
+    if (spec->algorithm == AMAX_MAX)
+        for (int i = 0; i < spec->history; i++) most = fmaxf(most, window[i]);
+    return most;
+}
+
+static float next_scale(const side_spec *spec, float amax, float old_scale) {
+    const delayed_callbacks *own = spec->callbacks;
+    float max = dtype_max(spec->format);
+    if (own && own->scale) return own->scale(own->user, amax, old_scale, max, spec->scale.margin);
+    if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
+    float scale = ldexpf(max, -spec->scale.margin) / amax;
+    return isinf(scale) ? FLT_MAX : scale;
+}
+
+void history_update(const side_spec *spec, float seen, float *window, float *scale) {
+    int last = spec->history - 1;
+    if (seen == 0.0f) return;
+    window[last] = seen;
+    *scale = next_scale(spec, window_amax(spec, window), *scale);
+    memmove(window, window + 1, (size_t)last * sizeof *window);
+    window[last] = 0.0f;
+}
+
+float history_record(float seen, float amax) {
+    return isfinite(amax) && amax > seen ? amax : seen;
+}
+
+void history_resize(const float *from, int64_t from_count, float *to, int64_t to_count) {
+    int64_t kept = from_count < to_count ? from_count : to_count;
+    for (int64_t i = 0; i < to_count - kept; i++) to[i] = 0.0f;
+    memmove(to + to_count - kept, from + from_count - kept, (size_t)kept * sizeof *to);
+}

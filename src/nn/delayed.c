@@ -1,0 +1,117 @@
+/* nn/delayed: where the states of delayed scaling lie, and their update. */
+#include "nn/delayed.h"
+#include "fp8/history.h"
+
+const side_spec *delayed_side(const quant_spec *q) {
+    if (side_spec_is_fp8(&q->row) && q->row.policy == AMAX_DELAYED) return &q->row;
+    if (side_spec_is_fp8(&q->column) && q->column.policy == AMAX_DELAYED) return &q->column;
+    return NULL;
+}
+
+/* ---- the store ---- */
+
+/* Does a state go on under this spec? */
+static bool continues(const delayed_state *s, const side_spec *spec) {
+    return s->seen.data && s->spec.format == spec->format && s->spec.scale.margin == spec->scale.margin;
+}
+
+static ott_status carry_over(device *d, const delayed_state *from, const delayed_state *to) {
+    int64_t old_length = from->window.columns, length = to->window.columns;
+    void *memory;
+    TRY(mem_take_array(d->account, MEM_OTHER, old_length + length, sizeof(float), "amax history", &memory));
+    float *old_window = memory, *window = old_window + old_length, scale;
+    ott_status status = OTT_OK;
+    TRY_OUT(device_copy_out(d, &scale, from->scale.data, sizeof scale));
+    TRY_OUT(device_copy_in(d, to->scale.data, &scale, sizeof scale));
+    TRY_OUT(device_copy_out(d, old_window, from->window.data, tensor_bytes(from->window)));
+    history_resize(old_window, old_length, window, length);
+    TRY_OUT(device_copy_in(d, to->window.data, window, tensor_bytes(to->window)));
+out:
+    mem_give(d->account, memory);
+    return status;
+}
+
+static ott_status fill(device *d, const delayed_want *want, const delayed_state *state) {
+    const float one = 1.0f;
+    if (continues(want->state, want->spec)) return carry_over(d, want->state, state);
+    return device_copy_in(d, state->scale.data, &one, sizeof one);
+}
+
+/* Layout: seen of all, scales of all, then the windows. */
+static ott_status place_states(delayed_store *fresh, device *d, const delayed_want *wanted, int count) {
+    float *scale = (float *)fresh->block + fresh->seen.columns, *window = scale + fresh->seen.columns;
+    int64_t next = 0;
+    for (int i = 0; i < count; i++) {
+        delayed_state state = {0};
+        if (wanted[i].spec) {
+            state = (delayed_state){.spec = *wanted[i].spec,
+                                    .seen = tensor_columns(fresh->seen, next, 1),
+                                    .scale = tensor_vector(scale + next, OTT_F32, 1),
+                                    .window = tensor_vector(window, OTT_F32, wanted[i].spec->history)};
+            TRY(fill(d, &wanted[i], &state));
+            window += wanted[i].spec->history;
+            next++;
+        }
+        *wanted[i].state = state;
+    }
+    return OTT_OK;
+}
+
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count) {
+    delayed_store fresh = {0};
+    int64_t states = 0, floats = 0;
+    for (int i = 0; i < count; i++) {
+        states += wanted[i].spec != NULL;
+        floats += wanted[i].spec ? 2 + wanted[i].spec->history : 0;
+    }
+    fresh.block_bytes = floats * (int64_t)sizeof(float);
+    if (states > 0)
+        TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
+    fresh.seen = tensor_vector(fresh.block, OTT_F32, states);
+    ott_status status = place_states(&fresh, d, wanted, count);
+    delayed_store_release(store, d);
+    *store = fresh;
+    return status;
+}
+
+void delayed_store_release(delayed_store *store, device *d) {
+    device_release(d, store->block);
+    *store = (delayed_store){0};
+}
+
+/* ---- between steps ---- */
+
+ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
+    if (!store->block) return OTT_OK;
+    return group_all_reduce(g, cx, &store->seen, REDUCE_MAX);
+}
+
+/* A user's own rule runs on the host. */
+static ott_status update_on_host(exec *cx, const delayed_state *s) {
+    device *d = cx->device;
+    void *memory;
+    TRY(mem_take(d->account, MEM_OTHER, tensor_bytes(s->window), "amax history", &memory));
+    float seen, scale, *window = memory;
+    ott_status status = OTT_OK;
+    TRY_OUT(device_copy_out(d, &seen, s->seen.data, sizeof seen));
+    TRY_OUT(device_copy_out(d, &scale, s->scale.data, sizeof scale));
+    TRY_OUT(device_copy_out(d, window, s->window.data, tensor_bytes(s->window)));
+    history_update(&s->spec, seen, window, &scale);
+    TRY_OUT(device_copy_in(d, s->window.data, window, tensor_bytes(s->window)));
+    TRY_OUT(device_copy_in(d, s->scale.data, &scale, sizeof scale));
+    TRY_OUT(device_zero(d, s->seen.data, sizeof seen));
+out:
+    mem_give(d->account, memory);
+    return status;
+}
+
+ott_status delayed_update(exec *cx, const delayed_state *s) {
+    if (!s->seen.data) return OTT_OK;
+    if (s->spec.callbacks) return update_on_host(cx, s);
+    return op_amax_update(cx, &(amax_update_args){
+                                  .seen = &s->seen, .window = &s->window, .scale = &s->scale, .spec = s->spec});
+}
+
+ott_status delayed_forget(const delayed_store *store, device *d) {
+    return store->block ? device_zero(d, store->block, tensor_bytes(store->seen)) : OTT_OK;
+}

@@ -1,0 +1,45 @@
+/*
+ * nn/delayed: the state of delayed scaling (fp8/history.h): for each tensor of a linear layer whose recipe
+ * says so, the largest magnitude seen since the last update, the window of earlier ones, and the scale that
+ * follows. The states of a set of layers lie in one store on the device, what was seen side by side, so that
+ * ranks reduce all of it at once.
+ */
+#ifndef NN_DELAYED_H
+#define NN_DELAYED_H
+
+#include "tensor/exec.h"
+
+/* Of one tensor. All views; data NULL when its scaling is not delayed. */
+typedef struct delayed_state {
+    side_spec spec;
+    tensor seen, scale; /* fp32[1] */
+    tensor window;      /* fp32[spec.history] */
+} delayed_state;
+
+typedef struct delayed_store {
+    void *block; /* device memory of all states, NULL when there are none */
+    int64_t block_bytes;
+    tensor seen; /* fp32[states] */
+} delayed_store;
+
+/* What of a tensor's two uses is delayed; NULL: neither. */
+const side_spec *delayed_side(const quant_spec *q);
+
+/* A state that is wanted, and where it goes. */
+typedef struct delayed_want {
+    delayed_state *state;
+    const side_spec *spec; /* NULL: none is wanted */
+} delayed_want;
+
+/* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
+   values (its window is resized when only the length differs), another starts with scale 1 and an empty window. */
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count);
+void delayed_store_release(delayed_store *store, device *d);
+/* The largest of all ranks of the group, where the specs ask for it; before an update. */
+ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
+/* What was seen moves the window on and gives the next scale. */
+ott_status delayed_update(exec *cx, const delayed_state *state);
+/* Forgets what was seen. */
+ott_status delayed_forget(const delayed_store *store, device *d);
+
+#endif
