@@ -56,6 +56,7 @@ typedef struct ott_context_options {
     ott_log_fn log; /* NULL: silent */
     void *user;     /* given to log */
     ott_log_level log_level;
+    int threads; /* of the device that tensors and modules use; 0: all cores */
 } ott_context_options;
 
 OTT_API void ott_context_options_init(ott_context_options *options);
@@ -154,4 +155,6 @@ OTT_API ott_status ott_bench(ott_context *context, const ott_bench_options *opti
 #ifdef __cplusplus
 }
 #endif
+
+#include "ottava/fp8.h"
 #endif

@@ -1,5 +1,6 @@
 /* api/context: contexts, versions and errors of the public API. */
-#include "api/context.h"
+#include "api/handle.h"
+#include "tensor/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,18 +31,31 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
     return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL", function, argument);
 }
 
+static ott_status read_struct_size(const void *given, const char *name, size_t *bytes) {
+    memcpy(bytes, given, sizeof *bytes);
+    if (*bytes >= sizeof *bytes && *bytes <= 65536) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: struct_size is %zu: fill the struct with %s_init first", name,
+                       *bytes, name);
+}
+
 ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name) {
     size_t bytes;
     if (!given) return OTT_OK;
-    memcpy(&bytes, given, sizeof bytes);
-    if (bytes < sizeof bytes || bytes > 65536)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: struct_size is %zu: fill the options with %s_init first",
-                           name, bytes, name);
+    TRY(read_struct_size(given, name, &bytes));
     for (size_t i = own_bytes; i < bytes; i++)
         if (((const char *)given)[i])
             return status_fail(OTT_ERR_ARGUMENT,
                                "%s: an option is set that version " OTT_VERSION " does not have", name);
     memcpy(own, given, bytes < own_bytes ? bytes : own_bytes);
+    return OTT_OK;
+}
+
+ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name) {
+    size_t bytes, head = sizeof bytes;
+    TRY(read_struct_size(given, name, &bytes));
+    size_t shared = bytes < own_bytes ? bytes : own_bytes;
+    memset((char *)given + head, 0, bytes - head);
+    memcpy((char *)given + head, (const char *)own + head, shared - head);
     return OTT_OK;
 }
 
@@ -57,12 +71,20 @@ void ott_context_options_init(ott_context_options *options) {
     if (options) *options = (ott_context_options){.struct_size = sizeof *options, .log_level = OTT_LOG_INFO};
 }
 
+static ott_status check_options(const ott_context_options *o) {
+    if (o->threads < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_context_open: threads = %d: give 0 (all cores) or more",
+                           o->threads);
+    return OTT_OK;
+}
+
 ott_status ott_context_open(const ott_context_options *options, ott_context **out) {
     ott_context_options o;
     API_REQUIRE(out);
     *out = NULL;
     ott_context_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_context_options"));
+    TRY(check_options(&o));
     ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
     ott_status status = mem_open(&context->account);
@@ -71,13 +93,19 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
         return status;
     }
     context->log = (logger){.callback = o.log, .user = o.user, .level = o.log_level};
+    context->threads = o.threads;
     atomic_init(&context->stop, false);
+    atomic_init(&context->owner, 0);
     *out = context;
     return OTT_OK;
 }
 
 void ott_context_close(ott_context *context) {
     if (!context) return;
+    plan_destroy(context->plan);
+    handle_close_all(context);
+    device_close(context->device);
+    if (context->open_handles > 0) mem_give_all(context->account); /* what the caller's own objects hold */
     mem_close(context->account);
     free(context);
 }

@@ -12,10 +12,25 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* The closed handles of a kind (api/handle.h). */
+typedef struct closed_handles {
+    struct handle *first, *last;
+    int64_t count;
+} closed_handles;
+
 struct ott_context {
-    mem *account;     /* all memory of the context and of what is made with it */
-    logger log;       /* the caller's callback */
-    atomic_bool stop; /* ott_stop was called; set from any thread and from signal handlers */
+    mem *account;            /* all memory of the context and of what is made with it */
+    logger log;              /* the caller's callback */
+    atomic_bool stop;        /* ott_stop was called; set from any thread and from signal handlers */
+    atomic_uintptr_t owner;  /* names the thread that uses the context; 0: none (context_enter) */
+    int depth;               /* of its nested calls */
+    int threads;             /* of the device; 0: all cores */
+    struct device *device;   /* NULL until one is needed (context_device) */
+    struct plan *plan;       /* in the immediate mode, made with the device */
+    struct closed_handles *closed; /* [HANDLE_KINDS], NULL until a handle is opened */
+    int64_t open_handles;
+    struct autocast *autocast; /* NULL: none */
+    int64_t step;              /* optimizer steps done: a weight's compute copy belongs to one */
 };
 
 struct ott_config {
@@ -36,6 +51,10 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  * something this library does not know.
  */
 ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name);
+
+/* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins with
+   its size_t struct_size, which stays. */
+ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Gives a finished text to the caller's function; OTT_ERR_MEMORY when the text is not complete. */
 ott_status api_write(const str *text, ott_text_fn write, void *user);

@@ -174,6 +174,10 @@ void mem_give(mem *m, void *data) {
     free(b->base);
 }
 
+void mem_give_all(mem *m) {
+    while (m->blocks) mem_give(m, m->blocks + 1);
+}
+
 ott_status mem_strdup(mem *m, const char *text, char **out) {
     *out = NULL;
     size_t bytes = strlen(text) + 1;

@@ -27,6 +27,12 @@ static const struct {
     {"distributed.pp_schedule", "Interleaved1F1B", "interleaved_1f1b"},
     {"train.global_batch_size", "-1", "0"},
     {"checkpoint.load_path", "LATEST", "latest"},
+    {"float8.fast_accum_output", "True", "true"},
+    {"float8.fast_accum_output", "False", "false"},
+    {"float8.fast_accum_grad_input", "True", "true"},
+    {"float8.fast_accum_grad_input", "False", "false"},
+    {"float8.fast_accum_grad_weight", "True", "true"},
+    {"float8.fast_accum_grad_weight", "False", "false"},
 };
 
 const config_alias *alias_table(int *count) {

@@ -4,6 +4,7 @@
  */
 #include "config/book.h"
 #include "config/number.h"
+#include "config/rules.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,7 @@ ott_status assign_key(config *cfg, const config_key *key, const node *value, con
     bool word = value->text && key->type == KEY_CHOICE && table_choice(key, value->text) >= 0;
     if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
     TRY(take_number(cfg, key, &value, where, spelled));
+    TRY(rules_read(cfg->book->memory, key, &value, where));
     if (value->text) {
         const char *ours = alias_word(key->path, value->text);
         if (ours != value->text) {

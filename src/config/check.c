@@ -2,6 +2,7 @@
  * model. */
 #include "config/book.h"
 #include "config/value.h"
+#include "fp8/recipe_text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -130,33 +131,124 @@ static ott_status check_schedule(const config *cfg) {
     return OTT_OK;
 }
 
-static ott_status check_titan_filter(const config *cfg) {
-    for (int64_t i = 0; i < cfg->float8.filter_fqns.count; i++)
-        if (strcmp(cfg->float8.filter_fqns.items[i], "auto_filter_small_kn") == 0)
-            FAIL("%s: choosing layers by their size is not built yet; name them",
-                 book_note(cfg, "float8.filter_fqns")->where);
+/* ---- FP8 ---- */
+
+/* Is `word` in the text as a whole word? */
+static bool names(const char *text, const char *word) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t length = strlen(word);
+    for (const char *at = text; *at; at += strspn(at, letters)) {
+        at += strcspn(at, letters);
+        if (strspn(at, letters) == length && memcmp(at, word, length) == 0) return true;
+    }
+    return false;
+}
+
+/* Does the run ask for the recipe of that name, all the time, for some steps or for some layers? */
+static bool asks_for(const config *cfg, const char *name) {
+    if (strcmp(config_word(cfg, "float8.recipe_name"), name) == 0) return true;
+    for (int64_t i = 0; i < cfg->float8.module.count; i++) {
+        const char *equals = strrchr(cfg->float8.module.items[i], '=');
+        if (equals && names(equals + 1, name)) return true;
+    }
+    return names(cfg->float8.schedule, name);
+}
+
+static bool asks_for_one(const config *cfg, const char *recipes) {
+    const config_key *key = table_find("float8.recipe_name");
+    for (int i = 0; i < key->choice_count; i++)
+        if (table_word_in(recipes, key->choices[i].text) && asks_for(cfg, key->choices[i].text)) return true;
+    return false;
+}
+
+/* Options of single recipes, and whose they are. */
+static const struct {
+    const char *key, *recipes;
+} recipe_options[] = {
+    {"float8.margin", "delayed"},
+    {"float8.amax_history_len", "delayed"},
+    {"float8.amax_compute_algo", "delayed"},
+    {"float8.reduce_amax", "delayed"},
+    {"float8.amax_epsilon", "current|block"},
+    {"float8.use_f32_scales", "block"},
+    {"float8.mx_scale", "mxfp8"},
+    {"float8.round_scales_to_power_of_2", "tensorwise|rowwise|rowwise_with_gw_hp|current|custom"},
+    {"float8.fp8_format", "delayed|current|block|mxfp8"},
+};
+
+/* "a|b|c" as "a, b, c". */
+static void list_words(const char *words, char out[80]) {
+    size_t length = 0;
+    for (; *words && length + 3 < 80; words++) {
+        if (*words == '|') out[length++] = ',';
+        out[length++] = *words == '|' ? ' ' : *words;
+    }
+    out[length] = '\0';
+}
+
+/* A default is no request: the resolved configuration of a run has every key. */
+static ott_status check_recipe_options(const config *cfg) {
+    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++) {
+        const config_key *key = table_find(recipe_options[i].key);
+        char list[80];
+        if (!config_was_set(cfg, key->path) || config_is_neutral(cfg, key)) continue;
+        if (asks_for_one(cfg, recipe_options[i].recipes)) continue;
+        list_words(recipe_options[i].recipes, list);
+        FAIL("%s means nothing for float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
+             config_word(cfg, "float8.recipe_name"), list);
+    }
     return OTT_OK;
+}
+
+/* The texts of the operand keys; whether the operands go together is not known here. */
+static ott_status check_operands(const config *cfg) {
+    static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
+                                       "float8.weight",      "float8.weight_for_grad_input",
+                                       "float8.grad_output", "float8.grad_output_for_grad_weight"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const config_key *key = table_find(keys[i]);
+        const char *text = table_get(cfg, key).text;
+        side_spec ignored;
+        if (*text) TRY(status_context(recipe_side_parse(text, OTT_BF16, &ignored), "%s", where_of(cfg, key)));
+    }
+    return OTT_OK;
+}
+
+/* One FP8 scale for all of the weight. */
+static bool weight_is_tensorwise(const config *cfg) {
+    const recipe *row = recipe_find(config_word(cfg, "float8.recipe_name"));
+    side_spec weight = {.format = OTT_BF16};
+    if (row) weight = row->weight.row;
+    bool known = !*cfg->float8.weight || recipe_side_parse(cfg->float8.weight, OTT_BF16, &weight) == OTT_OK;
+    return known && side_spec_is_fp8(&weight) && weight.grain == GRANULARITY_TENSOR;
 }
 
 /* torchao's rule: only one scale per tensor can be gathered or computed ahead. */
 static ott_status check_tensorwise(config *cfg, const char *path, bool *on) {
-    if (!*on || cfg->float8.recipe_name == RECIPE_TENSORWISE) return OTT_OK;
+    if (!*on || weight_is_tensorwise(cfg)) return OTT_OK;
     if (config_was_set(cfg, path))
         FAIL("%s: %s only supports tensorwise scaling granularity, got %s", book_note(cfg, path)->where,
-             path + 7, config_word(cfg, "float8.recipe_name"));
+             path + 7, *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
     *on = false;
     return OTT_OK;
 }
 
-static ott_status check_float8(config *cfg) {
-    if (cfg->train.mixed_precision != PRECISION_FP8) {
-        if (config_was_set(cfg, "float8.recipe_name"))
+/* A run in another precision ignores what is said about FP8; whoever said it may not have meant that. */
+static void tell_no_effect(const config *cfg) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++) {
+        bool asks = strcmp(keys[i].path, "float8.recipe_name") == 0 || !config_is_neutral(cfg, &keys[i]);
+        if (strcmp(keys[i].section, "float8") == 0 && config_was_set(cfg, keys[i].path) && asks)
             log_warning(cfg->book->lg, "%s has no effect: train.mixed_precision is %s, not fp8",
-                        book_note(cfg, "float8.recipe_name")->where,
-                        config_word(cfg, "train.mixed_precision"));
-        return OTT_OK;
+                        where_of(cfg, &keys[i]), config_word(cfg, "train.mixed_precision"));
     }
-    TRY(check_titan_filter(cfg));
+}
+
+static ott_status check_float8(config *cfg) {
+    if (cfg->train.mixed_precision != PRECISION_FP8) return tell_no_effect(cfg), OTT_OK;
+    TRY(check_recipe_options(cfg));
+    TRY(check_operands(cfg));
     TRY(check_tensorwise(cfg, "float8.enable_fsdp_float8_all_gather",
                          &cfg->float8.enable_fsdp_float8_all_gather));
     return check_tensorwise(cfg, "float8.precompute_float8_dynamic_scale_for_fsdp",

@@ -123,14 +123,47 @@
     X(LOG_STYLE_KEMPNER, "kempner", "")                                                                      \
     X(LOG_STYLE_AUTOMODEL, "automodel", "")
 
-/* The words are recipe names of fp8/recipe.h. */
+/* The words but the last are recipe names of fp8/recipe.h. */
 #define CHOICES_recipe(X)                                                                                    \
     X(RECIPE_TENSORWISE, "tensorwise", "")                                                                   \
     X(RECIPE_ROWWISE, "rowwise", "")                                                                         \
     X(RECIPE_ROWWISE_WITH_GW_HP, "rowwise_with_gw_hp", "")                                                   \
-    X(RECIPE_DELAYED, "delayed", "delayed scaling is not built yet")                                         \
-    X(RECIPE_CURRENT, "current", "TransformerEngine's current scaling is not built yet")                     \
-    X(RECIPE_BLOCK, "block", "block scaling is not built yet")                                               \
-    X(RECIPE_MXFP8, "mxfp8", "MXFP8 is not built yet")
+    X(RECIPE_DELAYED, "delayed", "")                                                                         \
+    X(RECIPE_CURRENT, "current", "")                                                                         \
+    X(RECIPE_BLOCK, "block", "")                                                                             \
+    X(RECIPE_MXFP8, "mxfp8", "")                                                                             \
+    X(RECIPE_CUSTOM, "custom", "")
+
+#define CHOICES_amax_algo(X)                                                                                 \
+    X(ALGO_MAX, "max", "")                                                                                   \
+    X(ALGO_MOST_RECENT, "most_recent", "")
+
+#define CHOICES_mx_scale(X)                                                                                  \
+    X(MX_SCALE_ROUNDUP, "roundup", "")                                                                       \
+    X(MX_SCALE_FLOOR, "floor", "")
+
+#define CHOICES_fp8_format(X)                                                                                \
+    X(FP8_FORMAT_RECIPE, "recipe", "")                                                                       \
+    X(FP8_FORMAT_HYBRID, "hybrid", "")                                                                       \
+    X(FP8_FORMAT_E4M3, "e4m3", "")
+
+#define CHOICES_fast_accum(X)                                                                                \
+    X(FAST_ACCUM_RECIPE, "recipe", "")                                                                       \
+    X(FAST_ACCUM_TRUE, "true", "")                                                                           \
+    X(FAST_ACCUM_FALSE, "false", "")
+
+#define CHOICES_sum(X)                                                                                       \
+    X(SUM_FP32, "fp32", "")                                                                                  \
+    X(SUM_HOPPER, "hopper", "")                                                                              \
+    X(SUM_HOPPER_FAST, "hopper_fast", "")                                                                    \
+    X(SUM_HOPPER_SPLIT, "hopper_split", "")
+
+/* After the first, the words of CHOICES_sum in their order. */
+#define CHOICES_gemm_sum(X)                                                                                  \
+    X(GEMM_SUM_DEFAULT, "default", "")                                                                       \
+    X(GEMM_SUM_FP32, "fp32", "")                                                                             \
+    X(GEMM_SUM_HOPPER, "hopper", "")                                                                         \
+    X(GEMM_SUM_HOPPER_FAST, "hopper_fast", "")                                                               \
+    X(GEMM_SUM_HOPPER_SPLIT, "hopper_split", "")
 
 #endif

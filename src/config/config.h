@@ -40,6 +40,12 @@ typedef enum config_async_mode { CHOICES_async_mode(X) } config_async_mode;
 typedef enum config_export_dtype { CHOICES_export_dtype(X) } config_export_dtype;
 typedef enum config_log_style { CHOICES_log_style(X) } config_log_style;
 typedef enum config_recipe { CHOICES_recipe(X) } config_recipe;
+typedef enum config_amax_algo { CHOICES_amax_algo(X) } config_amax_algo;
+typedef enum config_mx_scale { CHOICES_mx_scale(X) } config_mx_scale;
+typedef enum config_fp8_format { CHOICES_fp8_format(X) } config_fp8_format;
+typedef enum config_fast_accum { CHOICES_fast_accum(X) } config_fast_accum;
+typedef enum config_sum { CHOICES_sum(X) } config_sum;
+typedef enum config_gemm_sum { CHOICES_gemm_sum(X) } config_gemm_sum;
 #undef X
 
 /* Owned by the config. */

@@ -37,6 +37,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
 ott_status foreign_converters(config *cfg, const node *value, const char *where) {
     config_list names;
     int fp8 = 0;
+    cfg->book->foreign.mx = false;
     TRY(as_list(cfg, value, where, &names));
     for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.items[i];
@@ -44,6 +45,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
             fp8 = 1;
         } else if (strcmp(name, "mx") == 0 || strcmp(name, "quantize.linear.mx") == 0) {
             fp8 = 1;
+            cfg->book->foreign.mx = true;
             TRY(assign_word(cfg, "float8.recipe_name", "mxfp8", where));
         } else {
             return status_fail(OTT_ERR_CONFIG,
@@ -54,6 +56,33 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
     }
     cfg->book->foreign.fp8 = fp8;
     return settle_precision(cfg, where);
+}
+
+/* torchao's MX recipes differ in how a block's scale is rounded, and in kernels. */
+ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
+    static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
+    char ignored[64];
+    const char *word = tree_is_null(value) ? "mxfp8" : value->text ? value->text : "";
+    if (!alias_translate(words, word, ignored))
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s is not one of \"mxfp8\", \"mxfp8_emulated\", \"mxfp8_cublas\", "
+                           "\"mxfp8_cublas_rceil\"",
+                           where);
+    cfg->book->foreign.mx_rounds_up = str_ends_with(word, "_rceil");
+    return OTT_OK;
+}
+
+ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) {
+    return as_list(cfg, value, where, &cfg->book->foreign.mx_filter);
+}
+
+/* What [mx] says counts when its converter runs and our own keys are silent. */
+static void settle_mx(config *cfg) {
+    const foreign_state *f = &cfg->book->foreign;
+    if (!f->mx) return;
+    if (!book_note(cfg, "float8.filter_fqns")->set) cfg->float8.filter_fqns = f->mx_filter;
+    if (!book_note(cfg, "float8.mx_scale")->set && cfg->float8.recipe_name == RECIPE_MXFP8)
+        cfg->float8.mx_scale = f->mx_rounds_up ? MX_SCALE_ROUNDUP : MX_SCALE_FLOOR;
 }
 
 ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where) {
@@ -297,5 +326,6 @@ ott_status foreign_settle(config *cfg) {
     }
     settle_automodel_schedule(cfg);
     settle_titan_schedule(cfg);
+    settle_mx(cfg);
     return OTT_OK;
 }

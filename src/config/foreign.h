@@ -25,6 +25,9 @@ typedef struct foreign_state {
     bool automodel_schedule; /* an AutoModel file has a schedule */
     int64_t decay_total;     /* AutoModel's decay steps, which count the warmup; 0: not said */
     double min_lr;           /* AutoModel's absolute last learning rate; -1: not said */
+    bool mx;                 /* torchtitan's converters ask for MX */
+    bool mx_rounds_up;       /* its MX recipe; torchao's default rounds scales down */
+    config_list mx_filter;   /* layers its MX converter leaves out */
 } foreign_state;
 
 void foreign_open(foreign_state *f);
@@ -38,6 +41,8 @@ void foreign_key_was_set(config *cfg, const config_key *key);
 ott_status foreign_settle(config *cfg);
 
 ott_status foreign_converters(config *cfg, const node *value, const char *where);
+ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where);
+ott_status foreign_mx_filter(config *cfg, const node *value, const char *where);
 ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where);
 ott_status foreign_precision(config *cfg, const node *value, const char *where);
 ott_status foreign_ac_mode(config *cfg, const node *value, const char *where);

@@ -25,6 +25,12 @@ static const key_choice words_async_mode[] = {CHOICES_async_mode(X)};
 static const key_choice words_export_dtype[] = {CHOICES_export_dtype(X)};
 static const key_choice words_log_style[] = {CHOICES_log_style(X)};
 static const key_choice words_recipe[] = {CHOICES_recipe(X)};
+static const key_choice words_amax_algo[] = {CHOICES_amax_algo(X)};
+static const key_choice words_mx_scale[] = {CHOICES_mx_scale(X)};
+static const key_choice words_fp8_format[] = {CHOICES_fp8_format(X)};
+static const key_choice words_fast_accum[] = {CHOICES_fast_accum(X)};
+static const key_choice words_sum[] = {CHOICES_sum(X)};
+static const key_choice words_gemm_sum[] = {CHOICES_gemm_sum(X)};
 #undef X
 
 #define BUILT                  .state = STATE_BUILT, .reason = "", .neutral = ""

@@ -6,6 +6,7 @@
  * bit.
  */
 #include "cpu/gemm.h"
+#include "cpu/gemm_blocks.h"
 #include "cpu/gemm_kernel.h"
 #include "cpu/gemm_pack.h"
 
@@ -21,6 +22,18 @@ typedef struct gemm_stage {
     bool first, last;
 } gemm_stage;
 
+static gemm_kernel choose_kernel(const gemm_job *job, gemm_a_layout layout, gemm_part p) {
+    const gemm_args *g = job->args;
+    if (g->spec.accumulate != ACCUMULATE_FP32)
+        return TIER(gemm_tensorcore)(layout, g->spec.accumulate == ACCUMULATE_HOPPER_SPLIT);
+    bool exact = pack_is_fp8(g->a->t.dtype) && pack_is_fp8(g->b->t.dtype);
+    return gemm_kernels(layout, p.n <= 16, exact)[p.m - 1];
+}
+
+static float smallest_normal(ott_dtype d) {
+    return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
+}
+
 /* All tiles of packed lines of A, p.i on, with the packed lines of B. `row_tile`: the first tile's place
    among the unfinished sums. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
@@ -28,25 +41,34 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     _Alignas(64) float finished[GEMM_TILE];
     const gemm_args *g = job->args;
     gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_LINES;
-    bool exact = pack_is_fp8(g->a->t.dtype) && pack_is_fp8(g->b->t.dtype);
     int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.depth : GEMM_MR * GEMM_A_LD;
     int64_t size = dtype_bytes(g->c->dtype);
+    int64_t blocks = job->block ? blocks_of(stage.depth, job->block) : 0;
+    gemm_tile tile = {.order = g->spec.order,
+                      .smallest_a = smallest_normal(g->a->t.dtype),
+                      .smallest_b = smallest_normal(g->b->t.dtype)};
     for (int64_t j = 0; j < p.n; j += GEMM_NR) {
-        int64_t columns = at_most(p.n - j, GEMM_NR);
-        const gemm_kernel *kernels = gemm_kernels(layout, columns <= 16, exact);
         for (int64_t i = 0; i < p.m; i += GEMM_MR) {
-            gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, columns};
-            gemm_tile tile = {.depth = stage.depth, .sums = finished};
+            gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, at_most(p.n - j, GEMM_NR)};
+            gemm_kernel kernel = choose_kernel(job, layout, part);
+            tile.lines = part.m;
+            tile.depth = stage.depth;
             tile.a = w->a + i / GEMM_MR * tile_step;
             tile.b = w->b + j * stage.depth;
+            tile.sums = finished;
             if (!stage.first || !stage.last)
                 tile.sums =
                     w->partial + (j / GEMM_NR * (GEMM_MB / GEMM_MR) + row_tile + i / GEMM_MR) * GEMM_TILE;
-            if (!stage.first) tile.start = tile.sums;
+            tile.start = stage.first ? NULL : tile.sums;
             tile.soon = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
                                    : (const char *)(tile.sums + GEMM_TILE); /* the next tile's */
             tile.soon_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
-            kernels[part.m - 1](&tile);
+            if (job->block) {
+                tile.inverse_a = w->inverse_a + i * blocks;
+                tile.inverse_b = w->inverse_b + j * blocks;
+                multiply_blocks(kernel, tile, job->block, layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
+            } else
+                kernel(&tile);
             if (stage.last) gemm_finish(job, tile.sums, part);
         }
     }
@@ -58,20 +80,24 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     do { /* once also for an empty contraction, whose sums are 0 */
         int64_t depth = at_most(job->k - k, GEMM_KC);
         gemm_stage stage = {.depth = depth, .first = k == 0, .last = k + depth == job->k};
-        gemm_pack_b(w->b, job->args->b, (gemm_block){p.j, p.n, k, depth});
+        gemm_block b = {p.j, p.n, k, depth};
+        gemm_pack_b(w->b, job->args->b, b);
+        if (job->block) pack_inverses(w->inverse_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
             int64_t lines = at_most(p.m - i, GEMM_MC);
-            gemm_pack_a(w->a, job->args->a, (gemm_block){p.i + i, lines, k, depth});
+            gemm_block a = {p.i + i, lines, k, depth};
+            gemm_pack_a(w->a, job->args->a, a);
+            if (job->block) pack_inverses(w->inverse_a, job->args->a, a, job->block, GEMM_MR);
             multiply_packed(job, w, (gemm_part){p.i + i, lines, p.j, p.n}, i / GEMM_MR, stage);
         }
         k += depth;
     } while (k < job->k);
 }
 
-/* Columns of C that are worked on at a time: as many as packed B holds. */
+/* Columns of C that are worked on at a time: as many as packed B holds, and its block scales. */
 static int64_t block_columns(int64_t k) {
     if (k > GEMM_KC) return GEMM_NB;
-    return GEMM_B_FLOATS / (k > 0 ? k : 1) / GEMM_NR * GEMM_NR;
+    return GEMM_B_FLOATS / (k > GEMM_BLOCK_MIN ? k : GEMM_BLOCK_MIN) / GEMM_NR * GEMM_NR;
 }
 
 /* Rows: all of them when no sums have to wait. */
@@ -98,11 +124,7 @@ static void gemm_task(void *argument, int thread, int threads) {
     pool_share(job->n, GEMM_NR, thread % job->grid_n, job->grid_n, &j, &j_end);
     gemm_part part = {i, i_end - i, j, j_end - j};
     if (part.m <= 0 || part.n <= 0) return;
-    void *scratch = cpu_scratch(job->cx, thread);
-    if (job->args->spec.accumulate == ACCUMULATE_FP32)
-        multiply(job, scratch, part);
-    else
-        TIER(gemm_tensorcore)(job, scratch, part);
+    multiply(job, cpu_scratch(job->cx, thread), part);
 }
 
 static int64_t share(int64_t count, int64_t grain, int parts) {
@@ -132,24 +154,26 @@ static void choose_grid(gemm_job *job, int threads) {
     }
 }
 
-static ott_status check_tensorcore(const gemm_args *a, int64_t k) {
-    if (!dtype_is_fp8(a->a->t.dtype) || !dtype_is_fp8(a->b->t.dtype))
+static ott_status check(const gemm_args *a) {
+    bool fp8 = dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
+    if (a->spec.accumulate != ACCUMULATE_FP32 && !fp8)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "gemm: the tensor core's accumulation is that of FP8 operands, not %s x %s; use "
                            "fp32 accumulation",
                            dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
-    if (gemm_tensorcore_bytes(k) > CPU_SCRATCH_BYTES)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "gemm: a contraction of %lld is too long for the tensor core's accumulation here (at most %lld)",
-            (long long)k, (long long)(CPU_SCRATCH_BYTES / gemm_tensorcore_bytes(1)));
+    if (granularity_block(a->a->grain).depth != granularity_block(a->b->grain).depth)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "gemm: scales by %s and by %s do not cut the contraction into the same blocks",
+                           granularity_name(a->a->grain), granularity_name(a->b->grain));
     return OTT_OK;
 }
 
 ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_lines(a->a), .n = operand_lines(a->b)};
     job.k = operand_contraction(a->a);
-    if (a->spec.accumulate != ACCUMULATE_FP32) TRY(check_tensorcore(a, job.k));
+    TRY(check(a));
+    int64_t depth = granularity_block(a->a->grain).depth;
+    job.block = depth == INT64_MAX || job.k == 0 ? 0 : depth; /* nothing to scale in an empty sum */
     /* A few microseconds of work: waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;

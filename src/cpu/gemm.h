@@ -45,7 +45,10 @@ enum {
     GEMM_A_LINES_FLOATS = GEMM_MC * GEMM_A_LD,
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
     GEMM_A_FLOATS = GEMM_A_LINES_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_LINES_FLOATS : GEMM_A_PANELS_FLOATS,
-    GEMM_TILE = GEMM_MR * GEMM_NR
+    GEMM_TILE = GEMM_MR * GEMM_NR,
+    GEMM_BLOCK_MIN = 32, /* depth of the smallest scale blocks; all divide GEMM_KC */
+    GEMM_A_INVERSES = GEMM_MC * GEMM_KC / GEMM_BLOCK_MIN,
+    GEMM_B_INVERSES = 2 * GEMM_B_FLOATS / GEMM_BLOCK_MIN /* a contraction of 33 has two blocks */
 };
 
 /* A thread's scratch during a product. */
@@ -53,6 +56,8 @@ typedef struct gemm_work {
     float a[GEMM_A_FLOATS];
     float b[GEMM_B_FLOATS];
     float partial[GEMM_MB * GEMM_NB]; /* [column tile][row tile][GEMM_MR][GEMM_NR] */
+    float inverse_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
+    float inverse_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
 } gemm_work;
 
 _Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
@@ -63,6 +68,7 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k;
+    int64_t block;      /* depth of the scale blocks; 0: scales hold for the whole contraction */
     int grid_m, grid_n; /* the threads as a grid over C */
 } gemm_job;
 
@@ -71,13 +77,15 @@ typedef struct gemm_part {
     int64_t i, m, j, n;
 } gemm_part;
 
-/* The inverse scales of 16 lines, the first n of them there, and of one line. */
+/* What finished sums are multiplied by, for 16 lines, the first n of them there, and for one line; 1, which
+   changes nothing, where there is no scale and where block scales have met the sums before. */
 SIMD v16 gemm_inverse_lanes(const operand *o, int64_t line, int64_t n) {
-    if (!o->inverse) return v16_set1(1.0f); /* multiplying by one changes nothing */
-    return o->grain != GRANULARITY_TENSOR ? v16_load_n(o->inverse + line, n) : v16_set1(o->inverse[0]);
+    if (o->inverse && o->grain == GRANULARITY_ROW) return v16_load_n(o->inverse + line, n);
+    return v16_set1(o->inverse && o->grain == GRANULARITY_TENSOR ? o->inverse[0] : 1.0f);
 }
 SIMD v16 gemm_inverse(const operand *o, int64_t line) {
-    return v16_set1(o->inverse ? o->inverse[o->grain != GRANULARITY_TENSOR ? line : 0] : 1.0f);
+    if (o->inverse && o->grain == GRANULARITY_ROW) return v16_set1(o->inverse[line]);
+    return v16_set1(o->inverse && o->grain == GRANULARITY_TENSOR ? o->inverse[0] : 1.0f);
 }
 SIMD v16 gemm_scaled(v16 sum, v16 inverse_a, v16 inverse_b, scale_order order) {
     if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(inverse_a, inverse_b));
@@ -124,13 +132,6 @@ static inline void gemm_finish(const gemm_job *job, const float *sums, gemm_part
         gemm_finish_format(job, sums, p, OTT_BF16, true);
     else
         gemm_finish_format(job, sums, p, OTT_F16, true);
-}
-
-/* gemm_tensorcore.c: one part of C with the FP8 tensor core's accumulation. */
-void TIER(gemm_tensorcore)(const gemm_job *job, void *scratch, gemm_part part);
-/* Bytes of scratch that needs for a contraction over k. */
-static inline int64_t gemm_tensorcore_bytes(int64_t k) {
-    return (GEMM_MR + GEMM_NR) * k;
 }
 
 #endif

@@ -4,30 +4,13 @@
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
- * One function for each number of lines, so that a tile at the edge costs what it holds.
+ * With block scales it makes the sums of one block, from 0, and adds them, scaled, to the tile's. One
+ * function for each number of lines, so that a tile at the edge costs what it holds.
  */
 #ifndef CPU_GEMM_KERNEL_H
 #define CPU_GEMM_KERNEL_H
 
-#include "cpu/gemm.h"
-
-/* How a packed block of A lies. */
-typedef enum gemm_a_layout {
-    GEMM_A_LINES, /* line i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL  /* term k at a + k*GEMM_A_STEP, lines contiguous */
-} gemm_a_layout;
-
-/* What a tile's sums are extended by, and where they are. */
-typedef struct gemm_tile {
-    int64_t depth;
-    const float *a, *b; /* b: [depth][GEMM_NR], aligned */
-    const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
-    float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
-    const char *soon;   /* memory wanted next, a stretch for each line of A, soon_step bytes apart: */
-    int64_t soon_step;  /* it is asked for while the sums are made, so that the store of them need not wait */
-} gemm_tile;
-
-typedef void (*gemm_kernel)(const gemm_tile *t);
+#include "cpu/gemm_tile.h"
 
 /* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
    multiply and an add give the same bits. */
@@ -61,9 +44,7 @@ SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout 
                 gemm_term(left, right[v], sum[i][v], exact);
         }
     }
-    SIMD_UNROLL for (int i = 0; i < lines; i++) {
-        SIMD_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
-    }
+    gemm_leave(t, lines, vectors, sum);
 }
 
 /* X(lines) for every number of lines a tile may have. */

@@ -1,42 +1,113 @@
 /*
- * cpu/gemm_tensorcore: the matrix product as Hopper's FP8 tensor cores accumulate it (fp8/tensorcore.h), for
- * study and for checking a GPU. Slow: every output is a dot product of integer arithmetic.
+ * cpu/gemm_tensorcore: the micro-kernel that accumulates as Hopper's FP8 tensor cores do (fp8/tensorcore.h),
+ * for study and for checking a GPU.
+ *
+ * The model's integers are taken from fp32 numbers, which hold all of them exactly. A finite FP8 number is
+ * significand * 2^exponent, the exponent not below the format's smallest; its `power` is 2^exponent (0 of a
+ * zero). So the largest product of powers is 2^E of the model; a term on its grid, cut off towards zero, is
+ * the conversion to an integer of term * 2^(13 - E); and the sum of the integers, below 2^24, cut off towards
+ * zero to 14 bits, is itself as a float without its last 10 bits.
  */
-#include "cpu/gemm.h"
-#include "fp8/tensorcore.h"
+#include "cpu/gemm_tile.h"
 
-/* The codes of lines [line, line + lines), k of each, gathered to out[lines][k]. */
-static void gather(uint8_t *out, const operand *o, int64_t line, int64_t lines, int64_t k) {
-    const uint8_t *codes = o->t.data;
-    if (!o->transposed) {
-        for (int64_t i = 0; i < lines; i++) memcpy(out + i * k, codes + (line + i) * o->t.ld, (size_t)k);
-        return;
-    }
-    for (int64_t t = 0; t < k; t++)
-        for (int64_t i = 0; i < lines; i++) out[i * k + t] = codes[t * o->t.ld + line + i];
+enum {
+    PRODUCTS = 32,            /* of one instruction */
+    FRACTION_BITS = 13,       /* kept of each term below the largest exponent */
+    MANTISSA_BITS = 13,       /* kept of the result */
+    PROMOTION_INTERVAL = 128, /* elements between two promotions to fp32 */
+};
+
+/* A sum stays a multiple of 2^-41, the grid of the smallest product of two numbers. */
+#define BELOW_EVERY_POWER 0x1p-60f
+
+static inline float power_of(float x, float smallest) {
+    float power = float_from_bits(float_bits(x) & 0x7f800000u);
+    power = power > smallest ? power : smallest;
+    return x == 0.0f ? 0.0f : power;
 }
 
-static void multiply_tile(const gemm_job *job, const uint8_t *a, const uint8_t *b, gemm_part p) {
-    _Alignas(64) float sums[GEMM_TILE] = {0};
-    const gemm_args *g = job->args;
-    bool split = g->spec.accumulate == ACCUMULATE_HOPPER_SPLIT;
-    float (*dot)(const uint8_t *, ott_dtype, const uint8_t *, ott_dtype, int64_t) =
-        split ? tensorcore_fp8_dot_split : tensorcore_fp8_dot_fast;
-    for (int64_t i = 0; i < p.m; i++)
-        for (int64_t j = 0; j < p.n; j++)
-            sums[i * GEMM_NR + j] = dot(a + i * job->k, g->a->t.dtype, b + j * job->k, g->b->t.dtype, job->k);
-    gemm_finish(job, sums, p);
-}
+/* The operands of one instruction: `count` terms of the tile's lines. */
+typedef struct instruction {
+    int64_t count;
+    const float *b; /* [PRODUCTS][GEMM_NR] */
+    _Alignas(64) float b_power[PRODUCTS * GEMM_NR];
+    float a[GEMM_MR * PRODUCTS], a_power[GEMM_MR * PRODUCTS];
+} instruction;
 
-void TIER(gemm_tensorcore)(const gemm_job *job, void *scratch, gemm_part part) {
-    uint8_t *b = scratch, *a = b + GEMM_NR * job->k;
-    for (int64_t j = 0; j < part.n; j += GEMM_NR) {
-        int64_t columns = part.n - j < GEMM_NR ? part.n - j : GEMM_NR;
-        gather(b, job->args->b, part.j + j, columns, job->k);
-        for (int64_t i = 0; i < part.m; i += GEMM_MR) {
-            int64_t rows = part.m - i < GEMM_MR ? part.m - i : GEMM_MR;
-            gather(a, job->args->a, part.i + i, rows, job->k);
-            multiply_tile(job, a, b, (gemm_part){part.i + i, rows, part.j + j, columns});
+SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64_t count,
+                           gemm_a_layout layout) {
+    in->count = count;
+    in->b = t->b + k * GEMM_NR;
+    for (int64_t i = 0; i < count * GEMM_NR; i++) in->b_power[i] = power_of(in->b[i], t->smallest_b);
+    for (int64_t i = 0; i < t->lines; i++)
+        for (int64_t j = 0; j < count; j++) {
+            float a = layout == GEMM_A_LINES ? t->a[i * GEMM_A_LD + k + j] : t->a[(k + j) * GEMM_A_STEP + i];
+            in->a[i * PRODUCTS + j] = a;
+            in->a_power[i * PRODUCTS + j] = power_of(a, t->smallest_a);
         }
+}
+
+/* tensorcore_fp8_step for line i and 16 lines of B. */
+SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
+    const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
+    v16i exponent = v16i_set1(0x7f800000u);
+    v16 most = v16_max(v16_from_bits(v16i_and(v16_bits(accumulator), exponent)), v16_set1(BELOW_EVERY_POWER));
+    for (int64_t k = 0; k < in->count; k++)
+        most = v16_max(v16_mul(v16_set1(a_power[k]), v16_load(in->b_power + k * GEMM_NR + 16 * v)), most);
+    /* 2^FRACTION_BITS / most */
+    v16 units = v16_from_bits(v16i_sub(v16i_set1((uint32_t)(254 + FRACTION_BITS) << 23), v16_bits(most)));
+    v16i sum = v16_to_int(v16_mul(accumulator, units));
+    v16 plain = accumulator;
+    for (int64_t k = 0; k < in->count; k++) {
+        v16 product = v16_mul(v16_set1(a[k]), v16_load(in->b + k * GEMM_NR + 16 * v));
+        plain = v16_add(plain, product);
+        sum = v16i_add(sum, v16_to_int(v16_mul(product, units)));
     }
+    const uint32_t kept = ~((1u << (23 - MANTISSA_BITS)) - 1);
+    v16 result = v16_from_bits(v16i_and(v16_bits(v16_from_int(sum)), v16i_set1(kept)));
+    result = v16_mul(result, v16_mul(most, v16_set1(1.0f / (1 << FRACTION_BITS))));
+    /* The plain sum is not finite when an infinity or NaN takes part, and then it is IEEE's answer. */
+    return v16_select(v16_lt(v16_abs(plain), v16_set1(INFINITY)), result, plain);
+}
+
+SIMD void tensorcore_extend(const gemm_tile *t, gemm_a_layout layout, bool split) {
+    instruction in;
+    v16 sum[GEMM_MR][GEMM_NV], accumulator[GEMM_MR][GEMM_NV];
+    for (int64_t i = 0; i < t->lines; i++)
+        for (int v = 0; v < GEMM_NV; v++) {
+            v16 start = t->start ? v16_load(t->start + i * GEMM_NR + 16 * v) : v16_zero();
+            sum[i][v] = split ? start : v16_zero();
+            accumulator[i][v] = split ? v16_zero() : start;
+        }
+    for (int64_t k = 0; k < t->depth; k += PRODUCTS) {
+        int64_t count = t->depth - k < PRODUCTS ? t->depth - k : PRODUCTS;
+        bool promote = split && ((k + PRODUCTS) % PROMOTION_INTERVAL == 0 || k + PRODUCTS >= t->depth);
+        instruction_load(&in, t, k, count, layout);
+        for (int64_t i = 0; i < t->lines; i++)
+            for (int v = 0; v < GEMM_NV; v++) {
+                accumulator[i][v] = instruction_step(&in, i, v, accumulator[i][v]);
+                if (!promote) continue;
+                sum[i][v] = v16_add(sum[i][v], accumulator[i][v]);
+                accumulator[i][v] = v16_zero();
+            }
+    }
+    gemm_leave(t, (int)t->lines, GEMM_NV, split ? sum : accumulator);
+}
+
+static void fast_lines(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_LINES, false);
+}
+static void fast_panel(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_PANEL, false);
+}
+static void split_lines(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_LINES, true);
+}
+static void split_panel(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_PANEL, true);
+}
+
+gemm_kernel TIER(gemm_tensorcore)(gemm_a_layout layout, bool split) {
+    if (layout == GEMM_A_LINES) return split ? split_lines : fast_lines;
+    return split ? split_panel : fast_panel;
 }

@@ -74,12 +74,6 @@ static ott_status keep(conversion *c, linear *l, const recipe **r, const char *r
     return OTT_OK;
 }
 
-static bool has_fallen(const conversion *c, const linear *l) {
-    for (int i = 0; i < c->options->fallen_count; i++)
-        if (strcmp(c->options->fallen[i], l->name) == 0) return true;
-    return false;
-}
-
 static bool is_at_an_end(const conversion *c, int index) {
     int64_t layer = index / LINEARS_PER_LAYER, layers = c->m->options.layers;
     if (layer >= layers) return false;
@@ -96,7 +90,7 @@ static ott_status apply_filters(conversion *c, linear *l, int index, const recip
         snprintf(reason, sizeof reason, "float8.filter_fqns has \"%s\"", o->filter[f]);
         return keep(c, l, r, reason);
     }
-    if (has_fallen(c, l)) return keep(c, l, r, "float8.fallback moved it");
+    if (l->below == LINEAR_FALLEN) return keep(c, l, r, "float8.fallback moved it");
     if (is_at_an_end(c, index)) return keep(c, l, r, "float8.keep_first_layers or keep_last_layers covers it");
     return OTT_OK;
 }

@@ -24,8 +24,6 @@ typedef struct convert_options {
     const module_rule *rules; /* the first that fits counts */
     int rule_count;
     int64_t keep_first, keep_last; /* blocks in high precision at either end */
-    const char *const *fallen;     /* names of layers that have fallen back to high precision */
-    int fallen_count;
     const logger *log;
 } convert_options;
 

@@ -62,6 +62,7 @@ ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want
     int64_t states = 0, floats = 0;
     for (int i = 0; i < count; i++) {
         states += wanted[i].spec != NULL;
+        fresh.reduce |= wanted[i].spec && wanted[i].spec->reduce;
         floats += wanted[i].spec ? 2 + wanted[i].spec->history : 0;
     }
     fresh.block_bytes = floats * (int64_t)sizeof(float);
@@ -82,7 +83,7 @@ void delayed_store_release(delayed_store *store, device *d) {
 /* ---- between steps ---- */
 
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
-    if (!store->block) return OTT_OK;
+    if (!store->reduce) return OTT_OK;
     return group_all_reduce(g, cx, &store->seen, REDUCE_MAX);
 }
 

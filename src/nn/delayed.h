@@ -20,6 +20,7 @@ typedef struct delayed_store {
     void *block; /* device memory of all states, NULL when there are none */
     int64_t block_bytes;
     tensor seen; /* fp32[states] */
+    bool reduce; /* some state is to be reduced over ranks */
 } delayed_store;
 
 /* What of a tensor's two uses is delayed; NULL: neither. */

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "io/safetensors.h"
+#include "parallel/checkpoint_float8.h"
 #include "parallel/checkpoint_folder.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +77,7 @@ static ott_status set_of_optimizer(tensor_set *set, const model *m) {
 typedef struct saver {
     mem *account;
     const model *m;
+    const char *recipe_name; /* of the one in force */
     const char *folder; /* of the checkpoints */
     str aside, final;   /* where this one is written, where it will be */
     str file;           /* path of the file at hand */
@@ -133,6 +135,7 @@ static ott_status write_file(saver *s, const config *cfg, enum checkpoint_file_i
     switch (id) {
     case CHECKPOINT_MODEL: TRY(write_tensors(s, set_of_model)); break;
     case CHECKPOINT_OPTIMIZER: TRY(write_tensors(s, set_of_optimizer)); break;
+    case CHECKPOINT_FLOAT8: TRY(checkpoint_float8_write(s->m, s->recipe_name, s->file.text)); break;
     case CHECKPOINT_CONFIG: TRY(write_config(s, cfg)); break;
     case CHECKPOINT_FILE_COUNT: break;
     }
@@ -281,13 +284,14 @@ static ott_status save(saver *s, const config *cfg) {
     return status == OTT_OK ? OTT_OK : give_up(s, status);
 }
 
-ott_status checkpoint_save(const model *m, const config *cfg, const run_state *state, const char *folder,
-                           int64_t keep, char **path) {
+ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
+                           const char *folder, int64_t keep, char **path) {
     saver s;
     ott_status status;
     if (path) *path = NULL;
     STATUS_REQUIRE(m->moment1 && m->moment2 && state->step >= 0 && keep >= 0);
     TRY_OUT(saver_open(&s, m, state, folder));
+    s.recipe_name = recipe_name;
     TRY_OUT(save(&s, cfg));
     TRY_OUT(purge(&s, keep));
     if (path) TRY_OUT(mem_strdup(s.account, s.final.text, path));
@@ -369,13 +373,31 @@ out:
     return status;
 }
 
-ott_status checkpoint_load(model *m, const char *path, run_state *state) {
+ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
+    checkpoint_state s;
+    ott_status status = checkpoint_verify(account, path, false, &s);
+    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    *state = s.run;
+    return OTT_OK;
+}
+
+static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
+    str path = {.account = m->device->account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(CHECKPOINT_FLOAT8));
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = checkpoint_float8_read(m, log, path.text, fallen);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen) {
     mem *account = m->device->account;
     checkpoint_state s;
     ott_status status = checkpoint_verify(account, path, true, &s);
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     TRY(checkpoint_state_match(&s, &m->options, path));
     TRY(load_tensors(m, path));
+    TRY(load_float8(m, log, path, fallen));
     *state = s.run;
     return OTT_OK;
 }

@@ -3,6 +3,9 @@
  *
  *     model.safetensors      fp32 masters under their Hugging Face names
  *     optimizer.safetensors  "<name>.exp_avg" and "<name>.exp_avg_sq"
+ *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";
+ *                            "<module>.below": its count towards float8.fallback, -1 when it has fallen;
+ *                            metadata "recipe": the recipe in force
  *     config.toml            the resolved configuration of the run
  *     state.json             counters, model dimensions, and size and CRC-32C of the other files
  *
@@ -12,6 +15,7 @@
 #ifndef PARALLEL_CHECKPOINT_H
 #define PARALLEL_CHECKPOINT_H
 
+#include "base/log.h"
 #include "model/model.h"
 
 /* The counters of a run: with parameters and moments, all that a run is. */
@@ -24,20 +28,25 @@ typedef struct run_state {
     float loss_scale, good_steps; /* STEP_LOSS_SCALE, STEP_GOOD_STEPS */
 } run_state;
 
-/* Writes `folder`/step-N and then removes the oldest so that `keep` remain (0: all). `path` (may be NULL)
+/* Writes `folder`/step-N (recipe_name: that of the recipe in force) and then removes the oldest so that `keep` remain (0: all). `path` (may be NULL)
    gets the folder written, to be given back with mem_give. */
-ott_status checkpoint_save(const model *m, const config *cfg, const run_state *state, const char *folder,
-                           int64_t keep, char **path);
+ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
+                           const char *folder, int64_t keep, char **path);
 
 /* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in its
    "checkpoints" folder, or, for "latest", in `folder`. An incomplete or damaged one is an error that names
    the newest complete one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
+/* The counters of a checkpoint, without its tensors. */
+ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
 /* Step-N folders in `folder`: is there any? */
 bool checkpoint_any(mem *account, const char *folder);
 
-/* Fills parameters, and moments where the model has them, and the counters. A checkpoint of other dimensions
-   is an error that names the first field that differs, with both values; so is a damaged file. */
-ott_status checkpoint_load(model *m, const char *path, run_state *state);
+/* Fills parameters, and moments where the model has them, the counters, and the FP8 state: what the model's
+   recipe wants and the checkpoint has not starts anew, what it has beyond that is dropped, and the log says
+   so. *fallen: some layer has fallen back to high precision, and the model must be converted again. A
+   checkpoint of other dimensions is an error that names the first field that differs, with both values; so is
+   a damaged file. */
+ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 #define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real one has about 1,000 */
 #define NUMBER_FORMAT (JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 

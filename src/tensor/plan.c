@@ -1,4 +1,4 @@
-/* tensor/plan: recording, packing and replaying the buffers of a step. */
+/* tensor/plan: recording, packing and replaying the buffers of a step; and buffers outside of one. */
 #include "tensor/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,10 @@ typedef struct plan_entry {
     int64_t bytes;      /* rounded up to MEM_ALIGNMENT */
     int64_t offset;     /* in the arena, once sealed */
     int32_t born, died; /* times; died < 0 while open */
+    void *data;         /* immediate: its device memory, NULL when the entry is free */
 } plan_entry;
 
-enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED };
+enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
 
 struct plan {
     mem *account;
@@ -23,6 +24,7 @@ struct plan {
     int32_t peak_time;
     char *arena;
     bool poison;
+    device *device; /* immediate: where buffers come from */
 };
 
 /* What a tensor points at during the rehearsal: never read or written, only not NULL. */
@@ -36,17 +38,32 @@ ott_status plan_create(mem *account, plan **out) {
     return OTT_OK;
 }
 
+/* Gives back the buffers of the immediate mode, and forgets all entries. */
+static void clear(plan *p) {
+    for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
+        device_release(p->device, p->entries[i].data);
+    p->count = p->open = p->time = p->cursor = p->peak_time = 0;
+    p->bytes = p->live_peak = 0;
+    p->arena = NULL;
+    p->device = NULL;
+}
+
 void plan_destroy(plan *p) {
     if (!p) return;
+    clear(p);
     mem_give(p->account, p->entries);
     mem_give(p->account, p);
 }
 
 void plan_record(plan *p) {
+    clear(p);
     p->state = PLAN_RECORDING;
-    p->count = p->open = p->time = p->cursor = p->peak_time = 0;
-    p->bytes = p->live_peak = 0;
-    p->arena = NULL;
+}
+
+void plan_immediate(plan *p, device *d) {
+    clear(p);
+    p->state = PLAN_IMMEDIATE;
+    p->device = d;
 }
 
 bool plan_recording(const plan *p) {
@@ -68,13 +85,18 @@ void plan_replay(plan *p) {
     p->cursor = 0;
 }
 
-static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+/* Room for one more entry. */
+static ott_status grow(plan *p) {
     void *block = p->entries;
-    if ((p->count & (p->count - 1)) == 0) { /* full at every power of two */
-        int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
-        TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &block));
-        p->entries = block;
-    }
+    if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
+    int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
+    TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &block));
+    p->entries = block;
+    return OTT_OK;
+}
+
+static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    TRY(grow(p));
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
     *out = (plan_buffer){.id = ++p->count, .data = plan_rehearsal_data};
     p->open++;
@@ -95,11 +117,34 @@ static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buf
     return OTT_OK;
 }
 
+static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    int32_t id = 0;
+    while (id < p->count && p->entries[id].data) id++; /* few are open at once */
+    if (id == p->count) {
+        TRY(grow(p));
+        p->entries[p->count++] = (plan_entry){0};
+    }
+    plan_entry *e = &p->entries[id];
+    TRY(device_allocate(p->device, MEM_STEP, bytes > 0 ? bytes : MEM_ALIGNMENT, what, &e->data));
+    e->what = what;
+    *out = (plan_buffer){.id = id + 1, .data = e->data};
+    return OTT_OK;
+}
+
+static ott_status immediate_close(plan *p, plan_entry *e) {
+    if (!e->data)
+        return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", e->what);
+    device_release(p->device, e->data);
+    e->data = NULL;
+    return OTT_OK;
+}
+
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
     *out = PLAN_NONE;
     STATUS_REQUIRE(bytes >= 0);
     bytes = (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
     if (p->state == PLAN_RECORDING) return record_open(p, what, bytes, out);
+    if (p->state == PLAN_IMMEDIATE) return immediate_open(p, what, bytes, out);
     STATUS_REQUIRE(p->state == PLAN_SEALED && p->arena);
     return replay_open(p, what, bytes, out);
 }
@@ -113,6 +158,8 @@ ott_status plan_close(plan *p, plan_buffer *b) {
             return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", p->entries[id].what);
         p->entries[id].died = p->time++;
         p->open--;
+    } else if (p->state == PLAN_IMMEDIATE) {
+        TRY(immediate_close(p, &p->entries[id]));
     } else if (p->poison) {
         memset(p->arena + p->entries[id].offset, 0xFF, (size_t)p->entries[id].bytes);
     }

@@ -6,6 +6,9 @@
  * into one arena. From then on the same step is replayed: the n-th plan_open returns the n-th buffer's place.
  * So planned and used memory are the same list, nothing is allocated inside a step, and what activation
  * checkpointing changes is only when a layer closes and opens its buffers.
+ *
+ * Layers that run outside such a step use a plan in the immediate mode: each buffer is device memory of its
+ * own from plan_open to plan_close.
  */
 #ifndef TENSOR_PLAN_H
 #define TENSOR_PLAN_H
@@ -23,7 +26,7 @@ typedef struct plan_buffer {
 #define PLAN_NONE ((plan_buffer){0})
 
 ott_status plan_create(mem *account, plan **out);
-void plan_destroy(plan *p); /* NULL is allowed */
+void plan_destroy(plan *p); /* before the device of the immediate mode is closed; NULL is allowed */
 
 void plan_record(plan *p);             /* forgets all and starts a rehearsal */
 ott_status plan_seal(plan *p);         /* ends it: packs; every buffer must have been closed */
@@ -32,6 +35,9 @@ int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least an
 void plan_bind(plan *p, void *arena);  /* device memory of at least plan_bytes; not owned */
 void plan_replay(plan *p);             /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
+/* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. The device
+   is borrowed; what is still open is given back by plan_destroy, plan_record or plan_immediate. */
+void plan_immediate(plan *p, device *d);
 /* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is
    closed, so that reading it later shows. */
 void plan_poison(plan *p);

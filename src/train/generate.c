@@ -14,6 +14,7 @@ typedef struct generator {
     mem *account;
     const logger *log;
     config *cfg;
+    precision_plan precision;
     device *device;
     model *m;
     model_slot *slot;
@@ -47,15 +48,16 @@ static ott_status open_model(generator *g, const char *checkpoint) {
     model_options shape;
     trainer_options options;
     run_state state;
+    bool fallen;
     TRY(model_options_resolve(g->cfg, &shape));
-    TRY(run_trainer_options(g->cfg, &options));
+    TRY(precision_plan_read(g->cfg, &g->precision));
+    TRY(checkpoint_peek(g->account, checkpoint, &state));
+    TRY(run_trainer_options(g->cfg, &g->precision, state.step, &options));
     TRY(model_open(g->device, &shape, MODEL_INFERENCE, g->cfg->train.seq_len, &g->m));
     TRY(model_convert(g->m,
-                      &(convert_options){.recipe = options.recipe,
-                                         .filter = options.filter,
-                                         .filter_count = options.filter_count},
-                      NULL));
-    TRY(checkpoint_load(g->m, checkpoint, &state));
+                      &options.convert, NULL));
+    TRY(checkpoint_load(g->m, g->log, checkpoint, &state, &fallen));
+    if (fallen) TRY(model_convert(g->m, &options.convert, NULL));
     g->choices = shape.vocab < 256 ? shape.vocab : 256;
     return model_slot_open(g->m, &g->slot);
 }

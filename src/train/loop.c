@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cpu/cpu.h"
 #include "io/report.h"
+#include "train/health.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -18,10 +19,13 @@ typedef struct run {
     config *cfg;
     const train_hooks *hooks;
     model_options shape;
+    precision_plan precision;
     char *folder, *checkpoints;
+    char *resumed; /* the checkpoint this run continues from, NULL: none */
     device *device;
     dataset *train_data, *validation_data;
     trainer *trainer;
+    health *health;
     progress progress;
     int64_t saved_step; /* step of the newest checkpoint written, -1: none */
     bool stopped;
@@ -122,21 +126,30 @@ static ott_status report_changes(run *r, const char *checkpoint) {
     return status;
 }
 
-static ott_status resume(run *r) {
+/* The checkpoint to continue from, r->resumed (NULL: none), and how many steps it has done. */
+static ott_status find_start(run *r, int64_t *step) {
+    run_state state;
+    *step = 0;
     if (!r->cfg->checkpoint.load_path[0]) return OTT_OK;
-    char *path;
-    TRY(checkpoint_find(r->account, r->cfg->checkpoint.load_path, r->checkpoints, &path));
-    ott_status status = trainer_load(r->trainer, path);
-    if (status == OTT_OK) status = report_changes(r, path);
-    if (status == OTT_OK)
-        log_info(r->log, "Resumed from %s at step %lld", path, (long long)r->trainer->run.step);
-    mem_give(r->account, path);
-    return status;
+    TRY(checkpoint_find(r->account, r->cfg->checkpoint.load_path, r->checkpoints, &r->resumed));
+    TRY(checkpoint_peek(r->account, r->resumed, &state));
+    *step = state.step;
+    return OTT_OK;
+}
+
+static ott_status resume(run *r) {
+    if (!r->resumed) return OTT_OK;
+    TRY(trainer_load(r->trainer, r->resumed));
+    TRY(report_changes(r, r->resumed));
+    log_info(r->log, "Resumed from %s at step %lld", r->resumed, (long long)r->trainer->run.step);
+    return OTT_OK;
 }
 
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    TRY(run_trainer_options(r->cfg, &options));
+    int64_t step;
+    TRY(find_start(r, &step));
+    TRY(run_trainer_options(r->cfg, &r->precision, step, &options));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      (uint64_t)r->cfg->train.seed, &r->trainer));
     TRY(check_memory(r));
@@ -175,16 +188,32 @@ static ott_status open_progress(run *r) {
     return open_metrics(r);
 }
 
+static ott_status open_health(run *r) {
+    bool falls_back = r->cfg->float8.fallback_sqnr_db > 0;
+    if (falls_back && r->cfg->float8.health_interval == 0)
+        return status_fail(OTT_ERR_CONFIG,
+                           "float8.fallback_sqnr_db = %g judges by measurements that float8.health_interval = 0 "
+                           "turns off: give an interval",
+                           r->cfg->float8.fallback_sqnr_db);
+    return health_open(r->trainer,
+                       &(health_options){.interval = r->cfg->float8.health_interval,
+                                         .bound_db = r->cfg->float8.fallback_sqnr_db,
+                                         .window = falls_back ? r->cfg->float8.fallback_window : 0},
+                       &r->health);
+}
+
 /* ---- what it says at the start ---- */
 
 static void say_precision(const run *r) {
-    const recipe *row = r->trainer->options.recipe;
     if (r->cfg->train.mixed_precision != PRECISION_FP8) {
-        log_info(r->log, "Training in %s", row->name);
+        log_info(r->log, "Training in %s", r->trainer->recipe->name);
         return;
     }
-    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s", row->display,
+    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s", r->precision.fp8.display,
              r->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
+    for (int i = 0; r->precision.phase_count > 1 && i < r->precision.phase_count; i++)
+        log_info(r->log, "Precision schedule: from step %lld on in %s",
+                 (long long)r->precision.phases[i].first + 1, r->precision.phases[i].recipe->name);
 }
 
 static void say_model(const run *r) {
@@ -200,7 +229,7 @@ static void say_model(const run *r) {
              r->shape.family->name, str_commas(model_parameter_count(m), count), (long long)r->shape.dim,
              (long long)r->shape.layers, (long long)r->shape.heads, (long long)r->shape.kv_heads,
              (long long)r->shape.hidden, (long long)r->shape.vocab, r->shape.tied ? ", tied head" : "");
-    if (r->cfg->train.mixed_precision == PRECISION_FP8)
+    if (recipe_gemm_is_fp8(r->trainer->recipe, GEMM_COUNT))
         log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
                  r->trainer->converted.linears);
 }
@@ -238,7 +267,7 @@ static void say_start(const run *r) {
 static ott_status save(run *r) {
     char *path;
     if (r->cfg->checkpoint.interval == 0 || r->saved_step == r->trainer->run.step) return OTT_OK;
-    TRY(checkpoint_save(r->trainer->m, r->cfg, &r->trainer->run, r->checkpoints,
+    TRY(checkpoint_save(r->trainer->m, r->cfg, r->trainer->recipe->name, &r->trainer->run, r->checkpoints,
                         r->cfg->checkpoint.keep_last_n, &path));
     log_info(r->log, "Saved %s", path);
     mem_give(r->account, path);
@@ -294,12 +323,28 @@ static void report_progress(const run *r, const step_result *s, double learning_
                                        .seconds_left = rate > 0 ? (double)(left * s->tokens) / rate : NAN});
 }
 
+/* Where the precision schedule has another recipe from this step on, the run goes on under it. */
+static ott_status follow_schedule(run *r) {
+    const recipe *now = precision_at(&r->precision, r->trainer->run.step);
+    if (now == r->trainer->recipe) return OTT_OK;
+    log_info(r->log, "Precision schedule: step %lld on in %s (was %s)", (long long)r->trainer->run.step + 1,
+             now->name, r->trainer->recipe->name);
+    TRY(trainer_convert(r->trainer, now));
+    if (recipe_gemm_is_fp8(now, GEMM_COUNT))
+        log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
+                 r->trainer->converted.linears);
+    return check_memory(r);
+}
+
 static ott_status one_step(run *r) {
     step_result s;
+    TRY(follow_schedule(r));
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);
+    health_begin_step(r->health);
     TRY(trainer_step(r->trainer, learning_rate, &s));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
+    TRY(health_end_step(r->health, r->progress.metrics));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
     /* Before the checkpoint, which promises that the metrics up to its step are written. */
@@ -350,7 +395,7 @@ static ott_status write_summary(const run *r) {
         &(report_summary){.label = label(r),
                           .precision = config_word(r->cfg, "train.mixed_precision"),
                           .recipe =
-                              r->cfg->train.mixed_precision == PRECISION_FP8 ? t->options.recipe->name : "",
+                              r->cfg->train.mixed_precision == PRECISION_FP8 ? r->precision.fp8.name : "",
                           .steps = t->run.step,
                           .tokens = t->run.tokens,
                           .parameters = model_parameter_count(t->m),
@@ -367,7 +412,7 @@ static void say_end(const run *r) {
     char a[32], b[32], tokens[32];
     trainer_gemms(r->trainer, &fp8, &all);
     log_info(r->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(all, a), str_commas(fp8, b),
-             fp8 ? ", recipe " : "", fp8 ? r->trainer->options.recipe->name : "");
+             fp8 ? ", recipe " : "", fp8 ? r->precision.fp8.name : "");
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
              (double)r->trainer->planned_bytes / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
@@ -377,22 +422,26 @@ static void say_end(const run *r) {
 
 static ott_status open_run(run *r) {
     TRY(model_options_resolve(r->cfg, &r->shape));
+    TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_datasets(r->account, r->cfg, &r->shape, &r->train_data, &r->validation_data));
     TRY(run_folder(r->account, r->cfg, &r->folder, &r->checkpoints));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));
     TRY(open_progress(r));
+    TRY(open_health(r));
     return write_config(r);
 }
 
 static void close_run(run *r) {
     metrics_close(r->progress.metrics);
+    health_close(r->health);
     trainer_close(r->trainer);
     device_close(r->device);
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
     mem_give(r->account, r->folder);
     mem_give(r->account, r->checkpoints);
+    mem_give(r->account, r->resumed);
 }
 
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {

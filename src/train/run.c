@@ -4,16 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- recipe ---- */
-
-ott_status run_recipe(const config *cfg, const recipe **out) {
-    const char *name = config_word(cfg, "train.mixed_precision");
-    if (cfg->train.mixed_precision == PRECISION_FP8) name = config_word(cfg, "float8.recipe_name");
-    *out = name ? recipe_find(name) : NULL;
-    if (*out) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "recipe \"%s\" is not built", name ? name : "");
-}
-
 /* ---- folder ---- */
 
 /* "configs/demo.toml" -> "demo"; "train" without a file. */
@@ -156,10 +146,35 @@ static int64_t chunk_from(const config *cfg) {
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
 }
 
-ott_status run_trainer_options(const config *cfg, trainer_options *out) {
+/* Blocks of the contraction that share a scale must not be cut by the head's chunks, down whose tokens its
+   grad_weight product contracts. */
+static ott_status check_chunk(const recipe *r, const trainer_options *o) {
+    int64_t tokens = o->batch_size * o->seq_len;
+    const side_spec *side = &r->input.column;
+    int64_t depth = side_spec_is_fp8(side) ? granularity_block(side->grain).depth : INT64_MAX;
+    if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, whose scales are of "
+                       "%s blocks",
+                       (long long)o->chunk, (long long)depth, r->name, granularity_name(side->grain));
+}
+
+static ott_status check_chunks(const precision_plan *precision, const trainer_options *o) {
+    for (int i = 0; i < precision->phase_count; i++) TRY(check_chunk(precision->phases[i].recipe, o));
+    for (int i = 0; i < precision->rule_count; i++) TRY(check_chunk(precision->rules[i].recipe, o));
+    return OTT_OK;
+}
+
+ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
+                               trainer_options *out) {
     *out = (trainer_options){
-        .filter = cfg->float8.filter_fqns.items,
-        .filter_count = (int)cfg->float8.filter_fqns.count,
+        .convert = {.recipe = precision_at(precision, step),
+                    .filter = cfg->float8.filter_fqns.items,
+                    .filter_count = (int)cfg->float8.filter_fqns.count,
+                    .rules = precision->rules,
+                    .rule_count = precision->rule_count,
+                    .keep_first = cfg->float8.keep_first_layers,
+                    .keep_last = cfg->float8.keep_last_layers},
         .optimizer = {.beta1 = (float)cfg->optimizer.betas[0],
                       .beta2 = (float)cfg->optimizer.betas[1],
                       .epsilon = (float)cfg->optimizer.eps,
@@ -176,5 +191,5 @@ ott_status run_trainer_options(const config *cfg, trainer_options *out) {
         .data_seed = (uint64_t)(cfg->train.data_seed >= 0 ? cfg->train.data_seed : cfg->train.seed),
         .fp16_scaling = cfg->train.mixed_precision == PRECISION_FP16,
     };
-    return run_recipe(cfg, &out->recipe);
+    return check_chunks(precision, out);
 }

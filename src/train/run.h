@@ -6,10 +6,9 @@
 #include "base/log.h"
 #include "io/dataset.h"
 #include "model/options.h"
+#include "train/precision.h"
 #include "train/trainer.h"
 
-/* The recipe row that train.mixed_precision and float8.recipe_name ask for. */
-ott_status run_recipe(const config *cfg, const recipe **out);
 /* Folder of the run: run.dir, made if it is not there. Left empty it is runs/ and the configuration file's
    name, with a number when that is taken and this is not a resume; the choice is written back into cfg. Its
    checkpoint folder goes to `checkpoints`. Both are given back with mem_give. */
@@ -18,7 +17,8 @@ ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoin
  */
 ott_status run_datasets(mem *account, const config *cfg, const model_options *shape, dataset **train,
                         dataset **validation);
-/* What the trainer needs of the configuration. */
-ott_status run_trainer_options(const config *cfg, trainer_options *out);
+/* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is borrowed. */
+ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
+                               trainer_options *out);
 
 #endif

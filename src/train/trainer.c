@@ -62,12 +62,12 @@ static ott_status rehearse(trainer *t, plan *p, const tensor *grad_scale) {
 }
 
 static ott_status plan_memory(trainer *t) {
-    TRY(plan_create(t->account, &t->train_plan));
-    TRY(plan_create(t->account, &t->evaluate_plan));
     TRY(rehearse(t, t->train_plan, &t->grad_scale));
     TRY(rehearse(t, t->evaluate_plan, NULL));
     int64_t bytes = plan_bytes(t->train_plan);
     if (plan_bytes(t->evaluate_plan) > bytes) bytes = plan_bytes(t->evaluate_plan);
+    device_release(t->device, t->arena);
+    t->arena = NULL;
     t->planned_bytes = mem_read(t->account).now + bytes;
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
     plan_bind(t->train_plan, t->arena);
@@ -83,20 +83,29 @@ static void set_checkpointing(trainer *t) {
         t->m->blocks[i].checkpointing = i % every == 0 ? t->options.checkpointing : CHECKPOINT_NONE;
 }
 
+static ott_status convert(trainer *t, const recipe *r) {
+    convert_options o = t->options.convert;
+    o.recipe = t->recipe = r;
+    o.log = t->log;
+    return model_convert(t->m, &o, &t->converted);
+}
+
+ott_status trainer_convert(trainer *t, const recipe *r) {
+    TRY(convert(t, r));
+    return plan_memory(t);
+}
+
 static ott_status build(trainer *t, const model_options *shape, uint64_t seed) {
     TRY(model_open(t->device, shape, MODEL_TRAINING, t->options.seq_len, &t->m));
     TRY(model_initialize(t->m, seed));
-    TRY(model_convert(t->m,
-                      &(convert_options){.recipe = t->options.recipe,
-                                         .filter = t->options.filter,
-                                         .filter_count = t->options.filter_count,
-                                         .log = t->log},
-                      &t->converted));
+    TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     set_checkpointing(t);
     TRY(model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
     t->cx = (exec){.device = t->device, .data_group = group_self(), .log = t->log};
+    TRY(plan_create(t->account, &t->train_plan));
+    TRY(plan_create(t->account, &t->evaluate_plan));
     return plan_memory(t);
 }
 
@@ -135,10 +144,11 @@ void trainer_close(trainer *t) {
 }
 
 ott_status trainer_load(trainer *t, const char *path) {
-    TRY(checkpoint_load(t->m, path, &t->run));
+    bool fallen;
+    TRY(checkpoint_load(t->m, t->log, path, &t->run, &fallen));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
-    return OTT_OK;
+    return fallen ? trainer_convert(t, t->recipe) : OTT_OK;
 }
 
 /* ---- one step ---- */
@@ -156,11 +166,15 @@ static tensor state_slot(const trainer *t, enum step_state slot) {
     return tensor_columns(t->state, slot, 1);
 }
 
-static ott_status run_micro_batch(trainer *t, int64_t index) {
+static ott_status run_micro_batch(trainer *t, int64_t index, const probe *p) {
     TRY(feed_training(t, t->run.samples + index * t->options.batch_size));
     t->cx.plan = t->train_plan;
+    t->cx.probe = p;
+    t->cx.later_micro_batch = index > 0;
     plan_replay(t->train_plan);
-    return model_run(&t->cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
+    ott_status status = model_run(&t->cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
+    t->cx.probe = NULL;
+    return status;
 }
 
 /* Only fp16 scales its loss; a run in another precision carries the scale along for an fp16 part after it. */
@@ -187,7 +201,8 @@ static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->block_bytes));
     for (int64_t i = 0; i < t->options.grad_accum; i++) {
-        TRY(run_micro_batch(t, i));
+        TRY(run_micro_batch(t, i, i == 0 ? t->probe : NULL));
+        TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
     }
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->block_bytes / 4);
@@ -273,13 +288,12 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     int64_t gemms[GEMM_COUNT][2], samples = t->run.samples;
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     out[0] = 0;
-    t->cx.probe = &p;
     t->run.samples -= t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
     ott_status status = OTT_OK;
     for (int64_t i = 0; i < t->options.grad_accum && status == OTT_OK && !out[0]; i++)
-        status = run_micro_batch(t, i);
+        status = run_micro_batch(t, i, &p);
     t->run.samples = samples;
-    t->cx.probe = NULL;
+    if (status == OTT_OK) status = delayed_forget(&t->m->delayed, t->device); /* it was no step */
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;
 }

@@ -12,9 +12,7 @@
 #include "train/optimizer.h"
 
 typedef struct trainer_options {
-    const recipe *recipe;
-    const char *const *filter;
-    int filter_count;
+    convert_options convert; /* its recipe is that of the first step */
     optimizer_options optimizer;
     int64_t batch_size, seq_len, grad_accum;
     int64_t chunk; /* tokens per chunk of the loss head */
@@ -41,6 +39,8 @@ typedef struct trainer {
     int32_t *host_batch; /* staging: tokens, targets, positions, starts */
     float host_state[STEP_STATE_COUNT];
     run_state run;
+    const recipe *recipe; /* in force */
+    const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
     convert_summary converted;
     int64_t planned_bytes;
 } trainer;
@@ -58,8 +58,11 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         uint64_t seed, trainer **out);
 void trainer_close(trainer *t); /* NULL is allowed */
-/* Takes parameters, moments and counters of a checkpoint. */
+/* Takes parameters, moments, counters and FP8 state of a checkpoint. */
 ott_status trainer_load(trainer *t, const char *path);
+/* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
+   plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
+ott_status trainer_convert(trainer *t, const recipe *r);
 /* One optimizer step at this learning rate. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
 /* Mean loss over the first `batches` batches of the validation data, or as many as there are. */

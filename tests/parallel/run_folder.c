@@ -102,7 +102,7 @@ void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep) {
     o.vocab = 64;
     model *m = small_model(f, &o, MODEL_TRAINING, seed);
     run_state state = state_at(step);
-    ott_status status = checkpoint_save(m, f->cfg, &state, f->root, keep, NULL);
+    ott_status status = checkpoint_save(m, f->cfg, "bf16", &state, f->root, keep, NULL);
     if (status != OTT_OK) fail_msg("%s", status_text());
     model_close(m);
 }

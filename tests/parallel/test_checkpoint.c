@@ -26,15 +26,16 @@ static void assert_same_state(const run_state *a, const run_state *b) {
 static void check_round_trip(run_folder *f, const model_options *o) {
     model *saved = small_model(f, o, MODEL_TRAINING, 7), *loaded = small_model(f, o, MODEL_TRAINING, 0),
           *inference = small_model(f, o, MODEL_INFERENCE, 0);
+    bool fallen;
     run_state state = state_at(20), again = {0};
     char *path;
-    assert_int_equal(checkpoint_save(saved, f->cfg, &state, f->root, 0, &path), OTT_OK);
+    assert_int_equal(checkpoint_save(saved, f->cfg, "bf16", &state, f->root, 0, &path), OTT_OK);
     assert_string_equal(path, at(f, "step-20"));
     assert_string_equal(names_in_root(f), "step-20 ");
-    assert_int_equal(checkpoint_load(loaded, path, &again), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, loaded);
     assert_same_state(&state, &again);
-    assert_int_equal(checkpoint_load(inference, path, &again), OTT_OK);
+    assert_int_equal(checkpoint_load(inference, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, inference);
     mem_give(f->account, path);
     model_close(saved);
@@ -68,9 +69,10 @@ static void test_files(void **state) {
     const safetensors_entry *e;
     save_step(f, 3, 1, 0);
     assert_int_equal(file_list_folder(f->account, at(f, "step-3"), &list), OTT_OK);
-    assert_int_equal(list.count, 4);
-    const char *const names[] = {"config.toml", "model.safetensors", "optimizer.safetensors", "state.json"};
-    for (int i = 0; i < 4; i++) assert_string_equal(list.names[i], names[i]);
+    assert_int_equal(list.count, 5);
+    const char *const names[] = {"config.toml", "float8.safetensors", "model.safetensors",
+                                 "optimizer.safetensors", "state.json"};
+    for (int i = 0; i < 5; i++) assert_string_equal(list.names[i], names[i]);
     file_list_free(&list);
 
     assert_int_equal(safetensors_open(f->account, at(f, "step-3/model.safetensors"), &weights), OTT_OK);
@@ -100,8 +102,9 @@ static void test_saving_a_step_again_replaces_it(void **state) {
     save_step(f, 20, 2, 0);
     assert_string_equal(names_in_root(f), "step-20 ");
     model *second = small_model(f, &o, MODEL_TRAINING, 2), *loaded = small_model(f, &o, MODEL_TRAINING, 0);
+    bool fallen;
     run_state run;
-    assert_int_equal(checkpoint_load(loaded, at(f, "step-20"), &run), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, at(f, "step-20"), &run, &fallen), OTT_OK);
     assert_same_model(loaded, second);
     model_close(second);
     model_close(loaded);
@@ -214,7 +217,7 @@ static ott_status try_save(run_folder *f, int64_t step, const char *folder) {
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(step);
     char *path;
-    ott_status status = checkpoint_save(m, f->cfg, &run, folder, 1, &path);
+    ott_status status = checkpoint_save(m, f->cfg, "bf16", &run, folder, 1, &path);
     assert_true(status == OTT_OK || !path);
     mem_give(f->account, path);
     model_close(m);
@@ -257,11 +260,12 @@ static void test_memory_failures(void **state) {
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(2);
     ott_status status = OTT_ERR_MEMORY;
+    bool fallen;
     int n = 0;
     int64_t held = mem_read(f->account).now;
     while (status != OTT_OK && n < 1000) {
         mem_fail_after(f->account, ++n);
-        status = checkpoint_save(m, f->cfg, &run, f->root, 0, NULL);
+        status = checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL);
         mem_fail_after(f->account, 0);
         assert_true(status == OTT_OK || status == OTT_ERR_MEMORY);
         assert_int_equal(mem_read(f->account).now, held);
@@ -270,7 +274,7 @@ static void test_memory_failures(void **state) {
     assert_true(n > 10 && n < 1000);
     for (n = 0, status = OTT_ERR_MEMORY; status != OTT_OK && n < 1000;) {
         mem_fail_after(f->account, ++n);
-        status = checkpoint_load(m, at(f, "step-2"), &run);
+        status = checkpoint_load(m, NULL, at(f, "step-2"), &run, &fallen);
         mem_fail_after(f->account, 0);
         if (status != OTT_OK) assert_error(status, OTT_ERR_MEMORY, "out of memory", NULL);
         assert_int_equal(mem_read(f->account).now, held);

@@ -17,8 +17,9 @@
 /* Loads `step` of the root into a model of `o`; after a failure it must be untouched. */
 static ott_status try_load_as(run_folder *f, const model_options *o, int step) {
     model *m = small_model(f, o, MODEL_TRAINING, 5), *before = small_model(f, o, MODEL_TRAINING, 5);
+    bool fallen;
     run_state run = {.step = -7};
-    ott_status status = checkpoint_load(m, at(f, "step-%d", step), &run);
+    ott_status status = checkpoint_load(m, NULL, at(f, "step-%d", step), &run, &fallen);
     assert_int_equal(run.step, status == OTT_OK ? step : -7);
     if (status != OTT_OK) assert_same_model(m, before);
     model_close(m);
@@ -100,8 +101,9 @@ static void test_flipped_byte(void **state) {
 
 static void test_missing(void **state) {
     run_folder *f = two_steps(state);
-    const char *const names[] = {"config.toml", "optimizer.safetensors", "model.safetensors", "state.json"};
-    for (int i = 0; i < 4; i++) {
+    const char *const names[] = {"config.toml", "float8.safetensors", "optimizer.safetensors",
+                                 "model.safetensors", "state.json"};
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(unlink(at(f, "step-20/%s", names[i])), 0);
         assert_error(try_find(f, 20), OTT_ERR_FORMAT, names[i], WAY_OUT, "/step-10", NULL);
     }
@@ -251,7 +253,7 @@ static void test_tensors_of_another_model(void **state) {
     o.hidden = 32;
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(20);
-    assert_int_equal(checkpoint_save(m, f->cfg, &run, f->root, 0, NULL), OTT_OK);
+    assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL), OTT_OK);
     model_close(m);
     forge(f, "model", "ffn_hidden_dim", "24");
     assert_error(try_load(f, 20), OTT_ERR_SHAPE, "model.safetensors", "model.layers.0.mlp.", NULL);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "reference/reference_ops.h"
 #include "tensor/plan.h"
 
 #define UNIT    64 /* sizes here are multiples of it, so that rounding does not blur the sums */
@@ -180,6 +181,84 @@ static void test_out_of_memory_is_an_error(void **state) {
     mem_fail_after(account, 0);
 }
 
+/* ---- the immediate mode ---- */
+
+static device *open_device(void) {
+    device *d;
+    succeed(reference_device_open(account, &d));
+    return d;
+}
+
+static void test_immediate_buffers_come_and_go(void **state) {
+    (void)state;
+    device *d = open_device();
+    int64_t before = mem_read(account).now;
+    plan_immediate(p, d);
+    assert_false(plan_recording(p));
+    plan_buffer a = open_buffer("a", 3 * UNIT), b = open_buffer("b", 5 * UNIT), none = open_buffer("none", 0);
+    memset(a.data, 1, 3 * UNIT);
+    memset(b.data, 2, 5 * UNIT);
+    assert_int_equal(((char *)a.data)[3 * UNIT - 1], 1);
+    assert_non_null(none.data);
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 9 * UNIT);
+    succeed(plan_close(p, &a));
+    assert_int_equal(a.id, PLAN_NONE.id);
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 6 * UNIT);
+    plan_buffer c = open_buffer("c", UNIT); /* any size, any order */
+    assert_int_equal(((char *)c.data)[0], 0);
+    assert_int_equal(((char *)b.data)[5 * UNIT - 1], 2);
+    succeed(plan_close(p, &b));
+    succeed(plan_close(p, &c));
+    succeed(plan_close(p, &none));
+    succeed(plan_close(p, &none)); /* PLAN_NONE: nothing */
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
+    assert_true(mem_read(account).now >= before);
+    plan_destroy(p);
+    device_close(d);
+    succeed(plan_create(account, &p));
+}
+
+static void test_immediate_misuse(void **state) {
+    (void)state;
+    device *d = open_device();
+    plan_buffer b, copy;
+    plan_immediate(p, d);
+    b = open_buffer("twice", UNIT);
+    copy = b;
+    succeed(plan_close(p, &b));
+    refused(plan_close(p, &copy), "twice");
+    assert_int_equal(plan_open(p, "negative", -1, &b), OTT_ERR_INTERNAL);
+    mem_fail_after(account, 1);
+    assert_int_equal(plan_open(p, "x", UNIT, &b), OTT_ERR_MEMORY);
+    assert_int_equal(b.id, PLAN_NONE.id);
+    mem_fail_after(account, 0);
+    b = open_buffer("x", UNIT);
+    assert_int_equal(b.id, 1); /* what failed takes no place */
+    assert_int_not_equal(plan_seal(p), OTT_OK);
+    plan_destroy(p);
+    device_close(d);
+    succeed(plan_create(account, &p));
+}
+
+/* Destroying, a rehearsal and another immediate mode give back what is open. */
+static void test_immediate_gives_back(void **state) {
+    (void)state;
+    device *d = open_device();
+    plan_immediate(p, d);
+    for (int i = 0; i < 9; i++) open_buffer("left", UNIT);
+    plan_immediate(p, d);
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
+    open_buffer("left", UNIT);
+    plan_record(p);
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
+    plan_immediate(p, d);
+    open_buffer("left", UNIT);
+    plan_destroy(p);
+    assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
+    device_close(d);
+    succeed(plan_create(account, &p));
+}
+
 /* ---- properties, over random lifetimes ---- */
 
 /* A script: event i opens a new buffer of bytes[i] (> 0), or closes the buffer number victim[i]. */
@@ -315,6 +394,9 @@ int main(void) {
         TEST(test_seal_wants_every_buffer_closed),
         TEST(test_misuse),
         TEST(test_out_of_memory_is_an_error),
+        TEST(test_immediate_buffers_come_and_go),
+        TEST(test_immediate_misuse),
+        TEST(test_immediate_gives_back),
         TEST(test_random_lifetimes),
         TEST(test_nested_lifetimes_pack_perfectly),
     };

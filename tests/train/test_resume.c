@@ -274,6 +274,7 @@ static void check_same_run(const fixture *f, const char *a, const char *b) {
     check_same_metrics(f, a, b);
     check_same_file(f, a, b, "checkpoints/step-6/model.safetensors");
     check_same_file(f, a, b, "checkpoints/step-6/optimizer.safetensors");
+    check_same_file(f, a, b, "checkpoints/step-6/float8.safetensors");
 }
 
 static void check_metrics_telling(const fixture *f, const char *run) {

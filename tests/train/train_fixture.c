@@ -108,6 +108,10 @@ const precision fixture_precisions[] = {
     [ROWWISE] = {"rowwise", {"--train.mixed_precision=fp8", "--float8.recipe_name=rowwise"}},
     [ROWWISE_WITH_GW_HP] = {"rowwise_with_gw_hp",
                             {"--train.mixed_precision=fp8", "--float8.recipe_name=rowwise_with_gw_hp"}},
+    [DELAYED] = {"delayed", {"--train.mixed_precision=fp8", "--float8.recipe_name=delayed"}},
+    [CURRENT] = {"current", {"--train.mixed_precision=fp8", "--float8.recipe_name=current"}},
+    [BLOCK] = {"block", {"--train.mixed_precision=fp8", "--float8.recipe_name=block"}},
+    [MXFP8] = {"mxfp8", {"--train.mixed_precision=fp8", "--float8.recipe_name=mxfp8"}},
 };
 
 /* Every dimension a multiple of 16, so that FP8 reaches every layer; heads share keys. */
@@ -197,8 +201,9 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     TRY(model_options_resolve(r->cfg, &shape));
     TRY(run_datasets(r->account, r->cfg, &shape, &r->train_data, &r->validation_data));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->tier, &r->device));
-    TRY(run_trainer_options(r->cfg, &options));
-    if (o->row) options.recipe = o->row;
+    TRY(precision_plan_read(r->cfg, &r->precision));
+    TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
+    if (o->row) options.convert.recipe = o->row;
     return trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
                         (uint64_t)r->cfg->train.seed, &r->t);
 }
@@ -251,7 +256,7 @@ double rig_validate(rig *r) {
 void rig_save(rig *r, const fixture *f, const char *name, char *path) {
     char folder[160], *written;
     snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
-    FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, &r->t->run, folder, 0, &written));
+    FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, folder, 0, &written));
     snprintf(path, 160, "%s", written);
     mem_give(r->account, written);
 }

@@ -7,6 +7,7 @@
 #define TESTS_TRAIN_FIXTURE_H
 
 #include "train/loop.h"
+#include "train/precision.h"
 #include "train/trainer.h"
 
 /* 1 in a build with AddressSanitizer, which needs memory and time of its own. */
@@ -44,7 +45,7 @@ typedef struct precision {
 } precision;
 
 extern const precision fixture_precisions[]; /* fp32, bf16, fp16, then the FP8 recipes */
-enum { FP32, BF16, FP16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, PRECISIONS };
+enum { FP32, BF16, FP16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8, PRECISIONS };
 
 /* The tiny run under FOLDER/name, at this precision, with more arguments (ends with NULL; may be NULL), of
    which the last counts. */
@@ -74,6 +75,7 @@ typedef struct rig_options {
 typedef struct rig {
     mem *account;
     config *cfg;
+    precision_plan precision;
     device *device;
     dataset *train_data, *validation_data;
     trainer *t;

@@ -1,0 +1,81 @@
+/* api/capability: which devices can run a recipe, and why not. */
+#include "api/recipe.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- GPUs ---- */
+
+static const struct {
+    const char *name;
+    int capability;
+} gpus[] = {{"A100", 80}, {"L40S/RTX 4090", 89}, {"H100/H200", 90}, {"B200", 100}};
+enum { GPUS = sizeof gpus / sizeof *gpus };
+
+#define ANY_LATER 9999
+
+static granularity finest(const recipe *r) {
+    const side_spec *sides[] = {&r->input.row,     &r->input.column,       &r->weight.row,
+                                &r->weight.column, &r->grad_output.row, &r->grad_output.column};
+    granularity most = GRANULARITY_TENSOR;
+    for (int i = 0; i < 6; i++)
+        if (side_spec_is_fp8(sides[i]) && sides[i]->grain > most) most = sides[i]->grain;
+    return most;
+}
+
+/* FP8 from Ada on, a scale a row in the product from Hopper on (torchao); block scales in Hopper's products, MX
+   in Blackwell's, where TransformerEngine has block scaling imitated by MX (TransformerEngine). */
+gpu_range recipe_gpus(const recipe *r) {
+    if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
+    switch (finest(r)) {
+    case GRANULARITY_ROW: return (gpu_range){90, ANY_LATER};
+    case GRANULARITY_1X128:
+    case GRANULARITY_128X128: return (gpu_range){90, 99};
+    case GRANULARITY_1X32: return (gpu_range){100, 119};
+    default: return (gpu_range){89, ANY_LATER};
+    }
+}
+
+void gpu_range_text(gpu_range range, char out[64]) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < GPUS; i++) {
+        if (gpus[i].capability < range.from || gpus[i].capability > range.to) continue;
+        int length = snprintf(out + used, 64 - used, "%s%s", used ? ", " : "", gpus[i].name);
+        used += (size_t)length < 64 - used ? (size_t)length : 0;
+    }
+}
+
+/* ---- devices ---- */
+
+static ott_status no_cuda(const recipe *row) {
+    char names[64];
+    gpu_range range = recipe_gpus(row);
+    gpu_range_text(range, names);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "cuda: this build has no CUDA backend (recipe %s needs compute capability %d.%d there: %s); "
+                       "\"cpu\" runs it",
+                       row->name, range.from / 10, range.from % 10, names);
+}
+
+static ott_status supported(const char *device_name, const char *recipe_name) {
+    static const char *const names[] = {"cpu", "cuda"};
+    const recipe *row;
+    TRY(recipe_named(recipe_name, "ott_supported", &row));
+    if (strcmp(device_name, "cpu") == 0) return recipe_check(row);
+    if (strcmp(device_name, "cuda") == 0) return no_cuda(row);
+    const char *nearest = str_nearest(device_name, names, 2);
+    return status_fail(OTT_ERR_ARGUMENT, "ott_supported: there is no device \"%s\"; %s%s%s", device_name,
+                       nearest ? "did you mean \"" : "there are cpu and cuda", nearest ? nearest : "",
+                       nearest ? "\"?" : "");
+}
+
+ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
+                         const char **reason) {
+    if (reason) *reason = "";
+    API_REQUIRE(context);
+    API_REQUIRE(device_name);
+    API_REQUIRE(recipe_name);
+    ott_status status = supported(device_name, recipe_name);
+    if (reason && status != OTT_OK) *reason = status_text();
+    return status;
+}

@@ -1,0 +1,149 @@
+/* api/gemm: the three matrix products of a linear layer. */
+#include "api/tensor.h"
+#include <stdio.h>
+
+/* What a product multiplies: the roles of a and b, and by which side of each. */
+typedef struct product {
+    const char *name;
+    ott_role role[2];
+    ott_side side[2];
+} product;
+
+static const product products[GEMM_COUNT] = {
+    [OTT_GEMM_OUTPUT] = {"output", {OTT_INPUT, OTT_WEIGHT}, {OTT_BY_ROWS, OTT_BY_ROWS}},
+    [OTT_GEMM_GRAD_INPUT] = {"grad_input", {OTT_GRAD_OUTPUT, OTT_WEIGHT}, {OTT_BY_ROWS, OTT_BY_COLUMNS}},
+    [OTT_GEMM_GRAD_WEIGHT] = {"grad_weight", {OTT_GRAD_OUTPUT, OTT_INPUT}, {OTT_BY_COLUMNS, OTT_BY_COLUMNS}},
+};
+
+static const char *const role_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
+
+/* The operands of one call, by which = 0 for a and 1 for b. */
+typedef struct call {
+    const recipe *row;
+    const product *product;
+    const ott_operand *given[2];
+    operand operand[2];
+} call;
+
+static const char *letter(int which) {
+    return which ? "b" : "a";
+}
+
+static const quant_spec *expected_spec(const call *c, int which) {
+    const quant_spec *specs[TENSOR_COUNT] = {&c->row->input, &c->row->weight, &c->row->grad_output};
+    return specs[c->product->role[which]];
+}
+
+static ott_status check_quantized(const call *c, int which, const ott_qtensor *q) {
+    ott_role role = c->product->role[which];
+    if ((ott_role)q->which != role)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_gemm: %s.quantized is a quantized %s, but the %s product takes the %s there",
+                           letter(which), role_names[q->which], c->product->name, role_names[role]);
+    if (!quant_spec_equal(&q->q.spec, expected_spec(c, which)))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_gemm: %s.quantized was made with another recipe than %s as it stands now",
+                           letter(which), c->row->name);
+    if (!q->filled)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: ott_quantize fills it",
+                           letter(which));
+    return OTT_OK;
+}
+
+static ott_status take_quantized(call *c, int which, const ott_context *context) {
+    const ott_qtensor *q = c->given[which]->quantized;
+    char name[16];
+    snprintf(name, sizeof name, "%s.quantized", letter(which));
+    if (!q)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in FP8", name,
+                           c->row->name, c->product->name);
+    TRY(handle_check_in(q, HANDLE_QTENSOR, context, "ott_gemm", name));
+    TRY(check_quantized(c, which, q));
+    c->operand[which] = c->product->side[which] == OTT_BY_ROWS ? operand_by_rows((tensor){0}, &q->q)
+                                                               : operand_by_columns((tensor){0}, &q->q);
+    return OTT_OK;
+}
+
+static ott_status take_tensor(call *c, int which, const ott_context *context) {
+    const ott_tensor *t = c->given[which]->tensor;
+    char name[16];
+    snprintf(name, sizeof name, "%s.tensor", letter(which));
+    if (!t)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in %s", name,
+                           c->row->name, c->product->name, dtype_name(c->row->activation));
+    TRY(handle_check_in(t, HANDLE_TENSOR, context, "ott_gemm", name));
+    if (t->t.dtype != c->row->activation)
+        return status_fail(OTT_ERR_DTYPE,
+                           "ott_gemm: %s is %s, but recipe %s multiplies the %s product in %s "
+                           "(ott_tensor_convert converts)",
+                           name, dtype_name(t->t.dtype), c->row->name, c->product->name,
+                           dtype_name(c->row->activation));
+    c->operand[which] = c->product->side[which] == OTT_BY_ROWS ? operand_by_rows(t->t, NULL)
+                                                               : operand_by_columns(t->t, NULL);
+    return OTT_OK;
+}
+
+/* A shape as the caller sees it, not as the product does. */
+static void shape_text(tensor t, char out[48]) {
+    snprintf(out, 48, "[%lld, %lld]", (long long)t.rows, (long long)t.columns);
+}
+
+static ott_status check_shapes(const call *c, const ott_tensor *bias, const ott_tensor *to) {
+    const operand *a = &c->operand[0], *b = &c->operand[1];
+    int64_t rows = operand_lines(a), columns = operand_lines(b);
+    char shape_a[48], shape_b[48], by[160];
+    shape_text(a->t, shape_a);
+    shape_text(b->t, shape_b);
+    if (operand_contraction(a) != operand_contraction(b))
+        return status_fail(OTT_ERR_SHAPE,
+                           "ott_gemm: a is %s and b is %s: the %s product contracts %s of a with %s of b", shape_a,
+                           shape_b, c->product->name, a->transposed ? "the rows" : "the columns",
+                           b->transposed ? "the rows" : "the columns");
+    snprintf(by, sizeof by, "the %s product of a %s and b %s is", c->product->name, shape_a, shape_b);
+    TRY(tensor_check_shape(to, rows, columns, by, "ott_gemm", "c"));
+    if (!bias) return OTT_OK;
+    if (bias->t.dtype != OTT_F32)
+        return status_fail(OTT_ERR_DTYPE, "ott_gemm: bias is %s; give fp32", dtype_name(bias->t.dtype));
+    return tensor_check_shape(bias, 1, columns, by, "ott_gemm", "bias");
+}
+
+static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
+                           const ott_tensor *to) {
+    exec cx;
+    TRY(context_exec(to->handle.context, &cx));
+    return exec_gemm(&cx, which,
+                     &(gemm_args){.a = &c->operand[0],
+                                  .b = &c->operand[1],
+                                  .bias = bias ? &bias->t : NULL,
+                                  .c = &to->t,
+                                  .accumulate = accumulate,
+                                  .spec = c->row->gemm[which]});
+}
+
+static ott_status run(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
+                      const ott_tensor *to) {
+    const ott_context *context = r->handle.context;
+    TRY(recipe_of(r, &c->row));
+    for (int i = 0; i < 2; i++)
+        TRY(recipe_gemm_is_fp8(c->row, which) ? take_quantized(c, i, context) : take_tensor(c, i, context));
+    TRY(check_shapes(c, bias, to));
+    return multiply(c, which, bias, accumulate, to);
+}
+
+ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
+                    const ott_tensor *bias, int accumulate, ott_tensor *c) {
+    API_HANDLE(r, RECIPE);
+    API_REQUIRE(a);
+    API_REQUIRE(b);
+    if (bias) API_HANDLE_IN(bias, TENSOR, r->handle.context);
+    API_HANDLE_IN(c, TENSOR, r->handle.context);
+    TRY(tensor_check_number(c, __func__, "c"));
+    if ((unsigned)which >= GEMM_COUNT)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: which = %d; give OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT or OTT_GEMM_GRAD_WEIGHT",
+                           __func__, (int)which);
+    call now = {.product = &products[which], .given = {a, b}};
+    return API_INSIDE(r->handle.context, run(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
+}

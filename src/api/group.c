@@ -1,0 +1,104 @@
+/* api/group: a rank group whose transport is the caller's. Every collective is made of the one it gives. */
+#include "api/tensor.h"
+
+/* ---- the group table ---- */
+
+static ott_group *owner_of(group *g) {
+    return (ott_group *)((char *)g - offsetof(ott_group, group));
+}
+
+static ott_status reduce_values(const ott_group *g, float *values, int64_t count, ott_reduce kind) {
+    ott_status status = g->options.all_reduce(g->options.user, values, count, kind);
+    if (status == OTT_OK) return OTT_OK;
+    return status_fail(status, "the caller's all_reduce of %lld values failed on rank %d of %d: %s",
+                       (long long)count, g->options.rank, g->options.size, status_meaning(status));
+}
+
+static ott_status check_values(const tensor *t) {
+    STATUS_REQUIRE(t->ld == t->columns || t->rows == 1);
+    if (t->dtype == OTT_F32) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "a group of the caller's carries fp32 only, not %s",
+                       dtype_name(t->dtype));
+}
+
+static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t, ott_reduce kind, bool zero) {
+    void *host;
+    mem *account = d->account;
+    int64_t bytes = tensor_count(*t) * (int64_t)sizeof(float);
+    TRY(check_values(t));
+    TRY(mem_take(account, MEM_OTHER, bytes, "values to reduce", &host));
+    ott_status status = OTT_OK;
+    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else as mem_take gives it */
+    TRY_OUT(reduce_values(g, host, tensor_count(*t), kind));
+    TRY_OUT(device_copy_in(d, t->data, host, bytes));
+out:
+    mem_give(account, host);
+    return status;
+}
+
+static ott_status all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind) {
+    return reduce_on_host(owner_of(g), cx->device, t, kind == REDUCE_MAX ? OTT_REDUCE_MAX : OTT_REDUCE_SUM,
+                          false);
+}
+
+/* The sum of the root's values and zeros. */
+static ott_status broadcast(group *g, exec *cx, const tensor *t, int root) {
+    return reduce_on_host(owner_of(g), cx->device, t, OTT_REDUCE_SUM, g->rank != root);
+}
+
+static ott_status barrier(group *g) {
+    float nothing = 0;
+    return reduce_values(owner_of(g), &nothing, 1, OTT_REDUCE_SUM);
+}
+
+static void close_nothing(group *g) {
+    (void)g;
+}
+
+static const group_table table = {
+    .all_reduce = all_reduce, .broadcast = broadcast, .barrier = barrier, .close = close_nothing};
+
+/* ---- the handle ---- */
+
+void ott_group_options_init(ott_group_options *options) {
+    if (options) *options = (ott_group_options){.struct_size = sizeof *options, .size = 1};
+}
+
+static ott_status check_options(const ott_group_options *o) {
+    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o->rank,
+                           o->size);
+    if (o->size > 1 && !o->all_reduce)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need", o->size);
+    return OTT_OK;
+}
+
+static ott_status open_group(ott_context *context, const ott_group_options *o, ott_group **out) {
+    void *memory;
+    TRY(handle_open(context, HANDLE_GROUP, sizeof(ott_group), &memory));
+    ott_group *g = memory;
+    g->options = *o;
+    g->group = (group){.table = &table, .rank = o->rank, .size = o->size};
+    *out = g;
+    return OTT_OK;
+}
+
+ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out) {
+    ott_group_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(out);
+    *out = NULL;
+    API_REQUIRE(options);
+    ott_group_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_group_options"));
+    TRY(check_options(&o));
+    return API_INSIDE(context, open_group(context, &o, out));
+}
+
+void ott_group_close(ott_group *g) {
+    if (!handle_is_open(g, HANDLE_GROUP)) return;
+    ott_context *context = g->handle.context;
+    if (context_enter(context, __func__) != OTT_OK) return;
+    handle_close(&g->handle);
+    context_leave(context);
+}

@@ -1,0 +1,127 @@
+/* api/handle: opening, closing and telling apart the objects of the public API; who uses a context. */
+#include "api/handle.h"
+#include <string.h>
+
+#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* no text, address or small number looks like these */
+#define MAGIC_CLOSED UINT64_C(0x6f74746176616465)
+
+static const char *const kind_names[] = {
+#define X(constant, text) text,
+    HANDLE_MAP(X)
+#undef X
+};
+
+/* ---- opening and closing ---- */
+
+/* What a loop makes and closes without end; of the others there are few, and some are borrowed by layers. */
+static bool is_recycled(handle_kind kind) {
+    return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
+}
+
+/* The oldest closed handle of a kind, when enough newer ones are kept. */
+static handle *recycle(closed_handles *closed, handle_kind kind, int64_t bytes) {
+    handle *h = closed->first;
+    if (!is_recycled(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;
+    closed->first = h->next;
+    closed->count--;
+    memset(h, 0, (size_t)bytes);
+    return h;
+}
+
+static ott_status make_room(ott_context *context) {
+    void *memory;
+    if (context->closed) return OTT_OK;
+    TRY(mem_take_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
+                       &memory));
+    context->closed = memory;
+    return OTT_OK;
+}
+
+ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
+    void *memory;
+    *out = NULL;
+    TRY(make_room(context));
+    handle *h = recycle(&context->closed[kind], kind, bytes);
+    if (!h) {
+        TRY(mem_take(context->account, MEM_OTHER, bytes, kind_names[kind], &memory));
+        h = memory;
+    }
+    h->magic = MAGIC_OPEN;
+    h->kind = kind;
+    h->context = context;
+    h->bytes = bytes;
+    context->open_handles++;
+    *out = h;
+    return OTT_OK;
+}
+
+void handle_close(handle *h) {
+    closed_handles *closed = &h->context->closed[h->kind];
+    h->magic = MAGIC_CLOSED;
+    h->next = NULL;
+    *(closed->count > 0 ? &closed->last->next : &closed->first) = h;
+    closed->last = h;
+    closed->count++;
+    h->context->open_handles--;
+}
+
+void handle_close_all(ott_context *context) {
+    if (context->open_handles > 0)
+        log_warning(&context->log, "ott_context_close: %lld objects made with the context are still open",
+                    (long long)context->open_handles);
+    for (int kind = 0; context->closed && kind < HANDLE_KINDS; kind++) {
+        closed_handles *closed = &context->closed[kind];
+        for (handle *next, *h = closed->first; closed->count > 0; h = next, closed->count--) {
+            next = h->next;
+            mem_give(context->account, h);
+        }
+    }
+    mem_give(context->account, context->closed);
+    context->closed = NULL;
+}
+
+/* ---- telling apart ---- */
+
+bool handle_is_open(const void *object, handle_kind kind) {
+    const handle *h = object;
+    return h && h->magic == MAGIC_OPEN && h->kind == kind;
+}
+
+ott_status handle_check(const void *object, handle_kind kind, const char *function, const char *argument) {
+    const handle *h = object;
+    const char *wanted = kind_names[kind];
+    if (handle_is_open(object, kind)) return OTT_OK;
+    if (!h) return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL", function, argument);
+    if (h->magic != MAGIC_OPEN && h->magic != MAGIC_CLOSED)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s points to no object of this library; give a %s",
+                           function, argument, wanted);
+    if (h->kind != kind)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a %s; give a %s", function, argument,
+                           kind_names[h->kind], wanted);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a %s that has been closed", function, argument, wanted);
+}
+
+ott_status handle_check_in(const void *object, handle_kind kind, const ott_context *context,
+                           const char *function, const char *argument) {
+    TRY(handle_check(object, kind, function, argument));
+    if (((const handle *)object)->context == context) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s belongs to another context", function, argument);
+}
+
+/* ---- one thread at a time ---- */
+
+ott_status context_enter(ott_context *context, const char *function) {
+    static _Thread_local char of_this_thread; /* its address names the thread */
+    uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
+    if (atomic_load(&context->owner) != me &&
+        !atomic_compare_exchange_strong(&context->owner, &nobody, me))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: the context is in use by another thread; give each thread a context of its own",
+                           function);
+    context->depth++;
+    return OTT_OK;
+}
+
+void context_leave(ott_context *context) {
+    if (--context->depth == 0) atomic_store(&context->owner, 0);
+}

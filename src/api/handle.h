@@ -1,0 +1,72 @@
+/*
+ * api/handle: the objects of the public API that are made with a context, and how misuse of them is told
+ * apart. Internal to this floor.
+ *
+ * Every such object begins with a handle. A closed one gives back all it held but its own few bytes, which
+ * stay until the context is closed: so a use after close is an error and no crash. Of closed tensors, which
+ * a loop makes without end, only the last HANDLE_KEEP stay; an older one's bytes become a new one's.
+ */
+#ifndef API_HANDLE_H
+#define API_HANDLE_H
+
+#include "api/context.h"
+
+/* X(constant, what messages call it) */
+#define HANDLE_MAP(X)                                                                                        \
+    X(TENSOR, "tensor")                                                                                      \
+    X(QTENSOR, "quantized tensor")                                                                           \
+    X(RECIPE, "recipe")                                                                                      \
+    X(GROUP, "group")                                                                                        \
+    X(MODULE, "module")                                                                                      \
+    X(OPTIMIZER, "optimizer")
+
+typedef enum handle_kind {
+#define X(constant, text) HANDLE_##constant,
+    HANDLE_MAP(X)
+#undef X
+        HANDLE_KINDS
+} handle_kind;
+
+typedef struct handle {
+    uint64_t magic; /* says that this is a handle, open or closed */
+    handle_kind kind;
+    ott_context *context;
+    int64_t bytes;       /* of the object */
+    struct handle *next; /* of the context's closed handles of this kind, the oldest first */
+} handle;
+
+#define HANDLE_KEEP 1024
+
+/* A zero-filled object of `bytes`, which begins with a handle. */
+ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out);
+/* Marks it closed. What it held must have been given back. Its other bytes stay as they are. */
+void handle_close(handle *h);
+/* Gives back the closed handles of a context that is being closed; warns of open ones. */
+void handle_close_all(ott_context *context);
+/* Is it open? For the close functions, which do nothing otherwise. */
+bool handle_is_open(const void *object, handle_kind kind);
+/* OTT_ERR_ARGUMENT, naming function and argument, when the object is NULL, closed or something else. */
+ott_status handle_check(const void *object, handle_kind kind, const char *function, const char *argument);
+#define API_HANDLE(object, kind) TRY(handle_check((object), HANDLE_##kind, __func__, #object))
+/* The same, and OTT_ERR_ARGUMENT when it belongs to another context than `context`. */
+ott_status handle_check_in(const void *object, handle_kind kind, const ott_context *context,
+                           const char *function, const char *argument);
+#define API_HANDLE_IN(object, kind, context)                                                                 \
+    TRY(handle_check_in((object), HANDLE_##kind, (context), __func__, #object))
+
+/*
+ * A context is used by one thread at a time. enter marks it as used by this thread until leave, and is
+ * OTT_ERR_ARGUMENT while another thread has it; calls from callbacks nest. Functions that only read a field
+ * need neither.
+ */
+ott_status context_enter(ott_context *context, const char *function);
+void context_leave(ott_context *context);
+/* return API_INSIDE(context, call): the call between enter and leave. */
+#define API_INSIDE(context, call)                                                                            \
+    (context_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)
+static inline ott_status context_left(ott_context *context, ott_status status) {
+    context_leave(context);
+    return status;
+}
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * api/module: the tree behind a public module: a node for each layer that has a name, its parameters, and what
+ * a forward keeps for backward. Internal to this floor.
+ *
+ * A node is a kind (module_table) with a body of its own. Layers made of layers (attention, mlp, transformer
+ * layer) hold the nn layers of their parts by value; the parts' nodes point into them and give them names and
+ * parameters. Only the root of a tree is run; it has the plan that everything it keeps lies in.
+ */
+#ifndef API_MODULE_H
+#define API_MODULE_H
+
+#include "api/tensor.h"
+#include "nn/linear.h"
+#include "ottava/module.h"
+
+/* A tensor on its way through modules; without a buffer it is the caller's. */
+typedef struct module_value {
+    tensor t;
+    plan_buffer buffer;
+} module_value;
+
+/* What a kind of module does; a NULL member is nothing to do. */
+typedef struct module_table {
+    const char *kind; /* "linear" */
+    /* y from x, whose buffer it takes over, or closes. */
+    ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
+    /* dx (NULL: not wanted) from dy, whose buffer it closes. */
+    ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
+    ott_status (*connect)(ott_module *m);                    /* after specs have changed */
+    ott_status (*place)(ott_module *m, int64_t rows);        /* before a forward of so many rows */
+    ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
+    void (*rename)(ott_module *m);                           /* gives the nn layer its name */
+    void (*release)(ott_module *m, device *d);               /* what the body holds */
+} module_table;
+
+typedef struct module_parameter {
+    parameter p;            /* p.name: from the root of the tree, owned */
+    const char *local;      /* "weight" */
+    ott_tensor *value, *gradient; /* views given out; NULL until asked for */
+} module_parameter;
+
+enum { MODULE_PARAMETERS = 2 };
+
+struct ott_module {
+    handle handle;
+    const module_table *table;
+    ott_module *parent; /* NULL: a root */
+    char *label;        /* its name in the parent, "0" */
+    char *name;         /* from the root, "0.self_attn"; "" for a root */
+    ott_module **children;
+    int child_count;
+    module_parameter parameters[MODULE_PARAMETERS];
+    int parameter_count;
+    int64_t in, out;
+    ott_dtype dtype;
+    bool training;
+    int micro_batch;
+    void *body;
+    /* of a root */
+    plan *plan;              /* immediate; NULL until the first forward */
+    const char *not_kept;    /* why backward cannot run; NULL: a forward is kept */
+    int64_t kept_rows, kept_step;
+    bool kept_later;         /* it was a later micro-batch */
+    bool first_of_region;    /* its backward updates the scales of grad_output */
+};
+
+/* The body of a linear module. */
+typedef struct linear_body {
+    linear own;
+    linear *layer; /* own, or in the layer it is part of */
+    edge_specs input_specs, grad_specs;
+    edge x;
+    char *kept_because; /* owned; NULL */
+    bool converted;
+    linear_spec converted_spec;
+    char converted_recipe[32];
+    ott_group *converted_group; /* NULL: alone */
+    /* the FP8 recipe it runs or last ran under */
+    bool was_fp8;
+    linear_spec fp8_spec;
+    char fp8_recipe[32]; /* "": none */
+    delayed_store store;
+    /* layers that have run in a region (api/autocast.h) */
+    bool registered;
+    ott_group *region_group;
+    ott_module *next_registered;
+} linear_body;
+
+extern const module_table module_linear, module_norm, module_attention, module_mlp, module_sequential,
+    module_transformer_layer;
+
+/* ---- building ---- */
+
+/* A root with an empty body of `body_bytes`. */
+ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out, ott_dtype dtype,
+                       int64_t body_bytes, ott_module **made);
+/* Makes a root a part of m, and owned by it. */
+ott_status module_add_child(ott_module *m, const char *label, ott_module *child);
+/* local: static. rows 0: a vector. Zero-filled. */
+ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, int64_t columns,
+                                const parameter **out);
+/* Names of the whole tree anew. */
+ott_status module_rename(ott_module *root);
+/* Initial weights of all parameters of a tree. */
+ott_status module_initialize(ott_module *root, double deviation, uint64_t seed);
+/* Gives a new tree its names and weights, connects it and hands it out; closes it on failure. */
+ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built, ott_module **out);
+void module_close_tree(ott_module *m); /* NULL is allowed */
+
+/* The parts that other kinds are made of. *layer is filled in and belongs to the whole. */
+ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
+                              ott_dtype dtype, ott_module **made);
+struct norm;
+ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t dim, double epsilon, ott_dtype dtype,
+                            ott_module **made);
+
+/* ---- options ---- */
+
+/* OTT_ERR_ARGUMENT, "FUNCTION: NAME = VALUE: ...". */
+ott_status option_positive(int64_t value, const char *name, const char *function);
+ott_status option_dtype(ott_dtype value, const char *function);
+ott_status option_deviation(double value, const char *function);
+
+/* ---- walking ---- */
+
+typedef ott_status (*module_visitor)(void *user, ott_module *m);
+/* Parts before the whole, in the order they run. */
+ott_status module_visit(ott_module *m, module_visitor visit, void *user);
+ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user);
+ott_module *module_root(ott_module *m);
+static inline linear_body *module_linear_body(const ott_module *m) {
+    return m->table == &module_linear ? m->body : NULL;
+}
+/* The i-th parameter of the tree under m; NULL: there are not that many. */
+module_parameter *module_parameter_at(const ott_module *m, int index);
+/* A name from the root, as seen from m. */
+const char *module_relative_name(const ott_module *m, const char *name);
+/* "linear \"0\"", "linear": for messages. */
+const char *module_show(const ott_module *m, char out[96]);
+
+/* ---- running ---- */
+
+/* Makes a value that backward will read the module's own. */
+ott_status module_own(exec *cx, module_value *x);
+/* Lets go of what a finished forward of the root of m kept; `because` is static and completes "there is no
+   forward to go back through: ". */
+void module_drop(ott_module *m, const char *because);
+ott_status module_connect(ott_module *m);
+/* Compute weights of all linears are made anew when they are next used. */
+void module_weights_changed(ott_module *m);
+/* A linear takes this spec, if it has another; *changed is set when it had: module_connect must follow. */
+ott_status module_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
+
+#endif

@@ -1,0 +1,202 @@
+/* api/module_run: forward and backward of a whole module: checks, what is kept in between, and settings. */
+#include "api/autocast.h"
+#include "api/module.h"
+#include "comm/self.h"
+
+/* ---- checks ---- */
+
+static ott_status check_root(const ott_module *m, const char *function) {
+    char shown[96];
+    if (!m->parent) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole", function,
+                       module_show(m, shown));
+}
+
+static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const char *argument, int64_t rows,
+                               int64_t columns, const char *function) {
+    char shown[96], wanted_rows[24];
+    snprintf(wanted_rows, sizeof wanted_rows, rows < 0 ? "M" : "%lld", (long long)rows);
+    if (t->t.dtype != m->dtype)
+        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, but the activations of %s are %s", function, argument,
+                           dtype_name(t->t.dtype), module_show(m, shown), dtype_name(m->dtype));
+    if (t->t.columns == columns && (rows < 0 ? t->t.rows >= 1 : t->t.rows == rows)) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s wants [%s, %lld]", function, argument,
+                       (long long)t->t.rows, (long long)t->t.columns, module_show(m, shown), wanted_rows,
+                       (long long)columns);
+}
+
+static ott_status check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
+                              const char *function) {
+    uintptr_t begin_a = (uintptr_t)a->data, begin_b = (uintptr_t)b->data;
+    uintptr_t end_a = begin_a + (uintptr_t)tensor_bytes(*a), end_b = begin_b + (uintptr_t)tensor_bytes(*b);
+    if (end_a <= begin_b || end_b <= begin_a) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s and %s overlap", function, name_a, name_b);
+}
+
+/* ---- what is kept ---- */
+
+void module_drop(ott_module *m, const char *because) {
+    m = module_root(m);
+    if (m->plan) plan_immediate(m->plan, m->handle.context->device);
+    m->not_kept = because;
+}
+
+ott_status module_own(exec *cx, module_value *x) {
+    tensor own;
+    if (x->buffer.id != 0) return OTT_OK;
+    TRY(exec_open(cx, "module input", x->t.dtype, x->t.rows, x->t.columns, &own, &x->buffer));
+    TRY(op_convert(cx, &(convert_args){.x = &x->t, .y = &own}));
+    x->t = own;
+    return OTT_OK;
+}
+
+static ott_status connect_node(ott_module *m) {
+    if (m->table->connect) return m->table->connect(m);
+    for (int i = 0; i < m->child_count; i++) TRY(connect_node(m->children[i]));
+    return OTT_OK;
+}
+
+/* The kinds that have a connect of their own connect all their parts. */
+ott_status module_connect(ott_module *m) {
+    return connect_node(module_root(m));
+}
+
+static ott_status forget_compute(void *user, ott_module *m) {
+    (void)user;
+    module_linear_body(m)->layer->compute_step = -1;
+    return OTT_OK;
+}
+
+void module_weights_changed(ott_module *m) {
+    (void)module_visit_linears(m, forget_compute, NULL);
+}
+
+/* ---- forward and backward ---- */
+
+static ott_status open_exec(ott_module *m, exec *cx) {
+    ott_context *context = m->handle.context;
+    TRY(context_exec(context, cx));
+    if (!m->plan) {
+        TRY(plan_create(context->account, &m->plan));
+        plan_immediate(m->plan, cx->device);
+    }
+    cx->plan = m->plan;
+    cx->data_group = group_self();
+    return OTT_OK;
+}
+
+static ott_status place(void *user, ott_module *m) {
+    return m->table->place ? m->table->place(m, *(const int64_t *)user) : OTT_OK;
+}
+
+static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tensor *y) {
+    exec cx;
+    int64_t rows = x->t.rows;
+    module_value value = {.t = x->t};
+    TRY(open_exec(m, &cx));
+    TRY(module_visit(m, place, &rows));
+    module_drop(m, "the last forward failed");
+    TRY(autocast_enter(m));
+    cx.phase = m->training ? PHASE_TRAIN : PHASE_EVALUATE;
+    cx.later_micro_batch = m->micro_batch > 0;
+    if (!cx.later_micro_batch) module_weights_changed(m);
+    ott_status status = m->table->forward(&cx, m, &value, &y->t);
+    if (status == OTT_OK && m->training) status = autocast_ran(m);
+    if (status != OTT_OK || !m->training) {
+        module_drop(m, status == OTT_OK ? "the last forward was an evaluation" : "the last forward failed");
+        return status;
+    }
+    m->not_kept = NULL;
+    m->kept_rows = rows;
+    m->kept_step = cx.step;
+    m->kept_later = cx.later_micro_batch;
+    return OTT_OK;
+}
+
+ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tensor *y) {
+    API_HANDLE(module, MODULE);
+    API_HANDLE_IN(x, TENSOR, module->handle.context);
+    API_HANDLE_IN(y, TENSOR, module->handle.context);
+    TRY(check_root(module, __func__));
+    TRY(check_tensor(module, x, "x", -1, module->in, __func__));
+    TRY(check_tensor(module, y, "y", x->t.rows, module->out, __func__));
+    TRY(check_apart(&x->t, "x", &y->t, "y", __func__));
+    return API_INSIDE(module->handle.context, run_forward(module, x, y));
+}
+
+static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_tensor *dx) {
+    exec cx;
+    module_value value = {.t = dy->t};
+    TRY(open_exec(m, &cx));
+    cx.phase = PHASE_TRAIN;
+    cx.step = m->kept_step;
+    cx.later_micro_batch = m->kept_later;
+    ott_status status = m->table->backward(&cx, m, &value, dx ? &dx->t : NULL);
+    module_drop(m, status == OTT_OK ? "a backward has used the last one" : "the last backward failed");
+    return status == OTT_OK ? autocast_ran_backward(m) : status;
+}
+
+ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx) {
+    char shown[96];
+    API_HANDLE(module, MODULE);
+    API_HANDLE_IN(dy, TENSOR, module->handle.context);
+    if (dx) API_HANDLE_IN(dx, TENSOR, module->handle.context);
+    TRY(check_root(module, __func__));
+    if (module->not_kept)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no forward to go back through: %s", __func__,
+                           module_show(module, shown), module->not_kept);
+    TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
+    if (dx) TRY(check_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
+    if (dx) TRY(check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
+    return API_INSIDE(module->handle.context, run_backward(module, dy, dx));
+}
+
+/* ---- settings ---- */
+
+static ott_status set_training(void *user, ott_module *m) {
+    m->training = *(const bool *)user;
+    return OTT_OK;
+}
+
+ott_status ott_module_set_training(ott_module *module, int training) {
+    bool value = training != 0;
+    API_HANDLE(module, MODULE);
+    TRY(check_root(module, __func__));
+    return API_INSIDE(module->handle.context, module_visit(module, set_training, &value));
+}
+
+static ott_status set_micro_batch(void *user, ott_module *m) {
+    m->micro_batch = *(const int *)user;
+    return OTT_OK;
+}
+
+ott_status ott_module_set_micro_batch(ott_module *module, int index) {
+    API_HANDLE(module, MODULE);
+    TRY(check_root(module, __func__));
+    if (index < -1)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: give -1, or 0 and more", __func__, index);
+    return API_INSIDE(module->handle.context, module_visit(module, set_micro_batch, &index));
+}
+
+typedef struct sequences {
+    const int64_t *start;
+    int count;
+} sequences;
+
+static ott_status set_sequences(void *user, ott_module *m) {
+    const sequences *s = user;
+    return m->table->set_sequences ? m->table->set_sequences(m, s->start, s->count) : OTT_OK;
+}
+
+ott_status ott_module_set_sequences(ott_module *module, const int64_t *start, int count) {
+    API_HANDLE(module, MODULE);
+    TRY(check_root(module, __func__));
+    if (count < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give 0 or more", __func__, count);
+    if (count > 0) API_REQUIRE(start);
+    for (int i = 0; i < count; i++)
+        if (i == 0 ? start[0] != 0 : start[i] <= start[i - 1])
+            return status_fail(OTT_ERR_ARGUMENT, "%s: start[%d] = %lld: sequences begin at 0 and ascend", __func__,
+                               i, (long long)start[i]);
+    sequences s = {start, count};
+    return API_INSIDE(module->handle.context, module_visit(module, set_sequences, &s));
+}

@@ -1,0 +1,210 @@
+/* api/recipe: recipes of the public API: a row of the table, or one with options of [float8] set. */
+#include "api/recipe.h"
+#include "config/config.h"
+#include "fp8/recipe_text.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- which there are ---- */
+
+enum { RECIPES_MOST = 32 };
+
+ott_status recipe_named(const char *name, const char *function, const recipe **out) {
+    int count;
+    const char *names[RECIPES_MOST];
+    const recipe *table = recipe_table(&count);
+    *out = recipe_find(name);
+    if (*out) return OTT_OK;
+    for (int i = 0; i < count && i < RECIPES_MOST; i++) names[i] = table[i].name;
+    const char *nearest = str_nearest(name, names, count < RECIPES_MOST ? count : RECIPES_MOST);
+    if (nearest)
+        return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; did you mean \"%s\"?", function, name,
+                           nearest);
+    return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; ott_recipe_table lists what there is",
+                       function, name);
+}
+
+/* ---- opening and closing ---- */
+
+static ott_status open_values(ott_context *context, const char *name, struct config **out) {
+    char choice[96];
+    snprintf(choice, sizeof choice, "--float8.recipe_name=%s", name);
+    const char *const arguments[] = {"--train.mixed_precision=fp8", choice};
+    return config_parse(context->account, &context->log, 2, arguments, out);
+}
+
+static ott_status open_recipe(ott_context *context, const recipe *row, ott_recipe **out) {
+    void *memory;
+    struct config *values = NULL;
+    if (recipe_gemm_is_fp8(row, GEMM_COUNT)) TRY(open_values(context, row->name, &values));
+    ott_status status = handle_open(context, HANDLE_RECIPE, sizeof(ott_recipe), &memory);
+    if (status != OTT_OK) {
+        config_close(values);
+        return status;
+    }
+    ott_recipe *r = memory;
+    r->values = values;
+    r->plain = values ? NULL : row;
+    r->stale = values != NULL;
+    *out = r;
+    return OTT_OK;
+}
+
+ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out) {
+    const recipe *row;
+    API_REQUIRE(context);
+    API_REQUIRE(out);
+    *out = NULL;
+    API_REQUIRE(name);
+    TRY(recipe_named(name, __func__, &row));
+    return API_INSIDE(context, open_recipe(context, row, out));
+}
+
+void ott_recipe_close(ott_recipe *r) {
+    if (!handle_is_open(r, HANDLE_RECIPE)) return;
+    ott_context *context = r->handle.context;
+    if (context_enter(context, __func__) != OTT_OK) return;
+    config_close(r->values);
+    r->values = NULL;
+    handle_close(&r->handle);
+    context_leave(context);
+}
+
+/* ---- the recipe as it stands ---- */
+
+static void attach(quant_spec *q, const delayed_callbacks *callbacks) {
+    if (q->row.policy == AMAX_DELAYED) q->row.callbacks = callbacks;
+    if (q->column.policy == AMAX_DELAYED) q->column.callbacks = callbacks;
+}
+
+static void attach_callbacks(ott_recipe *r) {
+    recipe *row = &r->plan.fp8;
+    const delayed_callbacks *callbacks = r->callbacks.amax || r->callbacks.scale ? &r->callbacks : NULL;
+    attach(&row->input, callbacks);
+    attach(&row->weight, callbacks);
+    attach(&row->grad_output, callbacks);
+}
+
+ott_status recipe_of(ott_recipe *r, const recipe **out) {
+    *out = r->plain ? r->plain : &r->plan.fp8;
+    if (!r->stale) return OTT_OK;
+    TRY(config_check(r->values));
+    TRY(precision_plan_read(r->values, &r->plan));
+    attach_callbacks(r);
+    r->stale = false;
+    return OTT_OK;
+}
+
+/* ---- options ---- */
+
+/* The keys of [float8] that say what a recipe is; the others say which layers of a model it is for, and when. */
+static const char *const keys[] = {
+    "round_scales_to_power_of_2", "amax_history_len", "amax_compute_algo", "margin", "reduce_amax",
+    "amax_epsilon", "use_f32_scales", "mx_scale", "fp8_format", "input", "input_for_grad_weight", "weight",
+    "weight_for_grad_input", "grad_output", "grad_output_for_grad_weight", "fast_accum_output",
+    "fast_accum_grad_input", "fast_accum_grad_weight", "accumulate", "accumulate_output",
+    "accumulate_grad_input", "accumulate_grad_weight"};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static ott_status check_key(const char *key) {
+    for (int i = 0; i < KEYS; i++)
+        if (strcmp(keys[i], key) == 0) return OTT_OK;
+    const char *nearest = str_nearest(key, keys, KEYS);
+    if (nearest)
+        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?", key,
+                           nearest);
+    return status_fail(OTT_ERR_CONFIG,
+                       "ott_recipe_set: a recipe has no key \"%s\"; it has those of [float8] that say what a "
+                       "recipe is (ottava train --help), as amax_history_len or input",
+                       key);
+}
+
+static ott_status set(ott_recipe *r, const char *key, const char *value) {
+    char path[64];
+    if (!r->values)
+        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has nothing to set", key,
+                           r->plain->name);
+    TRY(check_key(key));
+    snprintf(path, sizeof path, "float8.%s", key);
+    r->stale = true;
+    return config_set(r->values, path, value);
+}
+
+ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
+    API_HANDLE(r, RECIPE);
+    API_REQUIRE(key);
+    API_REQUIRE(value);
+    return API_INSIDE(r->handle.context, set(r, key, value));
+}
+
+void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
+    if (callbacks) *callbacks = (ott_delayed_callbacks){.struct_size = sizeof *callbacks};
+}
+
+static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {
+    const recipe *row;
+    TRY(recipe_of(r, &row));
+    if (!delayed_side(&row->input) && !delayed_side(&row->weight) && !delayed_side(&row->grad_output))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_recipe_set_callbacks: recipe %s is not delayed: its scales follow from each tensor",
+                           row->name);
+    r->callbacks = (delayed_callbacks){.amax = own->amax, .scale = own->scale, .user = own->user};
+    attach_callbacks(r);
+    return OTT_OK;
+}
+
+ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks) {
+    ott_delayed_callbacks own;
+    API_HANDLE(r, RECIPE);
+    ott_delayed_callbacks_init(&own);
+    TRY(api_take_options(callbacks, &own, sizeof own, "ott_delayed_callbacks"));
+    return API_INSIDE(r->handle.context, set_callbacks(r, &own));
+}
+
+/* ---- as text ---- */
+
+static void describe_tensor(const char *name, const quant_spec *q, str *out) {
+    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
+    recipe_side_write(&q->row, row);
+    recipe_side_write(&q->column, column);
+    if (strcmp(row, column) == 0)
+        str_printf(out, "  %-12s %s\n", name, row);
+    else
+        str_printf(out, "  %-12s %s, by columns %s\n", name, row, column);
+}
+
+const char *accumulate_name(accumulate_mode mode) {
+    static const char *const names[] = {
+        [ACCUMULATE_FP32] = "fp32", [ACCUMULATE_HOPPER_FAST] = "hopper fast", [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
+    return names[mode];
+}
+
+const char *const recipe_product_names[GEMM_COUNT] = {"output", "grad_input", "grad_weight"};
+
+static void describe_product(const recipe *r, recipe_gemm which, str *out) {
+    const gemm_spec *g = &r->gemm[which];
+    bool fp8 = recipe_gemm_is_fp8(r, which);
+    str_printf(out, "  %-12s multiplies %s, sums in %s%s\n", recipe_product_names[which],
+               fp8 ? "fp8" : dtype_name(r->activation), accumulate_name(g->accumulate),
+               fp8 && g->fast_accumulate ? ", fast accumulator where a GPU has one" : "");
+}
+
+static ott_status describe(ott_recipe *r, ott_text_fn write, void *user) {
+    const recipe *row;
+    str text = {.account = r->handle.context->account};
+    TRY(recipe_of(r, &row));
+    str_printf(&text, "%s (%s)\n", row->name, row->source);
+    describe_tensor("input", &row->input, &text);
+    describe_tensor("weight", &row->weight, &text);
+    describe_tensor("grad_output", &row->grad_output, &text);
+    for (int g = 0; g < GEMM_COUNT; g++) describe_product(row, (recipe_gemm)g, &text);
+    ott_status status = api_write(&text, write, user);
+    str_free(&text);
+    return status;
+}
+
+ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user) {
+    API_HANDLE(r, RECIPE);
+    API_REQUIRE_CALL(write);
+    return API_INSIDE(r->handle.context, describe(r, write, user));
+}

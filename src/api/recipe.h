@@ -1,0 +1,23 @@
+/* api/recipe: recipes by name and as words, and which GPUs have what they need. Internal to this floor. */
+#ifndef API_RECIPE_H
+#define API_RECIPE_H
+
+#include "api/tensor.h"
+
+/* The table's row; OTT_ERR_CONFIG names the nearest when there is none. */
+ott_status recipe_named(const char *name, const char *function, const recipe **out);
+/* "fp32", "hopper fast", "hopper split" */
+const char *accumulate_name(accumulate_mode mode);
+/* "output", "grad_input", "grad_weight" */
+extern const char *const recipe_product_names[GEMM_COUNT];
+
+/* Compute capability, times ten, from which on GPUs have what the recipe needs, and up to which. */
+typedef struct gpu_range {
+    int from, to;
+} gpu_range;
+
+gpu_range recipe_gpus(const recipe *r);
+/* The GPUs of that range as text, "H100/H200, B200". */
+void gpu_range_text(gpu_range range, char out[64]);
+
+#endif

@@ -1,0 +1,219 @@
+/* api/recipe_table: all recipes side by side, as text and as JSON. */
+#include "api/recipe.h"
+#include "fp8/recipe_text.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- facts of a recipe, as words ---- */
+
+#define CELL 112
+
+static void side_text(const side_spec *s, char out[RECIPE_SIDE_TEXT]) {
+    recipe_side_write(s, out);
+}
+
+static void tensor_text(const quant_spec *q, char out[CELL]) {
+    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
+    side_text(&q->row, row);
+    side_text(&q->column, column);
+    if (strcmp(row, column) == 0)
+        snprintf(out, CELL, "%.110s", row);
+    else
+        snprintf(out, CELL, "%.50s / %.50s", row, column);
+}
+
+static void rule_text(const recipe *r, char out[CELL]) {
+    static const char *const rules[] = {[SCALE_NONE] = "1",
+                                        [SCALE_TORCHAO] = "max/amax",
+                                        [SCALE_TE] = "max/amax, else 1",
+                                        [SCALE_E8M0] = "2^k, never saturates",
+                                        [SCALE_E8M0_FLOOR] = "2^k, may saturate"};
+    const side_spec *s = &r->input.row;
+    if (!side_spec_is_fp8(s)) {
+        snprintf(out, CELL, "-");
+        return;
+    }
+    snprintf(out, CELL, "%s%s%s", rules[s->scale.rule], s->scale.power_of_two ? ", down to 2^k" : "",
+             s->policy == AMAX_DELAYED ? ", of earlier steps" : "");
+}
+
+static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
+    const gemm_spec *g = &r->gemm[which];
+    bool fp8 = recipe_gemm_is_fp8(r, which);
+    snprintf(out, CELL, "%s%s%s%s", fp8 ? "fp8" : dtype_name(r->activation),
+             fp8 && g->fast_accumulate ? " fast" : "", g->accumulate == ACCUMULATE_FP32 ? "" : " ",
+             g->accumulate == ACCUMULATE_FP32 ? "" : accumulate_name(g->accumulate));
+}
+
+/* What a layer keeps of its input between forward and backward: the column side, and for each of its groups
+   amax, scale and inverse (nn/edge). One scale a tensor or a column is nothing beside the codes. */
+static double bytes_kept(const recipe *r) {
+    const side_spec *s = &r->input.column;
+    if (!side_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
+    scale_block share = granularity_block(s->grain);
+    if (share.depth == INT64_MAX) return 1;
+    return 1 + 3.0 * sizeof(float) / (double)(share.lines * share.depth);
+}
+
+/* ---- as text ---- */
+
+enum { COLUMN_MOST = 7 };
+
+/* A table; its cells are filled row by row. */
+typedef struct grid {
+    int columns, rows;
+    char (*cell)[CELL]; /* [rows][columns] */
+} grid;
+
+static char *grid_at(const grid *g, int row, int column) {
+    return g->cell[row * g->columns + column];
+}
+
+static void grid_heads(const grid *g, const char *const *heads) {
+    for (int c = 0; c < g->columns; c++) snprintf(grid_at(g, 0, c), CELL, "%s", heads[c]);
+}
+
+static void grid_write(const grid *g, str *out) {
+    int width[COLUMN_MOST] = {0};
+    for (int i = 0; i < g->rows * g->columns; i++) {
+        int length = (int)strlen(g->cell[i]);
+        if (length > width[i % g->columns]) width[i % g->columns] = length;
+    }
+    for (int r = 0; r < g->rows; r++)
+        for (int c = 0; c < g->columns; c++) {
+            bool last = c + 1 == g->columns;
+            str_printf(out, "%-*s%s", last ? 0 : width[c], grid_at(g, r, c), last ? "\n" : "  ");
+        }
+}
+
+static void fill_operands(const grid *g, int row, const recipe *r) {
+    snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
+    tensor_text(&r->input, grid_at(g, row, 1));
+    tensor_text(&r->weight, grid_at(g, row, 2));
+    tensor_text(&r->grad_output, grid_at(g, row, 3));
+    rule_text(r, grid_at(g, row, 4));
+}
+
+static void fill_products(const grid *g, int row, const recipe *r) {
+    char devices[64];
+    snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
+    for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
+    snprintf(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
+    gpu_range_text(recipe_gpus(r), devices);
+    snprintf(grid_at(g, row, 5), CELL, "cpu; not built: %s", devices);
+    snprintf(grid_at(g, row, 6), CELL, "%s", r->source);
+}
+
+static ott_status write_grid(ott_context *context, const char *const *heads, int columns,
+                             void (*fill)(const grid *g, int row, const recipe *r), str *out) {
+    int count;
+    void *memory;
+    const recipe *table = recipe_table(&count);
+    TRY(mem_take_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL, "the table of recipes",
+                       &memory));
+    grid g = {.columns = columns, .rows = count + 1, .cell = memory};
+    grid_heads(&g, heads);
+    for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i]);
+    grid_write(&g, out);
+    mem_give(context->account, memory);
+    return OTT_OK;
+}
+
+static ott_status write_text(ott_context *context, str *out) {
+    static const char *const operands[] = {"recipe", "input", "weight", "grad_output", "scale"};
+    static const char *const products[] = {"recipe", "output", "grad_input", "grad_weight", "kept", "devices", "source"};
+    str_append(out, "How each tensor of a linear layer is stored, by rows / by columns where the two differ:\n\n");
+    TRY(write_grid(context, operands, 5, fill_operands, out));
+    str_append(out, "\nWhat the three matrix products multiply (fast: in the fast accumulator of a GPU that has one; the "
+                    "CPU sums in fp32),\nbytes kept of an element of the input for the backward pass (bf16: 2), "
+                    "devices, source:\n\n");
+    return write_grid(context, products, 7, fill_products, out);
+}
+
+/* ---- as JSON ---- */
+
+static void json_text(str *out, const char *name, const char *text) {
+    str_printf(out, "\"%s\": ", name);
+    str_append_json(out, text, (int64_t)strlen(text));
+}
+
+static void json_tensor(str *out, const char *name, const quant_spec *q) {
+    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
+    side_text(&q->row, row);
+    side_text(&q->column, column);
+    str_printf(out, "\"%s\": {", name);
+    json_text(out, "by_rows", row);
+    str_append(out, ", ");
+    json_text(out, "by_columns", column);
+    str_append(out, "}, ");
+}
+
+static void json_product(str *out, const recipe *r, recipe_gemm which) {
+    const gemm_spec *g = &r->gemm[which];
+    bool fp8 = recipe_gemm_is_fp8(r, which);
+    str_printf(out, "\"%s\": {\"fp8\": %s, \"accumulate\": \"%s\", \"fast_accumulate\": %s}%s",
+               recipe_product_names[which], fp8 ? "true" : "false", accumulate_name(g->accumulate),
+               g->fast_accumulate ? "true" : "false", which + 1 < GEMM_COUNT ? ", " : "");
+}
+
+static void json_devices(str *out, const recipe *r) {
+    char names[64];
+    gpu_range range = recipe_gpus(r);
+    gpu_range_text(range, names);
+    str_append(out, "\"devices\": {\"cpu\": {\"built\": true}, \"cuda\": {\"built\": false, ");
+    str_printf(out, "\"compute_capability\": \"%d.%d\", ", range.from / 10, range.from % 10);
+    json_text(out, "gpus", names);
+    str_append(out, "}}");
+}
+
+static void json_recipe(str *out, const recipe *r) {
+    char rule[CELL];
+    rule_text(r, rule);
+    str_append(out, "    {");
+    json_text(out, "name", r->name);
+    str_append(out, ", ");
+    json_text(out, "activation", dtype_name(r->activation));
+    str_append(out, ", ");
+    json_tensor(out, "input", &r->input);
+    json_tensor(out, "weight", &r->weight);
+    json_tensor(out, "grad_output", &r->grad_output);
+    json_text(out, "scale", rule);
+    str_append(out, ", \"products\": {");
+    for (int p = 0; p < GEMM_COUNT; p++) json_product(out, r, (recipe_gemm)p);
+    str_printf(out, "}, \"bytes_kept\": %.6g, \"bytes_kept_bf16\": 2, ", bytes_kept(r));
+    json_devices(out, r);
+    str_append(out, ", ");
+    json_text(out, "source", r->source);
+    str_append(out, "}");
+}
+
+static void write_json(str *out) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    str_append(out, "{\n  \"recipes\": [\n");
+    for (int i = 0; i < count; i++) {
+        json_recipe(out, &table[i]);
+        str_append(out, i + 1 < count ? ",\n" : "\n");
+    }
+    str_append(out, "  ]\n}\n");
+}
+
+/* ---- the call ---- */
+
+static ott_status write_table(ott_context *context, int json, ott_text_fn write, void *user) {
+    str text = {.account = context->account};
+    ott_status status = OTT_OK;
+    if (json)
+        write_json(&text);
+    else
+        status = write_text(context, &text);
+    if (status == OTT_OK) status = api_write(&text, write, user);
+    str_free(&text);
+    return status;
+}
+
+ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user) {
+    API_REQUIRE(context);
+    API_REQUIRE_CALL(write);
+    return API_INSIDE(context, write_table(context, json, write, user));
+}

@@ -1,0 +1,56 @@
+/*
+ * cpu/gemm_blocks: block scales in the matrix product (fp8/reference.h): each block of the contraction is a
+ * chain of its own, and its sums are scaled on their way to the tile's. The scales of the packed parts are
+ * laid out as the micro-kernel reads them, so that every granularity is the same to it.
+ */
+#ifndef CPU_GEMM_BLOCKS_H
+#define CPU_GEMM_BLOCKS_H
+
+#include "cpu/gemm_pack.h"
+#include "cpu/gemm_tile.h"
+
+SIMD int64_t blocks_of(int64_t depth, int64_t block) {
+    return (depth + block - 1) / block;
+}
+
+/* The inverse scales of lines [line, line + lines) in one block of the contraction, `from` on; lines up to
+   `panel` that are not there get 0. */
+SIMD void pack_inverse_panel(float *out, const float *from, const operand *o, int64_t line, int64_t lines,
+                             int64_t panel, int64_t block_lines) {
+    for (int64_t i = 0; i < panel; i++) {
+        int64_t at = block_lines == 1 ? line + i : (line + i) / block_lines;
+        out[i] = i >= lines ? 0.0f : o->inverse ? from[at * o->line_step] : 1.0f;
+    }
+}
+
+/* Those of a packed part of an operand: [panel of `panel` lines][block][panel]. */
+SIMD void pack_inverses(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
+    int64_t block_lines = granularity_block(o->grain).lines;
+    for (int64_t i = 0; i < b.lines; i += panel)
+        for (int64_t k = b.k; k < b.k + b.depth; k += block, out += panel) {
+            const float *from = o->inverse ? o->inverse + k / block * o->depth_step : NULL;
+            int64_t lines = b.lines - i;
+            if (block_lines == 1)
+                pack_inverse_panel(out, from, o, b.line + i, lines, panel, 1);
+            else
+                pack_inverse_panel(out, from, o, b.line + i, lines, panel, block_lines);
+        }
+}
+
+/* The tile's sums over packed blocks of depth `block`; inverse_a and inverse_b are the tile's, of the first
+   block. a_step: from one term of A to the next. */
+static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
+    int64_t depth = tile.depth;
+    if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));
+    tile.start = NULL;
+    for (int64_t k = 0; k < depth; k += block) {
+        tile.depth = depth - k < block ? depth - k : block;
+        kernel(&tile);
+        tile.a += block * a_step;
+        tile.b += block * GEMM_NR;
+        tile.inverse_a += GEMM_MR;
+        tile.inverse_b += GEMM_NR;
+    }
+}
+
+#endif

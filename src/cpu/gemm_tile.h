@@ -1,0 +1,63 @@
+/*
+ * cpu/gemm_tile: what a micro-kernel works on, and how its sums leave the registers.
+ */
+#ifndef CPU_GEMM_TILE_H
+#define CPU_GEMM_TILE_H
+
+#include "cpu/gemm.h"
+
+/* How a packed block of A lies. */
+typedef enum gemm_a_layout {
+    GEMM_A_LINES, /* line i at a + i*GEMM_A_LD, k contiguous */
+    GEMM_A_PANEL  /* term k at a + k*GEMM_A_STEP, lines contiguous */
+} gemm_a_layout;
+
+/* What a tile's sums are extended by, and where they are. */
+typedef struct gemm_tile {
+    int64_t lines, depth;
+    const float *a, *b; /* b: [depth][GEMM_NR], aligned */
+    const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
+    float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
+    /* Block scales, NULL for none: inverse_a[lines], inverse_b[GEMM_NR]. start is NULL, and the block's
+       scaled sums are added to `sums`. */
+    const float *inverse_a, *inverse_b;
+    scale_order order;
+    const char *soon;  /* memory wanted next, a stretch for each line of A, soon_step bytes apart: */
+    int64_t soon_step; /* it is asked for while the sums are made, so that the store of them need not wait */
+    float smallest_a, smallest_b; /* normal numbers of the operands' formats (gemm_tensorcore.c) */
+} gemm_tile;
+
+typedef void (*gemm_kernel)(const gemm_tile *t);
+
+/* The block's sums onto those of the blocks before it: scale_order of fp8/recipe.h. */
+SIMD void gemm_add_block(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV],
+                         scale_order order) {
+    SIMD_UNROLL for (int i = 0; i < lines; i++) {
+        v16 inverse_a = v16_set1(t->inverse_a[i]);
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) {
+            float *y = t->sums + i * GEMM_NR + 16 * v;
+            v16 inverse_b = v16_load(t->inverse_b + 16 * v);
+            if (order == SCALE_PRODUCT)
+                v16_store(y, v16_fma(sum[i][v], v16_mul(inverse_a, inverse_b), v16_load(y)));
+            else
+                v16_store(y, v16_fma(v16_mul(sum[i][v], inverse_a), inverse_b, v16_load(y)));
+        }
+    }
+}
+
+SIMD void gemm_leave(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
+    if (t->inverse_a && t->order == SCALE_PRODUCT)
+        gemm_add_block(t, lines, vectors, sum, SCALE_PRODUCT);
+    else if (t->inverse_a)
+        gemm_add_block(t, lines, vectors, sum, SCALE_A_THEN_B);
+    else {
+        SIMD_UNROLL for (int i = 0; i < lines; i++) {
+            SIMD_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
+        }
+    }
+}
+
+/* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of lines. */
+gemm_kernel TIER(gemm_tensorcore)(gemm_a_layout layout, bool split);
+
+#endif

@@ -1,0 +1,382 @@
+/* fp8/recipe_text: the words of a side, as a table that is both read and written by. */
+#include "fp8/recipe_text.h"
+#include "base/str.h"
+#include <float.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the words ---- */
+
+/* What a word decides. The order is the order of writing. */
+typedef enum field {
+    FIELD_FORMAT,
+    FIELD_GRAIN,
+    FIELD_POLICY,
+    FIELD_RULE,
+    FIELD_POW2,
+    FIELD_EPSILON,
+    FIELD_MARGIN,
+    FIELD_HISTORY,
+    FIELD_ALGORITHM,
+    FIELD_REDUCE,
+    FIELD_MODE,
+    FIELD_COUNT
+} field;
+
+typedef struct word {
+    const char *text; /* one that ends in = is followed by a number */
+    field field;
+    int value;     /* what the field becomes */
+    int low, high; /* range of an integer */
+} word;
+
+#define HIGH_FORMAT     (-1) /* the format of "high" */
+#define LARGEST_MARGIN  16
+#define LONGEST_HISTORY (1 << 20)
+
+static const word words[] = {
+    {"e4m3", FIELD_FORMAT, OTT_E4M3, 0, 0},
+    {"e5m2", FIELD_FORMAT, OTT_E5M2, 0, 0},
+    {"high", FIELD_FORMAT, HIGH_FORMAT, 0, 0},
+#define X(constant, name, lines, depth) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
+    GRANULARITY_MAP(X)
+#undef X
+        {"delayed", FIELD_POLICY, AMAX_DELAYED, 0, 0},
+    {"torchao", FIELD_RULE, SCALE_TORCHAO, 0, 0},
+    {"te", FIELD_RULE, SCALE_TE, 0, 0},
+    {"e8m0", FIELD_RULE, SCALE_E8M0, 0, 0},
+    {"e8m0_floor", FIELD_RULE, SCALE_E8M0_FLOOR, 0, 0},
+    {"unit", FIELD_RULE, SCALE_NONE, 0, 0},
+    {"pow2", FIELD_POW2, true, 0, 0},
+    {"eps=", FIELD_EPSILON, 0, 0, 0},
+    {"margin=", FIELD_MARGIN, 0, -LARGEST_MARGIN, LARGEST_MARGIN},
+    {"history=", FIELD_HISTORY, 0, 1, LONGEST_HISTORY},
+    {"algo=max", FIELD_ALGORITHM, AMAX_MAX, 0, 0},
+    {"algo=most_recent", FIELD_ALGORITHM, AMAX_MOST_RECENT, 0, 0},
+    {"no_reduce", FIELD_REDUCE, false, 0, 0},
+    {"overflow", FIELD_MODE, CAST_OVERFLOW, 0, 0},
+};
+#define WORD_COUNT (int)(sizeof words / sizeof *words)
+
+/* Every field but the epsilon is an integer. */
+static int field_get(const side_spec *s, field f) {
+    switch (f) {
+    case FIELD_FORMAT: return side_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
+    case FIELD_GRAIN: return (int)s->grain;
+    case FIELD_POLICY: return (int)s->policy;
+    case FIELD_RULE: return (int)s->scale.rule;
+    case FIELD_POW2: return s->scale.power_of_two;
+    case FIELD_MARGIN: return s->scale.margin;
+    case FIELD_HISTORY: return s->history;
+    case FIELD_ALGORITHM: return (int)s->algorithm;
+    case FIELD_REDUCE: return s->reduce;
+    case FIELD_MODE: return (int)s->mode;
+    default: return 0;
+    }
+}
+
+static void field_put(side_spec *s, field f, int value) {
+    switch (f) {
+    case FIELD_FORMAT: s->format = (ott_dtype)value; break;
+    case FIELD_GRAIN: s->grain = (granularity)value; break;
+    case FIELD_POLICY: s->policy = (amax_policy)value; break;
+    case FIELD_RULE: s->scale.rule = (scale_rule)value; break;
+    case FIELD_POW2: s->scale.power_of_two = value; break;
+    case FIELD_MARGIN: s->scale.margin = value; break;
+    case FIELD_HISTORY: s->history = value; break;
+    case FIELD_ALGORITHM: s->algorithm = (amax_algorithm)value; break;
+    case FIELD_REDUCE: s->reduce = value; break;
+    case FIELD_MODE: s->mode = (cast_mode)value; break;
+    default: break;
+    }
+}
+
+/* What the words that are left out stand for, beside these three. */
+static side_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
+    side_spec s = {.format = format,
+                   .grain = grain,
+                   .scale = {.rule = grain == GRANULARITY_1X32 ? SCALE_E8M0 : SCALE_TORCHAO},
+                   .mode = CAST_SATURATE,
+                   .rounding = ROUND_NEAREST,
+                   .policy = policy};
+    if (policy != AMAX_DELAYED) return s;
+    s.scale.rule = SCALE_TE;
+    s.algorithm = AMAX_MAX;
+    s.history = 1024;
+    s.reduce = true;
+    return s;
+}
+
+#define BF16_MAX 0x1.fep127f
+
+/* Only TransformerEngine's rule has a limit of its own. */
+static float infinite_scale(const side_spec *s) {
+    if (s->scale.rule != SCALE_TE) return 0.0f;
+    return s->grain == GRANULARITY_TENSOR || s->grain == GRANULARITY_ROW ? FLT_MAX : BF16_MAX;
+}
+
+/* ---- numbers, in every locale with a point ---- */
+
+static char locale_point(void) {
+    return localeconv()->decimal_point[0];
+}
+
+static bool read_float(const char *text, float *out) {
+    char copy[32], *end, *point;
+    size_t length = strlen(text);
+    if (length == 0 || length >= sizeof copy || strspn(text, "0123456789.eE+-") != length) return false;
+    memcpy(copy, text, length + 1);
+    if ((point = strchr(copy, '.')) != NULL) *point = locale_point();
+    *out = strtof(copy, &end);
+    return *end == '\0' && isfinite(*out) && *out >= 0.0f;
+}
+
+/* "1e-04" becomes "1e-4", a locale's comma a point. */
+static void tidy(char *text) {
+    char *point = strchr(text, locale_point()), *exponent = strchr(text, 'e');
+    if (point) *point = '.';
+    if (!exponent) return;
+    char *from = exponent + 1, *to = exponent + 1;
+    if (*from == '-') to++;
+    from++;
+    while (*from == '0') from++;
+    memmove(to, from, strlen(from) + 1);
+}
+
+/* The fewest digits that read back, with or without an exponent, whichever is shorter. */
+static void write_float(float value, char out[32]) {
+    char plain[32];
+    float back = -1.0f;
+    for (int digits = 1; digits <= 9 && back != value; digits++) {
+        snprintf(out, 32, "%.*e", digits - 1, (double)value);
+        snprintf(plain, sizeof plain, "%.*g", digits, (double)value);
+        tidy(out);
+        tidy(plain);
+        read_float(plain, &back);
+    }
+    if (strlen(plain) <= strlen(out)) memcpy(out, plain, sizeof plain);
+}
+
+static bool read_integer(const word *w, const char *text, int *out) {
+    char *end;
+    size_t length = strlen(text), digits = strspn(text + (*text == '-'), "0123456789");
+    if (digits == 0 || digits > 9 || length != digits + (*text == '-')) return false;
+    *out = (int)strtol(text, &end, 10);
+    return *out >= w->low && *out <= w->high;
+}
+
+/* ---- reading ---- */
+
+/* The words of a text, by what they decide. */
+typedef struct sentence {
+    const word *word[FIELD_COUNT]; /* NULL: not given */
+    int number[FIELD_COUNT];
+    float epsilon;
+} sentence;
+
+#define WORD_LIMIT 40
+
+static bool takes_number(const word *w) {
+    return str_ends_with(w->text, "=");
+}
+
+static const word *find_word(const char *text) {
+    for (int i = 0; i < WORD_COUNT; i++)
+        if (takes_number(&words[i]) ? str_starts_with(text, words[i].text) : strcmp(text, words[i].text) == 0)
+            return &words[i];
+    return NULL;
+}
+
+/* The words that may stand first, or after that. */
+static int candidates(bool first, const char *out[WORD_COUNT], char *list, size_t size) {
+    int count = 0;
+    size_t length = 0;
+    for (int i = 0; i < WORD_COUNT; i++) {
+        if ((words[i].field == FIELD_FORMAT) != first) continue;
+        length += (size_t)snprintf(list + length, size - length, "%s%s%s", count ? ", " : "", words[i].text,
+                                   takes_number(&words[i]) ? "NUMBER" : "");
+        out[count++] = words[i].text;
+    }
+    return count;
+}
+
+static ott_status fail_unknown(const char *text, bool first) {
+    const char *all[WORD_COUNT];
+    char list[256];
+    int count = candidates(first, all, list, sizeof list);
+    const char *nearest = str_nearest(text, all, count);
+    const char *what = first ? "a format, which comes first" : "a word that may follow the format";
+    if (nearest)
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" is not %s: %s; did you mean \"%s\"?", text, what, list,
+                           nearest);
+    return status_fail(OTT_ERR_CONFIG, "\"%s\" is not %s: %s", text, what, list);
+}
+
+static ott_status read_number(const word *w, const char *text, sentence *out) {
+    const char *number = text + strlen(w->text);
+    if (w->field == FIELD_EPSILON) {
+        if (read_float(number, &out->epsilon)) return OTT_OK;
+        return status_fail(OTT_ERR_CONFIG, "\"%s\": eps must be a finite number that is not negative", text);
+    }
+    if (read_integer(w, number, &out->number[w->field])) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "\"%s\": %.*s must be an integer from %d to %d", text,
+                       (int)strlen(w->text) - 1, w->text, w->low, w->high);
+}
+
+static ott_status add_word(const char *text, bool first, sentence *out) {
+    const word *w = find_word(text);
+    if (!w || (first && w->field != FIELD_FORMAT)) return fail_unknown(text, first);
+    const word *before = out->word[w->field];
+    if (before == w) return status_fail(OTT_ERR_CONFIG, "\"%s\" is given twice", text);
+    if (before)
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" and \"%s\" contradict each other", before->text, text);
+    out->word[w->field] = w;
+    out->number[w->field] = w->value;
+    return takes_number(w) ? read_number(w, text, out) : OTT_OK;
+}
+
+static bool is_printable(char c) {
+    return c > 0x20 && c < 0x7f;
+}
+
+/* A word of ours has only printable characters and is short. */
+static bool may_be_word(const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (!is_printable(text[i])) return false;
+    return length <= WORD_LIMIT;
+}
+
+/* Shows the first bytes of a word that is none on one line. */
+static ott_status fail_foreign(const char *text, size_t length, bool first) {
+    char shown[WORD_LIMIT + 1];
+    snprintf(shown, sizeof shown, "%.*s", (int)(length < WORD_LIMIT ? length : WORD_LIMIT), text);
+    for (char *c = shown; *c; c++)
+        if (!is_printable(*c)) *c = '?';
+    return fail_unknown(shown, first);
+}
+
+static ott_status read_words(const char *text, sentence *out) {
+    char one[WORD_LIMIT + 1];
+    bool first = true;
+    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (!may_be_word(at, length)) return fail_foreign(at, length, first);
+        memcpy(one, at, length);
+        one[length] = '\0';
+        TRY(add_word(one, first, out));
+        first = false;
+        at += length;
+    }
+    return first ? fail_unknown("", true) : OTT_OK;
+}
+
+static bool rule_is_e8m0(scale_rule rule) {
+    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
+}
+
+/* Has the field a meaning in s? */
+static bool field_counts(const side_spec *s, field f) {
+    bool delayed = s->policy == AMAX_DELAYED;
+    switch (f) {
+    case FIELD_GRAIN: return !delayed || s->grain == GRANULARITY_TENSOR;
+    case FIELD_RULE: return !delayed || s->scale.rule == SCALE_TE;
+    case FIELD_POW2: return !delayed && (s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE);
+    case FIELD_EPSILON: return !delayed && s->scale.rule == SCALE_TE;
+    case FIELD_MARGIN: return s->scale.rule == SCALE_TE;
+    case FIELD_HISTORY:
+    case FIELD_ALGORITHM:
+    case FIELD_REDUCE: return delayed;
+    default: return true;
+    }
+}
+
+static const char *field_word(const side_spec *s, field f) {
+    for (int i = 0; i < WORD_COUNT; i++)
+        if (words[i].field == f && words[i].value == field_get(s, f)) return words[i].text;
+    return "";
+}
+
+static ott_status fail_meaning(const char *text, const side_spec *s, field f) {
+    if (f == FIELD_HISTORY || f == FIELD_ALGORITHM || f == FIELD_REDUCE)
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" has a meaning only beside \"delayed\"", text);
+    if (s->policy == AMAX_DELAYED)
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning beside \"delayed\"", text);
+    return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning beside the scale rule \"%s\"", text,
+                       field_word(s, FIELD_RULE));
+}
+
+static ott_status check_sentence(const sentence *given, const side_spec *s) {
+    for (int f = 0; f < FIELD_COUNT; f++)
+        if (given->word[f] && !field_counts(s, (field)f))
+            return fail_meaning(given->word[f]->text, s, (field)f);
+    if ((s->grain == GRANULARITY_1X32) != rule_is_e8m0(s->scale.rule))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "\"%s\" and \"%s\" contradict each other: E8M0 scales and blocks of 1x32 go together",
+            granularity_name(s->grain), field_word(s, FIELD_RULE));
+    return OTT_OK;
+}
+
+static side_spec build(const sentence *given) {
+    ott_dtype format = (ott_dtype)given->number[FIELD_FORMAT];
+    granularity grain = GRANULARITY_TENSOR;
+    if (given->word[FIELD_GRAIN]) grain = (granularity)given->number[FIELD_GRAIN];
+    side_spec s = defaults(format, grain, given->word[FIELD_POLICY] ? AMAX_DELAYED : AMAX_CURRENT);
+    for (int f = 0; f < FIELD_COUNT; f++)
+        if (given->word[f]) field_put(&s, (field)f, given->number[f]);
+    s.scale.epsilon = given->epsilon;
+    s.scale.infinite = infinite_scale(&s);
+    return s;
+}
+
+/* "high" is all there is to say. */
+static ott_status check_high(const sentence *given) {
+    for (int f = FIELD_FORMAT + 1; f < FIELD_COUNT; f++)
+        if (given->word[f])
+            return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning beside \"high\"", given->word[f]->text);
+    return OTT_OK;
+}
+
+ott_status recipe_side_parse(const char *text, ott_dtype activation, side_spec *out) {
+    sentence given = {0};
+    TRY(read_words(text, &given));
+    if (given.number[FIELD_FORMAT] == HIGH_FORMAT) {
+        *out = (side_spec){.format = activation};
+        return check_high(&given);
+    }
+    *out = build(&given);
+    return check_sentence(&given, out);
+}
+
+/* ---- writing ---- */
+
+static bool is_said(const side_spec *s, const side_spec *unsaid, field f) {
+    if (f == FIELD_FORMAT || f == FIELD_POLICY) return f == FIELD_FORMAT || s->policy == AMAX_DELAYED;
+    if (!field_counts(s, f)) return false;
+    return f == FIELD_EPSILON ? s->scale.epsilon != unsaid->scale.epsilon
+                              : field_get(s, f) != field_get(unsaid, f);
+}
+
+static void write_word(const side_spec *s, const word *w, char out[RECIPE_SIDE_TEXT]) {
+    char number[32] = "";
+    size_t length = strlen(out);
+    if (w->field == FIELD_EPSILON)
+        write_float(s->scale.epsilon, number);
+    else if (takes_number(w))
+        snprintf(number, sizeof number, "%d", field_get(s, w->field));
+    snprintf(out + length, RECIPE_SIDE_TEXT - length, "%s%s%s", length ? " " : "", w->text, number);
+}
+
+void recipe_side_write(const side_spec *s, char out[RECIPE_SIDE_TEXT]) {
+    side_spec unsaid = defaults(s->format, GRANULARITY_TENSOR, s->policy);
+    out[0] = '\0';
+    for (int i = 0; i < WORD_COUNT; i++) {
+        const word *w = &words[i];
+        if (w->field == FIELD_POLICY) unsaid = defaults(s->format, s->grain, s->policy);
+        bool holds = takes_number(w) || w->value == field_get(s, w->field);
+        if (holds && is_said(s, &unsaid, w->field)) write_word(s, w, out);
+        if (!side_spec_is_fp8(s) && *out) return;
+    }
+}

@@ -1,0 +1,21 @@
+/*
+ * parallel/checkpoint_float8: the FP8 state of a model in a file of its own: delayed scaling's windows and
+ * scales, and what float8.fallback has counted and decided. Internal to this floor.
+ *
+ *     "<module>.<tensor>.<format>.amax_history"   fp32[length], the newest last; "...scale" fp32[1]
+ *     "<module>.below"                            fp32[1]: linear.below where it is not 0
+ */
+#ifndef PARALLEL_CHECKPOINT_FLOAT8_H
+#define PARALLEL_CHECKPOINT_FLOAT8_H
+
+#include "base/log.h"
+#include "model/model.h"
+
+/* recipe_name: the name of the one in force, kept for messages. */
+ott_status checkpoint_float8_write(const model *m, const char *recipe_name, const char *path);
+/* Looks at every entry before the first one of the model changes. A window of another length keeps its newest
+   members; a state the file has not starts anew; one the model has no use for is dropped; the log says so.
+   *fallen: some layer of the file has fallen back and the model does not run it so. */
+ott_status checkpoint_float8_read(model *m, const logger *log, const char *path, bool *fallen);
+
+#endif

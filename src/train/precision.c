@@ -1,0 +1,445 @@
+/* train/precision: the keys of [float8] become recipes, phases and rules. */
+#include "train/precision.h"
+#include "base/str.h"
+#include "config/number.h"
+#include "fp8/recipe_text.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what messages show ---- */
+
+#define SHOWN 80
+
+/* The beginning of a text on one line, for messages. */
+typedef struct shown {
+    char text[SHOWN + 4];
+} shown;
+
+static shown show(const char *text) {
+    shown s;
+    snprintf(s.text, sizeof s.text, "%.*s%s", SHOWN, text, strlen(text) > SHOWN ? "..." : "");
+    for (char *c = s.text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return s;
+}
+
+#define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
+
+/* ---- options that recipes of the table have ---- */
+
+static bool is_block(granularity g) {
+    return g == GRANULARITY_1X128 || g == GRANULARITY_128X128;
+}
+
+static void apply_delayed(const config *cfg, side_spec *s) {
+    s->scale.margin = (int)cfg->float8.margin;
+    s->history = (int)cfg->float8.amax_history_len;
+    s->algorithm = cfg->float8.amax_compute_algo == ALGO_MAX ? AMAX_MAX : AMAX_MOST_RECENT;
+    s->reduce = cfg->float8.reduce_amax;
+}
+
+static void apply_scale(const config *cfg, side_spec *s) {
+    switch (s->scale.rule) {
+    case SCALE_TE:
+        s->scale.epsilon = (float)cfg->float8.amax_epsilon;
+        if (is_block(s->grain)) s->scale.power_of_two = !cfg->float8.use_f32_scales;
+        break;
+    case SCALE_E8M0:
+    case SCALE_E8M0_FLOOR:
+        s->scale.rule = cfg->float8.mx_scale == MX_SCALE_FLOOR ? SCALE_E8M0_FLOOR : SCALE_E8M0;
+        break;
+    case SCALE_NONE:
+    case SCALE_TORCHAO: break;
+    }
+}
+
+/* torchao's switch holds for every cast, so operand keys do not escape it. */
+static void apply_pow2(const config *cfg, side_spec *s) {
+    bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
+    bool kept = s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain));
+    if (cfg->float8.round_scales_to_power_of_2 && rounds && !kept) s->scale.power_of_two = true;
+}
+
+static void apply_options_to(const config *cfg, side_spec *s) {
+    if (s->policy == AMAX_DELAYED)
+        apply_delayed(cfg, s);
+    else
+        apply_scale(cfg, s);
+    apply_pow2(cfg, s);
+}
+
+/* TransformerEngine's formats: E4M3 forward, and gradients in either. torchao's recipes have their own. */
+static void apply_format(const config *cfg, side_spec *s) {
+    if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
+    s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
+}
+
+typedef void (*side_change)(const config *cfg, side_spec *s);
+
+static void change_tensor(const config *cfg, quant_spec *q, side_change change) {
+    if (side_spec_is_fp8(&q->row)) change(cfg, &q->row);
+    if (side_spec_is_fp8(&q->column)) change(cfg, &q->column);
+}
+
+static void change_sides(const config *cfg, recipe *r, side_change change) {
+    change_tensor(cfg, &r->input, change);
+    change_tensor(cfg, &r->weight, change);
+    change_tensor(cfg, &r->grad_output, change);
+}
+
+static ott_status read_rows(const config *cfg, precision_plan *p) {
+    const recipe *table = recipe_table(&p->row_count);
+    STATUS_REQUIRE(p->row_count <= PRECISION_ROWS);
+    for (int i = 0; i < p->row_count; i++) {
+        p->rows[i] = table[i];
+        change_sides(cfg, &p->rows[i], apply_options_to);
+        change_tensor(cfg, &p->rows[i].grad_output, apply_format);
+    }
+    return OTT_OK;
+}
+
+static const recipe *find_row(const precision_plan *p, const char *name) {
+    for (int i = 0; i < p->row_count; i++)
+        if (strcmp(p->rows[i].name, name) == 0) return &p->rows[i];
+    return NULL;
+}
+
+/* ---- operand keys ---- */
+
+static ott_status read_side(const char *key, const char *text, side_spec *out) {
+    return status_context(recipe_side_parse(text, OTT_BF16, out), "%s = \"%s\"", key, show(text).text);
+}
+
+/* torchao's defaulting: the use in the later GEMM is as the one in the earlier, unless it is given. */
+static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
+                              const char *column, quant_spec *q) {
+    if (*row) {
+        TRY(read_side(row_key, row, &q->row));
+        q->column = q->row;
+    }
+    return *column ? read_side(column_key, column, &q->column) : OTT_OK;
+}
+
+static ott_status read_operands(const config *cfg, recipe *r) {
+    TRY(read_tensor("float8.input", cfg->float8.input, "float8.input_for_grad_weight",
+                    cfg->float8.input_for_grad_weight, &r->input));
+    TRY(read_tensor("float8.weight", cfg->float8.weight, "float8.weight_for_grad_input",
+                    cfg->float8.weight_for_grad_input, &r->weight));
+    TRY(read_tensor("float8.grad_output", cfg->float8.grad_output, "float8.grad_output_for_grad_weight",
+                    cfg->float8.grad_output_for_grad_weight, &r->grad_output));
+    change_sides(cfg, r, apply_pow2);
+    return OTT_OK;
+}
+
+/* ---- products ---- */
+
+/* The keys of one GEMM. */
+typedef struct product_keys {
+    const char *name;
+    config_fast_accum fast;
+    config_gemm_sum sum;
+} product_keys;
+
+static product_keys keys_of(const config *cfg, recipe_gemm which) {
+    switch (which) {
+    case GEMM_GRAD_INPUT:
+        return (product_keys){"grad_input", cfg->float8.fast_accum_grad_input,
+                              cfg->float8.accumulate_grad_input};
+    case GEMM_GRAD_WEIGHT:
+        return (product_keys){"grad_weight", cfg->float8.fast_accum_grad_weight,
+                              cfg->float8.accumulate_grad_weight};
+    case GEMM_OUTPUT:
+    case GEMM_COUNT: break;
+    }
+    return (product_keys){"output", cfg->float8.fast_accum_output, cfg->float8.accumulate_output};
+}
+
+/* How the partial sums of blocks are scaled is TransformerEngine's, whoever spells the operands. */
+static scale_order order_of(const recipe *r, recipe_gemm which) {
+    const side_spec *a = which == GEMM_OUTPUT       ? &r->input.row
+                         : which == GEMM_GRAD_INPUT ? &r->grad_output.row
+                                                    : &r->grad_output.column;
+    return is_block(a->grain) ? SCALE_A_THEN_B : SCALE_PRODUCT;
+}
+
+static accumulate_mode mode_of(config_sum sum, bool fast) {
+    switch (sum) {
+    case SUM_HOPPER: return fast ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
+    case SUM_HOPPER_FAST: return ACCUMULATE_HOPPER_FAST;
+    case SUM_HOPPER_SPLIT: return ACCUMULATE_HOPPER_SPLIT;
+    case SUM_FP32: break;
+    }
+    return ACCUMULATE_FP32;
+}
+
+/* A GEMM of high-precision operands has no such choice; it may not be asked to have one. */
+static ott_status clear_product(const product_keys *k, recipe *r, gemm_spec *g) {
+    if (k->fast == FAST_ACCUM_TRUE)
+        FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
+             r->name);
+    if (k->sum > GEMM_SUM_FP32)
+        FAIL(
+            "float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, and only their products are "
+            "summed as Hopper does",
+            k->name, k->name, r->name);
+    *g = (gemm_spec){.accumulate = ACCUMULATE_FP32, .order = SCALE_PRODUCT};
+    return OTT_OK;
+}
+
+static ott_status read_product(const config *cfg, recipe *r, recipe_gemm which) {
+    product_keys k = keys_of(cfg, which);
+    gemm_spec *g = &r->gemm[which];
+    if (!recipe_gemm_is_fp8(r, which)) return clear_product(&k, r, g);
+    config_sum sum = k.sum == GEMM_SUM_DEFAULT ? cfg->float8.accumulate : (config_sum)(k.sum - 1);
+    if (k.fast != FAST_ACCUM_RECIPE) g->fast_accumulate = k.fast == FAST_ACCUM_TRUE;
+    g->accumulate = mode_of(sum, g->fast_accumulate);
+    g->order = order_of(r, which);
+    return OTT_OK;
+}
+
+/* ---- what [float8] asks for ---- */
+
+static void name_custom(recipe *r) {
+    r->name = "custom";
+    r->display = "CUSTOM";
+    r->source = "[float8] of the configuration";
+}
+
+static bool recipe_differs(const recipe *a, const recipe *b) {
+    linear_spec x, y;
+    recipe_compile(a, a->activation, &x);
+    recipe_compile(b, b->activation, &y);
+    return !linear_spec_equal(&x, &y);
+}
+
+static ott_status check(const recipe *r) {
+    return status_context(recipe_check(r), "float8");
+}
+
+static ott_status read_fp8(const config *cfg, precision_plan *p) {
+    bool custom = cfg->float8.recipe_name == RECIPE_CUSTOM;
+    const recipe *base = find_row(p, custom ? "bf16" : config_word(cfg, "float8.recipe_name"));
+    STATUS_REQUIRE(base != NULL);
+    p->fp8 = *base;
+    TRY(read_operands(cfg, &p->fp8));
+    if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
+    TRY(check(&p->fp8)); /* before the products, which need FP8 operands on both sides or on neither */
+    if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
+        FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
+             "float8.grad_output",
+             config_word(cfg, "float8.recipe_name"));
+    for (int g = 0; g < GEMM_COUNT; g++) TRY(read_product(cfg, &p->fp8, (recipe_gemm)g));
+    if (recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
+    return check(&p->fp8);
+}
+
+/* ---- names of recipes ---- */
+
+/* fp16 scales the loss of a whole run, and a single layer has no activation format of its own. */
+static bool may_name(bool for_module, const char *name) {
+    return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
+}
+
+static ott_status fail_name(const precision_plan *p, bool for_module, const char *name) {
+    const char *names[PRECISION_ROWS + 1] = {"fp8"};
+    char list[512] = "\"fp8\"";
+    int count = 1;
+    for (int i = 0; i < p->row_count; i++) {
+        if (!may_name(for_module, p->rows[i].name)) continue;
+        names[count++] = p->rows[i].name;
+        size_t length = strlen(list);
+        snprintf(list + length, sizeof list - length, ", \"%s\"", p->rows[i].name);
+    }
+    const char *near = str_nearest(name, names, count);
+    FAIL("recipe \"%s\" is not one of %s%s%s%s", show(name).text, list, near ? "; did you mean \"" : "",
+         near ? near : "", near ? "\"?" : "");
+}
+
+static ott_status find_recipe(const precision_plan *p, bool for_module, const char *name,
+                              const recipe **out) {
+    *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
+    if (!*out) return fail_name(p, for_module, name);
+    if (may_name(for_module, name)) return OTT_OK;
+    if (for_module)
+        FAIL("%s: a layer outside FP8 has the activation format of the run; write bf16 for that", name);
+    FAIL("fp16: loss scaling is for whole runs; use bf16, or train.mixed_precision = \"fp16\"");
+}
+
+/* Copies text[0..length) without the spaces at its ends; false when it does not fit. */
+static bool copy_trimmed(const char *text, size_t length, char *out, size_t size) {
+    while (length > 0 && *text == ' ') text++, length--;
+    while (length > 0 && text[length - 1] == ' ') length--;
+    if (length >= size) return false;
+    memcpy(out, text, length);
+    out[length] = '\0';
+    return true;
+}
+
+/* ---- the schedule ---- */
+
+#define ENTRY_LIMIT 64
+
+typedef struct schedule_reader {
+    precision_plan *plan;
+    int64_t max_steps;
+    int64_t lengths[PRECISION_PHASES_MAX];
+    int rest; /* the entry without a length; -1: not met yet */
+    char rest_text[ENTRY_LIMIT];
+} schedule_reader;
+
+/* "10%" or "0.1" of max_steps. */
+static ott_status read_share(const schedule_reader *r, const char *entry, const char *text, int64_t *out) {
+    char number[ENTRY_LIMIT];
+    double share;
+    size_t length = strlen(text);
+    bool percent = length > 0 && text[length - 1] == '%';
+    memcpy(number, text, length + 1);
+    if (percent) number[length - 1] = '\0';
+    if (!number_parse_real(number, &share))
+        FAIL("\"%s\": a length is a number of steps, or a share of train.max_steps as 10%% or 0.1", entry);
+    if (percent) share /= 100.0;
+    if (!(share > 0.0 && share < 1.0)) FAIL("\"%s\": a share lies between 0 and 1, or 0%% and 100%%", entry);
+    *out = llround(share * (double)r->max_steps);
+    if (*out < 1)
+        FAIL("\"%s\" is less than one of train.max_steps = %lld steps", entry, (long long)r->max_steps);
+    return OTT_OK;
+}
+
+static ott_status read_length(const schedule_reader *r, const char *entry, const char *text, int64_t *out) {
+    if (!number_parse_integer(text, out)) return read_share(r, entry, text, out);
+    if (*out < 1) FAIL("\"%s\": a length is at least 1 step", entry);
+    return OTT_OK;
+}
+
+/* entry: "NAME" or "NAME:LENGTH", trimmed. */
+static ott_status read_entry(schedule_reader *r, const char *entry) {
+    char name[ENTRY_LIMIT], length[ENTRY_LIMIT];
+    int at = r->plan->phase_count;
+    const char *colon = strchr(entry, ':'), *end = colon ? colon : entry + strlen(entry);
+    if (at == PRECISION_PHASES_MAX) FAIL("more than %d entries", PRECISION_PHASES_MAX);
+    copy_trimmed(entry, (size_t)(end - entry), name, sizeof name);
+    TRY(find_recipe(r->plan, false, name, &r->plan->phases[at].recipe));
+    r->plan->phase_count++;
+    if (colon) {
+        copy_trimmed(colon + 1, strlen(colon + 1), length, sizeof length);
+        return read_length(r, entry, length, &r->lengths[at]);
+    }
+    if (r->rest >= 0)
+        FAIL("\"%s\" and \"%s\" both have no length; exactly one entry takes the rest", r->rest_text, entry);
+    r->rest = at;
+    snprintf(r->rest_text, sizeof r->rest_text, "%s", entry);
+    return OTT_OK;
+}
+
+static ott_status read_entries(schedule_reader *r, const char *text) {
+    for (const char *at = text;; at++) {
+        char entry[ENTRY_LIMIT];
+        size_t span = strcspn(at, ",");
+        if (!copy_trimmed(at, span, entry, sizeof entry))
+            FAIL("an entry of %zu characters; the longest has %d", span, ENTRY_LIMIT - 1);
+        if (!*entry) FAIL("an entry is empty");
+        TRY(read_entry(r, show(entry).text));
+        at += span;
+        if (!*at) return OTT_OK;
+    }
+}
+
+/* Gives the entry without a length what the others leave, and each its first step. */
+static ott_status place_entries(schedule_reader *r) {
+    int64_t left = r->max_steps, first = 0;
+    if (r->rest < 0) FAIL("every entry has a length; exactly one has none and takes the rest");
+    for (int i = 0; i < r->plan->phase_count; i++) {
+        if (i == r->rest) continue;
+        if (r->lengths[i] >= left)
+            FAIL("entry %d asks for %lld steps, but %lld of train.max_steps = %lld are left and \"%s\" needs "
+                 "at least 1",
+                 i + 1, (long long)r->lengths[i], (long long)left, (long long)r->max_steps, r->rest_text);
+        left -= r->lengths[i];
+    }
+    r->lengths[r->rest] = left;
+    for (int i = 0; i < r->plan->phase_count; i++) {
+        r->plan->phases[i].first = first;
+        first += r->lengths[i];
+    }
+    return OTT_OK;
+}
+
+static ott_status check_phases(const precision_plan *p) {
+    bool fp8 = false;
+    for (int i = 0; i < p->phase_count; i++) {
+        TRY(check(p->phases[i].recipe));
+        fp8 = fp8 || recipe_gemm_is_fp8(p->phases[i].recipe, GEMM_COUNT);
+    }
+    return fp8 ? OTT_OK
+               : status_fail(OTT_ERR_CONFIG, "no entry is in FP8; set train.mixed_precision instead");
+}
+
+static ott_status read_schedule(const config *cfg, precision_plan *p) {
+    const char *text = cfg->float8.schedule;
+    schedule_reader r = {.plan = p, .max_steps = cfg->train.max_steps, .rest = -1};
+    ott_status status = read_entries(&r, *text ? text : "fp8");
+    if (status == OTT_OK) status = place_entries(&r);
+    if (status == OTT_OK) status = check_phases(p);
+    return status_context(status, "float8.schedule = \"%s\"", show(text).text);
+}
+
+/* ---- rules for single modules ---- */
+
+static ott_status read_rule(precision_plan *p, const char *text) {
+    char name[ENTRY_LIMIT], *pattern = p->text + p->text_length;
+    const char *equals = strrchr(text, '=');
+    if (p->rule_count == PRECISION_RULES_MAX) FAIL("more than %d rules", PRECISION_RULES_MAX);
+    if (!equals) FAIL("a rule is written pattern=recipe, as \"model.layers.0.*=bf16\"");
+    if (!copy_trimmed(text, (size_t)(equals - text), pattern, (size_t)(PRECISION_TEXT - p->text_length)))
+        FAIL("the patterns are longer than %d characters together", PRECISION_TEXT - 1);
+    if (!*pattern) FAIL("the pattern is empty; \"*\" is every layer");
+    if (!copy_trimmed(equals + 1, strlen(equals + 1), name, sizeof name))
+        return fail_name(p, true, equals + 1);
+    precision_rule *rule = &p->rules[p->rule_count++];
+    rule->match = pattern;
+    p->text_length += (int)strlen(pattern) + 1;
+    TRY(find_recipe(p, true, name, &rule->recipe));
+    return check(rule->recipe);
+}
+
+static ott_status read_rules(const config *cfg, precision_plan *p) {
+    for (int64_t i = 0; i < cfg->float8.module.count; i++) {
+        const char *text = cfg->float8.module.items[i];
+        TRY(status_context(read_rule(p, text), "float8.module \"%s\"", show(text).text));
+    }
+    return OTT_OK;
+}
+
+/* ---- the plan ---- */
+
+static ott_status read_one_precision(const config *cfg, precision_plan *p) {
+    const char *name = config_word(cfg, "train.mixed_precision");
+    const recipe *row = find_row(p, name);
+    STATUS_REQUIRE(row != NULL);
+    if (*cfg->float8.schedule)
+        FAIL("float8.schedule = \"%s\" needs train.mixed_precision = \"fp8\"; it is \"%s\"",
+             show(cfg->float8.schedule).text, name);
+    p->fp8 = *row;
+    p->phases[p->phase_count++] = (precision_phase){.recipe = row};
+    return OTT_OK;
+}
+
+ott_status precision_plan_read(const config *cfg, precision_plan *out) {
+    memset(out, 0, sizeof *out);
+    TRY(read_rows(cfg, out));
+    if (cfg->train.mixed_precision != PRECISION_FP8) return read_one_precision(cfg, out);
+    TRY(read_fp8(cfg, out));
+    TRY(read_schedule(cfg, out));
+    return read_rules(cfg, out);
+}
+
+const recipe *precision_at(const precision_plan *p, int64_t step) {
+    int at = p->phase_count - 1;
+    while (at > 0 && p->phases[at].first > step) at--;
+    return p->phases[at].recipe;
+}
+
+bool precision_matches(const char *pattern, const char *name) {
+    return str_glob(pattern, name);
+}

@@ -1,0 +1,141 @@
+/* Tests of fp8/history: the traces and tables published for TransformerEngine's fused update, and its edges. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "fp8/history.h"
+#include <float.h>
+#include <string.h>
+
+static side_spec delayed(ott_dtype format, amax_algorithm algorithm, int history, int margin) {
+    return (side_spec){.format = format,
+                       .policy = AMAX_DELAYED,
+                       .algorithm = algorithm,
+                       .history = history,
+                       .scale = {.rule = SCALE_TE, .margin = margin, .infinite = FLT_MAX}};
+}
+
+static void assert_trace(const side_spec *spec, const float *seen, const float *scales, int count) {
+    float window[64] = {0}, scale = 1.0f;
+    for (int i = 0; i < count; i++) {
+        history_update(spec, seen[i], window, &scale);
+        if (scale != scales[i])
+            fail_msg("after step %d the scale is %g, expected %g", i, (double)scale, (double)scales[i]);
+        assert_true(window[spec->history - 1] == 0.0f); /* the place of the next one */
+    }
+}
+
+/* transformer-engine, update rule: L = 4, E4M3. */
+static void published_traces(void **state) {
+    (void)state;
+    const float seen[] = {2, 8, 0, 1, INFINITY, 4, .5f, .25f, .25f, .25f};
+    const float max[] = {224, 56, 56, 56, 56, 56, 56, 56, 112, 896};
+    const float recent[] = {224, 56, 56, 448, 448, 112, 896, 1792, 1792, 1792};
+    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
+    assert_trace(&s, seen, max, 10);
+    s.algorithm = AMAX_MOST_RECENT;
+    assert_trace(&s, seen, recent, 10);
+}
+
+/* The rule that always rolls would forget the 8 and end on 448. */
+static void rolls_only_what_was_seen(void **state) {
+    (void)state;
+    const float seen[] = {8, 0, 0, 0, 0, 1}, scales[] = {56, 56, 56, 56, 56, 56};
+    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
+    assert_trace(&s, seen, scales, 6);
+}
+
+/* Constant tensors t + 0.25: a window of 31 forgets after 31 steps; the margin divides. */
+static void follows_formula(void **state) {
+    (void)state;
+    for (int margin = 0; margin <= 2; margin += 2)
+        for (int format = 0; format < 2; format++) {
+            side_spec s = delayed(format ? OTT_E5M2 : OTT_E4M3, AMAX_MAX, 31, margin);
+            float window[31] = {0}, scale = 1.0f;
+            for (int t = 0; t < 80; t++) {
+                float amax = t < 40 ? (float)t + 0.25f : 0.25f;
+                float most = t < 40 ? amax : t - 39 < 31 ? 39.25f : 0.25f;
+                history_update(&s, amax, window, &scale);
+                assert_true(scale == (format ? 57344.0f : 448.0f) / (float)(1 << margin) / most);
+            }
+        }
+}
+
+static void edges(void **state) {
+    (void)state;
+    side_spec s = delayed(OTT_E5M2, AMAX_MAX, 3, 0);
+    float window[3] = {0}, scale = 1.0f;
+    history_update(&s, 0x1p-149f, window, &scale); /* 57344 / 2^-149 is infinite */
+    assert_true(scale == FLT_MAX);
+    history_update(&s, NAN, window, &scale); /* ignored by the maximum, but it rolls */
+    assert_true(scale == FLT_MAX);
+    s.algorithm = AMAX_MOST_RECENT;
+    history_update(&s, NAN, window, &scale);
+    assert_true(scale == FLT_MAX);
+    side_spec one = delayed(OTT_E4M3, AMAX_MAX, 1, 0);
+    history_update(&one, 2.0f, window, &scale);
+    assert_true(scale == 224.0f && window[0] == 0.0f);
+}
+
+static void records_the_largest_finite(void **state) {
+    (void)state;
+    assert_true(history_record(0.0f, 3.0f) == 3.0f);
+    assert_true(history_record(3.0f, 2.0f) == 3.0f);
+    assert_true(history_record(3.0f, INFINITY) == 3.0f);
+    assert_true(history_record(3.0f, NAN) == 3.0f);
+}
+
+static void a_resized_window_keeps_the_newest(void **state) {
+    (void)state;
+    const float window[4] = {1, 2, 3, 0}; /* 3 is the newest, 0 waits */
+    float longer[6], shorter[2];
+    const float expected_longer[6] = {0, 0, 1, 2, 3, 0}, expected_shorter[2] = {3, 0};
+    history_resize(window, 4, longer, 6);
+    assert_memory_equal(longer, expected_longer, sizeof longer);
+    history_resize(window, 4, shorter, 2);
+    assert_memory_equal(shorter, expected_shorter, sizeof shorter);
+}
+
+/* ---- callbacks ---- */
+
+static float second_newest(void *user, const float *window, int64_t length) {
+    *(int *)user += (int)length;
+    return window[length - 2];
+}
+
+static float half(void *user, float amax, float old_scale, float max, int margin) {
+    (void)user;
+    assert_int_equal(margin, 1);
+    return old_scale / 2 + 0 * amax * max;
+}
+
+static void callbacks_take_the_place_of_the_rules(void **state) {
+    (void)state;
+    int lengths = 0;
+    delayed_callbacks own = {.amax = second_newest, .user = &lengths};
+    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 1);
+    s.callbacks = &own;
+    float window[4] = {0}, scale = 1.0f;
+    history_update(&s, 7.0f, window, &scale);
+    assert_true(scale == 1.0f); /* the one before was 0 */
+    history_update(&s, 9.0f, window, &scale);
+    assert_true(scale == 448.0f / 2 / 7);
+    assert_int_equal(lengths, 8);
+    own.scale = half;
+    history_update(&s, 1.0f, window, &scale);
+    assert_true(scale == 448.0f / 2 / 7 / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_traces),
+        cmocka_unit_test(rolls_only_what_was_seen),
+        cmocka_unit_test(follows_formula),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(records_the_largest_finite),
+        cmocka_unit_test(a_resized_window_keeps_the_newest),
+        cmocka_unit_test(callbacks_take_the_place_of_the_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/*
+ * TransformerEngine's rules against their transcription in Python (tests/golden/te_rules.safetensors): scale
+ * updates of delayed scaling, current scaling's scales, block and MX casts bit for bit, and the block-scaled
+ * products to the accuracy of their fp32 sums. The plain definitions of fp8/ are what is compared; every
+ * backend equals those (tests/cpu).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fp8/history.h"
+#include "fp8/reference.h"
+#include "nn/golden.h"
+#include "nn/layer_harness.h"
+#include <float.h>
+
+static const char *const format_words[] = {"e4m3", "e5m2"};
+static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2};
+
+static int setup(void **state) {
+    static golden g;
+    mem *account;
+    HARNESS_OK(mem_open(&account));
+    golden_open(&g, account, "te_rules");
+    *state = &g;
+    return 0;
+}
+
+static int teardown(void **state) {
+    golden *g = *state;
+    mem *account = g->account;
+    golden_close(g);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+    return 0;
+}
+
+/* ---- scales ---- */
+
+static void check_history(golden *g, int length, amax_algorithm algorithm, int margin, int format) {
+    const char *algorithms[] = {[AMAX_MAX] = "max", [AMAX_MOST_RECENT] = "most_recent"};
+    side_spec s = {.format = formats[format],
+                   .policy = AMAX_DELAYED,
+                   .algorithm = algorithm,
+                   .history = length,
+                   .scale = {.rule = SCALE_TE, .margin = margin, .infinite = FLT_MAX}};
+    char key[64];
+    snprintf(key, sizeof key, "history.%d.%s.%d.%s", length, algorithms[algorithm], margin,
+             format_words[format]);
+    golden_tensor seen = golden_read(g, "%s.seen", key), scales = golden_read(g, "%s.scale", key);
+    float window[31] = {0}, scale = 1.0f;
+    for (int64_t i = 0; i < seen.count; i++) {
+        history_update(&s, seen.values[i], window, &scale);
+        if (float_bits(scale) != float_bits(scales.values[i]))
+            fail_msg("%s: after update %d the scale is %a, expected %a", key, (int)i, (double)scale,
+                     (double)scales.values[i]);
+    }
+    golden_free(g, &seen);
+    golden_free(g, &scales);
+}
+
+static void histories_equal(void **state) {
+    const int lengths[] = {1, 2, 4, 31};
+    for (int l = 0; l < 4; l++)
+        for (int margin = 0; margin <= 2; margin += 2)
+            for (int format = 0; format < 2; format++) {
+                check_history(*state, lengths[l], AMAX_MAX, margin, format);
+                check_history(*state, lengths[l], AMAX_MOST_RECENT, margin, format);
+            }
+}
+
+static void current_scales_equal(void **state) {
+    golden *g = *state;
+    for (int format = 0; format < 2; format++)
+        for (int eps = 0; eps < 2; eps++)
+            for (int pow2 = 0; pow2 < 2; pow2++) {
+                scale_options o = {.rule = SCALE_TE,
+                                   .power_of_two = pow2,
+                                   .epsilon = eps ? 1e-4f : 0.0f,
+                                   .infinite = FLT_MAX};
+                char key[64];
+                snprintf(key, sizeof key, "current.%s.%s.%d", format_words[format], eps ? "0.0001" : "0",
+                         pow2);
+                golden_tensor amax = golden_read(g, "%s.amax", key), scales = golden_read(g, "%s.scale", key);
+                for (int64_t i = 0; i < amax.count; i++) {
+                    float scale = scale_from_amax(amax.values[i], formats[format], &o);
+                    if (float_bits(scale) != float_bits(scales.values[i]))
+                        fail_msg("%s: of amax %a the scale is %a, expected %a", key, (double)amax.values[i],
+                                 (double)scale, (double)scales.values[i]);
+                }
+                golden_free(g, &amax);
+                golden_free(g, &scales);
+            }
+}
+
+/* ---- casts ---- */
+
+typedef struct cast {
+    uint8_t *codes;
+    float *amax, *scale, *inverse;
+    int64_t groups;
+} cast;
+
+static cast cast_of(const golden_tensor *x, const side_spec *s, bool column) {
+    int64_t rows = x->t.rows, columns = x->t.columns;
+    cast c = {.groups = granularity_groups(s->grain, column ? columns : rows, column ? rows : columns)};
+    c.codes = malloc((size_t)(rows * columns));
+    c.amax = malloc((size_t)c.groups * 12);
+    c.scale = c.amax + c.groups;
+    c.inverse = c.scale + c.groups;
+    reference_quantize(x->values, OTT_F32, rows, columns, columns, s, column, c.amax, c.scale, c.inverse,
+                       c.codes);
+    return c;
+}
+
+static void cast_free(cast *c) {
+    free(c->codes);
+    free(c->amax);
+}
+
+static int differences(golden *g, const char *key, const cast *c) {
+    golden_tensor codes = golden_read(g, "%s.codes", key), inverse = golden_read(g, "%s.inverse", key);
+    int count = 0;
+    assert_int_equal(inverse.count, c->groups);
+    for (int64_t i = 0; i < codes.count; i++) count += ((const uint8_t *)codes.t.data)[i] != c->codes[i];
+    for (int64_t i = 0; i < inverse.count; i++)
+        count += float_bits(inverse.values[i]) != float_bits(c->inverse[i]);
+    golden_free(g, &codes);
+    golden_free(g, &inverse);
+    return count;
+}
+
+static void check_cast(golden *g, const golden_tensor *x, const char *name, const side_spec *s, bool column) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", name, column ? "column" : "row");
+    cast c = cast_of(x, s, column);
+    int count = differences(g, key, &c);
+    if (count) fail_msg("%s: %d codes or scales differ", key, count);
+    cast_free(&c);
+}
+
+static void block_and_mx_casts_equal(void **state) {
+    golden *g = *state;
+    golden_tensor x = golden_read(g, "tensor.x");
+    side_spec row = recipe_find("block")->input.row, block = recipe_find("block")->weight.row,
+              mx = recipe_find("mxfp8")->input.row, ocp = mx;
+    ocp.scale.rule = SCALE_E8M0_FLOOR;
+    for (int column = 0; column < 2; column++) {
+        check_cast(g, &x, "block.1x128", &row, column);
+        check_cast(g, &x, "block.128x128", &block, column);
+        check_cast(g, &x, "mx.roundup", &mx, column);
+        check_cast(g, &x, "mx.floor", &ocp, column);
+    }
+    golden_free(g, &x);
+}
+
+static void another_rule_is_found(void **state) {
+    golden *g = *state;
+    golden_tensor x = golden_read(g, "tensor.x");
+    side_spec s = recipe_find("block")->input.row;
+    s.scale.power_of_two = false;
+    cast c = cast_of(&x, &s, false);
+    assert_true(differences(g, "block.1x128.row", &c) > 0);
+    cast_free(&c);
+    s = recipe_find("mxfp8")->input.row;
+    s.scale.rule = SCALE_E8M0_FLOOR;
+    c = cast_of(&x, &s, false);
+    assert_true(differences(g, "mx.roundup.row", &c) > 0);
+    cast_free(&c);
+    golden_free(g, &x);
+}
+
+/* ---- products ---- */
+
+static reference_operand operand_from(const cast *c, const side_spec *s, const golden_tensor *t, bool column) {
+    int64_t lines = column ? t->t.columns : t->t.rows;
+    return (reference_operand){.data = c->codes,
+                               .format = s->format,
+                               .ld = t->t.columns,
+                               .transposed = column,
+                               .grain = s->grain,
+                               .inverse = c->inverse,
+                               .line_step = 1,
+                               .depth_step = granularity_line_groups(s->grain, lines)};
+}
+
+/* Every seventh row is in the golden. */
+static void compare_product(golden *g, const char *key, const float *ours, int64_t rows, int64_t columns) {
+    golden_tensor theirs = golden_read(g, "%s", key), bound = golden_read(g, "%s.bound", key);
+    double worst = 0;
+    for (int64_t i = 0; i < rows; i += 7)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = i / 7 * columns + j;
+            double error = fabs((double)ours[i * columns + j] - (double)theirs.values[at]);
+            double share = error == 0 ? 0 : error / (1e-6 * (double)bound.values[at]);
+            if (!(share <= worst)) worst = share;
+        }
+    print_message("  %-26s %.3f of the bound\n", key, worst);
+    assert_true(worst <= 1);
+    golden_free(g, &theirs);
+    golden_free(g, &bound);
+}
+
+/* C = A B, the contraction along rows of a (or down its columns), likewise b. */
+static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
+                          const side_spec *a_side, bool a_column, const char *b_name, const side_spec *b_side,
+                          bool b_column) {
+    char key[64];
+    snprintf(key, sizeof key, "gemm.%s.%s", r->name, word);
+    golden_tensor a = golden_read(g, "tensor.%s", a_name), b = golden_read(g, "tensor.%s", b_name);
+    cast left = cast_of(&a, a_side, a_column), right = cast_of(&b, b_side, b_column);
+    reference_operand x = operand_from(&left, a_side, &a, a_column),
+                      y = operand_from(&right, b_side, &b, b_column);
+    int64_t m = a_column ? a.t.columns : a.t.rows, n = b_column ? b.t.columns : b.t.rows;
+    int64_t k = a_column ? a.t.rows : a.t.columns;
+    float *c = malloc((size_t)(m * n) * sizeof *c);
+    reference_gemm(m, n, k, &x, &y, &r->gemm[which], NULL, false, c, OTT_F32, n);
+    compare_product(g, key, c, m, n);
+    free(c);
+    cast_free(&left);
+    cast_free(&right);
+    golden_free(g, &a);
+    golden_free(g, &b);
+}
+
+static void products_equal(void **state) {
+    golden *g = *state;
+    const char *names[] = {"block", "mxfp8"};
+    for (int i = 0; i < 2; i++) {
+        const recipe *r = recipe_find(names[i]);
+        check_product(g, r, GEMM_OUTPUT, "output", "x", &r->input.row, false, "w", &r->weight.row, false);
+        check_product(g, r, GEMM_GRAD_INPUT, "grad_input", "g", &r->grad_output.row, false, "w",
+                      &r->weight.column, true);
+        check_product(g, r, GEMM_GRAD_WEIGHT, "grad_weight", "g", &r->grad_output.column, true, "x",
+                      &r->input.column, true);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(histories_equal),          cmocka_unit_test(current_scales_equal),
+        cmocka_unit_test(block_and_mx_casts_equal), cmocka_unit_test(another_rule_is_found),
+        cmocka_unit_test(products_equal),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
