@@ -19,6 +19,7 @@ int verb_train(int argc, char **argv);
 int verb_generate(int argc, char **argv);
 int verb_report(int argc, char **argv);
 int verb_bench(int argc, char **argv);
+int verb_recipes(int argc, char **argv);
 
 /* ---- errors (output.c) ---- */
 
@@ -86,7 +87,7 @@ typedef struct command {
     const option *options;
     int option_count;
     const char *operand; /* what it works on, "RUN_DIR" */
-    int operands_most;   /* at least one is needed */
+    int operands_most;   /* at least one is needed; 0: it takes none */
 } command;
 
 enum { OPTIONS_GO_ON = -1 };

@@ -18,6 +18,7 @@ static const verb verbs[] = {
     {"generate", verb_generate, "continue a text with a trained model"},
     {"report", verb_report, "compare runs: a table, a plot, a page"},
     {"bench", verb_bench, "measure the speed of this machine"},
+    {"recipes", verb_recipes, "list the FP8 recipes"},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -68,7 +69,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
     if (argc < 2)
-        return cli_error(CLI_BAD_INPUT, "say what to do: train, generate, report or bench (ottava --help)");
+        return cli_error(CLI_BAD_INPUT, "say what to do: train, generate, report, bench or recipes (ottava --help)");
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return print_help();

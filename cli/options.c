@@ -157,7 +157,10 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
     return take_value(c, o, value);
 }
 
-static int check_operands(const command *c, int count) {
+static int check_operands(const command *c, int count, char **argv) {
+    if (c->operands_most == 0 && count > 0)
+        return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
+    if (c->operands_most == 0) return OPTIONS_GO_ON;
     if (count == 0)
         return cli_error(CLI_BAD_INPUT, "%s: %s is missing: ottava %s %s", c->name, c->operand, c->name,
                          c->synopsis);
@@ -184,5 +187,5 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
         int code = take_option(c, argc, argv, &i);
         if (code != OPTIONS_GO_ON) return code;
     }
-    return check_operands(c, *operands);
+    return check_operands(c, *operands, argv);
 }

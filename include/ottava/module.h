@@ -176,9 +176,9 @@ OTT_API int ott_module_parameter_index(const ott_module *module, const char *nam
 OTT_API ott_status ott_module_parameter_value(ott_module *module, int index, ott_tensor **out);
 OTT_API ott_status ott_module_parameter_gradient(ott_module *module, int index, ott_tensor **out);
 
-/* State of delayed scaling of a linear layer; `tensor` is "input", "weight" or "grad_output". *scale: what the next cast
+/* State of delayed scaling of a linear layer; `which` is "input", "weight" or "grad_output". *scale: what the next cast
    multiplies by; *amax: the largest of its history. OTT_ERR_NOT_FOUND when this tensor has none. Either may be NULL. */
-OTT_API ott_status ott_module_scale(const ott_module *module, const char *tensor, float *scale, float *amax);
+OTT_API ott_status ott_module_scale(const ott_module *module, const char *which, float *scale, float *amax);
 
 /* ---- conversion ---- */
 

@@ -157,4 +157,5 @@ OTT_API ott_status ott_bench(ott_context *context, const ott_bench_options *opti
 #endif
 
 #include "ottava/fp8.h"
+#include "ottava/module.h"
 #endif

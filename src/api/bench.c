@@ -1,6 +1,6 @@
 /* api/bench: measuring speed. */
 #include "train/bench.h"
-#include "api/context.h"
+#include "api/handle.h"
 #include <string.h>
 
 typedef ott_status (*bench_run)(mem *account, const logger *log, const ott_bench_options *options,
@@ -35,5 +35,5 @@ ott_status ott_bench(ott_context *context, const ott_bench_options *options, ott
     TRY(find_bench(o.what, &run));
     if (o.threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o.threads);
-    return run(context->account, &context->log, &o, write, user);
+    return API_INSIDE(context, run(context->account, &context->log, &o, write, user));
 }

@@ -1,13 +1,9 @@
 /* api/config: configurations of the public API. */
 #include "config/config.h"
-#include "api/context.h"
+#include "api/handle.h"
 
-ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out) {
+static ott_status open_config(ott_context *context, int argc, const char *const *argv, ott_config **out) {
     void *memory;
-    API_REQUIRE(context);
-    API_REQUIRE(out);
-    *out = NULL;
-    if (argc > 0) API_REQUIRE(argv);
     TRY(mem_take(context->account, MEM_OTHER, sizeof(ott_config), "a configuration", &memory));
     ott_config *opened = memory;
     opened->context = context;
@@ -18,6 +14,14 @@ ott_status ott_config_open(ott_context *context, int argc, const char *const *ar
     }
     *out = opened;
     return OTT_OK;
+}
+
+ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out) {
+    API_REQUIRE(context);
+    API_REQUIRE(out);
+    *out = NULL;
+    if (argc > 0) API_REQUIRE(argv);
+    return API_INSIDE(context, open_config(context, argc, argv, out));
 }
 
 void ott_config_close(ott_config *configuration) {
@@ -33,7 +37,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     API_REQUIRE(key);
     API_REQUIRE(value);
     configuration->changed = true;
-    return config_set(configuration->values, key, value);
+    return API_INSIDE(configuration->context, config_set(configuration->values, key, value));
 }
 
 ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {

@@ -1,6 +1,6 @@
 /* api/generate: text from a trained model. */
 #include "train/generate.h"
-#include "api/context.h"
+#include "api/handle.h"
 
 void ott_generate_options_init(ott_generate_options *options) {
     if (options)
@@ -33,5 +33,5 @@ ott_status ott_generate(ott_context *context, const char *run, const ott_generat
     ott_generate_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_generate_options"));
     TRY(check_options(&o));
-    return generate_run(context->account, &context->log, run, &o, write, user);
+    return API_INSIDE(context, generate_run(context->account, &context->log, run, &o, write, user));
 }

@@ -93,11 +93,11 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
 
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child) {
     mem *account = m->handle.context->account;
-    void *block = m->children;
+    void *memory = m->children;
     char *text;
     TRY(mem_grow(account, MEM_OTHER, (m->child_count + 1) * (int64_t)sizeof *m->children, "parts of a module",
-                 &block));
-    m->children = block;
+                 &memory));
+    m->children = memory;
     TRY(mem_strdup(account, label, &text));
     mem_give(account, child->label);
     child->label = text;
@@ -260,6 +260,11 @@ ott_status option_deviation(double value, const char *function) {
     return status_fail(OTT_ERR_ARGUMENT, "%s: init_std = %g: give a number from 0 to 1e6", function, value);
 }
 
+ott_status option_epsilon(double value, const char *name, const char *function) {
+    if (value > 0 && value <= 1) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number above 0, up to 1", function, name, value);
+}
+
 /* ---- getters ---- */
 
 static bool is_module(const ott_module *m, const char *function) {
@@ -396,15 +401,15 @@ static ott_status read_scale(const ott_module *m, const delayed_state *s, float 
     return status;
 }
 
-ott_status ott_module_scale(const ott_module *module, const char *tensor, float *scale, float *amax) {
+ott_status ott_module_scale(const ott_module *module, const char *which, float *scale, float *amax) {
     char shown[96];
     API_HANDLE(module, MODULE);
-    API_REQUIRE(tensor);
+    API_REQUIRE(which);
     const linear_body *b = module_linear_body(module);
     for (int t = 0; b && t < TENSOR_COUNT; t++)
-        if (strcmp(autocast_tensor_names[t], tensor) == 0 && b->layer->delayed[t].seen.data)
+        if (strcmp(autocast_tensor_names[t], which) == 0 && b->layer->delayed[t].seen.data)
             return API_INSIDE(module->handle.context,
                               read_scale(module, &b->layer->delayed[t], scale, amax));
     return status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no delayed scaling of \"%s\"", __func__,
-                       module_show(module, shown), tensor);
+                       module_show(module, shown), which);
 }

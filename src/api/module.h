@@ -120,6 +120,7 @@ ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t di
 ott_status option_positive(int64_t value, const char *name, const char *function);
 ott_status option_dtype(ott_dtype value, const char *function);
 ott_status option_deviation(double value, const char *function);
+ott_status option_epsilon(double value, const char *name, const char *function);
 
 /* ---- walking ---- */
 

@@ -2,6 +2,7 @@
 #include "api/autocast.h"
 #include "api/module.h"
 #include "comm/self.h"
+#include <stdio.h>
 
 /* ---- checks ---- */
 

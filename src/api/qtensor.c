@@ -178,7 +178,7 @@ ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out) {
     const qside *s = side_at(q, side);
     ott_side_view view = {.format = q->high_precision};
     if (side_spec_is_fp8(spec)) {
-        const scale_block block = granularity_block(spec->grain);
+        const scale_block share = granularity_block(spec->grain);
         view = (ott_side_view){.format = spec->format,
                                .codes = s->data,
                                .amax = s->amax,
@@ -187,8 +187,8 @@ ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out) {
                                .count = side_groups(q, side),
                                .line_step = s->line_step,
                                .depth_step = s->depth_step,
-                               .block_lines = block.lines,
-                               .block_depth = block.depth};
+                               .block_lines = share.lines,
+                               .block_depth = share.depth};
     }
     return api_give_struct(out, &view, sizeof view, "ott_side_view");
 }
@@ -205,9 +205,9 @@ static ott_status check_filled(const ott_qtensor *q, ott_side side, const char *
 }
 
 /* Which scale the element at row i, column j has. */
-static int64_t group_index(const qside *s, scale_block block, ott_side side, int64_t i, int64_t j) {
+static int64_t group_index(const qside *s, scale_block share, ott_side side, int64_t i, int64_t j) {
     int64_t line = side == OTT_BY_ROWS ? i : j, k = side == OTT_BY_ROWS ? j : i;
-    return line / block.lines * s->line_step + k / block.depth * s->depth_step;
+    return line / share.lines * s->line_step + k / share.depth * s->depth_step;
 }
 
 typedef struct host_side {
@@ -218,13 +218,13 @@ typedef struct host_side {
 
 static void decode(const ott_qtensor *q, ott_side side, const host_side *h, ott_dtype to) {
     const side_spec *spec = side_spec_at(q, side);
-    const scale_block block = granularity_block(spec->grain);
+    const scale_block share = granularity_block(spec->grain);
     const qside *s = side_at(q, side);
     for (int64_t i = 0; i < q->q.rows; i++)
         for (int64_t j = 0; j < q->q.columns; j++) {
             int64_t at = i * q->q.columns + j;
             float value = fp8_to_float(h->codes[at], spec->format);
-            dtype_store(h->values, to, at, value * h->inverse[group_index(s, block, side, i, j)]);
+            dtype_store(h->values, to, at, value * h->inverse[group_index(s, share, side, i, j)]);
         }
 }
 

@@ -1,6 +1,6 @@
 /* api/report: comparing runs. */
 #include "io/report.h"
-#include "api/context.h"
+#include "api/handle.h"
 #include "base/file.h"
 
 void ott_report_options_init(ott_report_options *options) {
@@ -36,24 +36,29 @@ static ott_status check_arguments(const char *const *runs, int count, const ott_
     return OTT_OK;
 }
 
+static ott_status write_report(ott_context *context, const char *const *runs, int count,
+                               const ott_report_options *o, ott_text_fn write, void *user) {
+    report *r = NULL;
+    ott_status status;
+    str text = {.account = context->account}, page = {.account = context->account};
+    TRY_OUT(report_open(context->account, runs, count, &r));
+    TRY_OUT(write_text(r, o, &text, write, user));
+    if (o->html) TRY_OUT(write_page(r, o, &page));
+out:
+    str_free(&page);
+    str_free(&text);
+    report_close(r);
+    return status;
+}
+
 ott_status ott_report(ott_context *context, const char *const *runs, int count,
                       const ott_report_options *options, ott_text_fn write, void *user) {
     ott_report_options o;
-    report *r = NULL;
-    ott_status status;
     API_REQUIRE(context);
     API_REQUIRE(runs);
     API_REQUIRE_CALL(write);
     ott_report_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_report_options"));
     TRY(check_arguments(runs, count, &o));
-    str text = {.account = context->account}, page = {.account = context->account};
-    TRY_OUT(report_open(context->account, runs, count, &r));
-    TRY_OUT(write_text(r, &o, &text, write, user));
-    if (o.html) TRY_OUT(write_page(r, &o, &page));
-out:
-    str_free(&page);
-    str_free(&text);
-    report_close(r);
-    return status;
+    return API_INSIDE(context, write_report(context, runs, count, &o, write, user));
 }

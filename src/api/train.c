@@ -1,6 +1,6 @@
 /* api/train: training. */
 #include "train/loop.h"
-#include "api/context.h"
+#include "api/handle.h"
 
 void ott_train_options_init(ott_train_options *options) {
     if (options) *options = (ott_train_options){.struct_size = sizeof *options};
@@ -11,17 +11,21 @@ static bool must_stop(void *user) {
     return atomic_load(&context->stop);
 }
 
+static ott_status train(ott_context *context, ott_config *configuration, const ott_train_options *o) {
+    if (configuration->changed)
+        TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
+    const train_hooks hooks = {
+        .progress = o->progress, .user = o->user, .stop = must_stop, .stop_user = context};
+    ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
+    atomic_store(&context->stop, false); /* the wish to stop was this training's */
+    return status;
+}
+
 ott_status ott_train(ott_context *context, ott_config *configuration, const ott_train_options *options) {
     ott_train_options o;
     API_REQUIRE(context);
     API_REQUIRE(configuration);
     ott_train_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_train_options"));
-    if (configuration->changed)
-        TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
-    const train_hooks hooks = {
-        .progress = o.progress, .user = o.user, .stop = must_stop, .stop_user = context};
-    ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
-    atomic_store(&context->stop, false); /* the wish to stop was this training's */
-    return status;
+    return API_INSIDE(context, train(context, configuration, &o));
 }

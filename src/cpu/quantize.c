@@ -1,269 +1,287 @@
 /*
  * cpu/quantize: a tensor to its FP8 forms (fp8/recipe.h): largest magnitudes, scales, codes.
  *
- * A first pass over the rows finds every amax: of each row, of each column, of all. A row that has its own
- * scale is cast at once, while it is in the cache; what needs an amax of the whole tensor or of a column
- * waits for a second pass. The threads take shares of the rows in both passes, and a maximum does not depend
- * on the order in which it is taken. Column-side codes lie as the source does, rows x columns: the matrix
- * product reads either orientation.
+ * The work is cut into units: a band of rows as high as the highest scale block, by as many columns as stay in
+ * the cache. A first pass finds every amax, and casts a block of elements as soon as its scale is known: a row
+ * that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor with
+ * delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a second
+ * pass. The threads take shares of the units, and a maximum does not depend on the order in which it is taken.
+ * Column-side codes lie as the source does, rows x columns: the matrix product reads either orientation.
  */
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/quantize.h"
+#include "cpu/quantize_row.h"
 
 typedef struct quantize_job {
     exec *cx;
     const tensor *x;
-    const qtensor *q;
-    const qside *row_amax;      /* the side with a scale a row, or NULL */
-    const qside *column_amax;   /* the side with a scale a column, or NULL */
-    bool fused;                 /* rows with their own scale are cast in the first pass */
-    bool cast_row, cast_column; /* what the second pass casts */
-    bool separate_column;       /* the column side is FP8 and has data of its own */
+    int sides;
+    quantize_side side[2];
+    bool waits[2]; /* the second pass casts it */
+    bool casts;    /* the first pass makes scales and codes, else only amax */
     int threads;
+    int64_t band, width;   /* rows and columns of a unit */
+    int64_t run;           /* columns of a row whose amax is found together */
+    int64_t most_floats[2]; /* of quantize_work */
 } quantize_job;
 
-/* ---- one row ---- */
+/* Part of the tensor. */
+typedef struct quantize_unit {
+    int64_t row, row_end, column, columns;
+} quantize_unit;
 
-/* amax of n elements from index `from` on; columns: amax of each column so far, to be raised, or NULL. */
-SIMD float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, float *columns) {
-    v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
-    int64_t i = 0;
-    for (; i + 64 <= n; i += 64)
-        for (int v = 0; v < 4; v++) {
-            v16 value = v16_load_any(x, d, from + i + 16 * v);
-            most[v] = v16_amax(most[v], value);
-            if (columns) v16_store(columns + i + 16 * v, v16_amax(v16_load(columns + i + 16 * v), value));
-        }
-    for (; i < n; i += 16) {
-        v16 value = v16_load_any_n(x, d, from + i, n - i);
-        most[0] = v16_amax(most[0], value);
-        if (columns) v16_store_n(columns + i, v16_amax(v16_load_n(columns + i, n - i), value), n - i);
+/* A thread's scratch. */
+typedef struct quantize_work {
+    float *most[2]; /* amax so far of each side's blocks: those across the unit, or of whole columns, or of all */
+    float *runs;    /* of the row at hand */
+    float *spread;  /* a row's scales */
+} quantize_work;
+
+/* ---- what is worked on at a time ---- */
+
+static int64_t at_most(int64_t x, int64_t limit) {
+    return x < limit ? x : limit;
+}
+
+static bool whole_columns(const quantize_side *s) {
+    return s->rows == QUANTIZE_ALL && s->columns == 1;
+}
+
+static int64_t strips(const quantize_job *job) {
+    return job->width > 0 ? quantize_blocks(job->x->columns, job->width) : 1;
+}
+
+static quantize_unit unit_at(const quantize_job *job, int64_t index) {
+    int64_t columns = job->x->columns, row = index / strips(job) * job->band;
+    int64_t column = index % strips(job) * job->width;
+    return (quantize_unit){row, at_most(row + job->band, job->x->rows), column,
+                           at_most(job->width, columns - column)};
+}
+
+/* Task t's share of the units. */
+static void share_units(const quantize_job *job, int thread, int threads, int64_t *first, int64_t *end) {
+    pool_share(quantize_blocks(job->x->rows, job->band) * strips(job), 1, thread, threads, first, end);
+}
+
+/* Columns enough for their cost to be that of the elements, few enough for a band to stay in the second
+   cache; whole rows where a row is a block. */
+static void choose_units(quantize_job *job, int64_t columns) {
+    enum { UNIT_ELEMENTS = 1 << 17, WIDEST_BLOCK = 128 };
+    bool whole_rows = false;
+    int64_t run = QUANTIZE_ALL;
+    job->band = 1;
+    for (int i = 0; i < job->sides; i++) {
+        const quantize_side *s = &job->side[i];
+        if (s->rows != QUANTIZE_ALL && s->rows > job->band) job->band = s->rows;
+        if (s->columns != 1 && s->columns < run) run = s->columns;
+        whole_rows |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
     }
-    return v16_fold_amax(v16_amax(v16_amax(most[0], most[1]), v16_amax(most[2], most[3])));
-}
-
-static float amax_row(const tensor *x, int64_t row, float *columns) {
-    int64_t from = row * x->ld, n = x->columns;
-    if (x->dtype == OTT_F32)
-        return columns ? amax_run(x->data, OTT_F32, from, n, columns)
-                       : amax_run(x->data, OTT_F32, from, n, NULL);
-    if (x->dtype == OTT_BF16)
-        return columns ? amax_run(x->data, OTT_BF16, from, n, columns)
-                       : amax_run(x->data, OTT_BF16, from, n, NULL);
-    return amax_run(x->data, OTT_F16, from, n, columns);
-}
-
-/* Codes of n elements from index `from` on. scale: one, or with `each` one for every element. */
-SIMD void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, const float *scale, bool each,
-                   ott_dtype format, cast_mode mode, uint8_t *codes) {
-    v16 one = v16_set1(each ? 0.0f : scale[0]);
-    int64_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        v16i code[4];
-        for (int v = 0; v < 4; v++) {
-            v16 s = each ? v16_load(scale + i + 16 * v) : one;
-            code[v] = v16_to_fp8(v16_mul(v16_load_any(x, d, from + i + 16 * v), s), format, mode);
-        }
-        v16i_store_u8x64(codes + i, code[0], code[1], code[2], code[3]);
-    }
-    for (; i < n; i += 16) {
-        v16 s = each ? v16_load_n(scale + i, n - i) : one;
-        v16_store_fp8_n(codes + i, v16_mul(v16_load_any_n(x, d, from + i, n - i), s), format, mode, n - i);
+    job->width = whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
+    job->run = run == QUANTIZE_ALL ? job->width : run;
+    for (int i = 0; i < job->sides; i++) {
+        const quantize_side *s = &job->side[i];
+        job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns);
     }
 }
 
-SIMD void cast_format(const tensor *x, int64_t row, const float *scale, bool each, ott_dtype format,
-                      cast_mode mode, uint8_t *codes) {
-    int64_t from = row * x->ld, n = x->columns;
-    if (x->dtype == OTT_F32)
-        cast_run(x->data, OTT_F32, from, n, scale, each, format, mode, codes);
-    else if (x->dtype == OTT_BF16)
-        cast_run(x->data, OTT_BF16, from, n, scale, each, format, mode, codes);
-    else
-        cast_run(x->data, OTT_F16, from, n, scale, each, format, mode, codes);
+/* Arrays begin at cache lines, and vectors may be stored a little beyond their ends. */
+static int64_t with_room(int64_t floats) {
+    return (floats + 15) / 16 * 16 + 16;
 }
 
-static void cast_row_one_scale(const tensor *x, int64_t row, const float *scale, const side_spec *s,
-                               uint8_t *codes) {
-    if (s->format == OTT_E4M3)
-        cast_format(x, row, scale, false, OTT_E4M3, s->mode, codes);
-    else
-        cast_format(x, row, scale, false, OTT_E5M2, s->mode, codes);
+static int64_t runs_floats(const quantize_job *job) {
+    return job->run > 0 ? quantize_blocks(job->width, job->run) : 0;
 }
 
-static void cast_row_each(const tensor *x, int64_t row, const float *scale, const side_spec *s,
-                          uint8_t *codes) {
-    if (s->format == OTT_E4M3)
-        cast_format(x, row, scale, true, OTT_E4M3, s->mode, codes);
-    else
-        cast_format(x, row, scale, true, OTT_E5M2, s->mode, codes);
+static int64_t work_floats(const quantize_job *job) {
+    return with_room(job->most_floats[0]) + with_room(job->most_floats[1]) + with_room(runs_floats(job)) +
+           with_room(job->width);
 }
 
-static uint8_t *codes_of_row(const quantize_job *job, const qside *side, int64_t row) {
-    return (uint8_t *)side->data + row * job->x->columns;
+static quantize_work work_of(const quantize_job *job, int thread) {
+    quantize_work w;
+    w.most[0] = cpu_scratch(job->cx, thread);
+    w.most[1] = w.most[0] + with_room(job->most_floats[0]);
+    w.runs = w.most[1] + with_room(job->most_floats[1]);
+    w.spread = w.runs + with_room(runs_floats(job));
+    return w;
 }
 
 /* ---- scales ---- */
 
-/* From amax[first..last) to scale and inverse. */
-static void set_scales(const qside *side, const side_spec *s, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i++) {
-        if (s->policy == AMAX_CURRENT)
-            side->scale[i] = scale_from_amax(side->amax[i], s->format, &s->scale);
-        else if (side->next) /* its scale came from earlier steps; amax is only recorded */
-            side->scale[i] = side->next[0];
-        side->inverse[i] = scale_inverse(side->scale[i]);
+/* From amax to scale and inverse: `count` groups, `step` apart. */
+static void set_scales(const quantize_side *s, int64_t first, int64_t count, int64_t step) {
+    const qside *at = s->at;
+    for (int64_t n = 0, g = first; n < count; n++, g += step) {
+        if (s->spec->policy == AMAX_CURRENT)
+            at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
+        else if (at->next) /* its scale came from earlier steps; amax is only recorded */
+            at->scale[g] = at->next[0];
+        at->inverse[g] = scale_inverse(at->scale[g]);
     }
 }
 
-static int64_t side_groups(const qtensor *q, bool column) {
-    if ((column ? q->spec.column : q->spec.row).grain == GRANULARITY_TENSOR) return 1;
-    return column ? q->columns : q->rows;
+static void set_all_scales(const quantize_side *s) {
+    set_scales(s, 0, s->groups, 1);
 }
 
-/* ---- first pass: amax ---- */
+/* ---- codes ---- */
 
-/* A thread's own results: the amax of its rows, and of each column within them. */
-typedef struct amax_share {
-    _Alignas(64) float tensor;
-    _Alignas(64) float columns[];
-} amax_share;
-
-static amax_share *share_of(const quantize_job *job, int thread) {
-    return cpu_scratch(job->cx, thread);
+/* Rows [row, end), which share their scales, within the unit's columns. */
+static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_unit u, int64_t row,
+                      int64_t end, float *spread) {
+    bool each = s->columns != QUANTIZE_ALL;
+    const float *scale = s->at->scale;
+    if (each)
+        scale = quantize_spread(s, scale, row, u.column, u.columns, spread);
+    else
+        scale += quantize_group(s, row, u.column);
+    for (; row < end; row++) {
+        uint8_t *codes = (uint8_t *)s->at->data + row * job->x->columns + u.column;
+        if (each)
+            cast_row_each(job->x, row, u.column, u.columns, scale, s->spec, codes);
+        else
+            cast_row_one_scale(job->x, row, u.column, u.columns, scale, s->spec, codes);
+    }
 }
 
-static void amax_one_row(const quantize_job *job, int64_t row, amax_share *mine) {
-    float amax = amax_row(job->x, row, job->column_amax ? mine->columns : NULL);
-    mine->tensor = amax_of(mine->tensor, amax);
-    if (!job->row_amax) return;
-    job->row_amax->amax[row] = amax;
-    if (!job->fused) return;
-    const side_spec *s = &job->q->spec.row;
-    set_scales(job->row_amax, s, row, row + 1);
-    cast_row_one_scale(job->x, row, job->row_amax->scale + row, s, codes_of_row(job, job->row_amax, row));
+static void cast_task(void *argument, int thread, int threads) {
+    const quantize_job *job = argument;
+    int64_t index, end;
+    share_units(job, thread, threads, &index, &end);
+    for (; index < end; index++) {
+        quantize_unit u = unit_at(job, index);
+        for (int i = 0; i < job->sides; i++) {
+            const quantize_side *s = &job->side[i];
+            int64_t step = at_most(s->rows, job->band);
+            for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
+                cast_rows(job, s, u, row, at_most(row + step, u.row_end), work_of(job, thread).spread);
+        }
+    }
+}
+
+/* ---- amax ---- */
+
+/* runs[count] to most[], each of which `per` runs belong to. */
+static void raise_blocks(float *most, const float *runs, int64_t count, int64_t per) {
+    for (int64_t n = 0; n < count; most++)
+        for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
+}
+
+/* The row's largest magnitudes to those of each side's blocks. */
+static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
+    float *each = NULL; /* a side with a scale a column */
+    for (int i = 0; i < job->sides; i++)
+        if (job->side[i].columns == 1) each = w->most[i] + (whole_columns(&job->side[i]) ? u.column : 0);
+    amax_row(job->x, row, u.column, u.columns, job->run, each, w->runs);
+    for (int i = 0; i < job->sides; i++) {
+        int64_t columns = job->side[i].columns;
+        if (columns == 1 || u.columns == 0) continue;
+        int64_t runs = quantize_blocks(u.columns, job->run);
+        raise_blocks(w->most[i], w->runs, runs, columns == QUANTIZE_ALL ? runs : columns / job->run);
+    }
+}
+
+/* The rows [row, end) of the unit are all of their blocks: their amax, and with `casts` scales and codes. */
+static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
+                        const quantize_work *w) {
+    const quantize_side *s = &job->side[i];
+    if (s->rows != QUANTIZE_ALL) {
+        int64_t count = quantize_blocks(u.columns, s->columns), first = quantize_group(s, row, u.column);
+        for (int64_t n = 0; n < count; n++) {
+            s->at->amax[first + n * s->column_step] = w->most[i][n];
+            w->most[i][n] = 0.0f;
+        }
+        if (job->casts) set_scales(s, first, count, s->column_step);
+    }
+    if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, w->spread);
 }
 
 static void amax_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
-    amax_share *mine = share_of(job, thread);
-    mine->tensor = 0.0f;
-    if (job->column_amax) memset(mine->columns, 0, (size_t)job->x->columns * sizeof(float));
-    int64_t begin, end;
-    pool_share(job->x->rows, 1, thread, threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) amax_one_row(job, row, mine);
+    quantize_work w = work_of(job, thread);
+    for (int i = 0; i < job->sides; i++) memset(w.most[i], 0, (size_t)job->most_floats[i] * sizeof(float));
+    int64_t index, end;
+    share_units(job, thread, threads, &index, &end);
+    for (; index < end; index++) {
+        quantize_unit u = unit_at(job, index);
+        for (int64_t row = u.row; row < u.row_end; row++) {
+            raise_row(job, u, row, &w);
+            for (int i = 0; i < job->sides; i++) {
+                int64_t rows = at_most(job->side[i].rows, job->band), first = row / rows * rows;
+                if (row + 1 == u.row_end || row + 1 == first + rows) finish_rows(job, i, u, first, row + 1, &w);
+            }
+        }
+    }
 }
 
-/* The threads' column maxima to one. */
+/* The threads' maxima of what runs through the whole tensor to one. */
 static void merge_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
-    float *amax = job->column_amax->amax;
-    int64_t begin, end;
-    pool_share(job->x->columns, 64, thread, threads, &begin, &end);
-    for (int64_t j = begin; j < end; j += 16) {
-        v16 most = v16_zero();
-        for (int t = 0; t < job->threads; t++)
-            most = v16_amax(most, v16_load_n(share_of(job, t)->columns + j, end - j));
-        v16_store_n(amax + j, most, end - j);
-    }
-    if (job->fused) set_scales(job->column_amax, &job->q->spec.column, begin, end);
-}
-
-static void set_tensor_amax(const quantize_job *job, const qside *side) {
-    float amax = 0.0f;
-    for (int t = 0; t < job->threads; t++) amax = amax_of(amax, share_of(job, t)->tensor);
-    side->amax[0] = amax;
-}
-
-/* ---- second pass: codes ---- */
-
-static void cast_task(void *argument, int thread, int threads) {
-    const quantize_job *job = argument;
-    const quant_spec *spec = &job->q->spec;
-    const qside *r = &job->q->row, *c = &job->q->column;
-    bool scale_each_row = spec->row.grain == GRANULARITY_ROW,
-         scale_each_column = spec->column.grain == GRANULARITY_ROW;
-    int64_t begin, end;
-    pool_share(job->x->rows, 1, thread, threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        if (job->cast_row)
-            cast_row_one_scale(job->x, row, r->scale + (scale_each_row ? row : 0), &spec->row,
-                               codes_of_row(job, r, row));
-        if (!job->cast_column) continue;
-        uint8_t *codes = codes_of_row(job, c, row);
-        if (scale_each_column)
-            cast_row_each(job->x, row, c->scale, &spec->column, codes);
-        else
-            cast_row_one_scale(job->x, row, c->scale, &spec->column, codes);
+    for (int i = 0; i < job->sides; i++) {
+        const quantize_side *s = &job->side[i];
+        if (s->rows != QUANTIZE_ALL) continue;
+        int64_t begin, end;
+        pool_share(s->groups, 64, thread, threads, &begin, &end);
+        for (int64_t g = begin; g < end; g += 16) {
+            v16 most = v16_zero();
+            for (int t = 0; t < job->threads; t++)
+                most = v16_amax(most, v16_load_n(work_of(job, t).most[i] + g, end - g));
+            v16_store_n(s->at->amax + g, most, end - g);
+        }
+        if (job->casts) set_scales(s, begin, end - begin, 1);
     }
 }
 
 /* ---- the ops ---- */
 
 static ott_status check_side(const side_spec *s, const char *side) {
-    if (!side_spec_is_fp8(s)) return OTT_OK;
-    if (s->grain != GRANULARITY_TENSOR && s->grain != GRANULARITY_ROW)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "quantize: the CPU makes one scale for a tensor or a line, not blocks (%s side)",
-                           side);
-    if (s->rounding != ROUND_NEAREST)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "quantize: the CPU rounds to nearest, not stochastically (%s side)", side);
-    return OTT_OK;
+    if (!side_spec_is_fp8(s) || s->rounding == ROUND_NEAREST) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "quantize: the CPU rounds to nearest, not stochastically (%s side)", side);
 }
 
 static ott_status start(quantize_job *job, exec *cx, const tensor *x, const qtensor *q) {
     TRY(check_side(&q->spec.row, "row"));
     TRY(check_side(&q->spec.column, "column"));
-    bool row = side_spec_is_fp8(&q->spec.row), column = side_spec_is_fp8(&q->spec.column);
-    bool row_lines = row && q->spec.row.grain == GRANULARITY_ROW;
-    bool column_lines = column && q->spec.column.grain == GRANULARITY_ROW;
-    *job = (quantize_job){.cx = cx, .x = x, .q = q};
-    job->separate_column = column && !quant_spec_shares_data(&q->spec);
-    job->row_amax = row_lines ? &q->row : NULL;
-    job->column_amax = column_lines ? &q->column : NULL;
-    job->threads = x && tensor_count(*x) >= CPU_WORTH_SPLITTING ? cpu_threads(cx) : 1;
-    int64_t most_columns = (CPU_SCRATCH_BYTES - (int64_t)sizeof(amax_share)) / (int64_t)sizeof(float);
-    if (column_lines && q->columns > most_columns)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "quantize: %lld columns with a scale each; the CPU takes at most %lld",
-                           (long long)q->columns, (long long)most_columns);
-    return OTT_OK;
+    *job = (quantize_job){.cx = cx, .x = x};
+    job->sides = quantize_sides(q, job->side);
+    choose_units(job, q->columns);
+    job->threads = q->rows * q->columns >= CPU_WORTH_SPLITTING ? cpu_threads(cx) : 1;
+    if (work_floats(job) * (int64_t)sizeof(float) <= CPU_SCRATCH_BYTES) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "quantize: %lld columns are too many for the CPU's buffers",
+                       (long long)q->columns);
 }
 
-static void run(const quantize_job *job, pool_task task) {
+static void run(const quantize_job *job, pool_task task, bool split) {
     union {
         const quantize_job *job;
         void *argument;
     } to = {.job = job};
-    if (job->threads == 1)
+    if (job->threads == 1 || !split)
         task(to.argument, 0, 1);
     else
         cpu_run(job->cx, task, to.argument);
 }
 
-static bool one_scale(const side_spec *s) {
-    return side_spec_is_fp8(s) && s->grain == GRANULARITY_TENSOR;
-}
-
-static void find_amax(const quantize_job *job) {
-    const quant_spec *spec = &job->q->spec;
-    run(job, amax_task);
-    if (one_scale(&spec->row)) set_tensor_amax(job, &job->q->row);
-    if (one_scale(&spec->column) && job->separate_column) set_tensor_amax(job, &job->q->column);
-    if (job->column_amax) run(job, merge_task);
+static void first_pass(const quantize_job *job) {
+    bool columns = false;
+    run(job, amax_task, true);
+    for (int i = 0; i < job->sides; i++) columns |= whole_columns(&job->side[i]);
+    run(job, merge_task, columns);
 }
 
 static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
     quantize_job job;
     TRY(start(&job, cx, x, q));
-    job.fused = true;
-    find_amax(&job);
-    if (one_scale(&q->spec.row)) set_scales(&q->row, &q->spec.row, 0, 1);
-    if (one_scale(&q->spec.column) && job.separate_column) set_scales(&q->column, &q->spec.column, 0, 1);
-    job.cast_row = one_scale(&q->spec.row);
-    job.cast_column = job.separate_column;
-    if (job.cast_row || job.cast_column) run(&job, cast_task);
+    if (job.sides == 0) return OTT_OK;
+    job.casts = true;
+    for (int i = 0; i < job.sides; i++) {
+        const quantize_side *s = &job.side[i];
+        if (s->spec->policy == AMAX_DELAYED) set_all_scales(s);
+        job.waits[i] = s->rows == QUANTIZE_ALL && s->spec->policy == AMAX_CURRENT;
+    }
+    first_pass(&job);
+    if (job.waits[0] || job.waits[1]) run(&job, cast_task, true);
     return OTT_OK;
 }
 
@@ -279,24 +297,21 @@ ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
 ott_status TIER(amax)(exec *cx, const amax_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
-    find_amax(&job);
+    first_pass(&job);
     return OTT_OK;
 }
 
 ott_status TIER(scale)(exec *cx, const scale_args *a) {
     quantize_job job;
     TRY(start(&job, cx, NULL, a->q));
-    if (side_spec_is_fp8(&a->q->spec.row))
-        set_scales(&a->q->row, &a->q->spec.row, 0, side_groups(a->q, false));
-    if (job.separate_column) set_scales(&a->q->column, &a->q->spec.column, 0, side_groups(a->q, true));
+    for (int i = 0; i < job.sides; i++) set_all_scales(&job.side[i]);
     return OTT_OK;
 }
 
 ott_status TIER(cast)(exec *cx, const cast_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
-    job.cast_row = side_spec_is_fp8(&a->q->spec.row);
-    job.cast_column = job.separate_column;
-    if (job.cast_row || job.cast_column) run(&job, cast_task);
+    for (int i = 0; i < job.sides; i++) job.waits[i] = true;
+    run(&job, cast_task, true);
     return OTT_OK;
 }

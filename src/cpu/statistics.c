@@ -1,7 +1,188 @@
-/* cpu/statistics: what a cast did to a tensor (tensor/statistics.h). */
+/*
+ * cpu/statistics: what a cast did to a tensor (tensor/statistics.h). Blocks of REDUCE_BLOCK elements are
+ * shared among the threads and their sums are added in order, so that threads change nothing.
+ */
+#include "cpu/quantize.h"
 #include "cpu/rows.h"
 
+typedef struct block_sums {
+    float signal, noise;
+} block_sums;
+
+/* A round: blocks [first, first + count) of the tensor, their sums to sums[count]. */
+typedef struct statistics_job {
+    exec *cx;
+    const tensor *x;
+    const quantize_side *side;
+    int64_t first, count;
+    block_sums *sums;
+    int64_t saturated, underflowed;
+} statistics_job;
+
+/* What belongs to a thread while it works on a block. */
+typedef struct statistics_room {
+    float x[REDUCE_BLOCK]; /* elements of any format */
+    float scale[REDUCE_BLOCK + 16], inverse[REDUCE_BLOCK + 16];
+} statistics_room;
+
+/* ---- one block ---- */
+
+/* Its elements end to end. */
+typedef struct block_data {
+    int64_t count;
+    const void *x;
+    const uint8_t *codes;
+    const float *scale, *inverse; /* one, or with `each` one for every element */
+} block_data;
+
+typedef struct block_counts {
+    int64_t saturated, underflowed;
+} block_counts;
+
+SIMD v16 load_codes(const uint8_t *codes, ott_dtype format, int64_t lanes) {
+    return lanes >= 16 ? v16_load_fp8(codes, format) : v16_load_fp8_n(codes, format, lanes);
+}
+
+/* Lanes that are cast beyond the format's largest value. */
+SIMD v16m is_saturated(v16 x, v16 scaled, ott_dtype format) {
+    const v16 infinity = v16_set1(INFINITY);
+    v16 most = v16_select(v16_eq(v16_abs(x), infinity), infinity, v16_abs(scaled)); /* inf * 0 is a NaN */
+    return format == OTT_E4M3 ? v16_lt(v16_set1(464.0f), most) : v16_le(v16_set1(61440.0f), most);
+}
+
+SIMD block_sums measure_block(const block_data *b, ott_dtype d, ott_dtype format, bool each,
+                              block_counts *counts) {
+    v16 signal = v16_zero(), noise = v16_zero(), zero = v16_zero();
+    v16 scale = v16_set1(each ? 0.0f : b->scale[0]), inverse = v16_set1(each ? 0.0f : b->inverse[0]);
+    int saturated = 0, underflowed = 0;
+    BY_16(i, lanes, b->count, {
+        v16 x = v16_get(b->x, d, i, lanes);
+        v16 value = load_codes(b->codes + i, format, lanes);
+        v16 s = each ? v16_get(b->scale, OTT_F32, i, lanes) : scale;
+        v16 back = v16_mul(value, each ? v16_get(b->inverse, OTT_F32, i, lanes) : inverse);
+        v16 difference = v16_sub(back, x);
+        if (lanes < 16) difference = v16_keep_n(difference, lanes);
+        signal = v16_fma(x, x, signal);
+        noise = v16_fma(difference, difference, noise);
+        saturated += v16m_count(is_saturated(x, v16_mul(x, s), format));
+        v16 lost = v16_select(v16_eq(value, zero), x, zero);
+        underflowed += 16 - v16m_count(v16_eq(lost, zero));
+    });
+    counts->saturated += saturated;
+    counts->underflowed += underflowed;
+    return (block_sums){v16_fold_sum(signal), v16_fold_sum(noise)};
+}
+
+static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format, bool each,
+                              block_counts *counts) {
+    if (format == OTT_E4M3 && each) WITH_DTYPE(d, D, return measure_block(b, D, OTT_E4M3, true, counts));
+    if (format == OTT_E4M3) WITH_DTYPE(d, D, return measure_block(b, D, OTT_E4M3, false, counts));
+    if (each) WITH_DTYPE(d, D, return measure_block(b, D, OTT_E5M2, true, counts));
+    WITH_DTYPE(d, D, return measure_block(b, D, OTT_E5M2, false, counts));
+}
+
+/* ---- a block's elements and scales, laid end to end ---- */
+
+/* Elements [at, at + count) of x: in place where they lie so, else copied to room. */
+static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *room) {
+    int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
+    const char *data = x->data;
+    if (x->ld == x->columns || column + count <= x->columns) return data + (row * x->ld + column) * size;
+    for (int64_t done = 0; done < count; row++, column = 0) {
+        int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
+        memcpy((char *)room + done * size, data + (row * x->ld + column) * size, (size_t)(part * size));
+        done += part;
+    }
+    return room;
+}
+
+/* The entries of `values` that belong to elements [at, at + count) of rows of `columns`, to room. */
+static const float *lay_scales(const quantize_side *s, const float *values, int64_t columns, int64_t at,
+                               int64_t count, float *room) {
+    int64_t row = at / columns, column = at % columns;
+    for (int64_t done = 0; done < count; row++, column = 0) {
+        int64_t part = columns - column < count - done ? columns - column : count - done;
+        const float *found = quantize_spread(s, values, row, column, part, room + done);
+        if (found != room + done) memcpy(room + done, found, (size_t)part * sizeof(float));
+        done += part;
+    }
+    return room;
+}
+
+static void block_task(void *argument, int thread, int threads) {
+    statistics_job *j = argument;
+    const quantize_side *s = j->side;
+    statistics_room *room = cpu_scratch(j->cx, thread);
+    block_counts counts = {0, 0};
+    int64_t block, end, elements = tensor_count(*j->x), columns = j->x->columns;
+    bool each = s->rows != QUANTIZE_ALL || s->columns != QUANTIZE_ALL;
+    pool_share(j->count, 1, thread, threads, &block, &end);
+    for (; block < end; block++) {
+        int64_t at = (j->first + block) * REDUCE_BLOCK;
+        block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
+                        .codes = (const uint8_t *)s->at->data + at,
+                        .scale = s->at->scale,
+                        .inverse = s->at->inverse};
+        b.x = lay_elements(j->x, at, b.count, room->x);
+        if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, room->scale);
+        if (each) b.inverse = lay_scales(s, s->at->inverse, columns, at, b.count, room->inverse);
+        j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
+    }
+    __atomic_fetch_add(&j->saturated, counts.saturated, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&j->underflowed, counts.underflowed, __ATOMIC_RELAXED);
+}
+
+/* ---- one side ---- */
+
+/* The first thread's scratch holds its room, then the block sums of a round. */
+static void measure_elements(statistics_job *j, float *out) {
+    const int64_t room = (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_room)) / (int64_t)sizeof(block_sums);
+    int64_t elements = tensor_count(*j->x), blocks = (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    double signal = 0.0, noise = 0.0;
+    j->sums = (block_sums *)((statistics_room *)cpu_scratch(j->cx, 0) + 1);
+    for (; j->first < blocks; j->first += j->count) {
+        j->count = blocks - j->first < room ? blocks - j->first : room;
+        cpu_run_sized(j->cx, j->count * REDUCE_BLOCK, block_task, j);
+        for (int64_t b = 0; b < j->count; b++) {
+            signal += (double)j->sums[b].signal;
+            noise += (double)j->sums[b].noise;
+        }
+    }
+    out[STATISTICS_SATURATED] = (float)((double)j->saturated / (double)elements);
+    out[STATISTICS_UNDERFLOWED] = (float)((double)j->underflowed / (double)elements);
+    out[STATISTICS_SIGNAL] = (float)signal;
+    out[STATISTICS_NOISE] = (float)noise;
+}
+
+/* Over all groups. A NaN scale is neither smaller nor larger than another, unless it is the first. */
+static void measure_scales(const quantize_side *s, float *out) {
+    v16 amax = v16_zero(), least = v16_set1(s->at->scale[0]), most = least, first = least;
+    for (int64_t g = 0; g < s->groups; g += 16) {
+        int64_t lanes = s->groups - g < 16 ? s->groups - g : 16;
+        v16 scale = v16_select(v16m_first(lanes), v16_load_n(s->at->scale + g, lanes), first);
+        amax = v16_amax(amax, v16_load_n(s->at->amax + g, lanes));
+        least = v16_min(scale, least);
+        most = v16_max(scale, most);
+    }
+    out[STATISTICS_AMAX] = v16_fold_amax(amax);
+    out[STATISTICS_SCALE_MIN] = -v16_fold_max(v16_neg(least));
+    out[STATISTICS_SCALE_MAX] = v16_fold_max(most);
+}
+
 ott_status TIER(quantize_statistics)(exec *cx, const quantize_statistics_args *a) {
-    (void)cx, (void)a;
-    return status_fail(OTT_ERR_UNSUPPORTED, "quantize_statistics: not written");
+    float *row = a->statistics->data, *column = row + a->statistics->ld;
+    STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
+    memset(row, 0, STATISTICS_COUNT * sizeof(float));
+    memset(column, 0, STATISTICS_COUNT * sizeof(float));
+    quantize_side side[2];
+    int sides = quantize_sides(a->q, side);
+    for (int i = 0; i < sides; i++) {
+        float *out = side[i].at == &a->q->row ? row : column;
+        if (tensor_count(*a->x) == 0) continue;
+        measure_elements(&(statistics_job){.cx = cx, .x = a->x, .side = &side[i]}, out);
+        measure_scales(&side[i], out);
+    }
+    if (side_spec_is_fp8(&a->q->spec.row) && quant_spec_shares_data(&a->q->spec))
+        memcpy(column, row, STATISTICS_COUNT * sizeof(float));
+    return OTT_OK;
 }

@@ -20,13 +20,18 @@ static ott_status update_parameter(exec *cx, const optimizer_options *o, const p
                                       .weight_decay = p->decay ? o->weight_decay : 0.0f});
 }
 
-ott_status optimizer_update(exec *cx, model *m, const optimizer_options *o, const tensor *norms,
-                            const tensor *state) {
-    for (int i = 0; i < m->parameter_count; i++) {
+ott_status optimizer_update_parameters(exec *cx, const parameter *parameters, int count,
+                                       const optimizer_options *o, const tensor *norms, const tensor *state) {
+    for (int i = 0; i < count; i++) {
         tensor slot = tensor_columns(*norms, i, 1);
-        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &m->parameters[i].grad, .sum = &slot}));
+        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].grad, .sum = &slot}));
     }
     TRY(op_grad_norm(cx, &(grad_norm_args){.sum_squares = norms, .state = state, .max_norm = o->max_norm}));
-    for (int i = 0; i < m->parameter_count; i++) TRY(update_parameter(cx, o, &m->parameters[i], state));
+    for (int i = 0; i < count; i++) TRY(update_parameter(cx, o, &parameters[i], state));
     return OTT_OK;
+}
+
+ott_status optimizer_update(exec *cx, model *m, const optimizer_options *o, const tensor *norms,
+                            const tensor *state) {
+    return optimizer_update_parameters(cx, m->parameters, m->parameter_count, o, norms, state);
 }

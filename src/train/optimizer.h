@@ -15,5 +15,8 @@ void optimizer_schedule(const optimizer_options *o, double learning_rate, int64_
  * fp32[STEP_STATE_COUNT]. */
 ott_status optimizer_update(exec *cx, model *m, const optimizer_options *o, const tensor *norms,
                             const tensor *state);
+/* The same for parameters[count] of any origin. */
+ott_status optimizer_update_parameters(exec *cx, const parameter *parameters, int count,
+                                       const optimizer_options *o, const tensor *norms, const tensor *state);
 
 #endif

@@ -4,7 +4,7 @@
 
 call --version
 holds "version is a name and three numbers" grep -Eqx 'ottava [0-9]+\.[0-9]+\.[0-9]+' out
-works "help lists the verbs" "train|generate|report|bench|--version" --help
+works "help lists the verbs" "train|generate|report|bench|recipes|--version" --help
 works "help of train has every section" \
     "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" train --help
 works "help of train, wherever it is asked for" "Usage: ottava train" train x.toml --train.seq_len=1 --help
@@ -12,7 +12,7 @@ works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --hel
 works "help of report" "--out FILE|--no-plot" report -h
 works "help of bench" "--repeats N|--json" bench --help
 
-fails "no verb" 2 "train, generate, report or bench"
+fails "no verb" 2 "train, generate, report, bench or recipes"
 fails "unknown verb" 2 'no verb "trian"|did you mean train?' trian
 fails "unknown verb, nothing near" 2 "no verb|ottava --help" frobnicate
 fails "unknown option of the program" 2 "did you mean --version?" --verison

@@ -40,8 +40,13 @@ static void test_train(void **state) {
     run_script("train.sh");
 }
 
+static void test_recipes(void **state) {
+    (void)state;
+    run_script("recipes.sh");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_help), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_train)};
+                                       cmocka_unit_test(test_recipes), cmocka_unit_test(test_train)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

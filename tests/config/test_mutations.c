@@ -7,11 +7,14 @@ static const char toml[] =
     "[job]\ndump_folder = \"./outputs\"\n[model]\nname = \"llama3\"\nconverters = [\"float8\"]\n"
     "[optimizer]\nlr = 3e-4\nbetas = [0.9, 0.95]\n[training]\nsteps = 1_000\ncompile = true\n"
     "[float8]\nfilter_fqns = ['output', \"lm_\\u00e9\"]\n[lr_scheduler]\ndecay_ratio = 0.5\n"
-    "[quantize.linear.mx]\nrecipe_name = \"\"\"mx\nfp8\"\"\"\n[checkpoint]\ninterval = 500 # x\n";
+    "[quantize.linear.mx]\nkernel = \"\"\"tri\nton\"\"\"\n[[float8.module]]\nmatch = \"a.*\"\n"
+    "recipe = 'bf16'\n[checkpoint]\ninterval = 500 # x\n";
 static const char yaml[] =
     "base: &b {seed: 5, seq_len: ${HOME,7}}\ntrain:\n  <<: *b\n  batch_size: 4\n"
     "optimizer:\n  _target_: torch.optim.Adam\n  betas: [0.9, 0.999]\n  lr: 1.0e-5\n"
-    "fp8:\n  enabled: true\n  filter_fqns: [\"lm_head\", 'x']\nrun:\n  description: |\n    a\n    b\n"
+    "fp8:\n  enabled: true\n  filter_fqns: [\"lm_head\", 'x']\nfloat8:\n"
+    "  input: e4m3 row\n  module: [{match: a, recipe: bf16}, b=fp8]\n  schedule: bf16:1, fp8\nrun:\n  "
+    "description: |\n    a\n    b\n"
     "packed_sequence:\n  packed_sequence_size: 64\nmodel: {rope_scaling: {factor: 8.0}}\n";
 
 static void try_bytes(config_case *c, const char *extension, const char *text, int64_t bytes) {

@@ -132,8 +132,43 @@ static void test_precision(void **state) {
              "[model]\nconverters = [\"float8\"]\n[training]\nmixed_precision_param = \"float32\"\n",
              "mixed_precision_param = \"float32\"", "FP8", NULL);
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
-    case_bad(c, ".toml", "[model]\nconverters = [\"mx\"]\n[training]\nsteps = 500\n",
-             "MXFP8 is not built yet", NULL);
+}
+
+/* torchtitan's MX converter has a section of its own, which counts only when the converter runs. */
+static void test_mx(void **state) {
+    config_case *c = *state;
+    static const char text[] = "[training]\nsteps = 500\n[mx]\nuse_fp8_dim1_cast_triton_kernel = true\n"
+                               "filter_fqns = [\"output\"]\n[float8]\nemulate = true\n";
+    config *cfg = case_good(c, ".toml", text, "--model.converters=mx", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_MXFP8);
+    assert_int_equal(cfg->float8.mx_scale, MX_SCALE_FLOOR); /* torchao's default */
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
+    assert_false(cfg->float8.enable_fsdp_float8_all_gather);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--model.converters=mx", "--mx.recipe_name=mxfp8_cublas_rceil",
+                    "--float8.filter_fqns=lm_head", NULL);
+    assert_int_equal(cfg->float8.mx_scale, MX_SCALE_ROUNDUP);
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "lm_head");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--model.converters=float8", NULL);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
+    assert_int_equal(cfg->float8.filter_fqns.count, 0);
+    config_close(cfg);
+    case_bad(c, ".toml", "[training]\nsteps = 5\n[quantize.linear.mx]\nrecipe_name = \"mxfp4\"\n",
+             "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
+}
+
+/* The magic element is for whoever converts the model. */
+static void test_filter_small(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml",
+                            "[training]\nsteps = 500\n[float8]\nfilter_fqns = "
+                            "[\"auto_filter_small_kn\", \"output\"]\n[model]\nconverters = [\"float8\"]\n",
+                            NULL);
+    assert_int_equal(cfg->float8.filter_fqns.count, 2);
+    assert_string_equal(cfg->float8.filter_fqns.items[0], "auto_filter_small_kn");
+    config_close(cfg);
 }
 
 static void test_words(void **state) {
@@ -146,10 +181,6 @@ static void test_words(void **state) {
              "must be \"op\" or a positive integer", NULL);
     case_bad(c, ".toml", "[experimental]\ncustom_import = \"my.module\"\n", "Python modules cannot be loaded",
              NULL);
-    case_bad(c, ".toml",
-             "[training]\nsteps = 500\n[float8]\nfilter_fqns = "
-             "[\"auto_filter_small_kn\"]\n[model]\nconverters = [\"float8\"]\n",
-             "choosing layers by their size is not built yet", NULL);
     config *cfg = case_good(c, ".toml",
                             "[training]\nsteps = 500\ngc_freq = 7\nglobal_batch_size = -1\n[optimizer]\nname "
                             "= \"AdamW\"\nbeta1 = 0.8\n",
@@ -175,6 +206,8 @@ int main(void) {
         CASE(test_debug_model),
         CASE(test_schedule),
         CASE(test_precision),
+        CASE(test_mx),
+        CASE(test_filter_small),
         CASE(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,15 +201,29 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
     return data;
 }
 
+/* Delayed scaling: the scale comes from `next`, or stands already. */
+static bool make_next(op_case *c, const char *label, qside *out) {
+    char text[40];
+    void *data;
+    if (case_draw(c, 3) == 0) return true;
+    snprintf(text, sizeof text, "%s.next", label);
+    region *r = case_region(c, text, OTT_F32, 1, 1, false, REGION_IN, &data);
+    if (r) values_make_positive(c, r);
+    out->next = data;
+    return r;
+}
+
 static bool make_side(op_case *c, const char *label, const side_spec *spec, int64_t lines, const qtensor *q,
                       qside *out) {
-    int64_t depth = lines == q->rows ? q->columns : q->rows, groups = granularity_groups(spec->grain, lines, depth);
+    int64_t depth = lines == q->rows ? q->columns : q->rows,
+            groups = granularity_groups(spec->grain, lines, depth);
     qside_order(out, spec->grain, lines);
     out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
     out->inverse = make_quant_array(c, label, "inverse", OTT_F32, 1, groups, QUANT_SCALE);
-    return out->data && out->amax && out->scale && out->inverse;
+    bool made = out->data && out->amax && out->scale && out->inverse;
+    return made && (spec->policy != AMAX_DELAYED || make_next(c, label, out));
 }
 
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {

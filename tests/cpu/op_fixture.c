@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define SIZE(letter) c->size[(letter) - 'A']
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 
 static int32_t *integers(op_case *c, const char *field) {
     return case_at(c, field)->tensor.data;
@@ -24,8 +25,8 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
 }
 
-/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's rule
- * ---- */
+/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's rule,
+ * blocks, delayed scaling ---- */
 
 #define TORCHAO(d, granule, pow2)                                                                            \
     {                                                                                                        \
@@ -45,6 +46,15 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         }                                                                                                    \
     }
 
+#define BLOCK(d, granule) TE(d, granule, CAST_SATURATE)
+#define MX(d)                                                                                                \
+    { .format = d, .grain = GRANULARITY_1X32, .scale = {.rule = SCALE_E8M0 } }
+#define DELAYED(d)                                                                                           \
+    {                                                                                                        \
+        .format = d, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_TE }, .policy = AMAX_DELAYED,      \
+        .history = 16                                                                                        \
+    }
+
 static const quant_spec quant_specs[] = {
     {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E4M3)},
     {TENSORWISE(OTT_E5M2), TENSORWISE(OTT_E5M2)},
@@ -56,11 +66,41 @@ static const quant_spec quant_specs[] = {
     {TENSORWISE(OTT_E4M3), TENSORWISE(OTT_E5M2)},
     {TE(OTT_E4M3, GRANULARITY_TENSOR, CAST_OVERFLOW), TE(OTT_E4M3, GRANULARITY_TENSOR, CAST_OVERFLOW)},
     {TE(OTT_E5M2, GRANULARITY_ROW, CAST_OVERFLOW), TE(OTT_E5M2, GRANULARITY_ROW, CAST_SATURATE)},
+    {BLOCK(OTT_E4M3, GRANULARITY_1X128), BLOCK(OTT_E4M3, GRANULARITY_1X128)},
+    {BLOCK(OTT_E4M3, GRANULARITY_128X128), BLOCK(OTT_E4M3, GRANULARITY_128X128)},
+    {BLOCK(OTT_E4M3, GRANULARITY_128X128), BLOCK(OTT_E5M2, GRANULARITY_128X128)},
+    {MX(OTT_E4M3), MX(OTT_E4M3)},
+    {HIGH, MX(OTT_E5M2)},
+    {MX(OTT_E4M3), BLOCK(OTT_E4M3, GRANULARITY_128X128)},
+    {ROWWISE, BLOCK(OTT_E4M3, GRANULARITY_1X128)},
+    {BLOCK(OTT_E4M3, GRANULARITY_128X128), MX(OTT_E4M3)},
+    {TENSORWISE(OTT_E4M3), MX(OTT_E4M3)},
+    {DELAYED(OTT_E4M3), DELAYED(OTT_E4M3)},
+    {DELAYED(OTT_E5M2), HIGH},
 };
 
 const quant_spec *fixture_quant_spec(int index, int *count) {
     *count = (int)(sizeof quant_specs / sizeof *quant_specs);
     return &quant_specs[index];
+}
+
+/* ---- what a cast did, delayed scaling ---- */
+
+static void statistics_bind(op_case *c) {
+    SIZE('S') = STATISTICS_COUNT;
+}
+
+/* A tensor that was not used has seen 0. */
+static void amax_update_prepare(op_case *c) {
+    side_spec spec = DELAYED(OTT_E4M3);
+    spec.history = (int)SIZE('H');
+    spec.format = case_draw(c, 2) ? OTT_E4M3 : OTT_E5M2;
+    spec.algorithm = case_draw(c, 2) ? AMAX_MAX : AMAX_MOST_RECENT;
+    spec.scale.margin = (int)case_draw(c, 3);
+    values_make_positive(c, &c->regions[case_at(c, "seen")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "window")->region]);
+    if (case_draw(c, 4) == 0) *(float *)case_at(c, "seen")->tensor.data = 0.0f;
+    case_set(c, "spec", &spec, sizeof spec);
 }
 
 /* ---- gemm ---- */
@@ -80,8 +120,28 @@ static void gemm_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* FP8 operands have no scale, one, or one a line. */
-static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d) {
+/* What FP8 operands are scaled by: none, one, one a line, or blocks of the same depth in both. */
+static const granularity gemm_grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
+                                             {GRANULARITY_TENSOR, GRANULARITY_ROW},
+                                             {GRANULARITY_ROW, GRANULARITY_TENSOR},
+                                             {GRANULARITY_ROW, GRANULARITY_ROW},
+                                             {GRANULARITY_1X128, GRANULARITY_1X128},
+                                             {GRANULARITY_1X128, GRANULARITY_128X128},
+                                             {GRANULARITY_128X128, GRANULARITY_1X128},
+                                             {GRANULARITY_1X32, GRANULARITY_1X32}};
+
+/* Where the scales of a side lie; those of a square block may be another side's, seen the other way. */
+static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
+    qside side = {0};
+    bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
+    qside_order(&side, o->grain, shared ? SIZE('K') : lines);
+    if (shared) side = qside_shared(side);
+    o->line_step = side.line_step;
+    o->depth_step = side.depth_step;
+}
+
+static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d,
+                         granularity grain) {
     operand *o = &case_at(c, field)->operand;
     void *data;
     o->transposed = case_draw(c, 2);
@@ -90,19 +150,22 @@ static void gemm_operand(op_case *c, const char *field, const char *label, int64
     if (!r) return; /* without data op_check fails, and with it the test */
     o->t.data = data;
     o->t.ld = r->ld;
-    int64_t scales = dtype_is_fp8(d) ? case_draw(c, 3) : 0;
-    o->grain = scales == 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
-    o->line_step = 1;
-    if (scales) case_region(c, label, OTT_F32, 1, scales == 2 ? lines : 1, false, REGION_IN, &data);
-    if (scales) o->inverse = data;
+    o->grain = grain;
+    gemm_scale_order(c, o, lines);
+    bool scaled = dtype_is_fp8(d) && case_draw(c, 4) > 0;
+    if (scaled)
+        case_region(c, label, OTT_F32, 1, granularity_groups(grain, lines, SIZE('K')), false, REGION_IN,
+                    &data);
+    if (scaled) o->inverse = data;
     case_set(c, field, &o, sizeof o);
 }
 
 static void gemm_prepare(op_case *c) {
     const ott_dtype *formats = gemm_formats[c->note[0]];
     bool fp8 = dtype_is_fp8(formats[0]);
-    gemm_operand(c, "a", "a.inverse", SIZE('M'), formats[0]);
-    gemm_operand(c, "b", "b.inverse", SIZE('N'), formats[1]);
+    const granularity *grains = gemm_grains[fp8 ? case_draw(c, COUNT(gemm_grains)) : 0];
+    gemm_operand(c, "a", "a.inverse", SIZE('M'), formats[0], grains[0]);
+    gemm_operand(c, "b", "b.inverse", SIZE('N'), formats[1], grains[1]);
     set_bool(c, "accumulate", case_draw(c, 2));
     bool hopper =
         fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
@@ -239,13 +302,14 @@ static void adamw_prepare(op_case *c) {
 
 /* ---- the table ---- */
 
-#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
-
 static const op_fixture fixtures[] = {
     {.op = "quantize", .sets = "q", .quant_writes = QUANT_ALL},
     {.op = "amax", .sets = "q", .quant_writes = QUANT_AMAX},
     {.op = "scale", .sets = "q", .quant_writes = QUANT_SCALE},
     {.op = "cast", .sets = "q", .quant_writes = QUANT_CODES},
+    {.op = "quantize_statistics", .sets = "q", .bind = statistics_bind},
+    {.op = "amax_record", .sets = "q"},
+    {.op = "amax_update", .sets = "spec", .prepare = amax_update_prepare},
     {.op = "gemm",
      .sets = "a b accumulate spec",
      .shapes = COUNT(gemm_shapes),

@@ -1,7 +1,7 @@
 /*
  * Tests of cpu/gemm: every tier, several numbers of threads, against fp8/reference bit for bit: shapes around
- * the block sizes, formats, orientations, scales, bias, accumulation, special values, the tensor core's
- * accumulation.
+ * the block sizes, formats, orientations, scales of every granularity, bias, accumulation, special values,
+ * the tensor core's accumulation.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,14 +14,21 @@
 #include "tensor/exec.h"
 #include <stdlib.h>
 
-typedef enum values { VALUES_NORMAL, VALUES_ANY_BITS, VALUES_TINY, VALUES_KINDS } values;
-typedef enum scales { SCALES_NONE, SCALES_ONE, SCALES_LINE, SCALES_KINDS } scales;
+typedef enum values {
+    VALUES_NORMAL,
+    VALUES_ANY_BITS,
+    VALUES_TINY,
+    VALUES_ANY_FINITE, /* FP8: any code that is a number; else normal */
+    VALUES_KINDS
+} values;
 
 typedef struct side {
     ott_dtype format;
     bool transposed;
     int padding; /* leading dimension beyond the columns */
-    scales scale;
+    bool scaled;
+    granularity grain;
+    bool turned; /* the scales lie as qside_shared has them */
 } side;
 
 typedef struct gemm_case {
@@ -57,6 +64,11 @@ static float some_value(values v) {
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
+static uint8_t some_number(ott_dtype d) {
+    uint8_t code = (uint8_t)draw();
+    return isfinite(fp8_to_float(code, d)) ? code : 0;
+}
+
 static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
     int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
     uint8_t *data = malloc((size_t)(count * dtype_bytes(d) + 1)); /* one byte more: not NULL when empty */
@@ -66,6 +78,8 @@ static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
             for (int64_t b = 0; b < dtype_bytes(d); b++) data[i * dtype_bytes(d) + b] = (uint8_t)draw();
         else if (v == VALUES_TINY && dtype_is_fp8(d))
             data[i] = (uint8_t)(draw() & 0x83); /* subnormals and zeros */
+        else if (v == VALUES_ANY_FINITE && dtype_is_fp8(d))
+            data[i] = some_number(d);
         else
             dtype_store(data, d, i, some_value(v));
     }
@@ -90,11 +104,15 @@ static void *side_matrix(const side *s, int64_t lines, int64_t k, values v) {
 }
 
 static operand side_operand(const side *s, void *data, int64_t lines, int64_t k, const float *inverse) {
+    qside scales = {0};
+    qside_order(&scales, s->grain, s->turned ? k : lines);
+    if (s->turned) scales = qside_shared(scales);
     operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
                  .transposed = s->transposed,
-                 .inverse = s->scale == SCALES_NONE ? NULL : inverse,
-                 .grain = s->scale == SCALES_LINE ? GRANULARITY_ROW : GRANULARITY_TENSOR,
-                 .line_step = 1};
+                 .inverse = s->scaled ? inverse : NULL,
+                 .grain = s->grain,
+                 .line_step = scales.line_step,
+                 .depth_step = scales.depth_step};
     o.t.ld += s->padding;
     return o;
 }
@@ -106,14 +124,15 @@ static reference_operand side_reference(const operand *o) {
                                .transposed = o->transposed,
                                .inverse = o->inverse,
                                .grain = o->grain,
-                               .line_step = o->line_step};
+                               .line_step = o->line_step,
+                               .depth_step = o->depth_step};
 }
 
 static gemm_data make(const gemm_case *t) {
     gemm_data d = {.a = side_matrix(&t->a, t->m, t->k, t->values),
                    .b = side_matrix(&t->b, t->n, t->k, t->values)};
-    d.inverse_a = some_floats(t->m, t->values);
-    d.inverse_b = some_floats(t->n, t->values);
+    d.inverse_a = some_floats(granularity_groups(t->a.grain, t->m, t->k), t->values);
+    d.inverse_b = some_floats(granularity_groups(t->b.grain, t->n, t->k), t->values);
     d.bias = some_floats(t->n, t->values);
     int64_t ld = t->n + t->c_padding;
     d.c_bytes = t->m > 0 ? ((t->m - 1) * ld + t->n) * dtype_bytes(t->c) : 0;
@@ -137,10 +156,11 @@ static void assert_same(const gemm_case *t, const gemm_data *d, const device *on
                            (char *)d->c_expected + i * dtype_bytes(t->c), (size_t)dtype_bytes(t->c)) == 0;
         if (same || (t->c == OTT_F32 && isnan(found) && isnan(expected))) continue;
         int64_t ld = t->n + t->c_padding;
-        fail_msg("%s: %s%s x %s%s -> %s, %dx%dx%d: c[%d,%d] is %a, expected %a", on->name,
-                 dtype_name(t->a.format), t->a.transposed ? "^T" : "", dtype_name(t->b.format),
-                 t->b.transposed ? "^T" : "", dtype_name(t->c), (int)t->m, (int)t->n, (int)t->k,
-                 (int)(i / ld), (int)(i % ld), (double)found, (double)expected);
+        fail_msg("%s: %s%s by %s x %s%s by %s -> %s, %dx%dx%d: c[%d,%d] is %a, expected %a", on->name,
+                 dtype_name(t->a.format), t->a.transposed ? "^T" : "", granularity_name(t->a.grain),
+                 dtype_name(t->b.format), t->b.transposed ? "^T" : "", granularity_name(t->b.grain),
+                 dtype_name(t->c), (int)t->m, (int)t->n, (int)t->k, (int)(i / ld), (int)(i % ld),
+                 (double)found, (double)expected);
     }
 }
 
@@ -169,15 +189,35 @@ static void check(const gemm_case *t) {
     discard(&d);
 }
 
+/* What two operands may be scaled by: something for the whole contraction, or blocks of the same depth. */
+static const granularity grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
+                                        {GRANULARITY_TENSOR, GRANULARITY_ROW},
+                                        {GRANULARITY_ROW, GRANULARITY_TENSOR},
+                                        {GRANULARITY_ROW, GRANULARITY_ROW},
+                                        {GRANULARITY_1X128, GRANULARITY_1X128},
+                                        {GRANULARITY_1X128, GRANULARITY_128X128},
+                                        {GRANULARITY_128X128, GRANULARITY_1X128},
+                                        {GRANULARITY_128X128, GRANULARITY_128X128},
+                                        {GRANULARITY_1X32, GRANULARITY_1X32}};
+enum { GRAIN_PAIRS = sizeof grains / sizeof grains[0], FIRST_BLOCKS = 4 };
+
+static void set_grains(gemm_case *t, int64_t pair) {
+    side *sides[] = {&t->a, &t->b};
+    for (int i = 0; i < 2; i++) {
+        sides[i]->grain = grains[pair][i];
+        sides[i]->turned = grains[pair][i] == GRANULARITY_128X128 && pick(2);
+    }
+}
+
 /* Random choices for everything that has not to do with shape or format. */
 static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
     const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
-    return (gemm_case){
+    gemm_case t = {
         .m = m,
         .n = n,
         .k = k,
-        .a = {a, pick(2), (int)pick(2) * 5, (scales)pick(SCALES_KINDS)},
-        .b = {b, pick(2), (int)pick(2) * 3, (scales)pick(SCALES_KINDS)},
+        .a = {.format = a, .transposed = pick(2), .padding = (int)pick(2) * 5, .scaled = pick(4) > 0},
+        .b = {.format = b, .transposed = pick(2), .padding = (int)pick(2) * 3, .scaled = pick(4) > 0},
         .c = results[pick(3)],
         .c_padding = (int)pick(2) * 7,
         .spec = {.accumulate = ACCUMULATE_FP32,
@@ -187,6 +227,8 @@ static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dty
         .accumulate = pick(2),
         .values = (values)pick(VALUES_KINDS),
     };
+    set_grains(&t, pick(GRAIN_PAIRS));
+    return t;
 }
 
 static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2, OTT_BF16, OTT_F16, OTT_F32};
@@ -221,7 +263,8 @@ static void shapes_beyond_the_blocks(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 1024}, {14, 32, 1025}, {3, 17, 2100}, {29, 7, 3100},
                                  {170, 40, 30},  {169, 5, 1030}, {1009, 3, 20}, {1020, 1, 1100},
-                                 {2, 513, 40},   {5, 530, 1040}, {340, 520, 3}};
+                                 {2, 513, 40},   {5, 530, 1040}, {340, 520, 3},  {1, 16400, 20},
+                                 {1, 15900, 33}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int repeat = 0; repeat < 4; repeat++) {
             gemm_case t =
@@ -247,18 +290,55 @@ static void shapes_that_are_shared(void **state) {
 
 static void every_scale_order_bias_and_accumulation(void **state) {
     (void)state;
-    for (int i = 0; i < SCALES_KINDS * SCALES_KINDS * 2 * 2 * 2 * 3; i++) {
+    for (int i = 0; i < GRAIN_PAIRS * 4 * 2 * 2 * 2 * 3; i++) {
         const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
         gemm_case t = some_case(15, 34, 20, OTT_E4M3, OTT_E5M2);
         int rest = i;
-        t.a.scale = (scales)(rest % SCALES_KINDS), rest /= SCALES_KINDS;
-        t.b.scale = (scales)(rest % SCALES_KINDS), rest /= SCALES_KINDS;
+        set_grains(&t, rest % GRAIN_PAIRS), rest /= GRAIN_PAIRS;
+        t.a.scaled = rest % 2, rest /= 2;
+        t.b.scaled = rest % 2, rest /= 2;
         t.spec.order = rest % 2 ? SCALE_PRODUCT : SCALE_A_THEN_B, rest /= 2;
         t.bias = rest % 2, rest /= 2;
         t.accumulate = rest % 2, rest /= 2;
         t.c = results[rest % 3];
         t.values = VALUES_NORMAL;
         check(&t);
+    }
+}
+
+/* Every pair of block scales, in every orientation, with contractions that are whole blocks and that are not,
+   one and several packed at a time. */
+static void block_scales(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{15, 33, 128}, {17, 65, 31},  {31, 30, 257}, {300, 9, 129},
+                                 {9, 300, 96},  {3, 40, 1153}, {16, 1, 2080}, {1, 1, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int pair = FIRST_BLOCKS; pair < GRAIN_PAIRS; pair++)
+            for (int repeat = 0; repeat < 8; repeat++) {
+                gemm_case t =
+                    some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(2)], formats[pick(2)]);
+                set_grains(&t, pair);
+                t.a.transposed = repeat & 1;
+                t.b.transposed = repeat >> 1 & 1;
+                t.spec.order = repeat >> 2 ? SCALE_PRODUCT : SCALE_A_THEN_B;
+                check(&t);
+            }
+}
+
+static void refuses_blocks_that_differ(void **state) {
+    (void)state;
+    uint8_t a[4] = {0};
+    float c[4], one = 1.0f;
+    operand left = {.t = tensor_matrix(a, OTT_E4M3, 2, 2), .grain = GRANULARITY_1X128, .inverse = &one}, right;
+    right = left;
+    tensor tc = tensor_matrix(c, OTT_F32, 2, 2);
+    exec cx = {.device = all.list[0]};
+    const granularity others[] = {GRANULARITY_1X32, GRANULARITY_ROW, GRANULARITY_TENSOR};
+    for (int i = 0; i < 3; i++) {
+        right.grain = others[i];
+        assert_int_equal(op_gemm(&cx, &(gemm_args){.a = &left, .b = &right, .c = &tc}), OTT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(status_text(), "1x128"));
+        assert_non_null(strstr(status_text(), granularity_name(others[i])));
     }
 }
 
@@ -284,15 +364,30 @@ static void zeros_keep_their_sign_as_the_reference_says(void **state) {
 
 static void tensor_core_accumulation(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 1},     {15, 33, 100}, {3, 17, 300},
-                                 {14, 32, 128}, {2, 2, 0},     {30, 5, 257}};
+    const int64_t shapes[][3] = {{1, 1, 1}, {15, 33, 100}, {3, 17, 300},  {14, 32, 128},
+                                 {2, 2, 0}, {30, 5, 257},  {2, 20, 2200}, {40, 3, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        for (int repeat = 0; repeat < 8; repeat++) {
+        for (int repeat = 0; repeat < 16; repeat++) {
             gemm_case t =
                 some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(2)], formats[pick(2)]);
             t.a.transposed = repeat & 1;
             t.b.transposed = repeat >> 1 & 1;
-            t.spec.accumulate = repeat >> 2 ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
+            t.spec.accumulate = repeat >> 2 & 1 ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
+            check(&t);
+        }
+}
+
+/* Terms and accumulators of every magnitude a format has, beyond what normal numbers meet: small ones lose
+   bits to large ones. */
+static void tensor_core_sums_of_all_magnitudes(void **state) {
+    (void)state;
+    for (int f = 0; f < 4; f++)
+        for (int mode = ACCUMULATE_HOPPER_FAST; mode <= ACCUMULATE_HOPPER_SPLIT; mode++) {
+            gemm_case t = some_case(16, 64, 160, formats[f & 1], formats[f >> 1]);
+            t.a.scaled = t.b.scaled = t.bias = t.accumulate = false;
+            t.c = OTT_F32;
+            t.spec.accumulate = (accumulate_mode)mode;
+            t.values = VALUES_ANY_FINITE;
             check(&t);
         }
 }
@@ -327,8 +422,11 @@ int main(void) {
         cmocka_unit_test(shapes_beyond_the_blocks),
         cmocka_unit_test(shapes_that_are_shared),
         cmocka_unit_test(every_scale_order_bias_and_accumulation),
+        cmocka_unit_test(block_scales),
+        cmocka_unit_test(refuses_blocks_that_differ),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
         cmocka_unit_test(tensor_core_accumulation),
+        cmocka_unit_test(tensor_core_sums_of_all_magnitudes),
         cmocka_unit_test(tensor_core_accumulation_is_for_fp8_only),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

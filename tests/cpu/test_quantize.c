@@ -58,7 +58,7 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
     return t;
 }
 
-/* One side's arrays, with space for one scale an element of the longer side. */
+/* One side's arrays. */
 static qside make_side(int64_t groups, int64_t elements) {
     qside s = {.data = malloc((size_t)elements + 1)};
     s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
@@ -100,11 +100,22 @@ static void assert_same_side(const char *on, const side_spec *s, const qside *fo
 
 /* ---- quantize against the reference ---- */
 
-static int64_t groups_of(const side_spec *s, int64_t lines) {
-    return s->grain == GRANULARITY_TENSOR ? 1 : lines;
+static int64_t groups_of(const side_spec *s, const tensor *x, bool column) {
+    return column ? granularity_groups(s->grain, x->columns, x->rows)
+                  : granularity_groups(s->grain, x->rows, x->columns);
+}
+
+/* Delayed scaling's scale is given: at `next`, or where it is used. */
+static const float given_scale = 3.7f;
+
+static void give_scale(const side_spec *s, qside *out, int64_t groups, bool as_next) {
+    if (s->policy != AMAX_DELAYED) return;
+    out->next = as_next ? &given_scale : NULL;
+    for (int64_t g = 0; g < groups && !as_next; g++) out->scale[g] = given_scale;
 }
 
 static void reference_side(const tensor *x, const side_spec *s, bool column, qside *out) {
+    give_scale(s, out, groups_of(s, x, column), false);
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, s, column, out->amax, out->scale,
                        out->inverse, out->data);
 }
@@ -116,34 +127,43 @@ static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q)
 }
 
 static void check_quantize(const tensor *x, const quant_spec *spec) {
-    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->row, x->rows);
-    int64_t column_groups = groups_of(&spec->column, x->columns), most = x->rows + x->columns + 1;
-    qside row = make_side(most, elements), column = make_side(most, elements);
-    qside wanted_row = make_side(most, elements), wanted_column = make_side(most, elements);
+    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->row, x, false);
+    int64_t column_groups = groups_of(&spec->column, x, true);
+    qside row = make_side(row_groups, elements), column = make_side(column_groups, elements);
+    qside wanted_row = make_side(row_groups, elements), wanted_column = make_side(column_groups, elements);
+    qside_order(&row, spec->row.grain, x->rows);
+    qside_order(&column, spec->column.grain, x->columns);
     reference_side(x, &spec->row, false, &wanted_row);
     reference_side(x, &spec->column, true, &wanted_column);
     bool shared = quant_spec_shares_data(spec);
-    qtensor q = {
-        .rows = x->rows, .columns = x->columns, .spec = *spec, .row = row, .column = shared ? row : column};
-    for (int i = 0; i < 2 * all.count; i++) {
-        exec cx = {.device = all.list[i / 2]};
-        wipe_side(&row, most, elements);
-        wipe_side(&column, most, elements);
+    qtensor q = {.rows = x->rows, .columns = x->columns, .spec = *spec};
+    for (int i = 0; i < 4 * all.count; i++) {
+        exec cx = {.device = all.list[i / 4]};
+        bool delayed = spec->row.policy == AMAX_DELAYED || spec->column.policy == AMAX_DELAYED;
+        if (i % 4 > 1 && !delayed) continue;
+        wipe_side(&row, row_groups, elements);
+        wipe_side(&column, column_groups, elements);
+        give_scale(&spec->row, &row, row_groups, i % 4 > 1);
+        give_scale(&spec->column, &column, column_groups, i % 4 > 1);
+        q.row = row, q.column = shared ? qside_shared(row) : column;
         ott_status status =
             i % 2 ? quantize_in_parts(&cx, x, &q) : op_quantize(&cx, &(quantize_args){.x = x, .q = &q});
         if (status != OTT_OK) fail_msg("%s: %s", cx.device->name, status_text());
         assert_same_side(cx.device->name, &spec->row, &q.row, &wanted_row, row_groups, elements);
-        assert_same_side(cx.device->name, &spec->column, &q.column, &wanted_column, column_groups, elements);
+        if (!shared) /* else the same arrays, in the row side's order */
+            assert_same_side(cx.device->name, &spec->column, &q.column, &wanted_column, column_groups,
+                             elements);
     }
     free_side(&row), free_side(&column), free_side(&wanted_row), free_side(&wanted_column);
 }
 
 static side_spec some_side(ott_dtype format, granularity grain) {
-    const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE};
+    const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE, SCALE_E8M0, SCALE_E8M0_FLOOR};
     return (side_spec){.format = format,
                        .grain = grain,
                        .mode = pick(2) ? CAST_SATURATE : CAST_OVERFLOW,
-                       .scale = {.rule = rules[pick(3)],
+                       .policy = pick(6) ? AMAX_CURRENT : AMAX_DELAYED,
+                       .scale = {.rule = rules[pick(5)],
                                  .power_of_two = pick(2),
                                  .epsilon = pick(2) ? 0.01f : 0.0f,
                                  .infinite = 3.4e38f}};
@@ -151,50 +171,62 @@ static side_spec some_side(ott_dtype format, granularity grain) {
 
 static const ott_dtype codes[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};
 
+static side_spec any_side(int formats) {
+    return some_side(codes[pick(formats)], (granularity)pick(GRANULARITY_COUNT));
+}
+
 static void every_pair_of_sides(void **state) {
     (void)state;
-    for (int i = 0; i < 3 * 2 * 3 * 2 * 3 * VALUES_KINDS; i++) {
-        int rest = i;
-        ott_dtype row = codes[rest % 3], column = codes[rest / 3 % 3];
-        rest /= 9;
-        granularity row_grain = rest % 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
-        granularity column_grain = rest / 2 % 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR;
-        rest /= 4;
-        tensor x = some_tensor(high_precision[rest % 3], 13, 83, 83 + 5 * pick(2), (values)(rest / 3));
-        quant_spec spec = {some_side(row, row_grain), some_side(column, column_grain)};
-        check_quantize(&x, &spec);
-        spec.column = spec.row; /* shares its data if tensorwise */
-        check_quantize(&x, &spec);
-        free(x.data);
-    }
+    for (int i = 0; i < 3 * GRANULARITY_COUNT * 3 * GRANULARITY_COUNT; i++)
+        for (int v = 0; v < VALUES_KINDS; v++) {
+            int rest = i;
+            ott_dtype row = codes[rest % 3], column = codes[rest / 3 % 3];
+            rest /= 9;
+            quant_spec spec = {some_side(row, (granularity)(rest % GRANULARITY_COUNT)),
+                               some_side(column, (granularity)(rest / GRANULARITY_COUNT))};
+            tensor x = some_tensor(high_precision[pick(3)], 45, 283, 283 + 5 * pick(2), (values)v);
+            check_quantize(&x, &spec);
+            free(x.data);
+        }
+}
+
+/* Both sides the same: tensorwise and in squares they share their data. */
+static void sides_that_may_share(void **state) {
+    (void)state;
+    for (int grain = 0; grain < GRANULARITY_COUNT; grain++)
+        for (int v = 0; v < VALUES_KINDS; v++)
+            for (int repeat = 0; repeat < 2; repeat++) {
+                side_spec side = some_side(codes[repeat], (granularity)grain);
+                tensor x = some_tensor(high_precision[pick(3)], 140, 270, 270 + 5 * pick(2), (values)v);
+                check_quantize(&x, &(quant_spec){side, side});
+                free(x.data);
+            }
 }
 
 static void many_shapes(void **state) {
     (void)state;
-    const int64_t sizes[] = {0, 1, 2, 7, 15, 16, 17, 33, 63, 64, 65, 100, 257};
+    const int64_t sizes[] = {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257};
     const int count = sizeof sizes / sizeof sizes[0];
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 400; i++) {
         int64_t rows = sizes[pick(count)], columns = sizes[pick(count)];
         tensor x = some_tensor(high_precision[pick(3)], rows, columns, columns + pick(9),
                                (values)pick(VALUES_KINDS));
-        quant_spec spec = {some_side(codes[pick(3)], pick(2) ? GRANULARITY_ROW : GRANULARITY_TENSOR),
-                           some_side(codes[pick(3)], pick(2) ? GRANULARITY_ROW : GRANULARITY_TENSOR)};
+        quant_spec spec = {any_side(3), any_side(3)};
         check_quantize(&x, &spec);
         free(x.data);
     }
 }
 
-/* Large enough for several threads. */
+/* Large enough for several threads, and for several units of work along a row. */
 static void shapes_that_are_shared(void **state) {
     (void)state;
-    const int64_t shapes[][2] = {{300, 70}, {3, 9000}, {129, 257}, {1, 17000}, {17000, 1}};
-    for (int i = 0; i < 5; i++)
-        for (int kind = 0; kind < 8; kind++) {
+    const int64_t shapes[][2] = {{300, 70}, {3, 9000}, {129, 257}, {1, 17000}, {17000, 1}, {150, 1100}};
+    for (int i = 0; i < 6; i++)
+        for (int repeat = 0; repeat < 10; repeat++) {
             tensor x = some_tensor(high_precision[pick(3)], shapes[i][0], shapes[i][1],
                                    shapes[i][1] + pick(4), (values)pick(VALUES_KINDS));
-            quant_spec spec = {some_side(codes[pick(2)], kind & 1 ? GRANULARITY_ROW : GRANULARITY_TENSOR),
-                               some_side(codes[pick(2)], kind & 2 ? GRANULARITY_ROW : GRANULARITY_TENSOR)};
-            if (kind & 4) spec.column = spec.row;
+            quant_spec spec = {any_side(2), any_side(2)};
+            if (repeat % 4 == 0) spec.column = spec.row;
             check_quantize(&x, &spec);
             free(x.data);
         }
@@ -269,9 +301,8 @@ static void refuses_what_it_cannot_do(void **state) {
     qside side = {.data = bytes, .amax = f, .scale = f, .inverse = f};
     qtensor q = {.rows = 2, .columns = 2, .row = side, .column = side};
     exec cx = {.device = all.list[0]};
-    side_spec good = {.format = OTT_E4M3}, blocks = {.format = OTT_E4M3, .grain = GRANULARITY_1X128};
-    side_spec stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};
-    q.spec = (quant_spec){good, blocks};
+    side_spec good = {.format = OTT_E4M3}, stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};
+    q.spec = (quant_spec){good, stochastic};
     assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &t, .q = &q}), OTT_ERR_UNSUPPORTED);
     assert_non_null(strstr(status_text(), "column side"));
     q.spec = (quant_spec){stochastic, good};
@@ -336,7 +367,8 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_sides),        cmocka_unit_test(many_shapes),
+        cmocka_unit_test(every_pair_of_sides),        cmocka_unit_test(sides_that_may_share),
+        cmocka_unit_test(many_shapes),
         cmocka_unit_test(shapes_that_are_shared),     cmocka_unit_test(every_bf16_and_f16_number),
         cmocka_unit_test(fp32_around_every_boundary), cmocka_unit_test(delayed_keeps_the_given_scale),
         cmocka_unit_test(refuses_what_it_cannot_do),  cmocka_unit_test(convert_every_pair),

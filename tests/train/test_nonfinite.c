@@ -64,10 +64,17 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig_close(&r);
 }
 
+/* TransformerEngine's and MX's rules give an infinite amax a finite scale, and the cast saturates: an infinity
+   ends there, as published. torchao's makes it NaN. */
+static bool saturates_infinity(int precision_index) {
+    return precision_index >= DELAYED;
+}
+
 static void poison_is_found_and_changes_nothing(void **state) {
     for (int i = 0; i < PRECISIONS; i++)
         for (size_t j = 0; j < sizeof poisons / sizeof *poisons; j++)
-            check_poison(*state, &fixture_precisions[i], &poisons[j]);
+            if (!(isinf(poisons[j].value) && saturates_infinity(i)))
+                check_poison(*state, &fixture_precisions[i], &poisons[j]);
 }
 
 /* A row of the embedding only matters for the tokens that read it. */

@@ -38,6 +38,11 @@ static const variant variants[] = {
     {"rowwise_with_gw_hp", ROWWISE_WITH_GW_HP, {NULL}, 0},
     {"rowwise, two micro-batches", ROWWISE, {"--train.grad_accum_steps=2"}, 0},
     {"tensorwise, recomputing all", TENSORWISE, {"--train.activation_checkpointing=full"}, 0},
+    {"delayed, window of 3", DELAYED, {"--float8.amax_history_len=3"}, 0},
+    {"delayed, two micro-batches", DELAYED, {"--train.grad_accum_steps=2"}, 0},
+    {"delayed, recomputing all", DELAYED, {"--train.activation_checkpointing=full"}, 0},
+    {"block", BLOCK, {NULL}, 0},
+    {"mxfp8, recomputing norms", MXFP8, {"--train.activation_checkpointing=op"}, 0},
     {"bf16, the loss in chunks",
      BF16,
      {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"},
@@ -184,6 +189,12 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&expected.end);
 }
 
+/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or not
+   finite. */
+static bool same_rule(int a, int b) {
+    return a == CURRENT && b == TENSORWISE;
+}
+
 /* The variants do compute different things, so that equal bits above are no accident of an option not
  * applied. */
 static void precisions_differ(void **state) {
@@ -193,7 +204,7 @@ static void precisions_differ(void **state) {
         const variant v = {.name = fixture_precisions[i].name, .precision = i};
         end[i] = uninterrupted(the_fixture, &v, &(place){NULL, "1"}).end;
         for (int j = 0; j < i; j++)
-            if (snapshot_equal(&end[i], &end[j]))
+            if (!same_rule(i, j) && snapshot_equal(&end[i], &end[j]))
                 fail_msg("%s and %s train to the same bits", fixture_precisions[i].name,
                          fixture_precisions[j].name);
     }

@@ -1,30 +1,14 @@
 /* What the public API makes of wrong arguments, of option structs of other versions, and of two contexts at
  * once. */
 #define _GNU_SOURCE
-#include <ottava/ottava.h>
-#include <setjmp.h>
-#include <stdarg.h>
+#include "api/api_case.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
-static void assert_error(ott_status status, ott_status expected, const char *part) {
-    if (status != expected)
-        fail_msg("%s instead of %s: %s", ott_status_name(status), ott_status_name(expected),
-                 ott_error_text());
-    if (!strstr(ott_error_text(), part)) fail_msg("\"%s\" does not say \"%s\"", ott_error_text(), part);
-}
-
-static ott_context *open_context(void) {
-    ott_context *context;
-    assert_int_equal(ott_context_open(NULL, &context), OTT_OK);
-    return context;
-}
-
-static void collect(void *user, const char *text) {
+static void count(void *user, const char *text) {
     size_t *bytes = user;
     *bytes += strlen(text);
 }
@@ -53,14 +37,14 @@ static void test_null_arguments(void **state) {
     assert_error(ott_config_set(NULL, "a", "b"), OTT_ERR_ARGUMENT, "ott_config_set");
     assert_error(ott_config_help(context, NULL, NULL), OTT_ERR_ARGUMENT, "write is NULL");
     assert_error(ott_train(context, NULL, NULL), OTT_ERR_ARGUMENT, "ott_train");
-    assert_error(ott_generate(context, "x", NULL, collect, &bytes), OTT_ERR_ARGUMENT, "options is NULL");
-    assert_error(ott_generate(context, NULL, &generate, collect, &bytes), OTT_ERR_ARGUMENT, "run is NULL");
-    assert_error(ott_generate(context, "x", &generate, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_generate(context, "x", NULL, count, &bytes), OTT_ERR_ARGUMENT, "options is NULL");
+    assert_error(ott_generate(context, NULL, &generate, count, &bytes), OTT_ERR_ARGUMENT, "run is NULL");
+    assert_error(ott_generate(context, "x", &generate, count, &bytes), OTT_ERR_ARGUMENT,
                  "the prompt is empty");
-    assert_error(ott_report(context, NULL, 1, NULL, collect, &bytes), OTT_ERR_ARGUMENT, "runs is NULL");
-    assert_error(ott_report(context, (const char *const[]){NULL}, 1, NULL, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_report(context, NULL, 1, NULL, count, &bytes), OTT_ERR_ARGUMENT, "runs is NULL");
+    assert_error(ott_report(context, (const char *const[]){NULL}, 1, NULL, count, &bytes), OTT_ERR_ARGUMENT,
                  "run folder 0 is NULL");
-    assert_error(ott_report(context, (const char *const[]){"x"}, 0, NULL, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_report(context, (const char *const[]){"x"}, 0, NULL, count, &bytes), OTT_ERR_ARGUMENT,
                  "0 run folders");
     assert_error(ott_bench(context, NULL, NULL, NULL), OTT_ERR_ARGUMENT, "write is NULL");
     assert_int_equal(bytes, 0);
@@ -82,20 +66,20 @@ static void test_options_of_other_versions(void **state) {
     ott_bench_options_init(&newer.known);
     newer.known.struct_size = sizeof newer;
     newer.known.what = "none";
-    assert_error(ott_bench(context, &newer.known, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
                  "no benchmark \"none\"");
     newer.unknown[3] = 1;
-    assert_error(ott_bench(context, &newer.known, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
                  "an option is set that version");
     newer.known.struct_size = 0;
-    assert_error(ott_bench(context, &newer.known, collect, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
                  "ott_bench_options_init");
 
     ott_bench_options older = {
         .struct_size = offsetof(ott_bench_options, threads), .what = "none", .threads = -1};
-    assert_error(ott_bench(context, &older, collect, &bytes), OTT_ERR_ARGUMENT, "no benchmark \"none\"");
+    assert_error(ott_bench(context, &older, count, &bytes), OTT_ERR_ARGUMENT, "no benchmark \"none\"");
     older = (ott_bench_options){.struct_size = sizeof older, .what = "gemm", .threads = -1, .repeats = 1};
-    assert_error(ott_bench(context, &older, collect, &bytes), OTT_ERR_ARGUMENT, "threads = -1");
+    assert_error(ott_bench(context, &older, count, &bytes), OTT_ERR_ARGUMENT, "threads = -1");
     ott_context_close(context);
 }
 
@@ -110,7 +94,7 @@ static void test_configuration(void **state) {
     assert_error(ott_config_set(config, "train.seq_lem", "16"), OTT_ERR_CONFIG, "train.seq_len");
     assert_error(ott_config_set(config, "train.seq_len", "x"), OTT_ERR_CONFIG, "integer");
     ott_config_close(config);
-    assert_int_equal(ott_config_help(context, collect, &bytes), OTT_OK);
+    assert_int_equal(ott_config_help(context, count, &bytes), OTT_OK);
     assert_true(bytes > 5000);
     const char *const wrong[] = {"--train.max_steps=0"};
     assert_error(ott_config_open(context, 1, wrong, &config), OTT_ERR_CONFIG, "train.max_steps");

@@ -1,0 +1,47 @@
+/*
+ * api/autocast: regions in which linear layers take on a recipe while they run, and when delayed scaling's
+ * scales are updated. Internal to this floor.
+ *
+ * TransformerEngine's rules (DelayedScaling), with two changes: an evaluation records nothing, and the end of
+ * the outermost region updates scales when any region in it was enabled, not only when it was itself.
+ */
+#ifndef API_AUTOCAST_H
+#define API_AUTOCAST_H
+
+#include "api/module.h"
+
+enum { AUTOCAST_DEPTH_MAX = 32 };
+
+typedef struct autocast_region {
+    bool enabled;
+    recipe recipe; /* as it stood at the begin */
+    ott_group *group; /* NULL: alone */
+} autocast_region;
+
+/* What the modules of a context share. */
+typedef struct autocast {
+    autocast_region stack[AUTOCAST_DEPTH_MAX];
+    int depth;
+    bool was_enabled;   /* some region since the outermost begin */
+    bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
+    ott_module *registered, **registered_end; /* linears that have run in a region, in that order */
+    int64_t modules; /* opened so far: seeds of those that give none */
+} autocast;
+
+/* "input", "weight", "grad_output" */
+extern const char *const autocast_tensor_names[TENSOR_COUNT];
+
+/* Of the context, made when it is first asked for. */
+ott_status autocast_of(ott_context *context, autocast **out);
+/* Before a forward: every linear of the module takes the spec it is to run with. */
+ott_status autocast_enter(ott_module *m);
+/* After a forward in training: layers that ran FP8 in a region are registered. */
+ott_status autocast_ran(ott_module *m);
+/* After a backward: updates the scales of grad_output when it was the one to do so. */
+ott_status autocast_ran_backward(ott_module *m);
+/* After an optimizer step: updates the scales of the converted layers of a module. */
+ott_status autocast_stepped(ott_module *m);
+/* A linear is about to be closed. */
+void autocast_leave(ott_module *m);
+
+#endif

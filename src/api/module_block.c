@@ -1,0 +1,487 @@
+/* api/module_block: the modules made of several nn layers: attention, mlp, transformer layer. */
+#include "api/module.h"
+#include "model/block.h"
+#include <string.h>
+
+/* ---- where tokens stand ---- */
+
+/* Rotary tables, and the sequences of the rows that run. */
+typedef struct places {
+    rope rope;
+    int64_t max_positions;
+    int64_t *start; /* [count] as the caller gave it, owned; NULL: one sequence */
+    int count;
+    placement at;
+    void *block;  /* device memory of `at` */
+    int64_t rows; /* that `at` is for; 0: none */
+} places;
+
+static ott_status places_open(places *p, device *d, double theta, int64_t head_dim, int64_t positions) {
+    p->max_positions = positions;
+    return rope_build(&p->rope, d, &(rope_options){.kind = ROPE_PLAIN, .theta = theta}, head_dim, positions);
+}
+
+static void places_release(places *p, device *d) {
+    rope_release(&p->rope, d);
+    device_release(d, p->block);
+    mem_give(d->account, p->start);
+}
+
+static ott_status places_set(places *p, mem *account, const int64_t *start, int count) {
+    void *copy = NULL;
+    if (count > 0) {
+        TRY(mem_take_array(account, MEM_OTHER, count, sizeof *start, "sequence starts", &copy));
+        memcpy(copy, start, (size_t)count * sizeof *start);
+    }
+    mem_give(account, p->start);
+    p->start = copy;
+    p->count = count;
+    p->rows = 0;
+    return OTT_OK;
+}
+
+/* Sequence i of the rows: [first, end). */
+static void sequence_at(const places *p, int i, int64_t rows, int64_t *first, int64_t *end) {
+    *first = p->count > 0 ? p->start[i] : 0;
+    *end = i + 1 < p->count ? p->start[i + 1] : rows;
+}
+
+static ott_status check_sequences(const places *p, int64_t rows) {
+    int64_t first, end;
+    if (p->count > 0 && p->start[p->count - 1] >= rows)
+        return status_fail(OTT_ERR_SHAPE,
+                           "ott_module_forward: x has %lld rows, but a sequence begins at row %lld "
+                           "(ott_module_set_sequences)",
+                           (long long)rows, (long long)p->start[p->count - 1]);
+    for (int i = 0; i < (p->count > 0 ? p->count : 1); i++) {
+        sequence_at(p, i, rows, &first, &end);
+        if (end - first > p->max_positions)
+            return status_fail(OTT_ERR_SHAPE,
+                               "ott_module_forward: the sequence from row %lld to %lld of x is longer than "
+                               "max_positions = %lld",
+                               (long long)first, (long long)end, (long long)p->max_positions);
+    }
+    return OTT_OK;
+}
+
+static void fill_places(const places *p, int32_t *position, int32_t *start, int sequences, int64_t rows) {
+    int64_t first, end;
+    for (int i = 0; i < sequences; i++) {
+        sequence_at(p, i, rows, &first, &end);
+        start[i] = (int32_t)first;
+        for (int64_t t = first; t < end; t++) position[t] = (int32_t)(t - first);
+    }
+    start[sequences] = (int32_t)rows;
+}
+
+static ott_status places_update(places *p, device *d, int64_t rows) {
+    int sequences = p->count > 0 ? p->count : 1;
+    int64_t ints = rows + sequences + 1;
+    void *host;
+    if (p->rows == rows) return OTT_OK;
+    TRY(check_sequences(p, rows));
+    TRY(mem_take_array(d->account, MEM_OTHER, ints, sizeof(int32_t), "positions", &host));
+    fill_places(p, host, (int32_t *)host + rows, sequences, rows);
+    p->rows = 0;
+    device_release(d, p->block);
+    p->block = NULL;
+    ott_status status = device_allocate(d, MEM_DATA, ints * (int64_t)sizeof(int32_t), "positions", &p->block);
+    if (status == OTT_OK) status = device_copy_in(d, p->block, host, ints * (int64_t)sizeof(int32_t));
+    mem_give(d->account, host);
+    if (status != OTT_OK) return status;
+    p->at = (placement){.position = tensor_vector(p->block, OTT_I32, rows),
+                        .start = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
+    p->rows = rows;
+    return OTT_OK;
+}
+
+/* ---- parts ---- */
+
+static ott_status add_linear(ott_module *m, const char *label, linear *layer, int64_t in, int64_t out) {
+    ott_module *part;
+    TRY(module_make_linear(m->handle.context, layer, in, out, false, m->dtype, &part));
+    ott_status status = module_add_child(m, label, part);
+    if (status != OTT_OK) module_close_tree(part);
+    return status;
+}
+
+static ott_status add_norm(ott_module *m, const char *label, norm *layer, double epsilon) {
+    ott_module *part;
+    TRY(module_make_norm(m->handle.context, layer, m->in, epsilon, m->dtype, &part));
+    ott_status status = module_add_child(m, label, part);
+    if (status != OTT_OK) module_close_tree(part);
+    return status;
+}
+
+/* An input gradient that nobody wants still has to go somewhere. */
+static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows, module_value *out) {
+    *out = (module_value){0};
+    if (dx) {
+        out->t = *dx;
+        return OTT_OK;
+    }
+    return exec_open(cx, "module input gradient", m->dtype, rows, m->in, &out->t, &out->buffer);
+}
+
+/* ---- attention ---- */
+
+typedef struct attention_body {
+    attention own;
+    attention *layer; /* own, or in the layer it is part of */
+    edge_specs input_specs, grad_specs;
+    places places; /* of a whole attention module */
+    edge x;
+    attention_saved saved;
+} attention_body;
+
+static ott_status attention_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
+    attention_body *b = m->body;
+    if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
+    TRY(edge_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
+    TRY(edge_quantize(cx, &b->x));
+    TRY(attention_forward(cx, b->layer, &b->places.at, &b->x, &b->saved));
+    TRY(attention_project(cx, b->layer, &b->saved, y));
+    if (cx->phase == PHASE_TRAIN) {
+        TRY(attention_keep(cx, b->layer, &b->saved));
+        return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
+    }
+    TRY(attention_discard(cx, &b->saved));
+    return edge_close(cx, &b->x);
+}
+
+static ott_status attention_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
+    attention_body *b = m->body;
+    edge g;
+    module_value out;
+    TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
+    TRY(edge_adopt(cx, "attention output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
+    TRY(edge_quantize(cx, &g));
+    TRY(attention_backward(cx, b->layer, &b->places.at, &b->saved, &b->x, &g, &out.t));
+    TRY(edge_close(cx, &g));
+    TRY(plan_close(cx->plan, &out.buffer));
+    return edge_close(cx, &b->x);
+}
+
+static ott_status attention_module_connect(ott_module *m) {
+    attention_body *b = m->body;
+    b->input_specs = b->grad_specs = (edge_specs){0};
+    return attention_connect(b->layer, &b->input_specs, &b->grad_specs);
+}
+
+static ott_status attention_module_place(ott_module *m, int64_t rows) {
+    attention_body *b = m->body;
+    if (b->layer != &b->own) return OTT_OK;
+    return places_update(&b->places, m->handle.context->device, rows);
+}
+
+static ott_status attention_module_set_sequences(ott_module *m, const int64_t *start, int count) {
+    attention_body *b = m->body;
+    if (b->layer != &b->own) return OTT_OK;
+    return places_set(&b->places, m->handle.context->account, start, count);
+}
+
+static void attention_module_release(ott_module *m, device *d) {
+    places_release(&((attention_body *)m->body)->places, d);
+}
+
+const module_table module_attention = {.kind = "attention",
+                                       .forward = attention_module_forward,
+                                       .backward = attention_module_backward,
+                                       .connect = attention_module_connect,
+                                       .place = attention_module_place,
+                                       .set_sequences = attention_module_set_sequences,
+                                       .release = attention_module_release};
+
+/* layer NULL: a module of its own. */
+static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
+                                 const ott_attention_options *o, ott_module **made) {
+    int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
+    TRY(module_make(context, &module_attention, o->dim, o->dim, o->dtype, sizeof(attention_body), made));
+    ott_module *m = *made;
+    attention_body *b = m->body;
+    attention *a = b->layer = layer ? layer : &b->own;
+    *a = (attention){.heads = o->heads,
+                     .kv_heads = o->kv_heads,
+                     .head_dim = o->head_dim,
+                     .window = o->window,
+                     .rope = tables ? tables : &b->places.rope};
+    ott_status status = OTT_OK;
+    if (!tables) status = places_open(&b->places, context->device, o->rope_theta, o->head_dim, o->max_positions);
+    if (status == OTT_OK) status = add_linear(m, "q_proj", &a->q, o->dim, query);
+    if (status == OTT_OK) status = add_linear(m, "k_proj", &a->k, o->dim, key);
+    if (status == OTT_OK) status = add_linear(m, "v_proj", &a->v, o->dim, key);
+    if (status == OTT_OK) status = add_linear(m, "o_proj", &a->o, query, o->dim);
+    if (status != OTT_OK) module_close_tree(m);
+    return status;
+}
+
+void ott_attention_options_init(ott_attention_options *options) {
+    if (options)
+        *options = (ott_attention_options){.struct_size = sizeof *options,
+                                           .rope_theta = 10000.0,
+                                           .max_positions = 2048,
+                                           .dtype = OTT_BF16,
+                                           .init_std = 0.02};
+}
+
+/* Fills in what follows from other options. */
+static ott_status check_heads(ott_attention_options *o, const char *function) {
+    TRY(option_positive(o->dim, "dim", function));
+    TRY(option_positive(o->heads, "heads", function));
+    if (o->kv_heads == 0) o->kv_heads = o->heads;
+    TRY(option_positive(o->kv_heads, "kv_heads", function));
+    if (o->heads % o->kv_heads != 0)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: heads = %lld is no multiple of kv_heads = %lld", function,
+                           (long long)o->heads, (long long)o->kv_heads);
+    if (o->head_dim == 0 && o->dim % o->heads != 0)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: dim = %lld is no multiple of heads = %lld: give head_dim",
+                           function, (long long)o->dim, (long long)o->heads);
+    if (o->head_dim == 0) o->head_dim = o->dim / o->heads;
+    TRY(option_positive(o->head_dim, "head_dim", function));
+    if (o->head_dim % 2 == 0) return option_positive(o->heads * o->head_dim, "heads * head_dim", function);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: head_dim = %lld is odd: rotary positions turn pairs", function,
+                       (long long)o->head_dim);
+}
+
+static ott_status check_attention(ott_attention_options *o, const char *function) {
+    TRY(check_heads(o, function));
+    if (o->window < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: window = %lld: give 0 (all keys) or more", function,
+                           (long long)o->window);
+    if (!(o->rope_theta > 0 && o->rope_theta <= 1e30))
+        return status_fail(OTT_ERR_ARGUMENT, "%s: rope_theta = %g: give a number above 0", function, o->rope_theta);
+    TRY(option_positive(o->max_positions, "max_positions", function));
+    TRY(option_dtype(o->dtype, function));
+    return option_deviation(o->init_std, function);
+}
+
+static ott_status open_attention(ott_context *context, const ott_attention_options *o, ott_module **out) {
+    ott_module *m;
+    device *d;
+    TRY(context_device(context, &d));
+    TRY(make_attention(context, NULL, NULL, o, &m));
+    return module_finish(m, o->init_std, o->seed, OTT_OK, out);
+}
+
+ott_status ott_attention_open(ott_context *context, const ott_attention_options *options, ott_module **out) {
+    ott_attention_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(options);
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_attention_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_attention_options"));
+    TRY(check_attention(&o, __func__));
+    return API_INSIDE(context, open_attention(context, &o, out));
+}
+
+/* ---- mlp ---- */
+
+typedef struct mlp_body {
+    mlp own;
+    mlp *layer; /* own, or in the layer it is part of */
+    edge_specs input_specs, grad_specs;
+    edge x;
+    mlp_saved saved;
+} mlp_body;
+
+static ott_status mlp_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
+    mlp_body *b = m->body;
+    if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
+    TRY(edge_adopt(cx, "mlp input", x->t, &x->buffer, &b->input_specs, &b->x));
+    TRY(edge_quantize(cx, &b->x));
+    TRY(mlp_forward(cx, b->layer, &b->x, &b->saved));
+    TRY(mlp_activate(cx, b->layer, &b->saved));
+    TRY(mlp_project(cx, b->layer, &b->saved, y));
+    if (cx->phase == PHASE_TRAIN) {
+        TRY(mlp_keep(cx, b->layer, &b->saved));
+        return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
+    }
+    TRY(mlp_discard(cx, &b->saved));
+    return edge_close(cx, &b->x);
+}
+
+static ott_status mlp_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
+    mlp_body *b = m->body;
+    edge g;
+    module_value out;
+    TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
+    TRY(edge_adopt(cx, "mlp output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
+    TRY(edge_quantize(cx, &g));
+    TRY(mlp_backward(cx, b->layer, &b->saved, &b->x, &g, &out.t));
+    TRY(edge_close(cx, &g));
+    TRY(plan_close(cx->plan, &out.buffer));
+    return edge_close(cx, &b->x);
+}
+
+static ott_status mlp_module_connect(ott_module *m) {
+    mlp_body *b = m->body;
+    b->input_specs = b->grad_specs = (edge_specs){0};
+    return mlp_connect(b->layer, &b->input_specs, &b->grad_specs);
+}
+
+const module_table module_mlp = {.kind = "mlp",
+                                 .forward = mlp_module_forward,
+                                 .backward = mlp_module_backward,
+                                 .connect = mlp_module_connect};
+
+static ott_status make_mlp(ott_context *context, mlp *layer, const ott_mlp_options *o, ott_module **made) {
+    TRY(module_make(context, &module_mlp, o->dim, o->dim, o->dtype, sizeof(mlp_body), made));
+    ott_module *m = *made;
+    mlp_body *b = m->body;
+    b->layer = layer ? layer : &b->own;
+    ott_status status = add_linear(m, "gate_proj", &b->layer->gate, o->dim, o->hidden);
+    if (status == OTT_OK) status = add_linear(m, "up_proj", &b->layer->up, o->dim, o->hidden);
+    if (status == OTT_OK) status = add_linear(m, "down_proj", &b->layer->down, o->hidden, o->dim);
+    if (status != OTT_OK) module_close_tree(m);
+    return status;
+}
+
+void ott_mlp_options_init(ott_mlp_options *options) {
+    if (options)
+        *options = (ott_mlp_options){.struct_size = sizeof *options, .dtype = OTT_BF16, .init_std = 0.02};
+}
+
+static ott_status open_mlp(ott_context *context, const ott_mlp_options *o, ott_module **out) {
+    ott_module *m;
+    TRY(make_mlp(context, NULL, o, &m));
+    return module_finish(m, o->init_std, o->seed, OTT_OK, out);
+}
+
+ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ott_module **out) {
+    ott_mlp_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(options);
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_mlp_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_mlp_options"));
+    TRY(option_positive(o.dim, "dim", __func__));
+    TRY(option_positive(o.hidden, "hidden", __func__));
+    TRY(option_dtype(o.dtype, __func__));
+    TRY(option_deviation(o.init_std, __func__));
+    return API_INSIDE(context, open_mlp(context, &o, out));
+}
+
+/* ---- transformer layer ---- */
+
+typedef struct layer_body {
+    block block;
+    places places;
+    block_saved saved;
+} layer_body;
+
+/* y = h2 + what the MLP's projection adds to it. */
+static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
+    layer_body *b = m->body;
+    tensor delta;
+    plan_buffer delta_buffer;
+    if (cx->phase == PHASE_TRAIN) TRY(module_own(cx, x)); /* the block keeps it as the residual */
+    TRY(block_enter(cx, &b->block, &x->t, &x->buffer, NULL, &b->saved));
+    TRY(block_run(cx, &b->block, &b->places.at, &b->saved, &delta, &delta_buffer));
+    TRY(op_add(cx, &(add_args){.x = &b->saved.h2, .delta = &delta, .y = y}));
+    TRY(plan_close(cx->plan, &delta_buffer));
+    return block_settle(cx, &b->block, &b->saved);
+}
+
+static ott_status layer_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
+    layer_body *b = m->body;
+    edge g, out;
+    TRY(edge_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_mlp, &g));
+    TRY(edge_quantize(cx, &g));
+    TRY(block_backward(cx, &b->block, &b->places.at, &b->saved, &g, NULL, &out));
+    if (dx) TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = dx}));
+    return edge_close(cx, &out);
+}
+
+static ott_status layer_module_connect(ott_module *m) {
+    return block_connect(&((layer_body *)m->body)->block);
+}
+
+static ott_status layer_module_place(ott_module *m, int64_t rows) {
+    return places_update(&((layer_body *)m->body)->places, m->handle.context->device, rows);
+}
+
+static ott_status layer_module_set_sequences(ott_module *m, const int64_t *start, int count) {
+    return places_set(&((layer_body *)m->body)->places, m->handle.context->account, start, count);
+}
+
+static void layer_module_release(ott_module *m, device *d) {
+    places_release(&((layer_body *)m->body)->places, d);
+}
+
+const module_table module_transformer_layer = {.kind = "transformer_layer",
+                                               .forward = layer_module_forward,
+                                               .backward = layer_module_backward,
+                                               .connect = layer_module_connect,
+                                               .place = layer_module_place,
+                                               .set_sequences = layer_module_set_sequences,
+                                               .release = layer_module_release};
+
+void ott_transformer_layer_options_init(ott_transformer_layer_options *options) {
+    if (options)
+        *options = (ott_transformer_layer_options){.struct_size = sizeof *options,
+                                                   .rope_theta = 10000.0,
+                                                   .max_positions = 2048,
+                                                   .norm_epsilon = 1e-5,
+                                                   .dtype = OTT_BF16,
+                                                   .init_std = 0.02};
+}
+
+static ott_attention_options attention_of(const ott_transformer_layer_options *o) {
+    return (ott_attention_options){.struct_size = sizeof(ott_attention_options),
+                                   .dim = o->dim,
+                                   .heads = o->heads,
+                                   .kv_heads = o->kv_heads,
+                                   .head_dim = o->head_dim,
+                                   .window = o->window,
+                                   .rope_theta = o->rope_theta,
+                                   .max_positions = o->max_positions,
+                                   .dtype = o->dtype,
+                                   .init_std = o->init_std};
+}
+
+static ott_status add_part(ott_module *m, const char *label, ott_module *part) {
+    ott_status status = module_add_child(m, label, part);
+    if (status != OTT_OK) module_close_tree(part);
+    return status;
+}
+
+static ott_status build_layer(ott_module *m, const ott_transformer_layer_options *o,
+                              const ott_attention_options *a) {
+    ott_context *context = m->handle.context;
+    layer_body *b = m->body;
+    ott_module *part;
+    const ott_mlp_options f = {.struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
+    b->block.checkpointing = CHECKPOINT_NONE;
+    TRY(places_open(&b->places, context->device, o->rope_theta, a->head_dim, o->max_positions));
+    TRY(add_norm(m, "input_layernorm", &b->block.attention_norm, o->norm_epsilon));
+    TRY(make_attention(context, &b->block.attention, &b->places.rope, a, &part));
+    TRY(add_part(m, "self_attn", part));
+    TRY(add_norm(m, "post_attention_layernorm", &b->block.mlp_norm, o->norm_epsilon));
+    TRY(make_mlp(context, &b->block.mlp, &f, &part));
+    return add_part(m, "mlp", part);
+}
+
+static ott_status open_layer(ott_context *context, const ott_transformer_layer_options *o,
+                             const ott_attention_options *a, ott_module **out) {
+    ott_module *m;
+    TRY(module_make(context, &module_transformer_layer, o->dim, o->dim, o->dtype, sizeof(layer_body), &m));
+    return module_finish(m, o->init_std, o->seed, build_layer(m, o, a), out);
+}
+
+ott_status ott_transformer_layer_open(ott_context *context, const ott_transformer_layer_options *options,
+                                      ott_module **out) {
+    ott_transformer_layer_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(options);
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_transformer_layer_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_transformer_layer_options"));
+    ott_attention_options a = attention_of(&o);
+    TRY(check_attention(&a, __func__));
+    TRY(option_positive(o.hidden, "hidden", __func__));
+    TRY(option_epsilon(o.norm_epsilon, "norm_epsilon", __func__));
+    return API_INSIDE(context, open_layer(context, &o, &a, out));
+}

@@ -1,0 +1,173 @@
+/* api/optimizer: one AdamW over all parameters of a module. */
+#include "api/optimizer.h"
+#include "api/autocast.h"
+#include <math.h>
+
+/* ---- options ---- */
+
+void ott_adamw_options_init(ott_adamw_options *options) {
+    if (options)
+        *options = (ott_adamw_options){.struct_size = sizeof *options,
+                                       .lr = 1e-3,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.999,
+                                       .epsilon = 1e-8,
+                                       .weight_decay = 0.01};
+}
+
+void ott_step_info_init(ott_step_info *info) {
+    if (info) *info = (ott_step_info){.struct_size = sizeof *info};
+}
+
+static ott_status check_between(double value, double low, double high, bool open, const char *name,
+                                const char *function) {
+    if (value >= low && (open ? value < high : value <= high)) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number in [%g, %g%c", function, name, value, low, high,
+                       open ? ')' : ']');
+}
+
+static ott_status check_adamw(const ott_adamw_options *o, const char *function) {
+    TRY(check_between(o->lr, 0, 1e6, false, "lr", function));
+    TRY(check_between(o->beta1, 0, 1, true, "beta1", function));
+    TRY(check_between(o->beta2, 0, 1, true, "beta2", function));
+    TRY(option_epsilon(o->epsilon, "epsilon", function));
+    TRY(check_between(o->weight_decay, 0, 1e6, false, "weight_decay", function));
+    return check_between(o->max_norm, 0, 1e30, false, "max_norm", function);
+}
+
+/* ---- opening and closing ---- */
+
+static int64_t padded(int64_t floats) {
+    int64_t step = MEM_ALIGNMENT / (int64_t)sizeof(float);
+    return (floats + step - 1) / step * step;
+}
+
+static void release(ott_optimizer *o) {
+    ott_context *context = o->handle.context;
+    device_release(context->device, o->block);
+    mem_give(context->account, o->parameters);
+    handle_close(&o->handle);
+}
+
+/* Each parameter's two moments, then the norms, then the state; returns how many floats that is. */
+static int64_t lay_out(ott_optimizer *o, float *base) {
+    int64_t at = 0;
+    for (int i = 0; i < o->count; i++) {
+        parameter *p = &o->parameters[i];
+        p->moment1 = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
+        at += padded(parameter_count(p));
+        p->moment2 = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
+        at += padded(parameter_count(p));
+    }
+    o->norms = tensor_vector(base ? base + at : NULL, OTT_F32, o->count);
+    at += padded(o->count);
+    o->state = tensor_vector(base ? base + at : NULL, OTT_F32, STEP_STATE_COUNT);
+    return at + padded(STEP_STATE_COUNT);
+}
+
+static ott_status build(ott_optimizer *o) {
+    ott_context *context = o->handle.context;
+    void *memory;
+    o->count = ott_module_parameter_count(o->module);
+    TRY(mem_take_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer", &memory));
+    o->parameters = memory;
+    for (int i = 0; i < o->count; i++) o->parameters[i] = module_parameter_at(o->module, i)->p;
+    int64_t floats = lay_out(o, NULL);
+    TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
+                        &o->block));
+    lay_out(o, o->block);
+    return OTT_OK;
+}
+
+static ott_status open_adamw(ott_context *context, ott_module *module, const ott_adamw_options *given,
+                             ott_optimizer **out) {
+    void *memory;
+    TRY(handle_open(context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &memory));
+    ott_optimizer *o = memory;
+    o->module = module;
+    o->lr = given->lr;
+    o->options = (optimizer_options){.beta1 = (float)given->beta1,
+                                     .beta2 = (float)given->beta2,
+                                     .epsilon = (float)given->epsilon,
+                                     .weight_decay = (float)given->weight_decay,
+                                     .max_norm = (float)given->max_norm};
+    ott_status status = build(o);
+    if (status == OTT_OK)
+        *out = o;
+    else
+        release(o);
+    return status;
+}
+
+ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_adamw_options *options,
+                          ott_optimizer **out) {
+    ott_adamw_options o;
+    API_REQUIRE(context);
+    API_HANDLE_IN(module, MODULE, context);
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_adamw_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_adamw_options"));
+    TRY(check_adamw(&o, __func__));
+    return API_INSIDE(context, open_adamw(context, module, &o, out));
+}
+
+void ott_optimizer_close(ott_optimizer *optimizer) {
+    if (!handle_is_open(optimizer, HANDLE_OPTIMIZER)) return;
+    ott_context *context = optimizer->handle.context;
+    if (context_enter(context, __func__) != OTT_OK) return;
+    release(optimizer);
+    context_leave(context);
+}
+
+ott_status optimizer_check(const ott_optimizer *o, const char *function) {
+    TRY(handle_check(o, HANDLE_OPTIMIZER, function, "optimizer"));
+    return handle_check(o->module, HANDLE_MODULE, function, "the optimizer's module");
+}
+
+/* ---- steps ---- */
+
+ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr) {
+    TRY(optimizer_check(optimizer, __func__));
+    TRY(check_between(lr, 0, 1e6, false, "lr", __func__));
+    optimizer->lr = lr;
+    return OTT_OK;
+}
+
+static ott_status step(ott_optimizer *o, ott_step_info *info) {
+    ott_context *context = o->handle.context;
+    float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
+    exec cx;
+    TRY(context_exec(context, &cx));
+    optimizer_schedule(&o->options, o->lr, o->updates + 1, host);
+    TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));
+    module_drop(o->module, "an optimizer step was made since");
+    TRY(optimizer_update_parameters(&cx, o->parameters, o->count, &o->options, &o->norms, &o->state));
+    TRY(device_copy_out(cx.device, host, o->state.data, sizeof host));
+    context->step++;
+    info->skipped = host[STEP_SKIP] != 0.0f;
+    o->updates += !info->skipped;
+    info->updates = o->updates;
+    info->grad_norm = (double)host[STEP_GRAD_NORM];
+    return autocast_stepped(o->module);
+}
+
+ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
+    ott_step_info info;
+    TRY(optimizer_check(optimizer, __func__));
+    ott_step_info_init(&info);
+    ott_status status = API_INSIDE(optimizer->handle.context, step(optimizer, &info));
+    if (status != OTT_OK || !out) return status;
+    return api_give_struct(out, &info, sizeof info, "ott_step_info");
+}
+
+static ott_status zero_gradients(ott_optimizer *o) {
+    for (int i = 0; i < o->count; i++)
+        TRY(device_zero(o->handle.context->device, o->parameters[i].grad.data, tensor_bytes(o->parameters[i].grad)));
+    return OTT_OK;
+}
+
+ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer) {
+    TRY(optimizer_check(optimizer, __func__));
+    return API_INSIDE(optimizer->handle.context, zero_gradients(optimizer));
+}

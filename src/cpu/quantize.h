@@ -1,0 +1,65 @@
+/*
+ * cpu/quantize: private to the floor: where a side's scales lie in the tensor, the same for rows and columns,
+ * and the scale of each element of a row.
+ */
+#ifndef CPU_QUANTIZE_H
+#define CPU_QUANTIZE_H
+
+#include "cpu/simd.h"
+#include "cpu/tier.h"
+
+#define QUANTIZE_ALL INT64_MAX /* of the rows or columns */
+
+/* An FP8 side: `rows` x `columns` elements of the tensor share a scale; that of element (i, j) is
+   i / rows * row_step + j / columns * column_step. */
+typedef struct quantize_side {
+    const side_spec *spec;
+    const qside *at;
+    int64_t rows, columns; /* QUANTIZE_ALL for all */
+    int64_t row_step, column_step;
+    int64_t groups;
+} quantize_side;
+
+static inline int64_t quantize_blocks(int64_t count, int64_t block) {
+    return block == QUANTIZE_ALL ? 1 : (count + block - 1) / block;
+}
+
+static inline int64_t quantize_group(const quantize_side *s, int64_t row, int64_t column) {
+    return row / s->rows * s->row_step + column / s->columns * s->column_step;
+}
+
+static inline quantize_side quantize_side_of(const qtensor *q, bool column) {
+    quantize_side s = {.spec = column ? &q->spec.column : &q->spec.row, .at = column ? &q->column : &q->row};
+    scale_block block = granularity_block(s.spec->grain);
+    s.rows = column ? block.depth : block.lines;
+    s.columns = column ? block.lines : block.depth;
+    s.row_step = column ? s.at->depth_step : s.at->line_step;
+    s.column_step = column ? s.at->line_step : s.at->depth_step;
+    s.groups = quantize_blocks(q->rows, s.rows) * quantize_blocks(q->columns, s.columns);
+    return s;
+}
+
+/* The FP8 sides that have data of their own, into side[2]; returns how many. */
+static inline int quantize_sides(const qtensor *q, quantize_side *side) {
+    int count = 0;
+    if (side_spec_is_fp8(&q->spec.row)) side[count++] = quantize_side_of(q, false);
+    if (side_spec_is_fp8(&q->spec.column) && !quant_spec_shares_data(&q->spec))
+        side[count++] = quantize_side_of(q, true);
+    return count;
+}
+
+/* The entry of `values` (a side's scales) for each of `count` elements of a row from `column` on, where they
+   lie so or in room[count + 15]. For sides that have several along a row. */
+static inline const float *quantize_spread(const quantize_side *s, const float *values, int64_t row,
+                                           int64_t column, int64_t count, float *room) {
+    if (s->columns == 1 && s->column_step == 1) return values + quantize_group(s, row, column);
+    for (int64_t j = 0; j < count;) {
+        int64_t left = s->columns - (column + j) % s->columns, end = j + left < count ? j + left : count;
+        v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
+        for (int64_t i = j; i < end; i += 16) v16_store(room + i, value);
+        j = end;
+    }
+    return room;
+}
+
+#endif

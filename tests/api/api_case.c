@@ -1,0 +1,55 @@
+/* api_case: what the tests of the public API share. */
+#include "api/api_case.h"
+#include <stdio.h>
+#include <string.h>
+
+void succeed(ott_status status) {
+    if (status != OTT_OK) fail_msg("%s: %s", ott_status_name(status), ott_error_text());
+}
+
+void assert_error(ott_status status, ott_status expected, const char *part) {
+    if (status != expected)
+        fail_msg("%s instead of %s: %s", ott_status_name(status), ott_status_name(expected),
+                 ott_error_text());
+    if (!strstr(ott_error_text(), part)) fail_msg("\"%s\" does not say \"%s\"", ott_error_text(), part);
+}
+
+ott_context *open_context(void) {
+    ott_context *context;
+    ott_context_options options;
+    ott_context_options_init(&options);
+    options.threads = 2;
+    succeed(ott_context_open(&options, &context));
+    return context;
+}
+
+ott_recipe *open_recipe(ott_context *context, const char *name) {
+    ott_recipe *r;
+    succeed(ott_recipe_open(context, name, &r));
+    return r;
+}
+
+ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns) {
+    ott_tensor *t;
+    succeed(ott_tensor_open(context, dtype, rows, columns, &t));
+    return t;
+}
+
+ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed) {
+    ott_tensor *t = open_tensor(context, dtype, rows, columns);
+    succeed(ott_tensor_fill_normal(t, seed, 1.0));
+    return t;
+}
+
+ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *recipe,
+                          ott_role role) {
+    ott_qtensor *q;
+    succeed(ott_qtensor_open(context, rows, columns, recipe, role, &q));
+    return q;
+}
+
+void collect(void *user, const char *text) {
+    collected *c = user;
+    size_t used = strlen(c->text);
+    snprintf(c->text + used, sizeof c->text - used, "%s", text);
+}

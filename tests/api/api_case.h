@@ -1,0 +1,28 @@
+/* api_case: what the tests of the public API share. */
+#ifndef API_CASE_H
+#define API_CASE_H
+
+#include <ottava/ottava.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+void succeed(ott_status status);
+/* The status, and an error text that has the part in it. */
+void assert_error(ott_status status, ott_status expected, const char *part);
+/* A context with two threads; what it logs goes nowhere. */
+ott_context *open_context(void);
+/* Makes everything a test needs, and fails the test otherwise. */
+ott_recipe *open_recipe(ott_context *context, const char *name);
+ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns);
+ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
+ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *recipe,
+                          ott_role role);
+/* An ott_text_fn that adds to a text. */
+typedef struct collected {
+    char text[16384];
+} collected;
+void collect(void *user, const char *text);
+
+#endif

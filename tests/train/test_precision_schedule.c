@@ -1,0 +1,168 @@
+/*
+ * float8.schedule: a run that changes its precision on the way is, bit for bit, the run that is stopped there
+ * and continued in the other precision; whatever state delayed scaling has.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fp8/reference.h"
+#include "train/train_fixture.h"
+
+enum { STEPS = 7 };
+
+typedef struct outcome {
+    double loss[STEPS], validation;
+    snapshot end;
+    float scale; /* of one delayed state, 0 without */
+} outcome;
+
+static void take_steps(rig *r, int from, int to, outcome *o) {
+    for (int i = from; i < to; i++) o->loss[i] = rig_step(r).loss;
+}
+
+static void finish(rig *r, outcome *o) {
+    o->validation = rig_validate(r);
+    o->end = snapshot_take(r);
+    const tensor *scale = &r->t->m->blocks[0].mlp.up.delayed[TENSOR_GRAD_OUTPUT].scale;
+    o->scale = scale->data ? *(const float *)scale->data : 0.0f;
+    rig_close(r);
+}
+
+/* One run through all phases, as train/loop does it. */
+static outcome scheduled(const fixture *f, const char *schedule) {
+    rig r;
+    outcome o = {0};
+    char argument[80];
+    snprintf(argument, sizeof argument, "--float8.schedule=%s", schedule);
+    const char *more[] = {argument, "--train.max_steps=7", "--float8.amax_history_len=3", NULL};
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[DELAYED], .more = more});
+    for (int i = 0; i < STEPS; i++) {
+        const recipe *now = precision_at(&r.precision, i);
+        if (now != r.t->recipe) FIXTURE_OK(trainer_convert(r.t, now));
+        take_steps(&r, i, i + 1, &o);
+    }
+    finish(&r, &o);
+    return o;
+}
+
+/* The same in parts: each opened in its own precision, from the checkpoint of the one before. */
+typedef struct part {
+    int precision, until;
+} part;
+
+static outcome in_parts(const fixture *f, const part *parts, int count) {
+    outcome o = {0};
+    char path[160] = "";
+    for (int i = 0; i < count; i++) {
+        rig r;
+        const char *window = parts[i].precision == DELAYED ? "--float8.amax_history_len=3" : NULL;
+        const char *more[] = {"--train.max_steps=7", window, NULL};
+        rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[parts[i].precision], .more = more});
+        if (i > 0) FIXTURE_OK(trainer_load(r.t, path));
+        take_steps(&r, i > 0 ? parts[i - 1].until : 0, parts[i].until, &o);
+        if (i + 1 == count) {
+            finish(&r, &o);
+            break;
+        }
+        rig_save(&r, f, "parts", path);
+        rig_close(&r);
+    }
+    return o;
+}
+
+static void check(const fixture *f, const char *schedule, const part *parts, int count) {
+    outcome whole = scheduled(f, schedule), pieces = in_parts(f, parts, count);
+    for (int i = 0; i < STEPS; i++)
+        if (whole.loss[i] != pieces.loss[i])
+            fail_msg("%s: step %d has loss %.9g, in parts %.9g", schedule, i + 1, whole.loss[i],
+                     pieces.loss[i]);
+    assert_true(whole.validation == pieces.validation);
+    assert_true(whole.scale == pieces.scale);
+    assert_true(snapshot_equal(&whole.end, &pieces.end));
+    snapshot_free(&whole.end);
+    snapshot_free(&pieces.end);
+}
+
+static void equals_stopping_and_resuming(void **state) {
+    const part ends[] = {{BF16, 2}, {DELAYED, 5}, {BF16, STEPS}};
+    check(*state, "bf16:2, fp8, bf16:2", ends, 3);
+    const part last[] = {{BF16, 3}, {DELAYED, STEPS}};
+    check(*state, "bf16:3, fp8", last, 2);
+    const part first[] = {{DELAYED, 3}, {TENSORWISE, 5}, {DELAYED, STEPS}};
+    check(*state, "fp8, tensorwise:2, delayed:2", first, 3);
+    const part formats[] = {{FP32, 2}, {ROWWISE, STEPS}};
+    check(*state, "fp32:2, rowwise", formats, 2);
+}
+
+/* The phases matter, and so does the state: without it the runs part. */
+static void phases_matter(void **state) {
+    outcome plain = scheduled(*state, "fp8"), bf16 = scheduled(*state, "bf16:2, fp8, bf16:2");
+    assert_true(plain.loss[0] != bf16.loss[0]);
+    assert_true(plain.scale != 1.0f && plain.scale > 0);
+    assert_true(bf16.scale == 0);
+    snapshot_free(&plain.end);
+    snapshot_free(&bf16.end);
+}
+
+/* ---- delayed scaling itself ---- */
+
+/* The scales of a step come from the steps before: the first has 1, the second max / amax of the first. */
+static void scales_follow_the_steps(void **state) {
+    rig r;
+    const char *more[] = {"--float8.amax_history_len=1", "--float8.margin=1", NULL};
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[DELAYED], .more = more});
+    linear *l = &r.t->m->blocks[0].mlp.up;
+    assert_true(*(const float *)l->delayed[TENSOR_WEIGHT].scale.data == 1.0f);
+    for (int i = 0; i < 3; i++) {
+        const tensor *w = &l->weight->value;
+        float amax = reference_amax(w->data, OTT_F32, w->rows, w->columns, w->ld);
+        rig_step(&r);
+        assert_true(*(const float *)l->delayed[TENSOR_WEIGHT].scale.data == 224.0f / amax);
+        assert_true(*(const float *)l->delayed[TENSOR_WEIGHT].seen.data == 0.0f);
+    }
+    rig_close(&r);
+}
+
+/* Evaluation between steps changes nothing, neither what was recorded nor the weights' scales. */
+static void evaluation_leaves_no_trace(void **state) {
+    snapshot end[2];
+    for (int evaluated = 0; evaluated < 2; evaluated++) {
+        rig r;
+        rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[DELAYED]});
+        for (int i = 0; i < 4; i++) {
+            if (evaluated) rig_validate(&r);
+            rig_step(&r);
+        }
+        end[evaluated] = snapshot_take(&r);
+        rig_close(&r);
+    }
+    assert_true(snapshot_equal(&end[0], &end[1]));
+    snapshot_free(&end[0]);
+    snapshot_free(&end[1]);
+}
+
+/* Looking for a NaN runs the step again; that is no step. */
+static void a_search_leaves_no_trace(void **state) {
+    rig r;
+    char where[160];
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[DELAYED]});
+    rig_step(&r);
+    FIXTURE_OK(trainer_find_nonfinite(r.t, where));
+    const tensor *seen = &r.t->m->delayed.seen;
+    for (int64_t i = 0; i < seen->columns; i++) assert_true(((const float *)seen->data)[i] == 0.0f);
+    assert_true(seen->columns == 15 * TENSOR_COUNT);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_stopping_and_resuming), cmocka_unit_test(phases_matter),
+        cmocka_unit_test(scales_follow_the_steps),      cmocka_unit_test(evaluation_leaves_no_trace),
+        cmocka_unit_test(a_search_leaves_no_trace),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,78 @@
+#!/bin/sh
+# Trains the demo model under every FP8 recipe and prints the table of docs/recipes.md (Markdown).
+#
+#   tools/recipes.sh [STEPS]       500 unless told; STEPS=600 and the like work too
+#
+# The text is the demo's (`make demo` writes it; TEXT=file names another), the runs stay in runs/recipes. Each recipe is
+# trained twice, taking turns, and speed is the median over the steps of both. A last run leaves every scale at 1 with E4M3
+# for everything: what FP8 without scaling would be.
+set -eu
+cd "$(dirname "$0")/.."
+
+steps=${1:-${STEPS:-500}}
+ottava=${OTTAVA:-build/release/ottava}
+text=${TEXT:-build/demo/bible.txt}
+out=runs/recipes
+unscaled='e4m3 tensor unit'
+[ -r "$text" ] || { echo "tools/recipes.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
+
+# train ROUND NAME OVERRIDE...
+train() {
+    folder=$out/$1/$2
+    shift 2
+    "$ottava" train configs/demo.toml --train.max_steps="$steps" --data.dataset_path="$text" --checkpoint.interval=0 \
+        --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; exit 1; }
+}
+
+recipes='tensorwise rowwise rowwise_with_gw_hp delayed current block mxfp8'
+rm -rf $out
+mkdir -p $out
+for round in 1 2; do
+    train $round bf16 --train.mixed_precision=bf16
+    for recipe in $recipes; do
+        train $round "$recipe" --train.mixed_precision=fp8 --float8.recipe_name="$recipe" --float8.health_interval=$((steps / 5))
+    done
+done
+train 1 unscaled --train.mixed_precision=fp8 --float8.recipe_name=custom --float8.input="$unscaled" \
+    --float8.weight="$unscaled" --float8.grad_output="$unscaled" --float8.health_interval=$((steps / 5))
+
+# number FILE KEY: a number of a JSON object
+number() {
+    sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -n 1
+}
+# speed NAME: median tokens/s of the steps of all rounds
+speed() {
+    sed -n 's/.*"loss":.*"tps":\([0-9.e+]*\),.*/\1/p' $out/*/"$1"/metrics.jsonl | sort -g |
+        awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+}
+# sqnr NAME TENSOR: mean over the layers at the last measurement, in dB
+sqnr() {
+    awk -v tensor="\"tensor\":\"$2\"" '
+        index($0, tensor) && match($0, /"sqnr_db":[-0-9.e+]+/) {
+            db = substr($0, RSTART + 10, RLENGTH - 10)
+            match($0, /"step":[0-9]+/)
+            step = substr($0, RSTART + 7, RLENGTH - 7)
+            if (step != last) { last = step; sum = n = 0 }
+            sum += db; n++
+        }
+        END { if (n) printf "%.1f", sum / n; else printf "-" }' "$out/1/$1/metrics.jsonl"
+}
+# row NAME LABEL
+row() {
+    awk -v label="$2" -v loss="$(number $out/1/"$1"/summary.json val_loss)" -v base="$base_loss" \
+        -v speed="$(speed "$1")" -v base_speed="$base_speed" \
+        -v memory="$(number $out/1/"$1"/summary.json peak_memory_bytes)" -v base_memory="$base_memory" \
+        -v x="$(sqnr "$1" input)" -v w="$(sqnr "$1" weight)" -v g="$(sqnr "$1" grad_output)" 'BEGIN {
+            printf "| %s | %.4f | %+.2f%% | %s | %s | %s | %.2f | %.2f |\n", label, loss, 100 * (loss / base - 1), x, w, g,
+                speed / base_speed, memory / base_memory
+        }'
+}
+
+base_loss=$(number $out/1/bf16/summary.json val_loss)
+base_speed=$(speed bf16)
+base_memory=$(number $out/1/bf16/summary.json peak_memory_bytes)
+echo '| recipe | validation loss | to bf16 | SQNR X, dB | SQNR W, dB | SQNR G, dB | speed / bf16 | memory / bf16 |'
+echo '|---|---|---|---|---|---|---|---|'
+row bf16 '`bf16`'
+for recipe in $recipes; do row "$recipe" "\`$recipe\`"; done
+row unscaled 'E4M3, every scale 1'
