@@ -69,7 +69,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
     if (argc < 2)
-        return cli_error(CLI_BAD_INPUT, "say what to do: train, generate, report, bench or recipes (ottava --help)");
+        return cli_error(CLI_BAD_INPUT,
+                         "say what to do: train, generate, report, bench or recipes (ottava --help)");
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return print_help();

@@ -1,12 +1,11 @@
 /*
- * own_loop: FP8 by hand, in a training loop of one's own. Two weight matrices, which belong to this program, learn to
- * imitate a third: every step quantizes the tensors of both layers, runs the three FP8 products of each, and updates
- * the fp32 weights by plain gradient descent.
+ * own_loop: FP8 by hand, in a training loop of one's own. Two weight matrices, which belong to this program,
+ * learn to imitate a third: every step quantizes the tensors of both layers, runs the three FP8 products of
+ * each, and updates the fp32 weights by plain gradient descent.
  *
- *     cc own_loop.c $(pkg-config --cflags --libs ottava) -lm -o own_loop && ./own_loop [recipe]
+ *     cc own_loop.c $(pkg-config --cflags --libs ottava) -o own_loop && ./own_loop [recipe]
  */
 #include <ottava/ottava.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,10 +27,11 @@ typedef struct layer {
     int64_t in, out;
     ott_tensor *master, *compute, *gradient; /* views of the two arrays; a bf16 copy of the weights */
     ott_tensor *x, *y, *dy, *dx;             /* bf16 */
-    ott_qtensor *qx, *qw, *qdy;              /* as the recipe stores input, weight and gradient of the output */
+    ott_qtensor *qx, *qw, *qdy; /* as the recipe stores input, weight and gradient of the output */
 } layer;
 
-static void open_layer(ott_context *c, ott_recipe *recipe, layer *l, int64_t in, int64_t out, uint64_t seed) {
+static void open_layer(ott_context *c, ott_recipe *recipe, layer *l, int64_t in, int64_t out,
+                       double deviation) {
     l->in = in;
     l->out = out;
     CHECK(ott_tensor_wrap(c, l->weight, OTT_F32, out, in, &l->master));
@@ -44,7 +44,7 @@ static void open_layer(ott_context *c, ott_recipe *recipe, layer *l, int64_t in,
     CHECK(ott_qtensor_open(c, TOKENS, in, recipe, OTT_INPUT, &l->qx));
     CHECK(ott_qtensor_open(c, out, in, recipe, OTT_WEIGHT, &l->qw));
     CHECK(ott_qtensor_open(c, TOKENS, out, recipe, OTT_GRAD_OUTPUT, &l->qdy));
-    CHECK(ott_tensor_fill_normal(l->master, seed, 1 / sqrt((double)in)));
+    CHECK(ott_tensor_fill_normal(l->master, (uint64_t)out, deviation));
 }
 
 static void close_layer(layer *l) {
@@ -71,7 +71,8 @@ static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_GRAD_WEIGHT, &dy, &x, NULL, 0, l->gradient));
 }
 
-/* Gradient descent in the program's own arrays; then delayed scaling takes this step's amax into its history. */
+/* Gradient descent in the program's own arrays; then delayed scaling takes this step's amax into its history.
+ */
 static void update(layer *l, float learning_rate) {
     for (int64_t i = 0; i < l->out * l->in; i++) l->weight[i] -= learning_rate * l->grad[i];
     CHECK(ott_qtensor_update_scale(l->qx, NULL));
@@ -118,8 +119,10 @@ static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
     if (!side.codes) return; /* this recipe keeps it in high precision */
     ott_statistics_init(&s);
     CHECK(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s));
-    printf("  %-12s %6lld scales, the first %-9g amax %-11g saturated %.2f%%, underflowed %.2f%%, SQNR %.1f dB\n", name,
-           (long long)side.count, side.scale[0], s.amax, 100 * s.saturated, 100 * s.underflowed, s.sqnr_db);
+    printf("  %-12s %6lld scales, the first %-9g amax %-11g saturated %.2f%%, underflowed %.2f%%, SQNR %.1f "
+           "dB\n",
+           name, (long long)side.count, side.scale[0], s.amax, 100 * s.saturated, 100 * s.underflowed,
+           s.sqnr_db);
 }
 
 /* What to imitate: target = x teacher^T, in fp32. */
@@ -130,7 +133,7 @@ static void make_target(ott_context *c, const ott_tensor *x_bf16, float *target)
     CHECK(ott_tensor_open(c, OTT_F32, TOKENS, IN, &x));
     CHECK(ott_tensor_convert(x_bf16, x));
     CHECK(ott_tensor_open(c, OTT_F32, OUT, IN, &teacher));
-    CHECK(ott_tensor_fill_normal(teacher, 7, 1 / sqrt((double)IN)));
+    CHECK(ott_tensor_fill_normal(teacher, 7, 0.125));
     CHECK(ott_tensor_wrap(c, target, OTT_F32, TOKENS, OUT, &y));
     const ott_operand a = {x, NULL}, b = {teacher, NULL};
     CHECK(ott_gemm(fp32, OTT_GEMM_OUTPUT, &a, &b, NULL, 0, y));
@@ -169,8 +172,8 @@ int main(int argc, char **argv) {
     if (argc == 1) CHECK(ott_recipe_set(recipe, "amax_history_len", "16"));
     CHECK(ott_recipe_describe(recipe, print_text, stdout));
 
-    open_layer(context, recipe, &first, IN, HIDDEN, 1);
-    open_layer(context, recipe, &second, HIDDEN, OUT, 2);
+    open_layer(context, recipe, &first, IN, HIDDEN, 0.125);
+    open_layer(context, recipe, &second, HIDDEN, OUT, 0.09);
     CHECK(ott_tensor_fill_normal(first.x, 3, 1.0));
     make_target(context, first.x, target);
 

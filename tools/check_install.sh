@@ -1,9 +1,11 @@
 #!/bin/sh
-# An outside program finds, builds against and runs with the installed library, through pkg-config and through CMake.
+# An outside program finds, builds against and runs with the installed library, through pkg-config and through CMake: a
+# small one, and every example.
 #
 #   tools/check_install.sh BUILD_FOLDER
 set -eu
 build=${1:?usage: tools/check_install.sh BUILD_FOLDER}
+root=$(cd "$(dirname "$0")/.." && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 prefix=$tmp/prefix
@@ -14,29 +16,43 @@ libdir=$(dirname "$(find "$prefix" -name libottava.so)")
 
 mkdir "$tmp/outside"
 cd "$tmp/outside"
-cat >main.c <<'END'
+cat >version.c <<'END'
 #include <ottava/ottava.h>
 #include <stdio.h>
 int main(void) { return puts(ott_version()) < 0; }
 END
+cp "$root"/examples/*.c .
 cat >CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(outside LANGUAGES C)
 find_package(ottava 0.1 REQUIRED)
-add_executable(outside main.c)
-target_link_libraries(outside PRIVATE ottava::ottava)
+file(GLOB sources *.c)
+foreach(source IN LISTS sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE ottava::ottava m)
+endforeach()
 END
 
 export PKG_CONFIG_PATH="$libdir/pkgconfig"
 version=$(pkg-config --modversion ottava)
-# shellcheck disable=SC2046 # flags are words
-${CC:-cc} main.c $(pkg-config --cflags --libs ottava) -o by_pkg_config
+mkdir by_pkg_config
+for source in *.c; do
+    # shellcheck disable=SC2046 # flags are words
+    ${CC:-cc} "$source" $(pkg-config --cflags --libs ottava) -lm -o "by_pkg_config/${source%.c}"
+done
 cmake -S . -B by_cmake -DCMAKE_PREFIX_PATH="$prefix" >cmake.log && cmake --build by_cmake >>cmake.log || {
     cat cmake.log >&2
     exit 1
 }
-for program in by_pkg_config by_cmake/outside; do
-    said=$(LD_LIBRARY_PATH=$libdir ./$program)
-    [ "$said" = "$version" ] || { echo "$program says version '$said', ottava.pc '$version'" >&2; exit 1; }
-    echo "$program: $said"
+for way in by_pkg_config by_cmake; do
+    for source in *.c; do
+        program=$way/${source%.c}
+        LD_LIBRARY_PATH=$libdir "./$program" >said 2>&1 || { cat said; echo "$program failed" >&2; exit 1; }
+        [ "$source" != version.c ] || [ "$(cat said)" = "$version" ] || {
+            echo "$program says version '$(cat said)', ottava.pc '$version'" >&2
+            exit 1
+        }
+        echo "$program: $(tail -1 said)"
+    done
 done

@@ -29,7 +29,7 @@
 #ifndef OTTAVA_FP8_H
 #define OTTAVA_FP8_H
 
-#include "ottava/ottava.h"
+#include "ottava/context.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -199,8 +199,8 @@ typedef struct ott_operand {
 /* c = the product of the table above, plus bias[j] to column j, plus c itself when accumulate is not 0.
    c: fp32, bf16 or fp16, [M,N], [M,K] or [N,K]; it must not overlap an operand. bias: fp32 [1, columns of c]
    or NULL. The recipe must be the one that the operands were quantized by. */
-OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a,
-                            const ott_operand *b, const ott_tensor *bias, int accumulate, ott_tensor *c);
+OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
+                            const ott_tensor *bias, int accumulate, ott_tensor *c);
 
 #ifdef __cplusplus
 }

@@ -42,11 +42,13 @@ static const char *wanted_spec(const ott_module *m, const autocast_region *regio
 /* TransformerEngine's words, once a forward. */
 static void log_change(entrance *e, const ott_module *m, const char *name, const linear_spec *spec) {
     const linear_body *b = m->body;
-    if (e->logged || !spec->fp8 || !b->was_fp8 || linear_spec_equal(spec, &b->fp8_spec)) return;
+    bool same_name = strcmp(b->fp8_recipe, name) == 0;
+    bool same = same_name && (!b->was_fp8 || linear_spec_equal(spec, &b->fp8_spec));
+    if (e->logged || !spec->fp8 || !*b->fp8_recipe || same) return;
     e->logged = true;
     log_warning(&m->handle.context->log,
                 "Recipe type changed from %s to %s%s. This may affect model behavior.", b->fp8_recipe, name,
-                strcmp(b->fp8_recipe, name) == 0 ? " with other settings" : "");
+                same_name ? " with other settings" : "");
 }
 
 static ott_status enter_linear(void *user, ott_module *m) {

@@ -14,7 +14,7 @@ enum { GPUS = sizeof gpus / sizeof *gpus };
 #define ANY_LATER 9999
 
 static granularity finest(const recipe *r) {
-    const side_spec *sides[] = {&r->input.row,     &r->input.column,       &r->weight.row,
+    const side_spec *sides[] = {&r->input.row,     &r->input.column,    &r->weight.row,
                                 &r->weight.column, &r->grad_output.row, &r->grad_output.column};
     granularity most = GRANULARITY_TENSOR;
     for (int i = 0; i < 6; i++)
@@ -22,8 +22,8 @@ static granularity finest(const recipe *r) {
     return most;
 }
 
-/* FP8 from Ada on, a scale a row in the product from Hopper on (torchao); block scales in Hopper's products, MX
-   in Blackwell's, where TransformerEngine has block scaling imitated by MX (TransformerEngine). */
+/* FP8 from Ada on, a scale a row in the product from Hopper on (torchao); block scales in Hopper's products,
+   MX in Blackwell's, where TransformerEngine has block scaling imitated by MX (TransformerEngine). */
 gpu_range recipe_gpus(const recipe *r) {
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
     switch (finest(r)) {
@@ -51,10 +51,11 @@ static ott_status no_cuda(const recipe *row) {
     char names[64];
     gpu_range range = recipe_gpus(row);
     gpu_range_text(range, names);
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "cuda: this build has no CUDA backend (recipe %s needs compute capability %d.%d there: %s); "
-                       "\"cpu\" runs it",
-                       row->name, range.from / 10, range.from % 10, names);
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "cuda: this build has no CUDA backend (recipe %s needs compute capability %d.%d there: %s); "
+        "\"cpu\" runs it",
+        row->name, range.from / 10, range.from % 10, names);
 }
 
 static ott_status supported(const char *device_name, const char *recipe_name) {

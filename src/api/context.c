@@ -104,6 +104,7 @@ void ott_context_close(ott_context *context) {
     if (!context) return;
     plan_destroy(context->plan);
     handle_close_all(context);
+    mem_give(context->account, context->autocast);
     device_close(context->device);
     if (context->open_handles > 0) mem_give_all(context->account); /* what the caller's own objects hold */
     mem_close(context->account);

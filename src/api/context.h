@@ -19,14 +19,14 @@ typedef struct closed_handles {
 } closed_handles;
 
 struct ott_context {
-    mem *account;            /* all memory of the context and of what is made with it */
-    logger log;              /* the caller's callback */
-    atomic_bool stop;        /* ott_stop was called; set from any thread and from signal handlers */
-    atomic_uintptr_t owner;  /* names the thread that uses the context; 0: none (context_enter) */
-    int depth;               /* of its nested calls */
-    int threads;             /* of the device; 0: all cores */
-    struct device *device;   /* NULL until one is needed (context_device) */
-    struct plan *plan;       /* in the immediate mode, made with the device */
+    mem *account;                  /* all memory of the context and of what is made with it */
+    logger log;                    /* the caller's callback */
+    atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
+    atomic_uintptr_t owner;        /* names the thread that uses the context; 0: none (context_enter) */
+    int depth;                     /* of its nested calls */
+    int threads;                   /* of the device; 0: all cores */
+    struct device *device;         /* NULL until one is needed (context_device) */
+    struct plan *plan;             /* in the immediate mode, made with the device */
     struct closed_handles *closed; /* [HANDLE_KINDS], NULL until a handle is opened */
     int64_t open_handles;
     struct autocast *autocast; /* NULL: none */
@@ -52,8 +52,8 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  */
 ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name);
 
-/* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins with
-   its size_t struct_size, which stays. */
+/* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins
+   with its size_t struct_size, which stays. */
 ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Gives a finished text to the caller's function; OTT_ERR_MEMORY when the text is not complete. */

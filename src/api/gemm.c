@@ -80,8 +80,8 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
                            "(ott_tensor_convert converts)",
                            name, dtype_name(t->t.dtype), c->row->name, c->product->name,
                            dtype_name(c->row->activation));
-    c->operand[which] = c->product->side[which] == OTT_BY_ROWS ? operand_by_rows(t->t, NULL)
-                                                               : operand_by_columns(t->t, NULL);
+    c->operand[which] =
+        c->product->side[which] == OTT_BY_ROWS ? operand_by_rows(t->t, NULL) : operand_by_columns(t->t, NULL);
     return OTT_OK;
 }
 
@@ -98,8 +98,8 @@ static ott_status check_shapes(const call *c, const ott_tensor *bias, const ott_
     shape_text(b->t, shape_b);
     if (operand_contraction(a) != operand_contraction(b))
         return status_fail(OTT_ERR_SHAPE,
-                           "ott_gemm: a is %s and b is %s: the %s product contracts %s of a with %s of b", shape_a,
-                           shape_b, c->product->name, a->transposed ? "the rows" : "the columns",
+                           "ott_gemm: a is %s and b is %s: the %s product contracts %s of a with %s of b",
+                           shape_a, shape_b, c->product->name, a->transposed ? "the rows" : "the columns",
                            b->transposed ? "the rows" : "the columns");
     snprintf(by, sizeof by, "the %s product of a %s and b %s is", c->product->name, shape_a, shape_b);
     TRY(tensor_check_shape(to, rows, columns, by, "ott_gemm", "c"));
@@ -141,9 +141,10 @@ ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, co
     API_HANDLE_IN(c, TENSOR, r->handle.context);
     TRY(tensor_check_number(c, __func__, "c"));
     if ((unsigned)which >= GEMM_COUNT)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: which = %d; give OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT or OTT_GEMM_GRAD_WEIGHT",
-                           __func__, (int)which);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "%s: which = %d; give OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT or OTT_GEMM_GRAD_WEIGHT", __func__,
+            (int)which);
     call now = {.product = &products[which], .given = {a, b}};
     return API_INSIDE(r->handle.context, run(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
 }

@@ -69,7 +69,8 @@ static ott_status check_options(const ott_group_options *o) {
         return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o->rank,
                            o->size);
     if (o->size > 1 && !o->all_reduce)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need", o->size);
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need",
+                           o->size);
     return OTT_OK;
 }
 

@@ -113,11 +113,10 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 ott_status context_enter(ott_context *context, const char *function) {
     static _Thread_local char of_this_thread; /* its address names the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
-    if (atomic_load(&context->owner) != me &&
-        !atomic_compare_exchange_strong(&context->owner, &nobody, me))
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: the context is in use by another thread; give each thread a context of its own",
-                           function);
+    if (atomic_load(&context->owner) != me && !atomic_compare_exchange_strong(&context->owner, &nobody, me))
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "%s: the context is in use by another thread; give each thread a context of its own", function);
     context->depth++;
     return OTT_OK;
 }

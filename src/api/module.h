@@ -75,10 +75,10 @@ typedef struct linear_body {
     linear_spec converted_spec;
     char converted_recipe[32];
     ott_group *converted_group; /* NULL: alone */
-    /* the FP8 recipe it runs or last ran under */
-    bool was_fp8;
-    linear_spec fp8_spec;
+    /* the FP8 recipe it runs or last ran under, or that a checkpoint's state is of */
     char fp8_recipe[32]; /* "": none */
+    bool was_fp8;        /* fp8_spec is known */
+    linear_spec fp8_spec;
     delayed_store store;
     /* layers that have run in a region (api/autocast.h) */
     bool registered;

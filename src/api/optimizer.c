@@ -71,7 +71,10 @@ static ott_status build(ott_optimizer *o) {
     o->count = ott_module_parameter_count(o->module);
     TRY(mem_take_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer", &memory));
     o->parameters = memory;
-    for (int i = 0; i < o->count; i++) o->parameters[i] = module_parameter_at(o->module, i)->p;
+    for (int i = 0; i < o->count; i++) {
+        o->parameters[i] = module_parameter_at(o->module, i)->p;
+        o->parameters[i].name = NULL; /* names change when the module becomes part of another */
+    }
     int64_t floats = lay_out(o, NULL);
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
                         &o->block));

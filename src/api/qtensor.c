@@ -197,10 +197,9 @@ ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out) {
 static ott_status check_filled(const ott_qtensor *q, ott_side side, const char *function) {
     TRY(check_side(side, function));
     if (!side_spec_is_fp8(side_spec_at(q, side)))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 by %s: its recipe keeps that use in %s", function,
-                           side == OTT_BY_ROWS ? "rows" : "columns", dtype_name(q->high_precision));
-    if (!q->filled)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: q is empty: ott_quantize fills it", function);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 by %s: its recipe keeps that use in %s",
+                           function, side == OTT_BY_ROWS ? "rows" : "columns", dtype_name(q->high_precision));
+    if (!q->filled) return status_fail(OTT_ERR_ARGUMENT, "%s: q is empty: ott_quantize fills it", function);
     return OTT_OK;
 }
 
@@ -280,7 +279,8 @@ static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_side si
     ott_status status = OTT_OK;
     TRY(context_exec(q->handle.context, &cx));
     TRY(exec_open(&cx, "statistics", OTT_F32, 2, STATISTICS_COUNT, &t, &buffer));
-    TRY_OUT(op_quantize_statistics(&cx, &(quantize_statistics_args){.x = &x->t, .q = &q->q, .statistics = &t}));
+    TRY_OUT(
+        op_quantize_statistics(&cx, &(quantize_statistics_args){.x = &x->t, .q = &q->q, .statistics = &t}));
     TRY_OUT(device_copy_out(cx.device, rows, t.data, sizeof rows));
     *out = statistics_from(rows[side == OTT_BY_COLUMNS]);
 out:

@@ -18,8 +18,8 @@ ott_status recipe_named(const char *name, const char *function, const recipe **o
     for (int i = 0; i < count && i < RECIPES_MOST; i++) names[i] = table[i].name;
     const char *nearest = str_nearest(name, names, count < RECIPES_MOST ? count : RECIPES_MOST);
     if (nearest)
-        return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; did you mean \"%s\"?", function, name,
-                           nearest);
+        return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; did you mean \"%s\"?", function,
+                           name, nearest);
     return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; ott_recipe_table lists what there is",
                        function, name);
 }
@@ -97,13 +97,30 @@ ott_status recipe_of(ott_recipe *r, const recipe **out) {
 
 /* ---- options ---- */
 
-/* The keys of [float8] that say what a recipe is; the others say which layers of a model it is for, and when. */
-static const char *const keys[] = {
-    "round_scales_to_power_of_2", "amax_history_len", "amax_compute_algo", "margin", "reduce_amax",
-    "amax_epsilon", "use_f32_scales", "mx_scale", "fp8_format", "input", "input_for_grad_weight", "weight",
-    "weight_for_grad_input", "grad_output", "grad_output_for_grad_weight", "fast_accum_output",
-    "fast_accum_grad_input", "fast_accum_grad_weight", "accumulate", "accumulate_output",
-    "accumulate_grad_input", "accumulate_grad_weight"};
+/* The keys of [float8] that say what a recipe is; the others say which layers of a model it is for, and when.
+ */
+static const char *const keys[] = {"round_scales_to_power_of_2",
+                                   "amax_history_len",
+                                   "amax_compute_algo",
+                                   "margin",
+                                   "reduce_amax",
+                                   "amax_epsilon",
+                                   "use_f32_scales",
+                                   "mx_scale",
+                                   "fp8_format",
+                                   "input",
+                                   "input_for_grad_weight",
+                                   "weight",
+                                   "weight_for_grad_input",
+                                   "grad_output",
+                                   "grad_output_for_grad_weight",
+                                   "fast_accum_output",
+                                   "fast_accum_grad_input",
+                                   "fast_accum_grad_weight",
+                                   "accumulate",
+                                   "accumulate_output",
+                                   "accumulate_grad_input",
+                                   "accumulate_grad_weight"};
 enum { KEYS = sizeof keys / sizeof *keys };
 
 static ott_status check_key(const char *key) {
@@ -111,8 +128,8 @@ static ott_status check_key(const char *key) {
         if (strcmp(keys[i], key) == 0) return OTT_OK;
     const char *nearest = str_nearest(key, keys, KEYS);
     if (nearest)
-        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?", key,
-                           nearest);
+        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?",
+                           key, nearest);
     return status_fail(OTT_ERR_CONFIG,
                        "ott_recipe_set: a recipe has no key \"%s\"; it has those of [float8] that say what a "
                        "recipe is (ottava train --help), as amax_history_len or input",
@@ -145,9 +162,10 @@ static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own)
     const recipe *row;
     TRY(recipe_of(r, &row));
     if (!delayed_side(&row->input) && !delayed_side(&row->weight) && !delayed_side(&row->grad_output))
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_recipe_set_callbacks: recipe %s is not delayed: its scales follow from each tensor",
-                           row->name);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "ott_recipe_set_callbacks: recipe %s is not delayed: its scales follow from each tensor",
+            row->name);
     r->callbacks = (delayed_callbacks){.amax = own->amax, .scale = own->scale, .user = own->user};
     attach_callbacks(r);
     return OTT_OK;
@@ -174,8 +192,9 @@ static void describe_tensor(const char *name, const quant_spec *q, str *out) {
 }
 
 const char *accumulate_name(accumulate_mode mode) {
-    static const char *const names[] = {
-        [ACCUMULATE_FP32] = "fp32", [ACCUMULATE_HOPPER_FAST] = "hopper fast", [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
+    static const char *const names[] = {[ACCUMULATE_FP32] = "fp32",
+                                        [ACCUMULATE_HOPPER_FAST] = "hopper fast",
+                                        [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
     return names[mode];
 }
 

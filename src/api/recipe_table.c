@@ -109,8 +109,8 @@ static ott_status write_grid(ott_context *context, const char *const *heads, int
     int count;
     void *memory;
     const recipe *table = recipe_table(&count);
-    TRY(mem_take_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL, "the table of recipes",
-                       &memory));
+    TRY(mem_take_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL,
+                       "the table of recipes", &memory));
     grid g = {.columns = columns, .rows = count + 1, .cell = memory};
     grid_heads(&g, heads);
     for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i]);
@@ -121,12 +121,16 @@ static ott_status write_grid(ott_context *context, const char *const *heads, int
 
 static ott_status write_text(ott_context *context, str *out) {
     static const char *const operands[] = {"recipe", "input", "weight", "grad_output", "scale"};
-    static const char *const products[] = {"recipe", "output", "grad_input", "grad_weight", "kept", "devices", "source"};
-    str_append(out, "How each tensor of a linear layer is stored, by rows / by columns where the two differ:\n\n");
+    static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
+                                           "kept",   "devices", "source"};
+    str_append(out,
+               "How each tensor of a linear layer is stored, by rows / by columns where the two differ:\n\n");
     TRY(write_grid(context, operands, 5, fill_operands, out));
-    str_append(out, "\nWhat the three matrix products multiply (fast: in the fast accumulator of a GPU that has one; the "
-                    "CPU sums in fp32),\nbytes kept of an element of the input for the backward pass (bf16: 2), "
-                    "devices, source:\n\n");
+    str_append(
+        out,
+        "\nWhat the three matrix products multiply (fast: in the fast accumulator of a GPU that has one; the "
+        "CPU sums in fp32),\nbytes kept of an element of the input for the backward pass (bf16: 2), "
+        "devices, source:\n\n");
     return write_grid(context, products, 7, fill_products, out);
 }
 

@@ -22,8 +22,11 @@ ott_status context_device(ott_context *context, device **out) {
 ott_status context_exec(ott_context *context, exec *out) {
     device *d;
     TRY(context_device(context, &d));
-    *out = (exec){
-        .device = d, .plan = context->plan, .phase = PHASE_TRAIN, .step = context->step, .log = &context->log};
+    *out = (exec){.device = d,
+                  .plan = context->plan,
+                  .phase = PHASE_TRAIN,
+                  .step = context->step,
+                  .log = &context->log};
     return OTT_OK;
 }
 
@@ -39,15 +42,17 @@ ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns
                               const char *function, const char *argument) {
     if (t->t.rows == rows && t->t.columns == columns) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s [%lld, %lld]", function, argument,
-                       (long long)t->t.rows, (long long)t->t.columns, by, (long long)rows, (long long)columns);
+                       (long long)t->t.rows, (long long)t->t.columns, by, (long long)rows,
+                       (long long)columns);
 }
 
 static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const char *function) {
     int64_t count, bytes;
     if (dtype_is_fp8(d))
-        return status_fail(OTT_ERR_DTYPE,
-                           "%s: dtype is %s, which needs scales: that is a quantized tensor (ott_qtensor_open)",
-                           function, dtype_name(d));
+        return status_fail(
+            OTT_ERR_DTYPE,
+            "%s: dtype is %s, which needs scales: that is a quantized tensor (ott_qtensor_open)", function,
+            dtype_name(d));
     if (!dtype_is_high_precision(d) && d != OTT_I32)
         return status_fail(OTT_ERR_DTYPE, "%s: dtype is %s; give fp32, bf16, fp16 or i32", function,
                            dtype_name(d));
@@ -96,8 +101,9 @@ ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, in
     TRY(check_new(dtype, rows, columns, __func__));
     if (rows > 0 && columns > 0) API_REQUIRE(data);
     if ((uintptr_t)data % (uintptr_t)dtype_bytes(dtype) != 0)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: data is not aligned for %s: its address must be a multiple of %d",
-                           __func__, dtype_name(dtype), (int)dtype_bytes(dtype));
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: data is not aligned for %s: its address must be a multiple of %d", __func__,
+                           dtype_name(dtype), (int)dtype_bytes(dtype));
     return API_INSIDE(context, open_tensor(context, tensor_matrix(data, dtype, rows, columns), false, out));
 }
 
@@ -136,8 +142,8 @@ void *ott_tensor_data(ott_tensor *t) {
 
 static ott_status check_count(const ott_tensor *t, int64_t count, const char *function) {
     if (count == tensor_count(t->t)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: count = %lld, but the tensor is [%lld, %lld]: %lld elements", function,
-                       (long long)count, (long long)t->t.rows, (long long)t->t.columns,
+    return status_fail(OTT_ERR_SHAPE, "%s: count = %lld, but the tensor is [%lld, %lld]: %lld elements",
+                       function, (long long)count, (long long)t->t.rows, (long long)t->t.columns,
                        (long long)tensor_count(t->t));
 }
 
@@ -173,7 +179,8 @@ static ott_status read_out(const ott_tensor *t, float *out) {
     TRY(context_device(context, &d));
     TRY(mem_take(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     ott_status status = device_copy_out(d, host, t->t.data, tensor_bytes(t->t));
-    for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++) out[i] = dtype_load(host, t->t.dtype, i);
+    for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++)
+        out[i] = dtype_load(host, t->t.dtype, i);
     mem_give(context->account, host);
     return status;
 }
@@ -196,7 +203,8 @@ ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation
     API_HANDLE(t, TENSOR);
     TRY(tensor_check_number(t, __func__, "t"));
     if (!(deviation >= 0 && isfinite(deviation)))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: deviation = %g: give 0 or more, finite", __func__, deviation);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: deviation = %g: give 0 or more, finite", __func__,
+                           deviation);
     return API_INSIDE(t->handle.context, fill(t, &(source){.seed = seed, .deviation = deviation}));
 }
 

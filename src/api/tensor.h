@@ -1,5 +1,5 @@
-/* api/tensor: the tensor, the quantized tensor, the recipe and the group behind their public handles. Internal to
- * this floor. */
+/* api/tensor: the tensor, the quantized tensor, the recipe and the group behind their public handles.
+ * Internal to this floor. */
 #ifndef API_TENSOR_H
 #define API_TENSOR_H
 
@@ -15,9 +15,10 @@ struct ott_tensor {
 
 struct ott_recipe {
     handle handle;
-    struct config *values; /* what ott_recipe_set has set, as the configuration's [float8]; NULL: nothing is FP8 */
-    const recipe *plain;   /* the table's row when nothing is FP8 */
-    precision_plan plan;   /* plan.fp8 is the recipe */
+    struct config
+        *values; /* what ott_recipe_set has set, as the configuration's [float8]; NULL: nothing is FP8 */
+    const recipe *plain;         /* the table's row when nothing is FP8 */
+    precision_plan plan;         /* plan.fp8 is the recipe */
     delayed_callbacks callbacks; /* what is made with the recipe points here: it stays after close */
     bool stale;                  /* set since it was last checked */
 };
@@ -43,8 +44,8 @@ struct ott_qtensor {
 ott_status context_device(ott_context *context, device **out);
 /* An execution context on it whose plan opens buffers as they are asked for. */
 ott_status context_exec(ott_context *context, exec *out);
-/* The recipe as it stands, checked. Its delayed sides point at the callbacks of `r`, if it has any; the row itself
-   is borrowed until the next ott_recipe_set. */
+/* The recipe as it stands, checked. Its delayed sides point at the callbacks of `r`, if it has any; the row
+   itself is borrowed until the next ott_recipe_set. */
 ott_status recipe_of(ott_recipe *r, const recipe **out);
 
 /* OTT_ERR_DTYPE, naming function and argument, unless the tensor is fp32, bf16 or fp16. */

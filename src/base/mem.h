@@ -50,7 +50,7 @@ ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, co
 /* Grows a block made by mem_take (or NULL) to `bytes`, keeping its contents; new bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
 void mem_give(mem *m, void *block); /* NULL is allowed */
-void mem_give_all(mem *m);           /* every block that is still live */
+void mem_give_all(mem *m);          /* every block that is still live */
 ott_status mem_strdup(mem *m, const char *text, char **out);
 
 mem_stats mem_read(const mem *m);

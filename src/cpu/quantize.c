@@ -20,6 +20,7 @@ typedef struct quantize_job {
     bool casts;    /* the first pass makes scales and codes, else only amax */
     int threads;
     int64_t band, width;   /* rows and columns of a unit */
+    int64_t strips;        /* units across the tensor */
     int64_t run;           /* columns of a row whose amax is found together */
     int64_t most_floats[2]; /* of quantize_work */
 } quantize_job;
@@ -46,20 +47,16 @@ static bool whole_columns(const quantize_side *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
 
-static int64_t strips(const quantize_job *job) {
-    return job->width > 0 ? quantize_blocks(job->x->columns, job->width) : 1;
-}
-
 static quantize_unit unit_at(const quantize_job *job, int64_t index) {
-    int64_t columns = job->x->columns, row = index / strips(job) * job->band;
-    int64_t column = index % strips(job) * job->width;
+    int64_t band = job->strips == 1 ? index : index / job->strips;
+    int64_t row = band * job->band, column = (index - band * job->strips) * job->width;
     return (quantize_unit){row, at_most(row + job->band, job->x->rows), column,
-                           at_most(job->width, columns - column)};
+                           at_most(job->width, job->x->columns - column)};
 }
 
 /* Task t's share of the units. */
 static void share_units(const quantize_job *job, int thread, int threads, int64_t *first, int64_t *end) {
-    pool_share(quantize_blocks(job->x->rows, job->band) * strips(job), 1, thread, threads, first, end);
+    pool_share(quantize_blocks(job->x->rows, job->band) * job->strips, 1, thread, threads, first, end);
 }
 
 /* Columns enough for their cost to be that of the elements, few enough for a band to stay in the second
@@ -76,6 +73,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         whole_rows |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
     }
     job->width = whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
+    job->strips = columns > 0 ? quantize_blocks(columns, job->width) : 1;
     job->run = run == QUANTIZE_ALL ? job->width : run;
     for (int i = 0; i < job->sides; i++) {
         const quantize_side *s = &job->side[i];
@@ -146,6 +144,7 @@ static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_
 
 static void cast_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
+    float *spread = work_of(job, thread).spread;
     int64_t index, end;
     share_units(job, thread, threads, &index, &end);
     for (; index < end; index++) {
@@ -154,7 +153,7 @@ static void cast_task(void *argument, int thread, int threads) {
             const quantize_side *s = &job->side[i];
             int64_t step = at_most(s->rows, job->band);
             for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
-                cast_rows(job, s, u, row, at_most(row + step, u.row_end), work_of(job, thread).spread);
+                cast_rows(job, s, u, row, at_most(row + step, u.row_end), spread);
         }
     }
 }
@@ -176,7 +175,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     for (int i = 0; i < job->sides; i++) {
         int64_t columns = job->side[i].columns;
         if (columns == 1 || u.columns == 0) continue;
-        int64_t runs = quantize_blocks(u.columns, job->run);
+        int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
         raise_blocks(w->most[i], w->runs, runs, columns == QUANTIZE_ALL ? runs : columns / job->run);
     }
 }
@@ -207,7 +206,7 @@ static void amax_task(void *argument, int thread, int threads) {
         for (int64_t row = u.row; row < u.row_end; row++) {
             raise_row(job, u, row, &w);
             for (int i = 0; i < job->sides; i++) {
-                int64_t rows = at_most(job->side[i].rows, job->band), first = row / rows * rows;
+                int64_t rows = at_most(job->side[i].rows, job->band), first = row & -rows;
                 if (row + 1 == u.row_end || row + 1 == first + rows) finish_rows(job, i, u, first, row + 1, &w);
             }
         }

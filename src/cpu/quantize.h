@@ -15,7 +15,8 @@
 typedef struct quantize_side {
     const side_spec *spec;
     const qside *at;
-    int64_t rows, columns; /* QUANTIZE_ALL for all */
+    int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
+    int row_shift, column_shift; /* divide by them */
     int64_t row_step, column_step;
     int64_t groups;
 } quantize_side;
@@ -25,7 +26,11 @@ static inline int64_t quantize_blocks(int64_t count, int64_t block) {
 }
 
 static inline int64_t quantize_group(const quantize_side *s, int64_t row, int64_t column) {
-    return row / s->rows * s->row_step + column / s->columns * s->column_step;
+    return (row >> s->row_shift) * s->row_step + (column >> s->column_shift) * s->column_step;
+}
+
+static inline int quantize_shift(int64_t block) {
+    return block == QUANTIZE_ALL ? 63 : __builtin_ctzll((unsigned long long)block);
 }
 
 static inline quantize_side quantize_side_of(const qtensor *q, bool column) {
@@ -33,6 +38,8 @@ static inline quantize_side quantize_side_of(const qtensor *q, bool column) {
     scale_block block = granularity_block(s.spec->grain);
     s.rows = column ? block.depth : block.lines;
     s.columns = column ? block.lines : block.depth;
+    s.row_shift = quantize_shift(s.rows);
+    s.column_shift = quantize_shift(s.columns);
     s.row_step = column ? s.at->depth_step : s.at->line_step;
     s.column_step = column ? s.at->line_step : s.at->depth_step;
     s.groups = quantize_blocks(q->rows, s.rows) * quantize_blocks(q->columns, s.columns);
@@ -54,7 +61,8 @@ static inline const float *quantize_spread(const quantize_side *s, const float *
                                            int64_t column, int64_t count, float *room) {
     if (s->columns == 1 && s->column_step == 1) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
-        int64_t left = s->columns - (column + j) % s->columns, end = j + left < count ? j + left : count;
+        int64_t left = s->columns - ((column + j) & (s->columns - 1)); /* the whole row: at least count */
+        int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
         for (int64_t i = j; i < end; i += 16) v16_store(room + i, value);
         j = end;

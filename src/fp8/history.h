@@ -4,10 +4,11 @@
  *
  * `seen` is the largest magnitude recorded since the last update, 0 when the tensor was not used. The window
  * holds the spec's `history` magnitudes, the newest last (0 where there was none); between updates its last
- * place is 0 and waits for `seen`. When seen is 0 nothing changes ("roll only if seen"): a module that did not
- * run keeps its window. Else seen takes the last place; the amax is the window's largest member (NaN ignored)
- * or seen, by the algorithm; a finite amax above 0 gives the scale max / 2^margin / amax (FLT_MAX when that is
- * infinite), any other leaves the scale as it was; and the window moves on by one, losing its oldest member.
+ * place is 0 and waits for `seen`. When seen is 0 nothing changes ("roll only if seen"): a module that did
+ * not run keeps its window. Else seen takes the last place; the amax is the window's largest member (NaN
+ * ignored) or seen, by the algorithm; a finite amax above 0 gives the scale max / 2^margin / amax (FLT_MAX
+ * when that is infinite), any other leaves the scale as it was; and the window moves on by one, losing its
+ * oldest member.
  */
 #ifndef FP8_HISTORY_H
 #define FP8_HISTORY_H

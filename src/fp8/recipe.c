@@ -21,7 +21,8 @@
 #define TENSORWISE_POW2 TORCHAO_SIDE(OTT_E4M3, GRANULARITY_TENSOR, true)
 #define ROWWISE         TORCHAO_SIDE(OTT_E4M3, GRANULARITY_ROW, true)
 
-/* TransformerEngine: amax of 0, inf or NaN leaves the tensor as it is. `limit`: what an infinite scale becomes. */
+/* TransformerEngine: amax of 0, inf or NaN leaves the tensor as it is. `limit`: what an infinite scale
+ * becomes. */
 #define TE_SIDE(d, granule, pow2, limit)                                                                     \
     {                                                                                                        \
         .format = (d), .grain = (granule),                                                                   \
@@ -309,9 +310,10 @@ static ott_status check_side(const char *tensor, const char *side, const side_sp
 static ott_status check_one_history(const char *tensor, const quant_spec *q) {
     bool row = q->row.policy == AMAX_DELAYED, column = q->column.policy == AMAX_DELAYED;
     if ((!row && !column) || side_spec_equal(&q->row, &q->column)) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "%s.row and %s.column differ: delayed scaling keeps one scale for both uses of a tensor",
-                       tensor, tensor);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s.row and %s.column differ: delayed scaling keeps one scale for both uses of a tensor", tensor,
+        tensor);
 }
 
 static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtype activation) {

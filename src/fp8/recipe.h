@@ -56,7 +56,8 @@ typedef enum amax_policy {
 } amax_policy;
 typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
 
-/* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps. */
+/* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps.
+ */
 typedef struct delayed_callbacks {
     /* The amax to scale by: window[length], the newest last. */
     float (*amax)(void *user, const float *window, int64_t length);
@@ -76,8 +77,8 @@ typedef struct side_spec {
     amax_policy policy;
     /* AMAX_DELAYED only */
     amax_algorithm algorithm;
-    int history;       /* length of the amax window, this step's included */
-    bool reduce;       /* the largest amax of all ranks of the amax group counts */
+    int history;                        /* length of the amax window, this step's included */
+    bool reduce;                        /* the largest amax of all ranks of the amax group counts */
     const delayed_callbacks *callbacks; /* NULL: none; borrowed */
 } side_spec;
 

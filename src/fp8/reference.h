@@ -16,7 +16,8 @@ void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t co
                             float *amax);
 /* One side of quantize: amax, scale, inverse scale and codes. `column` selects the column side. Any
    granularity; rounding NEAREST. AMAX_DELAYED: scale[0] is given, all else follows from it. Arrays: amax,
-   scale, inverse have granularity_groups entries, [block of the contraction][group of lines]; codes is rows x columns, dense. */
+   scale, inverse have granularity_groups entries, [block of the contraction][group of lines]; codes is rows x
+   columns, dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const side_spec *spec, bool column, float *amax, float *scale, float *inverse,
                         uint8_t *codes);
@@ -38,9 +39,10 @@ typedef struct reference_operand {
    s = fmaf(a(i,k), b(j,k), s), k ascending from s = 0; scaled by the inverse scales in the order of `spec`
    (scale_order). With block scales, the depth of the blocks being the same in both operands, each block of
    the contraction is a chain of its own from 0, p, and the scaled sum is y, starting from 0, after y = fmaf
-   for each block in order. Then bias[j] (fp32, may be NULL) is added, then, when accumulate is true, C(i,j), each one fp32 operation;
-   the result is rounded to dc once. ACCUMULATE_HOPPER_* replace the chain by fp8/tensorcore's (FP8 operands
-   only). Any NaN equals any NaN in an fp32 result; in bf16 and fp16 it is the canonical one of fp8/cast. */
+   for each block in order. Then bias[j] (fp32, may be NULL) is added, then, when accumulate is true, C(i,j),
+   each one fp32 operation; the result is rounded to dc once. ACCUMULATE_HOPPER_* replace the chain by
+   fp8/tensorcore's (FP8 operands only). Any NaN equals any NaN in an fp32 result; in bf16 and fp16 it is the
+   canonical one of fp8/cast. */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
                     const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,
                     int64_t ldc);

@@ -76,7 +76,7 @@ static double y_of(const frame *f, double y) {
     return TOP + (1 - axis_place(&f->y, y)) * (f->c->height - TOP - BOTTOM);
 }
 
-static void append_attribute(str *out, const char *name, double value) {
+void svg_append_attribute(str *out, const char *name, double value) {
     str_printf(out, " %s=\"", name);
     append_tenths(out, value);
     str_append(out, "\"");
@@ -84,10 +84,10 @@ static void append_attribute(str *out, const char *name, double value) {
 
 static void append_line(str *out, const char *class, double x1, double y1, double x2, double y2) {
     str_printf(out, "<line class=\"%s\"", class);
-    append_attribute(out, "x1", x1);
-    append_attribute(out, "y1", y1);
-    append_attribute(out, "x2", x2);
-    append_attribute(out, "y2", y2);
+    svg_append_attribute(out, "x1", x1);
+    svg_append_attribute(out, "y1", y1);
+    svg_append_attribute(out, "x2", x2);
+    svg_append_attribute(out, "y2", y2);
     str_append(out, "/>\n");
 }
 
@@ -120,8 +120,8 @@ static void append_axes(str *out, const frame *f) {
         double y = y_of(f, f->y.tick[i]);
         append_line(out, "grid", LEFT, y, right, y);
         str_append(out, "<text class=\"yn\"");
-        append_attribute(out, "x", LEFT - 8);
-        append_attribute(out, "y", y + 4);
+        svg_append_attribute(out, "x", LEFT - 8);
+        svg_append_attribute(out, "y", y + 4);
         str_printf(out, ">%s%s</text>\n", axis_label(f->y.tick[i], label), c->unit);
     }
     append_line(out, "axis", LEFT, bottom, right, bottom);
@@ -129,13 +129,13 @@ static void append_axes(str *out, const frame *f) {
         double x = x_of(f, f->x.tick[i]);
         append_line(out, "axis", x, bottom, x, bottom + 4);
         str_append(out, "<text class=\"xn\"");
-        append_attribute(out, "x", x);
-        append_attribute(out, "y", bottom + 17);
+        svg_append_attribute(out, "x", x);
+        svg_append_attribute(out, "y", bottom + 17);
         str_printf(out, ">%s</text>\n", axis_label(f->x.tick[i], label));
     }
     str_append(out, "<text class=\"xt\"");
-    append_attribute(out, "x", right);
-    append_attribute(out, "y", c->height - 3);
+    svg_append_attribute(out, "x", right);
+    svg_append_attribute(out, "y", c->height - 3);
     str_append(out, ">step</text>\n");
 }
 
@@ -143,10 +143,10 @@ static void append_band(str *out, const frame *f) {
     if (!(f->c->band > 0)) return;
     double top = y_of(f, f->c->band), bottom = y_of(f, -f->c->band);
     str_append(out, "<rect class=\"band\"");
-    append_attribute(out, "x", LEFT);
-    append_attribute(out, "y", top);
-    append_attribute(out, "width", f->c->width - LEFT - RIGHT);
-    append_attribute(out, "height", bottom - top);
+    svg_append_attribute(out, "x", LEFT);
+    svg_append_attribute(out, "y", top);
+    svg_append_attribute(out, "width", f->c->width - LEFT - RIGHT);
+    svg_append_attribute(out, "height", bottom - top);
     str_append(out, "/>\n");
     append_line(out, "zero", LEFT, y_of(f, 0), f->c->width - RIGHT, y_of(f, 0));
 }
@@ -187,8 +187,8 @@ static void append_marks(str *out, const frame *f, const chart_line *line) {
     const curve *d = line->data;
     for (int64_t i = 0; i < d->count && d->count <= 60; i++) {
         str_printf(out, "<circle class=\"mark s%d\" r=\"3\"", line->color % CHART_COLORS);
-        append_attribute(out, "cx", x_of(f, d->x[i]));
-        append_attribute(out, "cy", y_of(f, d->y[i]));
+        svg_append_attribute(out, "cx", x_of(f, d->x[i]));
+        svg_append_attribute(out, "cy", y_of(f, d->y[i]));
         str_append(out, "><title>");
         html_append_text(out, line->label);
         str_printf(out, ", step %.0f: %s%s</title></circle>\n", d->x[i], report_loss_text(d->y[i], value),

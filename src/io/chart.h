@@ -39,5 +39,7 @@ void chart_append(str *out, const chart *c);
  * UTF-8). */
 void html_append(str *out, const char *text, int64_t length);
 void html_append_text(str *out, const char *text);
+/* ` name="value"`, in tenths */
+void svg_append_attribute(str *out, const char *name, double value);
 
 #endif

@@ -6,7 +6,9 @@
 #ifndef IO_METRICS_H
 #define IO_METRICS_H
 
+#include "base/arena.h"
 #include "base/mem.h"
+#include <stdbool.h>
 
 typedef enum metrics_kind { METRICS_REAL, METRICS_INT, METRICS_TEXT } metrics_kind;
 
@@ -44,7 +46,8 @@ void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The lines that have a key, in the order of the file. A null value is NaN. */
+/* The lines that have a key, in the order of the file. A null value is NaN. Health lines, which speak of one module
+   each, are no points of a run's curves. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
@@ -57,5 +60,45 @@ typedef struct metrics_series {
 ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);
+
+/* ---- reading what was measured of FP8 (train/health.h) ---- */
+
+enum {
+    METRICS_MOST_USES = 1 << 18,    /* that are kept of one run: of a longer one, every second, fourth, ... measurement */
+    METRICS_MOST_MODULES = 1 << 16, /* more are an error */
+    METRICS_NAME_BYTES = 200        /* lines with longer names are passed over */
+};
+
+/* One use of a tensor at one step. What the file has as null, or not as a number, is NaN. */
+typedef struct metrics_use {
+    int64_t step, module; /* index in metrics_health.modules */
+    const char *tensor, *gemm, *format;
+    double amax, scale_min, scale_max;
+    double saturated, underflowed; /* shares of the elements, 0 to 1 */
+    double sqnr_db;
+} metrics_use;
+
+typedef struct metrics_module {
+    const char *name;
+    int64_t last_step; /* measured */
+} metrics_module;
+
+/* A measurement is what successive lines say of one step. */
+typedef struct metrics_health {
+    mem *account;
+    arena *names;
+    int64_t module_count, module_capacity;
+    metrics_module *modules; /* [module_count], in order of appearance */
+    int64_t count, capacity;
+    metrics_use *uses;    /* [count], in the order of the file */
+    int64_t last;         /* the last measurement begins at uses[last]; it is always kept whole */
+    int64_t measurements; /* in the file */
+    bool complete;        /* something follows the last measurement: the run is not in the middle of writing it */
+} metrics_health;
+
+/* Fills out from the health lines of a file: lines with the names module, tensor, gemm and format, and an sqnr_db; free
+   it with metrics_health_free. Control characters in names become spaces. */
+ott_status metrics_read_health(mem *account, const char *path, metrics_health *out);
+void metrics_health_free(metrics_health *h);
 
 #endif

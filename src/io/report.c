@@ -127,7 +127,7 @@ static double last_value(const metrics_series *s) {
     return s->count > 0 ? s->value[s->count - 1] : (double)NAN;
 }
 
-static int compare_doubles(const void *a, const void *b) {
+int report_compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -136,7 +136,7 @@ static ott_status median(mem *account, const metrics_series *s, double *out) {
     curve c;
     TRY(curve_of(account, s, &c));
     if (c.count > 0) {
-        qsort(c.y, (size_t)c.count, sizeof *c.y, compare_doubles);
+        qsort(c.y, (size_t)c.count, sizeof *c.y, report_compare_doubles);
         *out = c.y[c.count / 2];
     }
     curve_free(&c);
@@ -194,6 +194,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
                            "%s: is not the folder of a run: it has neither metrics.jsonl nor summary.json",
                            folder);
     if (has_metrics) TRY(metrics_read(r->account, metrics, keys, REPORT_KEY_COUNT, run->series));
+    if (has_metrics) TRY(metrics_read_health(r->account, metrics, &run->health));
     TRY(sum_up(r, run));
     if (has_summary) TRY(read_summary(r, run, summary));
     TRY(read_text(r, folder, "config.toml", &run->config));
@@ -223,8 +224,10 @@ out:
 
 void report_close(report *r) {
     if (!r) return;
-    for (int i = 0; i < r->count; i++)
+    for (int i = 0; i < r->count; i++) {
         for (int k = 0; k < REPORT_KEY_COUNT; k++) metrics_series_free(&r->runs[i].series[k]);
+        metrics_health_free(&r->runs[i].health);
+    }
     mem_give(r->account, r->runs);
     if (r->texts) arena_close(r->texts);
     mem_give(r->account, r);

@@ -2,8 +2,8 @@
  * io/report: what a run came to (summary.json), and the comparison of runs as a text table, a plot for the
  * terminal and a page that needs nothing else (report.html).
  *
- * A run folder holds metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps), summary.json, and perhaps
- * config.toml and sample.txt. The first folder is what the others are compared with.
+ * A run folder holds metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps, and the health lines of
+ * train/health.h), summary.json, and perhaps config.toml and sample.txt. The first folder is what the others are compared with.
  */
 #ifndef IO_REPORT_H
 #define IO_REPORT_H
@@ -42,8 +42,8 @@ const report_summary *report_run(const report *r, int index);
 double report_gap(const report *r, int index, bool *on_validation);
 
 /* All append to `out`; errors are those of str_finish. */
-ott_status report_table(const report *r,
-                        str *out); /* one row a run, then one verdict a line for each FP8 run */
+/* One row a run, then a verdict for each FP8 run, then the tensors that FP8 held worst in each that measured them. */
+ott_status report_table(const report *r, str *out);
 /* Training loss against steps in width x height characters, legend and axes included; kept within 32 x 8 and
    80 x 20 (the legend of many runs may need more lines). Needs neither colour nor a wide font. */
 ott_status report_plot(const report *r, int width, int height, str *out);

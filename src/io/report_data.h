@@ -28,6 +28,7 @@ typedef struct report_run_data {
     report_summary summary;
     bool finished; /* it has a summary.json */
     metrics_series series[REPORT_KEY_COUNT];
+    metrics_health health;
     const char *config, *sample; /* NULL when there is none */
 } report_run_data;
 
@@ -57,6 +58,23 @@ int64_t curve_half_window(int64_t count);
 /* 100 * (run / reference - 1) at the steps both have. */
 ott_status curve_gap(mem *account, const curve *run, const curve *reference, curve *out);
 void curve_free(curve *c);
+
+/* ---- what was measured of FP8 ---- */
+
+/* The smaller, the worse: the SQNR; -infinity of values that are not finite, infinity where there is none (only zeros,
+   or no error at all). */
+double report_use_rank(const metrics_use *use);
+/* "27.3 dB", "not finite" or "-" */
+const char *report_sqnr_text(const metrics_use *use, char out[32]);
+/* The *count uses of the last measurement, worst first; to be given back with mem_give. */
+ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
+/* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where others
+   were: it left FP8, by fallback or by the precision schedule. -1: no more. */
+int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
+
+int report_compare_doubles(const void *a, const void *b); /* for qsort */
+
+/* ---- text for people ---- */
 
 /* A loss for people: "1.6721", or "-" when there is none. Returns out. */
 const char *report_loss_text(double loss, char out[32]);

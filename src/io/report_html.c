@@ -170,6 +170,7 @@ ott_status report_html(const report *r, const char *title, str *out) {
     append_cards(r, out);
     append_table(r, out);
     TRY(report_append_charts(r, out));
+    TRY(report_append_health(r, out));
     append_samples(r, out);
     append_configs(r, out);
     str_append(

@@ -8,7 +8,27 @@ extern const char report_style[]; /* CSS without < and & */
 
 /* The legend and all figures that have data. */
 ott_status report_append_charts(const report *r, str *out);
+/* For each run that measured it: how well FP8 held its tensors. */
+ott_status report_append_health(const report *r, str *out);
 /* "<span class="swatch s1"></span>": the colour of a run. */
 void report_append_swatch(int run, str *out);
+
+/* ---- the heat map of one run: its modules by its measurements ---- */
+
+typedef struct heatmap {
+    const metrics_health *health;
+    int rows, columns;
+    int64_t left_out;           /* modules that are not drawn: those FP8 holds best */
+    int64_t *module;            /* [rows] */
+    int64_t *step;              /* [columns]: the last one, where a column stands for several measurements */
+    const metrics_use **lowest; /* [rows][columns]: the use of lowest SQNR; NULL: not measured */
+} heatmap;
+
+ott_status heatmap_open(const metrics_health *h, heatmap *out);
+void heatmap_close(heatmap *m);
+/* Widens [low, high] to the SQNRs it shows. */
+void heatmap_widen(const heatmap *m, double *low, double *high);
+/* An SVG element, coloured for SQNRs from low to high. */
+void heatmap_append(const heatmap *m, double low, double high, str *out);
 
 #endif

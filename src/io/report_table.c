@@ -1,5 +1,7 @@
-/* io/report_table: the comparison as text: one row a run, aligned, then a verdict for each FP8 run. */
+/* io/report_table: the comparison as text: one row a run, aligned, then a verdict for each FP8 run, and what it
+ * measured of its tensors. */
 #include "io/report_data.h"
+#include <inttypes.h>
 #include <string.h>
 
 enum { LABEL, TRAIN_LOSS, VAL_LOSS, GAP, SPEED, MEMORY, FP8_GEMMS, COLUMNS };
@@ -83,6 +85,49 @@ static void append_unfinished(const report *r, str *out) {
                        r->runs[i].summary.label);
 }
 
+/* ---- health ---- */
+
+enum { WORST_USES = 5, MOST_LEFT = 5 };
+
+static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
+    char sqnr[32];
+    str_printf(out, "  %10s  %s  %s (%s, %s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name, use->tensor,
+               use->gemm, use->format);
+}
+
+static ott_status append_worst(const report_run_data *run, str *out) {
+    const metrics_health *h = &run->health;
+    const metrics_use **worst;
+    int64_t count;
+    TRY(report_worst_uses(h->account, h, &worst, &count));
+    int64_t shown = count < WORST_USES ? count : WORST_USES;
+    str_printf(out, "\n%s: lowest SQNR at step %" PRId64 ", %" PRId64 " of %" PRId64 " measured uses of tensors:\n",
+               run->summary.label, h->uses[h->last].step, shown, count);
+    for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
+    mem_give(h->account, worst);
+    return OTT_OK;
+}
+
+static void append_left(const report_run_data *run, str *out) {
+    const metrics_module *modules = run->health.modules;
+    int64_t count = 0;
+    for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1))
+        if (count++ < MOST_LEFT)
+            str_printf(out, "%s: %s left FP8 after step %" PRId64 " (fallback or schedule)\n", run->summary.label,
+                       modules[i].name, modules[i].last_step);
+    if (count > MOST_LEFT)
+        str_printf(out, "%s: %" PRId64 " more modules left FP8\n", run->summary.label, count - MOST_LEFT);
+}
+
+static ott_status append_health(const report *r, str *out) {
+    for (int i = 0; i < r->count; i++) {
+        if (r->runs[i].health.count == 0) continue;
+        TRY(append_worst(&r->runs[i], out));
+        append_left(&r->runs[i], out);
+    }
+    return str_finish(out);
+}
+
 ott_status report_table(const report *r, str *out) {
     int width[COLUMNS];
     void *memory;
@@ -104,5 +149,5 @@ ott_status report_table(const report *r, str *out) {
     append_verdicts(r, out);
     append_unfinished(r, out);
     mem_give(r->account, rows);
-    return str_finish(out);
+    return append_health(r, out);
 }

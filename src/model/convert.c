@@ -12,8 +12,8 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    int next;              /* index of the linear in forward order: 7 a layer, then the head */
-    delayed_want *wanted;  /* [linears][TENSOR_COUNT] */
+    int next;             /* index of the linear in forward order: 7 a layer, then the head */
+    delayed_want *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
 
 static const enum family_module linear_modules[] = {FAMILY_q,    FAMILY_k,  FAMILY_v,   FAMILY_o,
@@ -74,10 +74,12 @@ static ott_status keep(conversion *c, linear *l, const recipe **r, const char *r
     return OTT_OK;
 }
 
-static bool is_at_an_end(const conversion *c, int index) {
+/* The option that keeps a layer at either end of the model in high precision, NULL: none. */
+static const char *kept_at_an_end(const conversion *c, int index) {
     int64_t layer = index / LINEARS_PER_LAYER, layers = c->m->options.layers;
-    if (layer >= layers) return false;
-    return layer < c->options->keep_first || layer >= layers - c->options->keep_last;
+    if (layer >= layers) return NULL; /* the head is in no block */
+    if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
+    return layer >= layers - c->options->keep_last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
 /* Is the layer kept by its name? */
@@ -91,8 +93,8 @@ static ott_status apply_filters(conversion *c, linear *l, int index, const recip
         return keep(c, l, r, reason);
     }
     if (l->below == LINEAR_FALLEN) return keep(c, l, r, "float8.fallback moved it");
-    if (is_at_an_end(c, index)) return keep(c, l, r, "float8.keep_first_layers or keep_last_layers covers it");
-    return OTT_OK;
+    const char *end = kept_at_an_end(c, index);
+    return end ? keep(c, l, r, end) : OTT_OK;
 }
 
 static ott_status apply_rules(conversion *c, linear *l, int index, const recipe **r) {

@@ -46,7 +46,8 @@ typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
 /* Registers every edge's wants anew; after specs have changed. */
 ott_status model_connect(model *m);
-/* After a micro-batch: delayed scaling's amax of this step and all ranks of the group give the next scales. */
+/* After a micro-batch: delayed scaling's amax of this step and all ranks of the group give the next scales.
+ */
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Compute weights are stale: masters were changed by other than the optimizer. */
 void model_weights_changed(model *m);

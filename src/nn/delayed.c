@@ -66,8 +66,7 @@ ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want
         floats += wanted[i].spec ? 2 + wanted[i].spec->history : 0;
     }
     fresh.block_bytes = floats * (int64_t)sizeof(float);
-    if (states > 0)
-        TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
+    if (states > 0) TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
     fresh.seen = tensor_vector(fresh.block, OTT_F32, states);
     ott_status status = place_states(&fresh, d, wanted, count);
     delayed_store_release(store, d);
@@ -109,8 +108,8 @@ out:
 ott_status delayed_update(exec *cx, const delayed_state *s) {
     if (!s->seen.data) return OTT_OK;
     if (s->spec.callbacks) return update_on_host(cx, s);
-    return op_amax_update(cx, &(amax_update_args){
-                                  .seen = &s->seen, .window = &s->window, .scale = &s->scale, .spec = s->spec});
+    return op_amax_update(
+        cx, &(amax_update_args){.seen = &s->seen, .window = &s->window, .scale = &s->scale, .spec = s->spec});
 }
 
 ott_status delayed_forget(const delayed_store *store, device *d) {

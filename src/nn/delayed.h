@@ -33,7 +33,8 @@ typedef struct delayed_want {
 } delayed_want;
 
 /* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
-   values (its window is resized when only the length differs), another starts with scale 1 and an empty window. */
+   values (its window is resized when only the length differs), another starts with scale 1 and an empty
+   window. */
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count);
 void delayed_store_release(delayed_store *store, device *d);
 /* The largest of all ranks of the group, where the specs ask for it; before an update. */

@@ -48,8 +48,8 @@ ott_status edge_close_forms(exec *cx, edge *e);
 ott_status edge_close(exec *cx, edge *e); /* all that is still open */
 /* Form `index` of an edge, NULL for -1. */
 const qtensor *edge_form(const edge *e, int index);
-/* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. Where scales
-   are of blocks of rows, `first` must be a multiple of those. */
+/* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. Where
+   scales are of blocks of rows, `first` must be a multiple of those. */
 ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view);
 
 #endif

@@ -34,8 +34,8 @@ static void lay_out(linear *l, layout *at) {
     bool needs_high_precision = !side_spec_is_fp8(&w->row) || !side_spec_is_fp8(&w->column);
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = *w};
     l->quantized.row = layout_side(at, &w->row, l->out, l->in);
-    l->quantized.column =
-        quant_spec_shares_data(w) ? qside_shared(l->quantized.row) : layout_side(at, &w->column, l->in, l->out);
+    l->quantized.column = quant_spec_shares_data(w) ? qside_shared(l->quantized.row)
+                                                    : layout_side(at, &w->column, l->in, l->out);
     l->compute = l->weight->value;
     if (needs_high_precision && l->spec.activation != OTT_F32)
         l->compute = tensor_matrix(layout_take(at, l->out * l->in * dtype_bytes(l->spec.activation)),
@@ -88,7 +88,8 @@ static ott_status refresh(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a probe may look. */
+/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a probe may look.
+ */
 static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     if (l->delayed[which].seen.data)

@@ -18,15 +18,15 @@ typedef struct linear {
     linear_spec spec;
     const char *kept_because; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
-    float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has moved to
-                    high precision for good */
+    float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has
+                    moved to high precision for good */
     int input_form,
         grad_form; /* which form of its input edge and of its grad_output edge it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step. */
-    tensor compute;       /* in the activation format; the master itself in fp32 */
-    qtensor quantized;    /* FP8 sides */
-    void *compute_block;  /* device memory behind both; owned by the linear */
-    int64_t compute_step; /* exec.step it was made for; -1: never */
+    tensor compute;                      /* in the activation format; the master itself in fp32 */
+    qtensor quantized;                   /* FP8 sides */
+    void *compute_block;                 /* device memory behind both; owned by the linear */
+    int64_t compute_step;                /* exec.step it was made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 

@@ -78,10 +78,10 @@ typedef struct saver {
     mem *account;
     const model *m;
     const char *recipe_name; /* of the one in force */
-    const char *folder; /* of the checkpoints */
-    str aside, final;   /* where this one is written, where it will be */
-    str file;           /* path of the file at hand */
-    void *buffer;       /* [BUFFER_BYTES] */
+    const char *folder;      /* of the checkpoints */
+    str aside, final;        /* where this one is written, where it will be */
+    str file;                /* path of the file at hand */
+    void *buffer;            /* [BUFFER_BYTES] */
     checkpoint_state state;
 } saver;
 

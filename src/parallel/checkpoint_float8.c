@@ -1,4 +1,5 @@
-/* parallel/checkpoint_float8: writing and reading the FP8 state. All of it is small: it goes through host memory. */
+/* parallel/checkpoint_float8: writing and reading the FP8 state. All of it is small: it goes through host
+ * memory. */
 #include "parallel/checkpoint_float8.h"
 #include "base/arena.h"
 #include "fp8/history.h"
@@ -216,7 +217,8 @@ static void say(const inventory *v, const logger *log, const safetensors *f, tal
     log_info(log,
              "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories taken over, %" PRId64
              " of them with another length, %" PRId64 " start anew, %" PRId64 " dropped",
-             recipe_name ? recipe_name : "unknown", count->loaded, count->resized, count->fresh, count->dropped);
+             recipe_name ? recipe_name : "unknown", count->loaded, count->resized, count->fresh,
+             count->dropped);
 }
 
 ott_status checkpoint_float8_read(model *m, const logger *log, const char *path, bool *fallen) {

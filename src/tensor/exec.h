@@ -29,9 +29,9 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step; /* training steps done; a weight's compute copy belongs to one */
+    int64_t step;           /* training steps done; a weight's compute copy belongs to one */
     bool later_micro_batch; /* not the first of its step: weights are what they were */
-    group *data_group; /* ranks that hold the same model and other data */
+    group *data_group;      /* ranks that hold the same model and other data */
     const logger *log;
     const probe *probe;           /* NULL: none */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */

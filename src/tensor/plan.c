@@ -132,8 +132,7 @@ static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_
 }
 
 static ott_status immediate_close(plan *p, plan_entry *e) {
-    if (!e->data)
-        return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", e->what);
+    if (!e->data) return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", e->what);
     device_release(p->device, e->data);
     e->data = NULL;
     return OTT_OK;

@@ -10,11 +10,11 @@
    sums are added in order in double, the result rounded to fp32. Counts are exact; a share is the count
    divided by the number of elements, in double, rounded to fp32. */
 #define STATISTICS_MAP(X)                                                                                    \
-    X(SATURATED)   /* share: |x * s| rounds beyond the format's largest value (above 464 for E4M3, from 61440 \
-                      for E5M2), or x is infinite */                                                         \
+    X(SATURATED) /* share: |x * s| rounds beyond the format's largest value (above 464 for E4M3, from 61440  \
+                    for E5M2), or x is infinite */                                                           \
     X(UNDERFLOWED) /* share: x is not 0, its code is */                                                      \
     X(SIGNAL)      /* sum of x * x: fmaf(x, x, lane) */                                                      \
-    X(NOISE)       /* sum of (value of code * i - x)^2: d = value * i - x, fmaf(d, d, lane) */                \
+    X(NOISE)       /* sum of (value of code * i - x)^2: d = value * i - x, fmaf(d, d, lane) */               \
     X(AMAX)        /* largest of the groups' amax; NaN if one is */                                          \
     X(SCALE_MIN)   /* smallest scale of the groups */                                                        \
     X(SCALE_MAX)   /* largest */

@@ -41,21 +41,20 @@ static inline int64_t tensor_bytes(tensor t) {
     return t.rows * t.ld * dtype_bytes(t.dtype);
 }
 
-/* One use of a quantized tensor. The arrays amax, scale and inverse have an entry for each group of the spec's
-   granularity: that of element (line, k), with block = granularity_block, is entry
-   line / block.lines * line_step + k / block.depth * depth_step. All NULL when the side stays in high
-   precision. */
+/* One use of a quantized tensor. The arrays amax, scale and inverse have an entry for each group of the
+   spec's granularity: that of element (line, k), with block = granularity_block, is entry line / block.lines
+   * line_step + k / block.depth * depth_step. All NULL when the side stays in high precision. */
 typedef struct qside {
-    void *data;        /* codes, rows x columns, dense */
-    float *amax;       /* largest magnitude of each group */
-    float *scale;      /* multiplied on the way to FP8 */
-    float *inverse;    /* 1/scale: multiplied on the way back */
+    void *data;     /* codes, rows x columns, dense */
+    float *amax;    /* largest magnitude of each group */
+    float *scale;   /* multiplied on the way to FP8 */
+    float *inverse; /* 1/scale: multiplied on the way back */
     int64_t line_step, depth_step;
     const float *next; /* AMAX_DELAYED: where quantize takes the scale from; NULL: it stands in `scale` */
 } qside;
 
-/* A tensor in FP8 for use along rows and along columns (fp8/recipe.h). When the two sides share data, column is
-   qside_shared(row). Owns nothing. */
+/* A tensor in FP8 for use along rows and along columns (fp8/recipe.h). When the two sides share data, column
+   is qside_shared(row). Owns nothing. */
 typedef struct qtensor {
     int64_t rows, columns;
     quant_spec spec;
@@ -67,7 +66,8 @@ static inline void qside_order(qside *s, granularity g, int64_t lines) {
     s->line_step = 1;
     s->depth_step = granularity_line_groups(g, lines);
 }
-/* The column side of a tensor whose row side has the same codes and scales: lines and contraction change places. */
+/* The column side of a tensor whose row side has the same codes and scales: lines and contraction change
+ * places. */
 static inline qside qside_shared(qside row) {
     int64_t line_step = row.line_step;
     row.line_step = row.depth_step;

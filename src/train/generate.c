@@ -54,8 +54,7 @@ static ott_status open_model(generator *g, const char *checkpoint) {
     TRY(checkpoint_peek(g->account, checkpoint, &state));
     TRY(run_trainer_options(g->cfg, &g->precision, state.step, &options));
     TRY(model_open(g->device, &shape, MODEL_INFERENCE, g->cfg->train.seq_len, &g->m));
-    TRY(model_convert(g->m,
-                      &options.convert, NULL));
+    TRY(model_convert(g->m, &options.convert, NULL));
     TRY(checkpoint_load(g->m, g->log, checkpoint, &state, &fallen));
     if (fallen) TRY(model_convert(g->m, &options.convert, NULL));
     g->choices = shape.vocab < 256 ? shape.vocab : 256;

@@ -27,9 +27,9 @@ struct health {
     probe probe;
     linear **layers;
     int64_t layer_count;
-    slot *slots;   /* [layers][TENSOR_COUNT] */
-    float *host;   /* [layers][TENSOR_COUNT][SIDES][STATISTICS_COUNT] */
-    void *block;   /* the same on the device */
+    slot *slots; /* [layers][TENSOR_COUNT] */
+    float *host; /* [layers][TENSOR_COUNT][SIDES][STATISTICS_COUNT] */
+    void *block; /* the same on the device */
     bool measuring;
 };
 
@@ -71,8 +71,8 @@ static double sqnr_of(const float *s) {
     return health_sqnr((double)s[STATISTICS_SIGNAL], (double)s[STATISTICS_NOISE]);
 }
 
-static ott_status write_use(const health *h, metrics_writer *metrics, const char *module, const char *tensor_word,
-                            const char *gemm, const char *format, const float *s) {
+static ott_status write_use(const health *h, metrics_writer *metrics, const char *module,
+                            const char *tensor_word, const char *gemm, const char *format, const float *s) {
     metrics_value values[] = {
         metrics_text("module", module),
         metrics_text("tensor", tensor_word),
@@ -129,11 +129,12 @@ static bool judge_layer(const health *h, int64_t i) {
     l->below = worst < h->options.bound_db ? l->below + 1 : 0;
     if (l->below < (float)h->options.window) return false;
     l->below = LINEAR_FALLEN;
-    log_warning(h->t->log,
-                "Float8 fallback: %s moves to %s after step %lld: SQNR below %g dB at %lld measurements in a row "
-                "(now %.1f dB, %s)",
-                l->name, dtype_name(h->t->m->activation), (long long)h->t->run.step, h->options.bound_db,
-                (long long)h->options.window, worst, word);
+    log_warning(
+        h->t->log,
+        "Float8 fallback: %s moves to %s after step %lld: SQNR below %g dB at %lld measurements in a row "
+        "(now %.1f dB, %s)",
+        l->name, dtype_name(h->t->m->activation), (long long)h->t->run.step, h->options.bound_db,
+        (long long)h->options.window, worst, word);
     return true;
 }
 

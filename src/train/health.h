@@ -1,8 +1,8 @@
 /*
  * train/health: how well FP8 holds the tensors of a run: at every N-th step, for each use of each tensor of
  * each linear layer, its amax and scale, what was saturated and what vanished, and the signal to quantization
- * noise ratio (SQNR), from the step's first micro-batch. Goes to metrics.jsonl; and where a layer stays below a
- * bound, moves it to high precision (float8.fallback).
+ * noise ratio (SQNR), from the step's first micro-batch. Goes to metrics.jsonl; and where a layer stays below
+ * a bound, moves it to high precision (float8.fallback).
  */
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
@@ -11,9 +11,9 @@
 #include "train/trainer.h"
 
 typedef struct health_options {
-    int64_t interval;  /* steps between measurements, 0: never */
-    double bound_db;   /* a layer whose SQNR is below it ... */
-    int64_t window;    /* ... at this many measurements in a row falls back; 0: none does */
+    int64_t interval; /* steps between measurements, 0: never */
+    double bound_db;  /* a layer whose SQNR is below it ... */
+    int64_t window;   /* ... at this many measurements in a row falls back; 0: none does */
 } health_options;
 
 typedef struct health health;

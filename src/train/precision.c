@@ -396,7 +396,7 @@ static ott_status read_rule(precision_plan *p, const char *text) {
     if (!*pattern) FAIL("the pattern is empty; \"*\" is every layer");
     if (!copy_trimmed(equals + 1, strlen(equals + 1), name, sizeof name))
         return fail_name(p, true, equals + 1);
-    precision_rule *rule = &p->rules[p->rule_count++];
+    module_rule *rule = &p->rules[p->rule_count++];
     rule->match = pattern;
     p->text_length += (int)strlen(pattern) + 1;
     TRY(find_recipe(p, true, name, &rule->recipe));
@@ -438,8 +438,4 @@ const recipe *precision_at(const precision_plan *p, int64_t step) {
     int at = p->phase_count - 1;
     while (at > 0 && p->phases[at].first > step) at--;
     return p->phases[at].recipe;
-}
-
-bool precision_matches(const char *pattern, const char *name) {
-    return str_glob(pattern, name);
 }

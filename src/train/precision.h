@@ -20,8 +20,6 @@ enum {
     PRECISION_TEXT = 8192 /* bytes of all patterns */
 };
 
-typedef module_rule precision_rule;
-
 /* From training step `first` on (the first step of a run is 0). */
 typedef struct precision_phase {
     const recipe *recipe;
@@ -35,7 +33,7 @@ typedef struct precision_plan {
     recipe fp8; /* what [float8] asks for; in a run of another precision, that precision's row */
     precision_phase phases[PRECISION_PHASES_MAX]; /* [0].first is 0; ascending */
     int phase_count;
-    precision_rule rules[PRECISION_RULES_MAX]; /* none in a run of another precision */
+    module_rule rules[PRECISION_RULES_MAX]; /* none in a run of another precision */
     int rule_count;
     char text[PRECISION_TEXT]; /* what the patterns point into */
     int text_length;
@@ -46,7 +44,5 @@ typedef struct precision_plan {
 ott_status precision_plan_read(const config *cfg, precision_plan *out);
 /* The recipe of training step `step`, 0 or later. */
 const recipe *precision_at(const precision_plan *p, int64_t step);
-/* Shell pattern: * any characters, ? one; the whole name. */
-bool precision_matches(const char *pattern, const char *name);
 
 #endif

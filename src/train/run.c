@@ -153,10 +153,11 @@ static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     const side_spec *side = &r->input.column;
     int64_t depth = side_spec_is_fp8(side) ? granularity_block(side->grain).depth : INT64_MAX;
     if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, whose scales are of "
-                       "%s blocks",
-                       (long long)o->chunk, (long long)depth, r->name, granularity_name(side->grain));
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, whose scales are of "
+        "%s blocks",
+        (long long)o->chunk, (long long)depth, r->name, granularity_name(side->grain));
 }
 
 static ott_status check_chunks(const precision_plan *precision, const trainer_options *o) {

@@ -17,7 +17,8 @@ ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoin
  */
 ott_status run_datasets(mem *account, const config *cfg, const model_options *shape, dataset **train,
                         dataset **validation);
-/* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is borrowed. */
+/* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
+ * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
                                trainer_options *out);
 

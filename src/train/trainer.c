@@ -68,7 +68,8 @@ static ott_status plan_memory(trainer *t) {
     if (plan_bytes(t->evaluate_plan) > bytes) bytes = plan_bytes(t->evaluate_plan);
     device_release(t->device, t->arena);
     t->arena = NULL;
-    t->planned_bytes = mem_read(t->account).now + bytes;
+    int64_t planned = mem_read(t->account).now + bytes;
+    if (planned > t->planned_bytes) t->planned_bytes = planned;
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
     plan_bind(t->train_plan, t->arena);
     plan_bind(t->evaluate_plan, t->arena);

@@ -42,7 +42,7 @@ typedef struct trainer {
     const recipe *recipe; /* in force */
     const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
     convert_summary converted;
-    int64_t planned_bytes;
+    int64_t planned_bytes; /* the most any conversion so far needs */
 } trainer;
 
 typedef struct step_result {

@@ -66,14 +66,12 @@ static void test_options_of_other_versions(void **state) {
     ott_bench_options_init(&newer.known);
     newer.known.struct_size = sizeof newer;
     newer.known.what = "none";
-    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
-                 "no benchmark \"none\"");
+    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT, "no benchmark \"none\"");
     newer.unknown[3] = 1;
     assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
                  "an option is set that version");
     newer.known.struct_size = 0;
-    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
-                 "ott_bench_options_init");
+    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT, "ott_bench_options_init");
 
     ott_bench_options older = {
         .struct_size = offsetof(ott_bench_options, threads), .what = "none", .threads = -1};

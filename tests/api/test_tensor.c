@@ -91,7 +91,8 @@ static void test_wrong_arguments(void **state) {
     ott_context *context = open_context();
     assert_error(ott_tensor_open(NULL, OTT_F32, 1, 1, &t), OTT_ERR_ARGUMENT,
                  "ott_tensor_open: context is NULL");
-    assert_error(ott_tensor_open(context, OTT_F32, 1, 1, NULL), OTT_ERR_ARGUMENT, "ott_tensor_open: out is NULL");
+    assert_error(ott_tensor_open(context, OTT_F32, 1, 1, NULL), OTT_ERR_ARGUMENT,
+                 "ott_tensor_open: out is NULL");
     assert_error(ott_tensor_open(context, OTT_E4M3, 1, 1, &t), OTT_ERR_DTYPE,
                  "ott_tensor_open: dtype is e4m3, which needs scales");
     assert_null(t);
@@ -127,10 +128,12 @@ static void test_handles_that_are_none(void **state) {
     ott_tensor_close(t);
     assert_error(ott_tensor_read(t, &value, 1), OTT_ERR_ARGUMENT,
                  "ott_tensor_read: t is a tensor that has been closed");
-    assert_error(ott_tensor_convert(other, t), OTT_ERR_ARGUMENT, "ott_tensor_convert: to is a tensor that has");
+    assert_error(ott_tensor_convert(other, t), OTT_ERR_ARGUMENT,
+                 "ott_tensor_convert: to is a tensor that has");
     assert_error(ott_tensor_write((ott_tensor *)r, &value, 1), OTT_ERR_ARGUMENT,
                  "ott_tensor_write: t is a recipe; give a tensor");
-    assert_error(ott_tensor_read((ott_tensor *)noise, &value, 1), OTT_ERR_ARGUMENT, "no object of this library");
+    assert_error(ott_tensor_read((ott_tensor *)noise, &value, 1), OTT_ERR_ARGUMENT,
+                 "no object of this library");
     assert_int_equal(ott_tensor_rows(t), -1);
     assert_non_null(strstr(ott_error_text(), "ott_tensor_rows: t is a tensor that has been closed"));
     assert_int_equal(ott_tensor_columns(NULL), -1);

@@ -78,7 +78,8 @@ static void test_threads_take_turns(void **state) {
     meeting m = {.context = open_context()};
     ott_tensor *t = open_tensor(m.context, OTT_F32, 2, 2), *none;
     float values[4];
-    assert_error(ott_tensor_open(m.context, OTT_F32, INT64_C(1) << 50, 16, &none), OTT_ERR_MEMORY, "a tensor");
+    assert_error(ott_tensor_open(m.context, OTT_F32, INT64_C(1) << 50, 16, &none), OTT_ERR_MEMORY,
+                 "a tensor");
     assert_int_equal(pthread_create(&thread, NULL, use, &m), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     succeed(m.opened);
@@ -154,7 +155,7 @@ static void test_context_options(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_thread_is_refused), cmocka_unit_test(test_threads_take_turns),
+        cmocka_unit_test(test_second_thread_is_refused),  cmocka_unit_test(test_threads_take_turns),
         cmocka_unit_test(test_two_contexts_side_by_side), cmocka_unit_test(test_closing_with_objects_open),
         cmocka_unit_test(test_context_options),
     };

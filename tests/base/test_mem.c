@@ -134,6 +134,19 @@ static void test_failure_hook(void **state) {
     mem_give(m, copy);
 }
 
+static void test_give_all(void **state) {
+    (void)state;
+    void *block;
+    mem_give_all(m); /* nothing */
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(mem_take(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
+    mem_give(m, block);
+    mem_give_all(m);
+    assert_int_equal(mem_read(m).now, 0);
+    assert_int_equal(mem_take(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it goes on */
+    mem_give(m, block);
+}
+
 static void test_impossible_sizes(void **state) {
     (void)state;
     void *p;
@@ -244,6 +257,7 @@ int main(void) {
         TEST(test_empty_blocks_differ),
         TEST(test_grow_keeps_contents_and_zeroes_the_rest),
         TEST(test_failure_hook),
+        TEST(test_give_all),
         TEST(test_impossible_sizes),
         TEST(test_untouched_pages_cost_nothing),
         TEST(test_threads_share_an_account),

@@ -52,8 +52,8 @@ static double worst_error(accumulate_mode mode, number draw) {
 static void check(const char *what, number draw, double least_fast, double most_fast, double most_split) {
     double fp32 = worst_error(ACCUMULATE_FP32, draw), fast = worst_error(ACCUMULATE_HOPPER_FAST, draw),
            split = worst_error(ACCUMULATE_HOPPER_SPLIT, draw);
-    print_message("  %s, K = 4096, largest error: fp32 %.1e, hopper_fast %.1e, hopper_split %.1e\n", what, fp32,
-                  fast, split);
+    print_message("  %s, K = 4096, largest error: fp32 %.1e, hopper_fast %.1e, hopper_split %.1e\n", what,
+                  fp32, fast, split);
     assert_true(fast > least_fast && fast < most_fast);
     assert_true(split < most_split);
     assert_true(fp32 < 1e-6);

@@ -1,4 +1,5 @@
-/* Tests of fp8/history: the traces and tables published for TransformerEngine's fused update, and its edges. */
+/* Tests of fp8/history: the traces and tables published for TransformerEngine's fused update, and its edges.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

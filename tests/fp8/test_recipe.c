@@ -18,9 +18,9 @@ static const recipe *row(const char *name) {
 
 static void rows_in_order_and_findable(void **state) {
     (void)state;
-    const char *names[] = {"fp32", "bf16", "fp16", "tensorwise", "rowwise", "rowwise_with_gw_hp",
+    const char *names[] = {"fp32",    "bf16",    "fp16",  "tensorwise", "rowwise", "rowwise_with_gw_hp",
                            "delayed", "current", "block", "mxfp8"};
-    const char *shown[] = {"FP32", "BF16", "FP16", "TENSORWISE", "ROWWISE", "ROWWISE_WITH_GW_HP",
+    const char *shown[] = {"FP32",    "BF16",    "FP16",  "TENSORWISE", "ROWWISE", "ROWWISE_WITH_GW_HP",
                            "DELAYED", "CURRENT", "BLOCK", "MXFP8"};
     int count;
     const recipe *table = recipe_table(&count);

@@ -190,8 +190,10 @@ static void gemm_in_every_layout(void **state) {
         for (int k = 0; k < K; k++) b[j][k] = bt[k][j] = (float)(2 * j + k - 3);
     for (int layout = 0; layout < 4; layout++) {
         bool ta = layout & 1, tb = layout & 2;
-        reference_operand left = {ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta, GRANULARITY_TENSOR, NULL, 1, 0};
-        reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb, GRANULARITY_TENSOR, NULL, 1, 0};
+        reference_operand left = {ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta,
+                                  GRANULARITY_TENSOR,          NULL,    1,          0};
+        reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb,
+                                   GRANULARITY_TENSOR,          NULL,    1,          0};
         float c[M][N + 2]; /* ldc larger than N */
         reference_gemm(M, N, K, &left, &right, &plain, NULL, false, c, OTT_F32, N + 2);
         for (int i = 0; i < M; i++) {
@@ -205,7 +207,8 @@ static void gemm_in_every_layout(void **state) {
 }
 
 static float dot(const float *a, const float *b, int64_t k) {
-    reference_operand left = {a, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0}, right = {b, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0};
+    reference_operand left = {a, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0},
+                      right = {b, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 77.0f;
     reference_gemm(1, 1, k, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     return c;
@@ -320,10 +323,22 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
         for (int variant = 0; variant < 4; variant++) {
             bool transposed = variant & 1, split = variant & 2;
-            reference_operand left = {
-                transposed ? (void *)at : (void *)a, OTT_E5M2, transposed ? M : K, transposed, GRANULARITY_TENSOR, NULL, 1, 0};
-            reference_operand right = {
-                transposed ? (void *)bt : (void *)b, OTT_E4M3, transposed ? N : K, transposed, GRANULARITY_TENSOR, NULL, 1, 0};
+            reference_operand left = {transposed ? (void *)at : (void *)a,
+                                      OTT_E5M2,
+                                      transposed ? M : K,
+                                      transposed,
+                                      GRANULARITY_TENSOR,
+                                      NULL,
+                                      1,
+                                      0};
+            reference_operand right = {transposed ? (void *)bt : (void *)b,
+                                       OTT_E4M3,
+                                       transposed ? N : K,
+                                       transposed,
+                                       GRANULARITY_TENSOR,
+                                       NULL,
+                                       1,
+                                       0};
             gemm_spec spec = {.accumulate = split ? ACCUMULATE_HOPPER_SPLIT : ACCUMULATE_HOPPER_FAST};
             float c[M][N];
             reference_gemm(M, N, lengths[l], &left, &right, &spec, NULL, false, c, OTT_F32, N);

@@ -34,7 +34,8 @@ static ott_status see(void *user, exec *cx, const char *module, recipe_tensor wh
     bench *b = user;
     (void)module;
     b->spec[which] = q->spec;
-    TRY(op_quantize_statistics(cx, &(quantize_statistics_args){.x = t, .q = q, .statistics = &b->statistics}));
+    TRY(op_quantize_statistics(cx,
+                               &(quantize_statistics_args){.x = t, .q = q, .statistics = &b->statistics}));
     return device_copy_out(cx->device, b->cast[which], b->statistics.data, sizeof b->cast[which]);
 }
 

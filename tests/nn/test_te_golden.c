@@ -175,7 +175,8 @@ static void another_rule_is_found(void **state) {
 
 /* ---- products ---- */
 
-static reference_operand operand_from(const cast *c, const side_spec *s, const golden_tensor *t, bool column) {
+static reference_operand operand_from(const cast *c, const side_spec *s, const golden_tensor *t,
+                                      bool column) {
     int64_t lines = column ? t->t.columns : t->t.rows;
     return (reference_operand){.data = c->codes,
                                .format = s->format,

@@ -101,8 +101,8 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
 
 /* ---- what a cast did ---- */
 
-static void statistics_side(const tensor *x, const side_spec *spec, bool column, const qtensor *q, const qside *s,
-                            float *out) {
+static void statistics_side(const tensor *x, const side_spec *spec, bool column, const qtensor *q,
+                            const qside *s, float *out) {
     if (!side_spec_is_fp8(spec)) return;
     double signal = 0, noise = 0, count = (double)tensor_count(*x);
     int64_t saturated = 0, underflowed = 0;

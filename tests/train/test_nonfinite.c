@@ -64,8 +64,8 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig_close(&r);
 }
 
-/* TransformerEngine's and MX's rules give an infinite amax a finite scale, and the cast saturates: an infinity
-   ends there, as published. torchao's makes it NaN. */
+/* TransformerEngine's and MX's rules give an infinite amax a finite scale, and the cast saturates: an
+   infinity ends there, as published. torchao's makes it NaN. */
 static bool saturates_infinity(int precision_index) {
     return precision_index >= DELAYED;
 }

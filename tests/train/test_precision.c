@@ -499,32 +499,6 @@ static void too_many_rules(void **state) {
     FP8_BAD("xxxxx...\" is not one of", text);
 }
 
-static void patterns(void **state) {
-    (void)state;
-    const struct {
-        const char *pattern, *name;
-        bool matches;
-    } cases[] = {
-        {"*", "model.layers.0.mlp.up_proj", true},
-        {"*", "", true},
-        {"lm_head", "lm_head", true},
-        {"lm_head", "model.lm_head", false},
-        {"lm", "lm_head", false},
-        {"model.layers.1.*", "model.layers.1.self_attn.q_proj", true},
-        {"model.layers.1.*", "model.layers.10.self_attn.q_proj", false},
-        {"model.layers.?.*", "model.layers.7.self_attn.q_proj", true},
-        {"model.layers.?.*", "model.layers.17.self_attn.q_proj", false},
-        {"*.q_proj", "model.layers.1.self_attn.q_proj", true},
-        {"*.q_proj", "model.layers.1.self_attn.q_proj.weight", false},
-        {"*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
-        {"?", "", false},
-        {"", "x", false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (precision_matches(cases[i].pattern, cases[i].name) != cases[i].matches)
-            fail_msg("%s and %s", cases[i].pattern, cases[i].name);
-}
-
 #define CASE(name) cmocka_unit_test_teardown(name, close_case)
 
 int main(void) {
@@ -550,7 +524,6 @@ int main(void) {
         CASE(hostile_schedules),
         CASE(rules),
         CASE(too_many_rules),
-        CASE(patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

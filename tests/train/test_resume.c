@@ -189,8 +189,8 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or not
-   finite. */
+/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or
+   not finite. */
 static bool same_rule(int a, int b) {
     return a == CURRENT && b == TENSORWISE;
 }

@@ -45,7 +45,19 @@ typedef struct precision {
 } precision;
 
 extern const precision fixture_precisions[]; /* fp32, bf16, fp16, then the FP8 recipes */
-enum { FP32, BF16, FP16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8, PRECISIONS };
+enum {
+    FP32,
+    BF16,
+    FP16,
+    TENSORWISE,
+    ROWWISE,
+    ROWWISE_WITH_GW_HP,
+    DELAYED,
+    CURRENT,
+    BLOCK,
+    MXFP8,
+    PRECISIONS
+};
 
 /* The tiny run under FOLDER/name, at this precision, with more arguments (ends with NULL; may be NULL), of
    which the last counts. */

@@ -1,0 +1,45 @@
+/* io/report_health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left. */
+#include "io/report_data.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A missing SQNR has two meanings, and only amax tells them apart: it is missing too when the tensor is not finite. */
+double report_use_rank(const metrics_use *use) {
+    if (!isnan(use->sqnr_db)) return use->sqnr_db;
+    return isnan(use->amax) ? -INFINITY : INFINITY;
+}
+
+const char *report_sqnr_text(const metrics_use *use, char out[32]) {
+    double rank = report_use_rank(use);
+    if (isinf(rank)) return strcpy(out, rank < 0 ? "not finite" : "-");
+    snprintf(out, 32, fabs(rank) < 1e6 ? "%.1f dB" : "%.3g dB", rank);
+    return out;
+}
+
+/* Equals stay in the order of the file. */
+static int compare_uses(const void *a, const void *b) {
+    const metrics_use *x = *(const metrics_use *const *)a, *y = *(const metrics_use *const *)b;
+    double rank_x = report_use_rank(x), rank_y = report_use_rank(y);
+    if (rank_x != rank_y) return rank_x > rank_y ? 1 : -1;
+    return (x > y) - (x < y);
+}
+
+ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count) {
+    void *memory;
+    *count = h->count - h->last;
+    TRY(mem_take_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", &memory));
+    *out = memory;
+    for (int64_t i = 0; i < *count; i++) (*out)[i] = &h->uses[h->last + i];
+    qsort(*out, (size_t)*count, sizeof **out, compare_uses);
+    return OTT_OK;
+}
+
+int64_t report_next_left_fp8(const report_run_data *run, int64_t from) {
+    const metrics_health *h = &run->health;
+    if (!run->finished && !h->complete) return -1; /* the module may be about to be written */
+    for (int64_t i = from; i < h->module_count; i++)
+        if (h->modules[i].last_step != h->uses[h->last].step) return i;
+    return -1;
+}

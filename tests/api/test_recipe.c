@@ -1,0 +1,143 @@
+/* Recipes of the public API: opening, options, texts, the table, and which device can run them. */
+#include "api/api_case.h"
+#include "fp8/recipe.h"
+#include <stdio.h>
+#include <string.h>
+
+static void assert_has(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
+}
+
+static void test_every_row_opens_and_describes_itself(void **state) {
+    (void)state;
+    int count;
+    const recipe *table = recipe_table(&count);
+    ott_context *context = open_context();
+    for (int i = 0; i < count; i++) {
+        collected text = {0};
+        ott_recipe *r = open_recipe(context, table[i].name);
+        succeed(ott_recipe_describe(r, collect, &text));
+        assert_has(text.text, table[i].name);
+        assert_has(text.text, table[i].source);
+        assert_has(text.text, "grad_weight  multiplies");
+        ott_recipe_close(r);
+    }
+    ott_context_close(context);
+}
+
+static void test_options(void **state) {
+    (void)state;
+    collected text = {0};
+    ott_context *context = open_context();
+    ott_recipe *r = open_recipe(context, "delayed"), *bf16 = open_recipe(context, "bf16");
+    succeed(ott_recipe_set(r, "amax_history_len", "16"));
+    succeed(ott_recipe_set(r, "amax_compute_algo", "most_recent"));
+    succeed(ott_recipe_set(r, "fp8_format", "e4m3"));
+    succeed(ott_recipe_describe(r, collect, &text));
+    assert_has(text.text, "grad_output  e4m3 delayed history=16 algo=most_recent");
+    assert_error(ott_recipe_set(r, "amax_history_length", "3"), OTT_ERR_CONFIG,
+                 "no key \"amax_history_length\"; did you mean \"amax_history_len\"?");
+    assert_error(ott_recipe_set(r, "filter_fqns", "output"), OTT_ERR_CONFIG,
+                 "a recipe has no key \"filter_fqns\"");
+    assert_error(ott_recipe_set(r, "amax_history_len", "many"), OTT_ERR_CONFIG, "amax_history_len");
+    assert_error(ott_recipe_set(bf16, "margin", "1"), OTT_ERR_CONFIG, "recipe bf16 has nothing to set");
+    assert_error(ott_recipe_set(NULL, "margin", "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: r is NULL");
+    assert_error(ott_recipe_set(r, NULL, "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: key is NULL");
+    assert_error(ott_recipe_set(r, "margin", NULL), OTT_ERR_ARGUMENT, "ott_recipe_set: value is NULL");
+    ott_recipe_close(r);
+    assert_error(ott_recipe_set(r, "margin", "1"), OTT_ERR_ARGUMENT, "r is a recipe that has been closed");
+    ott_context_close(context);
+}
+
+/* Options that do not agree are told when the recipe is used, and can be put right. */
+static void test_inconsistent_options(void **state) {
+    (void)state;
+    ott_qtensor *q;
+    ott_context *context = open_context();
+    ott_recipe *r = open_recipe(context, "tensorwise");
+    succeed(ott_recipe_set(r, "input", "e5m2"));
+    assert_error(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q), OTT_ERR_CONFIG,
+                 "grad_output.column and input.column are both e5m2");
+    assert_null(q);
+    succeed(ott_recipe_set(r, "grad_output", "e4m3"));
+    succeed(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q));
+    ott_context_close(context);
+}
+
+static void test_wrong_names(void **state) {
+    (void)state;
+    ott_recipe *r = NULL;
+    ott_context *context = open_context();
+    assert_error(ott_recipe_open(context, "tensorwize", &r), OTT_ERR_CONFIG,
+                 "ott_recipe_open: there is no recipe \"tensorwize\"; did you mean \"tensorwise\"?");
+    assert_null(r);
+    assert_error(ott_recipe_open(context, "no such thing at all", &r), OTT_ERR_CONFIG,
+                 "ott_recipe_table lists");
+    assert_error(ott_recipe_open(context, NULL, &r), OTT_ERR_ARGUMENT, "ott_recipe_open: name is NULL");
+    assert_error(ott_recipe_open(NULL, "block", &r), OTT_ERR_ARGUMENT, "ott_recipe_open: context is NULL");
+    assert_error(ott_recipe_open(context, "block", NULL), OTT_ERR_ARGUMENT, "ott_recipe_open: out is NULL");
+    assert_error(ott_recipe_describe(NULL, collect, NULL), OTT_ERR_ARGUMENT,
+                 "ott_recipe_describe: r is NULL");
+    r = open_recipe(context, "block");
+    assert_error(ott_recipe_describe(r, NULL, NULL), OTT_ERR_ARGUMENT, "ott_recipe_describe: write is NULL");
+    assert_error(ott_recipe_table(context, 0, NULL, NULL), OTT_ERR_ARGUMENT,
+                 "ott_recipe_table: write is NULL");
+    assert_error(ott_recipe_table(NULL, 0, collect, NULL), OTT_ERR_ARGUMENT,
+                 "ott_recipe_table: context is NULL");
+    ott_context_close(context);
+}
+
+static void test_table(void **state) {
+    (void)state;
+    int count;
+    const recipe *table = recipe_table(&count);
+    static collected text, json;
+    ott_context *context = open_context();
+    succeed(ott_recipe_table(context, 0, collect, &text));
+    succeed(ott_recipe_table(context, 1, collect, &json));
+    for (int i = 0; i < count; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "\n%s ", table[i].name);
+        assert_has(text.text, line);
+        snprintf(line, sizeof line, "{\"name\": \"%s\"", table[i].name);
+        assert_has(json.text, line);
+        assert_has(json.text, table[i].source);
+    }
+    assert_has(text.text, "e4m3 row pow2 / high");
+    assert_has(json.text, "\"grad_output\": {\"by_rows\": \"e5m2\", \"by_columns\": \"e5m2\"}");
+    ott_context_close(context);
+}
+
+static void test_supported(void **state) {
+    (void)state;
+    const char *reason = NULL;
+    ott_context *context = open_context();
+    succeed(ott_supported(context, "cpu", "mxfp8", &reason));
+    assert_string_equal(reason, "");
+    succeed(ott_supported(context, "cpu", "bf16", NULL));
+    assert_error(ott_supported(context, "cuda", "rowwise", &reason), OTT_ERR_UNSUPPORTED,
+                 "this build has no CUDA backend (recipe rowwise needs compute capability 9.0");
+    assert_has(reason, "this build has no CUDA backend");
+    assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 there: B200");
+    assert_error(ott_supported(context, "cudo", "mxfp8", &reason), OTT_ERR_ARGUMENT,
+                 "did you mean \"cuda\"?");
+    assert_error(ott_supported(context, "abacus", "mxfp8", &reason), OTT_ERR_ARGUMENT,
+                 "there are cpu and cuda");
+    assert_error(ott_supported(context, "cpu", "blok", &reason), OTT_ERR_CONFIG, "did you mean \"block\"?");
+    assert_error(ott_supported(context, NULL, "block", &reason), OTT_ERR_ARGUMENT, "device_name is NULL");
+    assert_error(ott_supported(context, "cpu", NULL, &reason), OTT_ERR_ARGUMENT, "recipe_name is NULL");
+    assert_error(ott_supported(NULL, "cpu", "block", &reason), OTT_ERR_ARGUMENT, "context is NULL");
+    ott_context_close(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_row_opens_and_describes_itself),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_inconsistent_options),
+        cmocka_unit_test(test_wrong_names),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_supported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+/*
+ * Health: what is measured is what the casts did; measuring changes no bit; a layer that stays below the
+ * bound moves to bf16 once, says so, and a checkpoint in between changes nothing of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fp8/reference.h"
+#include "train/health.h"
+#include "train/train_fixture.h"
+
+enum { LINEARS = 15, STEPS = 6 };
+
+/* ---- a rig whose steps are measured ---- */
+
+typedef struct measured {
+    rig r;
+    health *h;
+    metrics_writer *metrics;
+    spoken said;
+    logger log;
+} measured;
+
+static void open_measured(measured *m, const fixture *f, int kind, const char *file,
+                          const health_options *o) {
+    char path[200];
+    rig_open(&m->r, f, &(rig_options){.precision = &fixture_precisions[kind]});
+    m->log = spoken_logger(&m->said);
+    m->r.t->log = &m->log;
+    snprintf(path, sizeof path, "%s/%s", f->folder, file);
+    FIXTURE_OK(metrics_open(m->r.account, path, -1, &m->metrics));
+    FIXTURE_OK(health_open(m->r.t, o, &m->h));
+}
+
+static void take_steps(measured *m, int count) {
+    for (int i = 0; i < count; i++) {
+        health_begin_step(m->h);
+        rig_step(&m->r);
+        FIXTURE_OK(health_end_step(m->h, m->metrics));
+    }
+}
+
+static void close_measured(measured *m) {
+    health_close(m->h);
+    metrics_close(m->metrics);
+    rig_close(&m->r);
+}
+
+static int count_of(const char *text, const char *part) {
+    int count = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) count++;
+    return count;
+}
+
+/* ---- what is measured ---- */
+
+/* The uses of tensors under each recipe: shared data count once, high precision not at all. */
+static void every_use_has_a_line(void **state) {
+    const fixture *f = *state;
+    const struct {
+        int kind, uses;
+    } rows[] = {{BF16, 0},    {TENSORWISE, 3}, {ROWWISE, 6}, {ROWWISE_WITH_GW_HP, 4},
+                {DELAYED, 3}, {CURRENT, 3},    {BLOCK, 5},   {MXFP8, 6}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        measured m;
+        int64_t bytes;
+        open_measured(&m, f, rows[i].kind, "health.jsonl", &(health_options){.interval = 2});
+        take_steps(&m, 5);
+        close_measured(&m);
+        char *text = fixture_read(f, "health.jsonl", &bytes);
+        assert_int_equal(count_of(text, "\"module\":"), 2 * LINEARS * rows[i].uses);
+        assert_int_equal(count_of(text, "{\"step\":2,"), LINEARS * rows[i].uses);
+        assert_int_equal(count_of(text, "{\"step\":4,"), LINEARS * rows[i].uses);
+        free(text);
+    }
+}
+
+/* A weight's numbers, computed here from the master before the step. */
+static void numbers_are_those_of_the_cast(void **state) {
+    const fixture *f = *state;
+    measured m;
+    int64_t bytes;
+    open_measured(&m, f, TENSORWISE, "health.jsonl", &(health_options){.interval = 1});
+    const parameter *p = rig_parameter(&m.r, "model.layers.1.mlp.up_proj.weight");
+    int64_t count = parameter_count(p);
+    uint8_t *codes = malloc((size_t)count);
+    float amax, scale, inverse;
+    double signal = 0, noise = 0;
+    int vanished = 0;
+    reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns,
+                       &recipe_find("tensorwise")->weight.row, false, &amax, &scale, &inverse, codes);
+    for (int64_t i = 0; i < count; i++) {
+        double x = (double)((const float *)p->value.data)[i];
+        double d = (double)(e4m3_to_float(codes[i]) * inverse) - x;
+        signal += x * x;
+        noise += d * d;
+        vanished += x != 0 && (codes[i] & 0x7f) == 0;
+    }
+    take_steps(&m, 1);
+    close_measured(&m);
+    char *text = fixture_read(f, "health.jsonl", &bytes);
+    const char *line = strstr(text, "\"module\":\"model.layers.1.mlp.up_proj\",\"tensor\":\"weight\"");
+    assert_non_null(line);
+    double values[6];
+    const char *keys[] = {"amax", "scale_min", "scale_max", "saturated", "underflowed", "sqnr_db"};
+    for (int i = 0; i < 6; i++) {
+        char pattern[24];
+        snprintf(pattern, sizeof pattern, "\"%s\":", keys[i]);
+        const char *at = strstr(line, pattern);
+        assert_non_null(at);
+        values[i] = atof(at + strlen(pattern));
+    }
+    assert_true(fabs(values[0] / (double)amax - 1) < 1e-6);
+    assert_true(fabs(values[1] / (double)scale - 1) < 1e-6);
+    assert_true(values[1] == values[2] && values[3] == 0);
+    assert_true(fabs(values[4] - (double)vanished / (double)count) < 1e-7);
+    assert_true(fabs(values[5] - 10 * log10(signal / noise)) < 1e-4);
+    assert_non_null(strstr(line, "\"gemm\":\"output+grad_input\""));
+    free(text);
+    free(codes);
+}
+
+static void measuring_changes_nothing(void **state) {
+    snapshot end[2];
+    for (int i = 0; i < 2; i++) {
+        measured m;
+        open_measured(&m, *state, DELAYED, "health.jsonl", &(health_options){.interval = i});
+        take_steps(&m, 4);
+        end[i] = snapshot_take(&m.r);
+        close_measured(&m);
+    }
+    assert_true(snapshot_equal(&end[0], &end[1]));
+    snapshot_free(&end[0]);
+    snapshot_free(&end[1]);
+}
+
+static void ratio_of_nothing(void **state) {
+    (void)state;
+    assert_true(isnan(health_sqnr(0, 0)) && isnan(health_sqnr(NAN, 1)));
+    assert_true(isinf(health_sqnr(1, 0)));
+    assert_true(fabs(health_sqnr(100, 1) - 20) < 1e-12);
+}
+
+/* ---- falling back ---- */
+
+static void below_the_bound_it_falls(void **state) {
+    measured m;
+    int64_t fp8, all;
+    open_measured(&m, *state, TENSORWISE, "health.jsonl",
+                  &(health_options){.interval = 1, .bound_db = 40, .window = 3});
+    take_steps(&m, 2);
+    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), 0);
+    take_steps(&m, 1);
+    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), LINEARS);
+    assert_true(spoken_has(&m.said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
+    trainer_gemms(m.r.t, &fp8, &all);
+    assert_int_equal(fp8, 3 * 3 * LINEARS);
+    take_steps(&m, 2);
+    trainer_gemms(m.r.t, &fp8, &all);
+    assert_int_equal(fp8, 3 * 3 * LINEARS);
+    assert_int_equal(all, 5 * 3 * LINEARS);
+    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), LINEARS);
+    close_measured(&m);
+}
+
+static void above_the_bound_it_stays(void **state) {
+    measured m;
+    open_measured(&m, *state, TENSORWISE, "health.jsonl",
+                  &(health_options){.interval = 1, .bound_db = 15, .window = 1});
+    take_steps(&m, 4);
+    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), 0);
+    close_measured(&m);
+}
+
+/* Stopped after `stop` steps and continued: counts and decisions are in the checkpoint. */
+static snapshot run_with_break(const fixture *f, int stop) {
+    const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
+    measured m;
+    char path[160];
+    open_measured(&m, f, DELAYED, "health.jsonl", &o);
+    take_steps(&m, stop);
+    if (stop < STEPS) {
+        rig_save(&m.r, f, "broken", path);
+        close_measured(&m);
+        open_measured(&m, f, DELAYED, "health.jsonl", &o);
+        FIXTURE_OK(trainer_load(m.r.t, path));
+        take_steps(&m, STEPS - stop);
+    }
+    snapshot end = snapshot_take(&m.r);
+    close_measured(&m);
+    return end;
+}
+
+static void resumed_equals_uninterrupted(void **state) {
+    snapshot whole = run_with_break(*state, STEPS);
+    for (int stop = 1; stop < STEPS; stop++) {
+        snapshot parts = run_with_break(*state, stop);
+        if (!snapshot_equal(&whole, &parts)) fail_msg("stopped after step %d it trains to other bits", stop);
+        snapshot_free(&parts);
+    }
+    snapshot_free(&whole);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_use_has_a_line),         cmocka_unit_test(numbers_are_those_of_the_cast),
+        cmocka_unit_test(measuring_changes_nothing),    cmocka_unit_test(ratio_of_nothing),
+        cmocka_unit_test(below_the_bound_it_falls),     cmocka_unit_test(above_the_bound_it_stays),
+        cmocka_unit_test(resumed_equals_uninterrupted),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
