@@ -1,7 +1,7 @@
 /*
- * autocast_block: TransformerEngine's way in C. A transformer layer keeps its modules; inside a region its linear
- * layers run under a delayed-scaling recipe, whose scales follow from the amaxes of earlier steps, of all ranks of
- * a group, and are updated where the region ends.
+ * autocast_block: TransformerEngine's way in C. A transformer layer keeps its modules; inside a region its
+ * linear layers run under a delayed-scaling recipe, whose scales follow from the amaxes of earlier steps, of
+ * all ranks of a group, and are updated where the region ends.
  *
  *     cc autocast_block.c $(pkg-config --cflags --libs ottava) -o autocast_block && ./autocast_block
  */
@@ -22,8 +22,8 @@
 enum { SEQUENCES = 2, LENGTH = 32, TOKENS = SEQUENCES * LENGTH, DIM = 64, STEPS = 5 };
 
 /*
- * The caller's transport. A real program would call MPI_Allreduce or ncclAllReduce here; this one stands alone, and
- * plays a second rank that has always seen amaxes a quarter larger.
+ * The caller's transport. A real program would call MPI_Allreduce or ncclAllReduce here; this one stands
+ * alone, and plays a second rank that has always seen amaxes a quarter larger.
  */
 static ott_status all_reduce(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;
@@ -95,7 +95,8 @@ int main(void) {
     ott_autocast_options_init(&region);
     region.recipe = recipe;
     region.amax_group = group;
-    printf("%-16s  %35s  %35s\n", "", "q_proj input, weight, grad_output", "down_proj input, weight, grad_output");
+    printf("%-16s  %35s  %35s\n", "", "q_proj input, weight, grad_output",
+           "down_proj input, weight, grad_output");
 
     for (int step = 0; step < STEPS; step++) {
         char when[32];

@@ -1,8 +1,9 @@
 /*
- * convert_toy: torchao's tutorial in C. Three linear layers; those that the filter accepts are converted to FP8;
- * ten steps of AdamW teach the model to answer 1; then model and optimizer are saved.
+ * convert_toy: torchao's tutorial in C. Three linear layers; those that the filter accepts are converted to
+ * FP8; ten steps of AdamW teach the model to answer 1; then model and optimizer are saved.
  *
- *     cc convert_toy.c $(pkg-config --cflags --libs ottava) -o convert_toy && ./convert_toy [checkpoint folder]
+ *     cc convert_toy.c $(pkg-config --cflags --libs ottava) -o convert_toy && ./convert_toy [checkpoint
+ * folder]
  */
 #include <ottava/ottava.h>
 #include <stdio.h>
@@ -69,6 +70,7 @@ int main(int argc, char **argv) {
     ott_context_options options;
     ott_context *context;
     ott_convert_options convert;
+    ott_adamw_options adamw;
     ott_optimizer *optimizer;
     ott_tensor *x, *y, *dy;
 
@@ -84,7 +86,9 @@ int main(int argc, char **argv) {
     ott_convert_options_init(&convert); /* recipe tensorwise */
     convert.filter = module_filter;
     CHECK(ott_convert_to_float8_training(model, &convert, NULL));
-    CHECK(ott_adamw_open(context, model, NULL, &optimizer)); /* lr 1e-3 */
+    ott_adamw_options_init(&adamw);
+    adamw.lr = 1e-4;
+    CHECK(ott_adamw_open(context, model, &adamw, &optimizer));
 
     for (int step = 1; step <= STEPS; step++) {
         CHECK(ott_optimizer_zero_grad(optimizer));

@@ -8,11 +8,13 @@
  *
  * Both may be used on the same module: a converted layer keeps its own recipe in a region.
  *
- * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed); a module that was given to
- * ott_sequential_open is closed with the sequential. What a getter returns is borrowed: it lives as long as
- * the module. Use after close is OTT_ERR_ARGUMENT.
+ * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed); a module that was given
+ * to ott_sequential_open is closed with the sequential. What a getter returns is borrowed: it lives as long
+ * as the module. Use after close is OTT_ERR_ARGUMENT.
  *
- * Threads: all of a context belongs to one thread at a time; a second one gets OTT_ERR_ARGUMENT.
+ * Threads: all of a context belongs to one thread at a time; a second one gets OTT_ERR_ARGUMENT. Callbacks
+ * (log, filter, all_reduce) may call what opens objects and looks inside; what runs, changes or closes
+ * modules is OTT_ERR_ARGUMENT in them.
  *
  * Numbers: parameters and their gradients are fp32; activations are bf16 or fp32, by the module's option
  * dtype. Errors name the function, the argument, and both shapes where two do not agree.
@@ -116,32 +118,32 @@ OTT_API void ott_module_close(ott_module *module);
 /* ---- running ---- */
 
 /*
- * y[M, out_features] from x[M, in_features], both of the module's dtype, not overlapping; M >= 1. In training (the default) what backward needs
- * is kept inside; x may be changed afterwards. A module keeps one forward: another one, in training or
- * evaluation, drops it. Parts of a module cannot be run alone.
+ * y[M, out_features] from x[M, in_features], both of the module's dtype, not overlapping; M >= 1. In training
+ * (the default) what backward needs is kept inside; x may be changed afterwards. A module keeps one forward:
+ * another one, in training or evaluation, drops it. Parts of a module cannot be run alone.
  */
 OTT_API ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tensor *y);
 /*
  * dx[M, in_features] (NULL: not wanted) from dy[M, out_features], the gradients of x and of y; parameter
  * gradients are added to (ott_optimizer_zero_grad clears them). Uses up what the last forward kept:
- * OTT_ERR_ARGUMENT when there is none, because there was no forward, it was used, or it was an evaluation. May
- * run outside of the region the forward ran in.
+ * OTT_ERR_ARGUMENT when there is none, because there was no forward, it was used, or it was an evaluation.
+ * May run outside of the region the forward ran in.
  */
 OTT_API ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx);
 /* 1 (default): training. 0: evaluation: nothing is kept for backward and no amax is recorded. Holds for all
    parts. */
 OTT_API ott_status ott_module_set_training(ott_module *module, int training);
 /*
- * Where sequences begin among the rows of x: start[count] ascends from 0, the last one ends with the last row.
- * Attention does not look across, and positions count from each start. count 0: one sequence of all rows
+ * Where sequences begin among the rows of x: start[count] ascends from 0, the last one ends with the last
+ * row. Attention does not look across, and positions count from each start. count 0: one sequence of all rows
  * (default). Copied; holds for all parts from the next forward on.
  */
 OTT_API ott_status ott_module_set_sequences(ott_module *module, const int64_t *start, int count);
 /*
  * Which micro-batch of its optimizer step the next forwards run (TransformerEngine's is_first_microbatch): -1
  * (default): weights are quantized in every forward; 0: the first, weights are quantized and kept; above 0:
- * the kept ones are used and no weight amax is recorded, unless a step was made since. Parameters written by hand count from the next 0
- * or -1. Gradients are added to in every case. Holds for all parts.
+ * the kept ones are used and no weight amax is recorded, unless a step was made since. Parameters written by
+ * hand count from the next 0 or -1. Gradients are added to in every case. Holds for all parts.
  */
 OTT_API ott_status ott_module_set_micro_batch(ott_module *module, int index);
 
@@ -166,36 +168,42 @@ OTT_API const char *ott_module_kept_because(const ott_module *module);
 /* The recipe of a linear layer that computes in FP8, "tensorwise"; NULL otherwise. */
 OTT_API const char *ott_module_recipe(const ott_module *module);
 
-/* Parameters of the module and all its parts, in the order they are used. Names are relative to it: "0.weight",
-   "self_attn.q_proj.weight"; they change when it becomes part of another. */
+/* Parameters of the module and all its parts, in the order they are used. Names are relative to it:
+   "0.weight", "self_attn.q_proj.weight"; they change when it becomes part of another. */
 OTT_API int ott_module_parameter_count(const ott_module *module);
 OTT_API const char *ott_module_parameter_name(const ott_module *module, int index);
 /* -1: no parameter of this name. */
 OTT_API int ott_module_parameter_index(const ott_module *module, const char *name);
-/* The fp32 master and its fp32 gradient: [rows, columns], a vector has one row. Borrowed; they may be read and written. */
+/* The fp32 master and its fp32 gradient: [rows, columns], a vector has one row. Borrowed; they may be read
+ * and written. */
 OTT_API ott_status ott_module_parameter_value(ott_module *module, int index, ott_tensor **out);
 OTT_API ott_status ott_module_parameter_gradient(ott_module *module, int index, ott_tensor **out);
 
-/* State of delayed scaling of a linear layer; `which` is "input", "weight" or "grad_output". *scale: what the next cast
-   multiplies by; *amax: the largest of its history. OTT_ERR_NOT_FOUND when this tensor has none. Either may be NULL. */
+/* State of delayed scaling of a linear layer; `which` is "input", "weight" or "grad_output". *scale: what the
+   next cast multiplies by; *amax: the largest of its history. OTT_ERR_NOT_FOUND when this tensor has none.
+   Either may be NULL. */
 OTT_API ott_status ott_module_scale(const ott_module *module, const char *which, float *scale, float *amax);
 
 /* ---- conversion ---- */
 
-/* Is this linear layer to be converted? Not 0: yes. fqn: its name in the converted module, "" for that itself. */
+/* Is this linear layer to be converted? Not 0: yes. fqn: its name in the converted module, "" for that
+ * itself. */
 typedef int (*ott_filter_fn)(void *user, const char *fqn, const ott_module *module);
 
 typedef struct ott_convert_options {
     size_t struct_size;
-    ott_recipe *recipe;   /* NULL: tensorwise. Its numbers are copied; its callbacks, if it has any, are not: it must then stay open */
+    /* NULL: tensorwise. Copied as it stands now; it may be closed or changed later, except that delayed
+       scaling calls its callbacks, if it has any, as long as layers run it */
+    ott_recipe *recipe;
     ott_filter_fn filter; /* NULL: all */
     void *user;           /* given to filter */
-    int auto_filter;      /* 1: leave out what torchao's _auto_filter_for_recipe leaves out: dimensions that are
-                             not multiples of 16, and layers too small to gain (tensorwise, rowwise only) */
+    /* 1: leave out what torchao's _auto_filter_for_recipe leaves out: dimensions that are not multiples of
+       16, and layers too small to gain; for tensorwise and rowwise scaling only */
+    int auto_filter;
     const char *const *filter_fqns; /* [filter_fqn_count] layers whose name contains one of these stay */
     int filter_fqn_count;
-    ott_group *amax_group; /* delayed scaling: amaxes are the largest of this group's. NULL: alone. Must stay
-                              open */
+    /* Delayed scaling: the largest amax of this group's ranks counts; must stay open. NULL: of this one */
+    ott_group *amax_group;
 } ott_convert_options;
 
 typedef struct ott_convert_summary {
@@ -206,11 +214,11 @@ typedef struct ott_convert_summary {
 OTT_API void ott_convert_options_init(ott_convert_options *options);
 OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
 /*
- * Converts the linear layers of a module, parts before the whole they are in; a linear layer itself is converted in place. Weights
- * and names stay. Any dimensions are taken, multiples of 16 or not. Each layer that stays is logged with its
- * reason. A call may follow another with other filters and recipes; a layer that it filters stays as it is. Drops
- * what the last forward kept. Delayed scaling: scales are updated by ott_optimizer_step, or by the region that a
- * layer runs in. options and out may be NULL.
+ * Converts the linear layers of a module, parts before the whole they are in; a linear layer itself is
+ * converted in place. Weights and names stay. Any dimensions are taken, multiples of 16 or not. Each layer
+ * that stays is logged with its reason. A call may follow another with other filters and recipes; a layer
+ * that it filters stays as it is. Drops what the last forward kept. Delayed scaling: scales are updated by
+ * ott_optimizer_step, or by the region that a layer runs in. options and out may be NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);
@@ -220,25 +228,25 @@ OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_
 typedef struct ott_autocast_options {
     size_t struct_size;
     int enabled;           /* 1 (default); 0: layers that are not converted run in their dtype */
-    ott_recipe *recipe;    /* NULL: delayed. Taken as it stands now; its callbacks are borrowed */
+    ott_recipe *recipe;    /* NULL: delayed, every device's default. Copied as in ott_convert_options */
     ott_group *amax_group; /* as in ott_convert_options */
 } ott_autocast_options;
 
 OTT_API void ott_autocast_options_init(ott_autocast_options *options);
 /*
- * Opens a region for the forward passes of all modules of the context; it replaces the region around it, which is back after its end.
- * A layer that meets another recipe than it had takes it on, with one log line; delayed scaling's state goes on
- * where format and margin stay the same. options may be NULL.
+ * Opens a region for the forward passes of all modules of the context; it replaces the region around it,
+ * which is back after its end. A layer that meets another recipe than it had takes it on, with one log line;
+ * delayed scaling's state goes on where format and margin stay the same. options may be NULL.
  */
 OTT_API ott_status ott_autocast_begin(ott_context *context, const ott_autocast_options *options);
 /*
- * Closes the innermost region; OTT_ERR_ARGUMENT when none is open. The end of the outermost one, if a region in
- * it or itself was enabled, updates the scales of input and weight of every layer that has run in a
+ * Closes the innermost region; OTT_ERR_ARGUMENT when none is open. The end of the outermost one, if a region
+ * in it or itself was enabled, updates the scales of input and weight of every layer that has run in a
  * region; those of grad_output are updated when the backward of the first module that ran FP8 layers in the
  * region is done. With an amax group these are collective calls: every rank makes the same ones.
  */
 OTT_API ott_status ott_autocast_end(ott_context *context);
-/* How many regions are open. */
+/* How many regions are open; -1: not a context. */
 OTT_API int ott_autocast_depth(const ott_context *context);
 
 /* ---- optimizer ---- */
@@ -266,26 +274,27 @@ OTT_API ott_status ott_adamw_open(ott_context *context, ott_module *module, cons
                                   ott_optimizer **out);
 OTT_API void ott_optimizer_close(ott_optimizer *optimizer);
 OTT_API ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr);
-/* One update from the gradients as they stand; then the scales of converted layers with delayed scaling are updated.
-   out may be NULL. */
+/* One update from the gradients as they stand; then the scales of converted layers with delayed scaling are
+   updated. out may be NULL. */
 OTT_API ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out);
 OTT_API ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer);
 
 /* ---- state ---- */
 
 /*
- * Saves parameters, the state of delayed scaling and, when given, the optimizer's, as a folder that is complete
- * or absent: model.safetensors, optimizer.safetensors, float8.safetensors ("<linear>.<input|weight|grad_output>.amax_history" and
- * ".scale") and module.json. Replaces an earlier one of this name; OTT_ERR_IO when the name is taken by something
- * else. To be called between steps: gradients are not saved.
+ * Saves parameters, the state of delayed scaling and, when given, the optimizer's, as a folder that is
+ * complete or absent: model.safetensors; optimizer.safetensors ("<parameter>.exp_avg", ".exp_avg_sq");
+ * float8.safetensors ("<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale"); module.json.
+ * Replaces an earlier one of this name; OTT_ERR_IO when the name is taken by something else. To be called
+ * between steps: gradients are not saved. optimizer may be NULL.
  */
 OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer);
 /*
  * Loads what ott_checkpoint_save wrote into a module with the same parameters: training goes on with the same
- * bits. optimizer NULL: its file is not read. A file that is damaged or does not fit is an error that names the
- * tensor, before anything changes. Delayed scaling's state goes to the linear layers of the same name: where the
- * module runs another recipe it is dropped, and where the file has none it starts anew; both are logged. Options
- * of the optimizer (learning rate) stay as they were opened.
+ * bits. optimizer NULL: its file is not read. A file that is damaged or does not fit is an error that names
+ * the tensor, before anything changes. Delayed scaling's state goes to the linear layers of the same name:
+ * where the module runs another recipe it is dropped, and where the file has none it starts anew; both are
+ * logged. Options of the optimizer (learning rate) stay as they were opened.
  */
 OTT_API ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer);
 

@@ -5,11 +5,12 @@
  * that names the thing, its value and the way out. The library never exits and never prints: it logs through
  * the context's callback.
  *
- * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed); strings given in are
- * copied.
+ * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed), and before its context;
+ * strings given in are copied.
  *
- * Threads: a context and all that is made with it belong to one thread at a time; two contexts may be used by
- * two threads. ott_stop may be called from any thread and from a signal handler.
+ * Threads: a context and all that is made with it belong to one thread at a time: a call that comes from
+ * another thread during a call is OTT_ERR_ARGUMENT. Two contexts may be used by two threads. ott_stop may be
+ * called from any thread and from a signal handler.
  *
  * Option structs start with struct_size and are filled by their _init function, so that a program built
  * against an older header keeps working. Compiles as C11 and as C++17.
@@ -30,8 +31,7 @@ extern "C" {
 typedef struct ott_config ott_config;
 
 /* Reads a configuration as `ottava train` takes it: at most one file (a plain path or --config FILE) and
-   overrides
-   (--section.key=value). */
+   overrides (--section.key=value). */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);
 OTT_API void ott_config_close(ott_config *config);
 /* One more override: key "train.max_steps", value "100". */

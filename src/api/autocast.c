@@ -283,7 +283,7 @@ ott_status ott_autocast_begin(ott_context *context, const ott_autocast_options *
     TRY(api_take_options(options, &o, sizeof o, "ott_autocast_options"));
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
-    return API_INSIDE(context, begin(context, &o));
+    return MODULE_INSIDE(context, begin(context, &o));
 }
 
 static ott_status end(ott_context *context) {
@@ -296,7 +296,7 @@ static ott_status end(ott_context *context) {
 
 ott_status ott_autocast_end(ott_context *context) {
     API_REQUIRE(context);
-    return API_INSIDE(context, end(context));
+    return MODULE_INSIDE(context, end(context));
 }
 
 int ott_autocast_depth(const ott_context *context) {

@@ -14,7 +14,7 @@ enum { AUTOCAST_DEPTH_MAX = 32 };
 
 typedef struct autocast_region {
     bool enabled;
-    recipe recipe; /* as it stood at the begin */
+    recipe recipe;    /* as it stood at the begin */
     ott_group *group; /* NULL: alone */
 } autocast_region;
 
@@ -25,7 +25,7 @@ typedef struct autocast {
     bool was_enabled;   /* some region since the outermost begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
     ott_module *registered, **registered_end; /* linears that have run in a region, in that order */
-    int64_t modules; /* opened so far: seeds of those that give none */
+    int64_t modules;                          /* opened so far: seeds of those that give none */
 } autocast;
 
 /* "input", "weight", "grad_output" */

@@ -39,8 +39,8 @@ static ott_status apply_auto_filter(const api_conversion *c, const ott_module *m
         str_printf(reason, "its dimensions %lld x %lld are not multiples of %d", (long long)m->out,
                    (long long)m->in, AUTO_FILTER_MULTIPLE);
     else if (!worth)
-        str_printf(reason, "auto_filter finds its dimensions %lld x %lld too small to gain", (long long)m->out,
-                   (long long)m->in);
+        str_printf(reason, "auto_filter finds its dimensions %lld x %lld too small to gain",
+                   (long long)m->out, (long long)m->in);
     return OTT_OK;
 }
 
@@ -62,8 +62,8 @@ static ott_status keep(const ott_module *m, const char *fqn, const str *reason) 
     mem_give(account, b->kept_because);
     b->kept_because = NULL;
     TRY(mem_strdup(account, reason->text, &b->kept_because));
-    log_info(&m->handle.context->log, "Not converted to Float8: %s, because %s", *fqn ? fqn : "the module itself",
-             reason->text);
+    log_info(&m->handle.context->log, "Not converted to Float8: %s, because %s",
+             *fqn ? fqn : "the module itself", reason->text);
     return OTT_OK;
 }
 
@@ -119,8 +119,8 @@ static ott_status convert(api_conversion *c, const char *function) {
 
 static ott_status check_filters(const ott_convert_options *o, const char *function) {
     if (o->filter_fqn_count < 0 || (o->filter_fqn_count > 0 && !o->filter_fqns))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns is NULL or filter_fqn_count = %d negative", function,
-                           o->filter_fqn_count);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns is NULL or filter_fqn_count = %d negative",
+                           function, o->filter_fqn_count);
     for (int i = 0; i < o->filter_fqn_count; i++)
         if (!o->filter_fqns[i])
             return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns[%d] is NULL", function, i);
@@ -138,7 +138,7 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
     api_conversion c = {.options = &o, .root = module, .summary.struct_size = sizeof c.summary};
-    ott_status status = API_INSIDE(context, convert(&c, __func__));
+    ott_status status = MODULE_INSIDE(context, convert(&c, __func__));
     if (status != OTT_OK || !out) return status;
     return api_give_struct(out, &c.summary, sizeof c.summary, "ott_convert_summary");
 }

@@ -109,6 +109,17 @@ static ott_status check_shapes(const call *c, const ott_tensor *bias, const ott_
     return tensor_check_shape(bias, 1, columns, by, "ott_gemm", "bias");
 }
 
+static bool overlap(tensor x, tensor y) {
+    uintptr_t a = (uintptr_t)x.data, b = (uintptr_t)y.data;
+    return a < b + (uintptr_t)tensor_bytes(y) && b < a + (uintptr_t)tensor_bytes(x);
+}
+
+static ott_status check_apart(const call *c, const ott_tensor *bias, const ott_tensor *to) {
+    const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
+    if (bias && overlap(to->t, bias->t)) with = "bias";
+    return with ? status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c lies in the memory of %s", with) : OTT_OK;
+}
+
 static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
                            const ott_tensor *to) {
     exec cx;
@@ -129,6 +140,7 @@ static ott_status run(ott_recipe *r, call *c, recipe_gemm which, const ott_tenso
     for (int i = 0; i < 2; i++)
         TRY(recipe_gemm_is_fp8(c->row, which) ? take_quantized(c, i, context) : take_tensor(c, i, context));
     TRY(check_shapes(c, bias, to));
+    TRY(check_apart(c, bias, to));
     return multiply(c, which, bias, accumulate, to);
 }
 

@@ -63,8 +63,8 @@ const char *module_show(const ott_module *m, char out[96]) {
 
 /* ---- building ---- */
 
-ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out, ott_dtype dtype,
-                       int64_t body_bytes, ott_module **made) {
+ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
+                       ott_dtype dtype, int64_t body_bytes, ott_module **made) {
     device *d;
     void *memory;
     *made = NULL;
@@ -193,7 +193,8 @@ ott_status module_initialize(ott_module *root, double deviation, uint64_t seed) 
     return OTT_OK;
 }
 
-ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built, ott_module **out) {
+ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
+                         ott_module **out) {
     if (built == OTT_OK) built = module_rename(root);
     if (built == OTT_OK) built = module_initialize(root, deviation, seed);
     if (built == OTT_OK) built = module_connect(root);
@@ -236,7 +237,7 @@ void module_close_tree(ott_module *m) {
 void ott_module_close(ott_module *module) {
     if (!handle_is_open(module, HANDLE_MODULE) || module->parent) return;
     ott_context *context = module->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (module_enter(context, __func__) != OTT_OK) return;
     module_close_tree(module);
     context_leave(context);
 }
@@ -262,7 +263,8 @@ ott_status option_deviation(double value, const char *function) {
 
 ott_status option_epsilon(double value, const char *name, const char *function) {
     if (value > 0 && value <= 1) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number above 0, up to 1", function, name, value);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number above 0, up to 1", function, name,
+                       value);
 }
 
 /* ---- getters ---- */
@@ -305,7 +307,8 @@ ott_module *ott_module_child(ott_module *module, const char *fqn) {
     ott_module *at = module;
     for (const char *rest = fqn; at && *rest;) at = step_down(at, rest, &rest);
     if (!at)
-        status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no part \"%s\"", __func__, module_show(module, shown), fqn);
+        status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no part \"%s\"", __func__, module_show(module, shown),
+                    fqn);
     return at;
 }
 
@@ -346,7 +349,8 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
     if (!is_module(module, __func__) || api_require(name, __func__, "name") != OTT_OK) return -1;
     for (int i = 0; (p = module_parameter_at(module, i)); i++)
         if (strcmp(module_relative_name(module, p->p.name), name) == 0) return i;
-    status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no parameter \"%s\"", __func__, module_show(module, shown), name);
+    status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no parameter \"%s\"", __func__, module_show(module, shown),
+                name);
     return -1;
 }
 
@@ -360,7 +364,8 @@ static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **
     return OTT_OK;
 }
 
-static ott_status view_parameter(ott_module *m, int index, bool gradient, const char *function, ott_tensor **out) {
+static ott_status view_parameter(ott_module *m, int index, bool gradient, const char *function,
+                                 ott_tensor **out) {
     module_parameter *p = module_parameter_at(m, index);
     if (!p)
         return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: the module has %d parameters", function, index,
@@ -408,8 +413,7 @@ ott_status ott_module_scale(const ott_module *module, const char *which, float *
     const linear_body *b = module_linear_body(module);
     for (int t = 0; b && t < TENSOR_COUNT; t++)
         if (strcmp(autocast_tensor_names[t], which) == 0 && b->layer->delayed[t].seen.data)
-            return API_INSIDE(module->handle.context,
-                              read_scale(module, &b->layer->delayed[t], scale, amax));
+            return API_INSIDE(module->handle.context, read_scale(module, &b->layer->delayed[t], scale, amax));
     return status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no delayed scaling of \"%s\"", __func__,
                        module_show(module, shown), which);
 }

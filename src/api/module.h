@@ -1,6 +1,6 @@
 /*
- * api/module: the tree behind a public module: a node for each layer that has a name, its parameters, and what
- * a forward keeps for backward. Internal to this floor.
+ * api/module: the tree behind a public module: a node for each layer that has a name, its parameters, and
+ * what a forward keeps for backward. Internal to this floor.
  *
  * A node is a kind (module_table) with a body of its own. Layers made of layers (attention, mlp, transformer
  * layer) hold the nn layers of their parts by value; the parts' nodes point into them and give them names and
@@ -26,16 +26,16 @@ typedef struct module_table {
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* dx (NULL: not wanted) from dy, whose buffer it closes. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
-    ott_status (*connect)(ott_module *m);                    /* after specs have changed */
-    ott_status (*place)(ott_module *m, int64_t rows);        /* before a forward of so many rows */
+    ott_status (*connect)(ott_module *m);             /* after specs have changed */
+    ott_status (*place)(ott_module *m, int64_t rows); /* before a forward of so many rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
-    void (*rename)(ott_module *m);                           /* gives the nn layer its name */
-    void (*release)(ott_module *m, device *d);               /* what the body holds */
+    void (*rename)(ott_module *m);             /* gives the nn layer its name */
+    void (*release)(ott_module *m, device *d); /* what the body holds */
 } module_table;
 
 typedef struct module_parameter {
-    parameter p;            /* p.name: from the root of the tree, owned */
-    const char *local;      /* "weight" */
+    parameter p;                  /* p.name: from the root of the tree, owned */
+    const char *local;            /* "weight" */
     ott_tensor *value, *gradient; /* views given out; NULL until asked for */
 } module_parameter;
 
@@ -57,11 +57,11 @@ struct ott_module {
     int micro_batch;
     void *body;
     /* of a root */
-    plan *plan;              /* immediate; NULL until the first forward */
-    const char *not_kept;    /* why backward cannot run; NULL: a forward is kept */
+    plan *plan;           /* immediate; NULL until the first forward */
+    const char *not_kept; /* why backward cannot run; NULL: a forward is kept */
     int64_t kept_rows, kept_step;
-    bool kept_later;         /* it was a later micro-batch */
-    bool first_of_region;    /* its backward updates the scales of grad_output */
+    bool kept_later;      /* it was a later micro-batch */
+    bool first_of_region; /* its backward updates the scales of grad_output */
 };
 
 /* The body of a linear module. */
@@ -92,8 +92,8 @@ extern const module_table module_linear, module_norm, module_attention, module_m
 /* ---- building ---- */
 
 /* A root with an empty body of `body_bytes`. */
-ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out, ott_dtype dtype,
-                       int64_t body_bytes, ott_module **made);
+ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
+                       ott_dtype dtype, int64_t body_bytes, ott_module **made);
 /* Makes a root a part of m, and owned by it. */
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child);
 /* local: static. rows 0: a vector. Zero-filled. */
@@ -104,15 +104,16 @@ ott_status module_rename(ott_module *root);
 /* Initial weights of all parameters of a tree. */
 ott_status module_initialize(ott_module *root, double deviation, uint64_t seed);
 /* Gives a new tree its names and weights, connects it and hands it out; closes it on failure. */
-ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built, ott_module **out);
+ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
+                         ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
 
 /* The parts that other kinds are made of. *layer is filled in and belongs to the whole. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;
-ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t dim, double epsilon, ott_dtype dtype,
-                            ott_module **made);
+ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t dim, double epsilon,
+                            ott_dtype dtype, ott_module **made);
 
 /* ---- options ---- */
 
@@ -140,6 +141,13 @@ const char *module_relative_name(const ott_module *m, const char *name);
 const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
+
+/* As context_enter, and OTT_ERR_ARGUMENT inside of a callback (filter, log, all_reduce) of another call,
+   which would find the module half way through a change. */
+ott_status module_enter(ott_context *context, const char *function);
+/* return MODULE_INSIDE(context, call): as API_INSIDE. */
+#define MODULE_INSIDE(context, call)                                                                         \
+    (module_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)
 
 /* Makes a value that backward will read the module's own. */
 ott_status module_own(exec *cx, module_value *x);

@@ -114,7 +114,8 @@ static ott_status add_norm(ott_module *m, const char *label, norm *layer, double
 }
 
 /* An input gradient that nobody wants still has to go somewhere. */
-static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows, module_value *out) {
+static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows,
+                                module_value *out) {
     *out = (module_value){0};
     if (dx) {
         out->t = *dx;
@@ -206,7 +207,8 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
                      .window = o->window,
                      .rope = tables ? tables : &b->places.rope};
     ott_status status = OTT_OK;
-    if (!tables) status = places_open(&b->places, context->device, o->rope_theta, o->head_dim, o->max_positions);
+    if (!tables)
+        status = places_open(&b->places, context->device, o->rope_theta, o->head_dim, o->max_positions);
     if (status == OTT_OK) status = add_linear(m, "q_proj", &a->q, o->dim, query);
     if (status == OTT_OK) status = add_linear(m, "k_proj", &a->k, o->dim, key);
     if (status == OTT_OK) status = add_linear(m, "v_proj", &a->v, o->dim, key);
@@ -249,7 +251,8 @@ static ott_status check_attention(ott_attention_options *o, const char *function
         return status_fail(OTT_ERR_ARGUMENT, "%s: window = %lld: give 0 (all keys) or more", function,
                            (long long)o->window);
     if (!(o->rope_theta > 0 && o->rope_theta <= 1e30))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: rope_theta = %g: give a number above 0", function, o->rope_theta);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: rope_theta = %g: give a number above 0", function,
+                           o->rope_theta);
     TRY(option_positive(o->max_positions, "max_positions", function));
     TRY(option_dtype(o->dtype, function));
     return option_deviation(o->init_std, function);
@@ -452,7 +455,8 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
     ott_context *context = m->handle.context;
     layer_body *b = m->body;
     ott_module *part;
-    const ott_mlp_options f = {.struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
+    const ott_mlp_options f = {
+        .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
     TRY(places_open(&b->places, context->device, o->rope_theta, a->head_dim, o->max_positions));
     TRY(add_norm(m, "input_layernorm", &b->block.attention_norm, o->norm_epsilon));

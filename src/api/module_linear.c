@@ -71,8 +71,8 @@ ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, i
     TRY(module_make(context, &module_linear, in, out, dtype, sizeof(linear_body), made));
     linear_body *b = (*made)->body;
     b->layer = layer ? layer : &b->own;
-    *b->layer = (linear){.name = "linear", .in = in, .out = out, .compute_step = -1, .input_form = -1,
-                         .grad_form = -1};
+    *b->layer = (linear){
+        .name = "linear", .in = in, .out = out, .compute_step = -1, .input_form = -1, .grad_form = -1};
     ott_status status = build_linear(*made, bias);
     if (status == OTT_OK) return OTT_OK;
     module_close_tree(*made);

@@ -6,11 +6,18 @@
 
 /* ---- checks ---- */
 
+ott_status module_enter(ott_context *context, const char *function) {
+    TRY(context_enter(context, function));
+    if (context->depth == 1) return OTT_OK;
+    context_leave(context);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: cannot be called from a callback of another call", function);
+}
+
 static ott_status check_root(const ott_module *m, const char *function) {
     char shown[96];
     if (!m->parent) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole", function,
-                       module_show(m, shown));
+    return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole",
+                       function, module_show(m, shown));
 }
 
 static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const char *argument, int64_t rows,
@@ -18,8 +25,8 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
     char shown[96], wanted_rows[24];
     snprintf(wanted_rows, sizeof wanted_rows, rows < 0 ? "M" : "%lld", (long long)rows);
     if (t->t.dtype != m->dtype)
-        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, but the activations of %s are %s", function, argument,
-                           dtype_name(t->t.dtype), module_show(m, shown), dtype_name(m->dtype));
+        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, but the activations of %s are %s", function,
+                           argument, dtype_name(t->t.dtype), module_show(m, shown), dtype_name(m->dtype));
     if (t->t.columns == columns && (rows < 0 ? t->t.rows >= 1 : t->t.rows == rows)) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s wants [%s, %lld]", function, argument,
                        (long long)t->t.rows, (long long)t->t.columns, module_show(m, shown), wanted_rows,
@@ -122,7 +129,7 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
     TRY(check_tensor(module, x, "x", -1, module->in, __func__));
     TRY(check_tensor(module, y, "y", x->t.rows, module->out, __func__));
     TRY(check_apart(&x->t, "x", &y->t, "y", __func__));
-    return API_INSIDE(module->handle.context, run_forward(module, x, y));
+    return MODULE_INSIDE(module->handle.context, run_forward(module, x, y));
 }
 
 static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_tensor *dx) {
@@ -149,7 +156,7 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
     TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
     if (dx) TRY(check_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
     if (dx) TRY(check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
-    return API_INSIDE(module->handle.context, run_backward(module, dy, dx));
+    return MODULE_INSIDE(module->handle.context, run_backward(module, dy, dx));
 }
 
 /* ---- settings ---- */
@@ -163,7 +170,7 @@ ott_status ott_module_set_training(ott_module *module, int training) {
     bool value = training != 0;
     API_HANDLE(module, MODULE);
     TRY(check_root(module, __func__));
-    return API_INSIDE(module->handle.context, module_visit(module, set_training, &value));
+    return MODULE_INSIDE(module->handle.context, module_visit(module, set_training, &value));
 }
 
 static ott_status set_micro_batch(void *user, ott_module *m) {
@@ -176,7 +183,7 @@ ott_status ott_module_set_micro_batch(ott_module *module, int index) {
     TRY(check_root(module, __func__));
     if (index < -1)
         return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: give -1, or 0 and more", __func__, index);
-    return API_INSIDE(module->handle.context, module_visit(module, set_micro_batch, &index));
+    return MODULE_INSIDE(module->handle.context, module_visit(module, set_micro_batch, &index));
 }
 
 typedef struct sequences {
@@ -196,8 +203,8 @@ ott_status ott_module_set_sequences(ott_module *module, const int64_t *start, in
     if (count > 0) API_REQUIRE(start);
     for (int i = 0; i < count; i++)
         if (i == 0 ? start[0] != 0 : start[i] <= start[i - 1])
-            return status_fail(OTT_ERR_ARGUMENT, "%s: start[%d] = %lld: sequences begin at 0 and ascend", __func__,
-                               i, (long long)start[i]);
+            return status_fail(OTT_ERR_ARGUMENT, "%s: start[%d] = %lld: sequences begin at 0 and ascend",
+                               __func__, i, (long long)start[i]);
     sequences s = {start, count};
-    return API_INSIDE(module->handle.context, module_visit(module, set_sequences, &s));
+    return MODULE_INSIDE(module->handle.context, module_visit(module, set_sequences, &s));
 }

@@ -40,8 +40,8 @@ static ott_status check_part(ott_context *context, ott_module *const *modules, i
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s is part of another module already", function, argument);
     for (int j = 0; j < i; j++)
         if (modules[j] == modules[i])
-            return status_fail(OTT_ERR_ARGUMENT, "%s: modules[%d] and modules[%d] are the same module", function, j,
-                               i);
+            return status_fail(OTT_ERR_ARGUMENT, "%s: modules[%d] and modules[%d] are the same module",
+                               function, j, i);
     if (i == 0) return OTT_OK;
     if (modules[i - 1]->out != modules[i]->in)
         return status_fail(OTT_ERR_SHAPE, "%s: modules[%d] gives [M, %lld], but modules[%d] wants [M, %lld]",
@@ -76,10 +76,11 @@ static void drop_plan(ott_module *m) {
     m->not_kept = "there was none yet";
 }
 
-static ott_status open_sequential(ott_context *context, ott_module *const *modules, int count, ott_module **out) {
+static ott_status open_sequential(ott_context *context, ott_module *const *modules, int count,
+                                  ott_module **out) {
     ott_module *m;
-    TRY(module_make(context, &module_sequential, modules[0]->in, modules[count - 1]->out, modules[0]->dtype, 0,
-                    &m));
+    TRY(module_make(context, &module_sequential, modules[0]->in, modules[count - 1]->out, modules[0]->dtype,
+                    0, &m));
     for (int i = 0; i < count; i++) drop_plan(modules[i]);
     ott_status status = adopt(m, modules, count);
     if (status == OTT_OK) status = module_rename(m);
@@ -92,7 +93,8 @@ static ott_status open_sequential(ott_context *context, ott_module *const *modul
     return status;
 }
 
-ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count, ott_module **out) {
+ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
+                               ott_module **out) {
     API_REQUIRE(context);
     API_REQUIRE(modules);
     API_REQUIRE(out);
@@ -100,5 +102,5 @@ ott_status ott_sequential_open(ott_context *context, ott_module *const *modules,
     if (count < 1)
         return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give one module at least", __func__, count);
     for (int i = 0; i < count; i++) TRY(check_part(context, modules, i, __func__));
-    return API_INSIDE(context, open_sequential(context, modules, count, out));
+    return MODULE_INSIDE(context, open_sequential(context, modules, count, out));
 }

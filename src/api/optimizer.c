@@ -22,8 +22,8 @@ void ott_step_info_init(ott_step_info *info) {
 static ott_status check_between(double value, double low, double high, bool open, const char *name,
                                 const char *function) {
     if (value >= low && (open ? value < high : value <= high)) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number in [%g, %g%c", function, name, value, low, high,
-                       open ? ')' : ']');
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number in [%g, %g%c", function, name, value,
+                       low, high, open ? ')' : ']');
 }
 
 static ott_status check_adamw(const ott_adamw_options *o, const char *function) {
@@ -69,7 +69,8 @@ static ott_status build(ott_optimizer *o) {
     ott_context *context = o->handle.context;
     void *memory;
     o->count = ott_module_parameter_count(o->module);
-    TRY(mem_take_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer", &memory));
+    TRY(mem_take_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer",
+                       &memory));
     o->parameters = memory;
     for (int i = 0; i < o->count; i++) {
         o->parameters[i] = module_parameter_at(o->module, i)->p;
@@ -112,13 +113,13 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     ott_adamw_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_adamw_options"));
     TRY(check_adamw(&o, __func__));
-    return API_INSIDE(context, open_adamw(context, module, &o, out));
+    return MODULE_INSIDE(context, open_adamw(context, module, &o, out));
 }
 
 void ott_optimizer_close(ott_optimizer *optimizer) {
     if (!handle_is_open(optimizer, HANDLE_OPTIMIZER)) return;
     ott_context *context = optimizer->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (module_enter(context, __func__) != OTT_OK) return;
     release(optimizer);
     context_leave(context);
 }
@@ -159,18 +160,19 @@ ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
     ott_step_info info;
     TRY(optimizer_check(optimizer, __func__));
     ott_step_info_init(&info);
-    ott_status status = API_INSIDE(optimizer->handle.context, step(optimizer, &info));
+    ott_status status = MODULE_INSIDE(optimizer->handle.context, step(optimizer, &info));
     if (status != OTT_OK || !out) return status;
     return api_give_struct(out, &info, sizeof info, "ott_step_info");
 }
 
 static ott_status zero_gradients(ott_optimizer *o) {
     for (int i = 0; i < o->count; i++)
-        TRY(device_zero(o->handle.context->device, o->parameters[i].grad.data, tensor_bytes(o->parameters[i].grad)));
+        TRY(device_zero(o->handle.context->device, o->parameters[i].grad.data,
+                        tensor_bytes(o->parameters[i].grad)));
     return OTT_OK;
 }
 
 ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer) {
     TRY(optimizer_check(optimizer, __func__));
-    return API_INSIDE(optimizer->handle.context, zero_gradients(optimizer));
+    return MODULE_INSIDE(optimizer->handle.context, zero_gradients(optimizer));
 }

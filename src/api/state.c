@@ -273,8 +273,9 @@ static ott_status check_place(saver *s) {
     str_printf(&s->file, "%s/" STATE_JSON, s->final);
     TRY(str_finish(&s->file));
     if (file_is_folder(s->final) && file_exists(s->file.text)) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: is there and is no checkpoint of a module (no " STATE_JSON
-                                   "): move it away or give another name",
+    return status_fail(OTT_ERR_IO,
+                       "%s: is there and is no checkpoint of a module (no " STATE_JSON
+                       "): move it away or give another name",
                        s->final);
 }
 
@@ -289,8 +290,13 @@ static void give_up(saver *s, ott_status code) {
 
 static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
     mem *account = m->handle.context->account;
-    saver s = {.account = account, .device = m->handle.context->device, .m = m, .o = o, .final = folder,
-               .aside.account = account, .file.account = account};
+    saver s = {.account = account,
+               .device = m->handle.context->device,
+               .m = m,
+               .o = o,
+               .final = folder,
+               .aside.account = account,
+               .file.account = account};
     ott_status status;
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
@@ -320,5 +326,5 @@ ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optim
     if (optimizer) TRY(optimizer_check(optimizer, __func__));
     if (optimizer && optimizer->module != module)
         return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer is that of another module", __func__);
-    return API_INSIDE(module->handle.context, save(folder, module, optimizer));
+    return MODULE_INSIDE(module->handle.context, save(folder, module, optimizer));
 }

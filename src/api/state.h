@@ -1,11 +1,12 @@
 /*
- * api/state: the files of a module's checkpoint, described once for saving and loading. Internal to this floor.
+ * api/state: the files of a module's checkpoint, described once for saving and loading. Internal to this
+ * floor.
  *
  *     model.safetensors       parameters, by name
  *     optimizer.safetensors   "<parameter>.exp_avg", ".exp_avg_sq"; absent without an optimizer
- *     float8.safetensors      "<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale", as in a run's
- *                             checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling
- *     module.json             counters, recipes, and the CRC-32C of each tensor:
+ *     float8.safetensors      "<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale", as in a
+ * run's checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling module.json counters,
+ * recipes, and the CRC-32C of each tensor:
  *
  *     {"version": 1, "step": N, "updates": N, "float8": {"0": {"recipe": "delayed", "margin": 0}, ...},
  *      "tensors": {"model.safetensors": {"0.weight": N, ...}, ...}, "crc32c": N}

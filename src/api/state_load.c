@@ -1,4 +1,5 @@
-/* api/state_load: loading a module's checkpoint. Every file is looked at in full before the module changes. */
+/* api/state_load: loading a module's checkpoint. Every file is looked at in full before the module changes.
+ */
 #include "api/autocast.h"
 #include "api/state.h"
 #include "base/file.h"
@@ -42,7 +43,8 @@ static ott_status parse_json(state_loader *l) {
     json_error_t error;
     TRY(name_file(l, STATE_JSON));
     if (file_is_folder(l->folder) && !file_exists(l->path.text))
-        return status_fail(OTT_ERR_FORMAT, "%s: is no checkpoint of a module: it has no " STATE_JSON, l->folder);
+        return status_fail(OTT_ERR_FORMAT, "%s: is no checkpoint of a module: it has no " STATE_JSON,
+                           l->folder);
     TRY(file_read(l->account, l->path.text, STATE_LIMIT, &text, &bytes));
     l->root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     mem_give(l->account, text);
@@ -91,9 +93,11 @@ static ott_status check_crc(state_loader *l, state_file id, const safetensors_en
         crc = file_crc32c(crc, l->buffer, piece);
     }
     if (!json_is_integer(stated))
-        return status_fail(OTT_ERR_FORMAT, "%s: %s: " STATE_JSON " does not know it", safetensors_path(f), e->name);
+        return status_fail(OTT_ERR_FORMAT, "%s: %s: " STATE_JSON " does not know it", safetensors_path(f),
+                           e->name);
     if (json_integer_value(stated) == (json_int_t)crc) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: %s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32,
+    return status_fail(OTT_ERR_FORMAT,
+                       "%s: %s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32,
                        safetensors_path(f), e->name, crc, (uint32_t)json_integer_value(stated));
 }
 
@@ -165,7 +169,8 @@ static ott_status match_float8(state_loader *l) {
 
 /* ---- parameters and moments ---- */
 
-static ott_status stream_in(state_loader *l, const safetensors *f, const safetensors_entry *e, const tensor *t) {
+static ott_status stream_in(state_loader *l, const safetensors *f, const safetensors_entry *e,
+                            const tensor *t) {
     for (int64_t at = 0, piece; at < e->bytes; at += piece) {
         piece = e->bytes - at < STATE_BUFFER ? e->bytes - at : STATE_BUFFER;
         TRY(safetensors_read(f, e, at, piece, l->buffer));
@@ -206,8 +211,8 @@ static ott_status find_state(state_loader *l, const char *fqn, int which, found_
     return OTT_OK;
 }
 
-/* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with the same
-   format and margin goes on from it. */
+/* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with
+   the same format and margin goes on from it. */
 static ott_status make_waiting(linear_body *b, device *d, const found_state *found, int margin) {
     side_spec specs[TENSOR_COUNT];
     delayed_want wanted[TENSOR_COUNT];
@@ -254,7 +259,8 @@ static const char *stated_recipe(const state_loader *l, const char *fqn) {
     return name ? name : "unknown";
 }
 
-static ott_status load_tensor(state_loader *l, ott_module *m, const char *fqn, int which, const found_state *found) {
+static ott_status load_tensor(state_loader *l, ott_module *m, const char *fqn, int which,
+                              const found_state *found) {
     const linear_body *b = m->body;
     const delayed_state *s = &b->layer->delayed[which];
     const char *shown = *fqn ? fqn : "the module itself", *name = autocast_tensor_names[which];
@@ -325,8 +331,13 @@ static void loader_close(state_loader *l) {
 
 static ott_status load(const char *folder, ott_module *m, ott_optimizer *o) {
     ott_context *context = m->handle.context;
-    state_loader l = {.account = context->account, .device = context->device, .log = &context->log, .m = m, .o = o,
-                      .folder = folder, .path.account = context->account};
+    state_loader l = {.account = context->account,
+                      .device = context->device,
+                      .log = &context->log,
+                      .m = m,
+                      .o = o,
+                      .folder = folder,
+                      .path.account = context->account};
     ott_status status = look(&l);
     if (status == OTT_OK) status = take_over(&l);
     loader_close(&l);
@@ -339,5 +350,5 @@ ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optim
     if (optimizer) TRY(optimizer_check(optimizer, __func__));
     if (optimizer && optimizer->module != module)
         return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer is that of another module", __func__);
-    return API_INSIDE(module->handle.context, load(folder, module, optimizer));
+    return MODULE_INSIDE(module->handle.context, load(folder, module, optimizer));
 }

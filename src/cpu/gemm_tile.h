@@ -52,7 +52,8 @@ SIMD void gemm_leave(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR
         gemm_add_block(t, lines, vectors, sum, SCALE_A_THEN_B);
     else {
         SIMD_UNROLL for (int i = 0; i < lines; i++) {
-            SIMD_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
+            SIMD_UNROLL for (int v = 0; v < vectors; v++)
+                v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
         }
     }
 }

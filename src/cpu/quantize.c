@@ -1,15 +1,17 @@
 /*
  * cpu/quantize: a tensor to its FP8 forms (fp8/recipe.h): largest magnitudes, scales, codes.
  *
- * The work is cut into units: a band of rows as high as the highest scale block, by as many columns as stay in
- * the cache. A first pass finds every amax, and casts a block of elements as soon as its scale is known: a row
- * that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor with
- * delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a second
- * pass. The threads take shares of the units, and a maximum does not depend on the order in which it is taken.
- * Column-side codes lie as the source does, rows x columns: the matrix product reads either orientation.
+ * The work is cut into units: a band of rows as high as the highest scale block, by as many columns as stay
+ * in the cache. A first pass finds every amax, and casts a block of elements as soon as its scale is known: a
+ * row that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor
+ * with delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a
+ * second pass. The threads take shares of the units, and a maximum does not depend on the order in which it
+ * is taken. Column-side codes lie as the source does, rows x columns: the matrix product reads either
+ * orientation.
  */
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"
+#include "cpu/quantize_scale.h"
 
 typedef struct quantize_job {
     exec *cx;
@@ -19,10 +21,11 @@ typedef struct quantize_job {
     bool waits[2]; /* the second pass casts it */
     bool casts;    /* the first pass makes scales and codes, else only amax */
     int threads;
-    int64_t band, width;   /* rows and columns of a unit */
-    int64_t strips;        /* units across the tensor */
-    int64_t run;           /* columns of a row whose amax is found together */
+    int64_t band, width;    /* rows and columns of a unit */
+    int64_t strips;         /* units across the tensor */
+    int64_t run;            /* columns of a row whose amax is found together */
     int64_t most_floats[2]; /* of quantize_work */
+    bool each_whole;        /* its `each` is of all columns, not the unit's */
 } quantize_job;
 
 /* Part of the tensor. */
@@ -32,12 +35,27 @@ typedef struct quantize_unit {
 
 /* A thread's scratch. */
 typedef struct quantize_work {
-    float *most[2]; /* amax so far of each side's blocks: those across the unit, or of whole columns, or of all */
+    float *most[2]; /* amax so far of each side's blocks: those across the unit, or of whole columns, or of
+                       all */
     float *runs;    /* of the row at hand */
     float *spread;  /* a row's scales */
+    float *each;    /* most[] of the side whose blocks are one column wide, or NULL */
 } quantize_work;
 
 /* ---- what is worked on at a time ---- */
+
+/* Blocks along a row are taken 16 rows at a time: in memory the scales of neighbouring rows are neighbours.
+   Their amax, then their scales, wait in a tile [block][row]. */
+enum { TILE_ROWS = 16 };
+
+static bool is_tiled(const quantize_side *s) {
+    return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
+}
+
+/* Rows that are finished together. */
+static int64_t height(const quantize_side *s) {
+    return is_tiled(s) ? TILE_ROWS : s->rows;
+}
 
 static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
@@ -68,16 +86,19 @@ static void choose_units(quantize_job *job, int64_t columns) {
     job->band = 1;
     for (int i = 0; i < job->sides; i++) {
         const quantize_side *s = &job->side[i];
-        if (s->rows != QUANTIZE_ALL && s->rows > job->band) job->band = s->rows;
+        if (s->rows != QUANTIZE_ALL && height(s) > job->band) job->band = height(s);
         if (s->columns != 1 && s->columns < run) run = s->columns;
         whole_rows |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
     }
-    job->width = whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
+    job->width =
+        whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
     job->strips = columns > 0 ? quantize_blocks(columns, job->width) : 1;
     job->run = run == QUANTIZE_ALL ? job->width : run;
     for (int i = 0; i < job->sides; i++) {
         const quantize_side *s = &job->side[i];
-        job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns);
+        job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns) *
+                              (is_tiled(s) ? TILE_ROWS : 1);
+        job->each_whole |= whole_columns(s);
     }
 }
 
@@ -101,6 +122,9 @@ static quantize_work work_of(const quantize_job *job, int thread) {
     w.most[1] = w.most[0] + with_room(job->most_floats[0]);
     w.runs = w.most[1] + with_room(job->most_floats[1]);
     w.spread = w.runs + with_room(runs_floats(job));
+    w.each = NULL;
+    for (int i = 0; i < job->sides; i++)
+        if (job->side[i].columns == 1) w.each = w.most[i];
     return w;
 }
 
@@ -109,6 +133,10 @@ static quantize_work work_of(const quantize_job *job, int thread) {
 /* From amax to scale and inverse: `count` groups, `step` apart. */
 static void set_scales(const quantize_side *s, int64_t first, int64_t count, int64_t step) {
     const qside *at = s->at;
+    if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
+        scale_neighbours(s, first, count);
+        return;
+    }
     for (int64_t n = 0, g = first; n < count; n++, g += step) {
         if (s->spec->policy == AMAX_CURRENT)
             at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
@@ -124,6 +152,10 @@ static void set_all_scales(const quantize_side *s) {
 
 /* ---- codes ---- */
 
+static uint8_t *codes_at(const quantize_job *job, const quantize_side *s, int64_t row, int64_t column) {
+    return (uint8_t *)s->at->data + row * job->x->columns + column;
+}
+
 /* Rows [row, end), which share their scales, within the unit's columns. */
 static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_unit u, int64_t row,
                       int64_t end, float *spread) {
@@ -134,7 +166,7 @@ static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_
     else
         scale += quantize_group(s, row, u.column);
     for (; row < end; row++) {
-        uint8_t *codes = (uint8_t *)s->at->data + row * job->x->columns + u.column;
+        uint8_t *codes = codes_at(job, s, row, u.column);
         if (each)
             cast_row_each(job->x, row, u.column, u.columns, scale, s->spec, codes);
         else
@@ -160,30 +192,59 @@ static void cast_task(void *argument, int thread, int threads) {
 
 /* ---- amax ---- */
 
-/* runs[count] to most[], each of which `per` runs belong to. */
-static void raise_blocks(float *most, const float *runs, int64_t count, int64_t per) {
-    for (int64_t n = 0; n < count; most++)
+/* runs[count] to most[0], most[step], ..., each of which `per` runs belong to. */
+static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
+    for (int64_t n = 0; n < count; most += step)
         for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
 /* The row's largest magnitudes to those of each side's blocks. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
-    float *each = NULL; /* a side with a scale a column */
-    for (int i = 0; i < job->sides; i++)
-        if (job->side[i].columns == 1) each = w->most[i] + (whole_columns(&job->side[i]) ? u.column : 0);
+    float *each = w->each ? w->each + (job->each_whole ? u.column : 0) : NULL;
     amax_row(job->x, row, u.column, u.columns, job->run, each, w->runs);
+    if (u.columns == 0) return;
+    int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
     for (int i = 0; i < job->sides; i++) {
-        int64_t columns = job->side[i].columns;
-        if (columns == 1 || u.columns == 0) continue;
-        int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
-        raise_blocks(w->most[i], w->runs, runs, columns == QUANTIZE_ALL ? runs : columns / job->run);
+        int64_t columns = job->side[i].columns, per = columns == QUANTIZE_ALL ? runs : columns / job->run;
+        if (is_tiled(&job->side[i]))
+            raise_blocks(w->most[i] + row % TILE_ROWS, TILE_ROWS, w->runs, runs, per);
+        else if (columns != 1)
+            raise_blocks(w->most[i], 1, w->runs, runs, per);
     }
+}
+
+/* A row's scales in a tile, for each element of the unit's columns. */
+static void spread_tile(const quantize_side *s, const float *tile, int64_t columns, float *spread) {
+    for (int64_t j = 0; j < columns; j += s->columns, tile += TILE_ROWS)
+        for (int64_t i = j; i < j + s->columns && i < columns; i += 16)
+            v16_store(spread + i, v16_set1(*tile));
+}
+
+/* The tile of rows [row, end) is complete. */
+static void finish_tile(const quantize_job *job, const quantize_side *s, float *tile, quantize_unit u,
+                        int64_t row, int64_t end, float *spread) {
+    int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
+    for (int64_t n = 0; n < count; n++, g += s->column_step) {
+        v16_store_n(s->at->amax + g, v16_load(tile + n * TILE_ROWS), end - row);
+        if (!job->casts) continue;
+        set_scales(s, g, end - row, 1);
+        v16_store(tile + n * TILE_ROWS, v16_load_n(s->at->scale + g, end - row));
+    }
+    for (int64_t i = row; i < end && job->casts; i++) {
+        spread_tile(s, tile + i - row, u.columns, spread);
+        cast_row_each(job->x, i, u.column, u.columns, spread, s->spec, codes_at(job, s, i, u.column));
+    }
+    memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
 /* The rows [row, end) of the unit are all of their blocks: their amax, and with `casts` scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_side *s = &job->side[i];
+    if (is_tiled(s)) {
+        finish_tile(job, s, w->most[i], u, row, end, w->spread);
+        return;
+    }
     if (s->rows != QUANTIZE_ALL) {
         int64_t count = quantize_blocks(u.columns, s->columns), first = quantize_group(s, row, u.column);
         for (int64_t n = 0; n < count; n++) {
@@ -206,8 +267,9 @@ static void amax_task(void *argument, int thread, int threads) {
         for (int64_t row = u.row; row < u.row_end; row++) {
             raise_row(job, u, row, &w);
             for (int i = 0; i < job->sides; i++) {
-                int64_t rows = at_most(job->side[i].rows, job->band), first = row & -rows;
-                if (row + 1 == u.row_end || row + 1 == first + rows) finish_rows(job, i, u, first, row + 1, &w);
+                int64_t rows = at_most(height(&job->side[i]), job->band), first = row & -rows;
+                if (row + 1 == u.row_end || row + 1 == first + rows)
+                    finish_rows(job, i, u, first, row + 1, &w);
             }
         }
     }
@@ -263,10 +325,8 @@ static void run(const quantize_job *job, pool_task task, bool split) {
 }
 
 static void first_pass(const quantize_job *job) {
-    bool columns = false;
     run(job, amax_task, true);
-    for (int i = 0; i < job->sides; i++) columns |= whole_columns(&job->side[i]);
-    run(job, merge_task, columns);
+    run(job, merge_task, job->each_whole);
 }
 
 static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {

@@ -25,8 +25,7 @@ SIMD float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, float *
     int64_t i = 0;
     for (; i + 64 <= n; i += 64)
         for (int v = 0; v < 4; v++)
-            most[v] =
-                amax_step(x, d, from + i + 16 * v, 16, columns ? columns + i + 16 * v : NULL, most[v]);
+            most[v] = amax_step(x, d, from + i + 16 * v, 16, columns ? columns + i + 16 * v : NULL, most[v]);
     for (; i + 16 <= n; i += 16)
         most[0] = amax_step(x, d, from + i, 16, columns ? columns + i : NULL, most[0]);
     if (i < n) most[1] = amax_step(x, d, from + i, n - i, columns ? columns + i : NULL, most[1]);

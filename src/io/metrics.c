@@ -230,8 +230,8 @@ typedef struct health_reader {
 } health_reader;
 
 static ott_status fail_line(const health_reader *r, const char *what, int most) {
-    return status_fail(OTT_ERR_FORMAT, "%s: line %" PRId64 ": more than %d %s", r->lines.path, r->lines.number, most,
-                       what);
+    return status_fail(OTT_ERR_FORMAT, "%s: line %" PRId64 ": more than %d %s", r->lines.path,
+                       r->lines.number, most, what);
 }
 
 static ott_status copy_name(arena *names, const char *text, const char **out) {
@@ -299,7 +299,8 @@ static ott_status reserve_use(health_reader *r) {
     if (h->count < h->capacity) return OTT_OK;
     int64_t capacity = h->capacity ? 2 * h->capacity : 256;
     void *uses = h->uses;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors", &uses));
+    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors",
+                 &uses));
     h->uses = uses;
     h->capacity = capacity;
     return OTT_OK;
@@ -320,7 +321,8 @@ static double number_of(const json_t *object, const char *key) {
 /* A name of a health line, or NULL. */
 static const char *name_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
-    return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value) : NULL;
+    return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value)
+                                                                                    : NULL;
 }
 
 static ott_status take_use(health_reader *r, const json_t *object, int64_t step) {

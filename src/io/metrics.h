@@ -46,8 +46,8 @@ void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The lines that have a key, in the order of the file. A null value is NaN. Health lines, which speak of one module
-   each, are no points of a run's curves. */
+/* The lines that have a key, in the order of the file. A null value is NaN. Health lines, which speak of one
+   module each, are no points of a run's curves. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
@@ -64,7 +64,8 @@ void metrics_series_free(metrics_series *s);
 /* ---- reading what was measured of FP8 (train/health.h) ---- */
 
 enum {
-    METRICS_MOST_USES = 1 << 18,    /* that are kept of one run: of a longer one, every second, fourth, ... measurement */
+    METRICS_MOST_USES =
+        1 << 18, /* that are kept of one run: of a longer one, every second, fourth, ... measurement */
     METRICS_MOST_MODULES = 1 << 16, /* more are an error */
     METRICS_NAME_BYTES = 200        /* lines with longer names are passed over */
 };
@@ -93,11 +94,11 @@ typedef struct metrics_health {
     metrics_use *uses;    /* [count], in the order of the file */
     int64_t last;         /* the last measurement begins at uses[last]; it is always kept whole */
     int64_t measurements; /* in the file */
-    bool complete;        /* something follows the last measurement: the run is not in the middle of writing it */
+    bool complete; /* something follows the last measurement: the run is not in the middle of writing it */
 } metrics_health;
 
-/* Fills out from the health lines of a file: lines with the names module, tensor, gemm and format, and an sqnr_db; free
-   it with metrics_health_free. Control characters in names become spaces. */
+/* Fills out from the health lines of a file: lines with the names module, tensor, gemm and format, and an
+   sqnr_db; free it with metrics_health_free. Control characters in names become spaces. */
 ott_status metrics_read_health(mem *account, const char *path, metrics_health *out);
 void metrics_health_free(metrics_health *h);
 

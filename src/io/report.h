@@ -3,7 +3,8 @@
  * terminal and a page that needs nothing else (report.html).
  *
  * A run folder holds metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps, and the health lines of
- * train/health.h), summary.json, and perhaps config.toml and sample.txt. The first folder is what the others are compared with.
+ * train/health.h), summary.json, and perhaps config.toml and sample.txt. The first folder is what the others
+ * are compared with.
  */
 #ifndef IO_REPORT_H
 #define IO_REPORT_H
@@ -42,7 +43,8 @@ const report_summary *report_run(const report *r, int index);
 double report_gap(const report *r, int index, bool *on_validation);
 
 /* All append to `out`; errors are those of str_finish. */
-/* One row a run, then a verdict for each FP8 run, then the tensors that FP8 held worst in each that measured them. */
+/* One row a run, then a verdict for each FP8 run, then the tensors that FP8 held worst in each that measured
+ * them. */
 ott_status report_table(const report *r, str *out);
 /* Training loss against steps in width x height characters, legend and axes included; kept within 32 x 8 and
    80 x 20 (the legend of many runs may need more lines). Needs neither colour nor a wide font. */

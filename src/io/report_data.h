@@ -61,15 +61,15 @@ void curve_free(curve *c);
 
 /* ---- what was measured of FP8 ---- */
 
-/* The smaller, the worse: the SQNR; -infinity of values that are not finite, infinity where there is none (only zeros,
-   or no error at all). */
+/* The smaller, the worse: the SQNR; -infinity of values that are not finite, infinity where there is none
+   (only zeros, or no error at all). */
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
 /* The *count uses of the last measurement, worst first; to be given back with mem_give. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
-/* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where others
-   were: it left FP8, by fallback or by the precision schedule. -1: no more. */
+/* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where
+   others were: it left FP8, by fallback or by the precision schedule. -1: no more. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 int report_compare_doubles(const void *a, const void *b); /* for qsort */

@@ -1,11 +1,13 @@
-/* io/report_health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left. */
+/* io/report_health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left.
+ */
 #include "io/report_data.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A missing SQNR has two meanings, and only amax tells them apart: it is missing too when the tensor is not finite. */
+/* A missing SQNR has two meanings, and only amax tells them apart: it is missing too when the tensor is not
+ * finite. */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db;
     return isnan(use->amax) ? -INFINITY : INFINITY;
@@ -26,7 +28,8 @@ static int compare_uses(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count) {
+ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out,
+                             int64_t *count) {
     void *memory;
     *count = h->count - h->last;
     TRY(mem_take_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", &memory));

@@ -1,5 +1,5 @@
-/* io/report_health_html: the section of report.html on what was measured of FP8: for each run a heat map of all
- * measurements and a table of the last. */
+/* io/report_health_html: the section of report.html on what was measured of FP8: for each run a heat map of
+ * all measurements and a table of the last. */
 #include "io/chart.h"
 #include "io/number.h"
 #include "io/report_page.h"
@@ -18,7 +18,7 @@ static void append_name(const char *text, str *out) {
 }
 
 static const char *digits(double x, char out[32]) {
-    return isnan(x) ? "–" : number_digits(x, 3, out);
+    return isnan(x) ? "–" : number_digits(x, 4, out);
 }
 
 /* One scale, or the smallest and the largest. */
@@ -55,14 +55,18 @@ static ott_status append_table(const metrics_health *h, str *out) {
     int64_t count;
     char number[32];
     TRY(report_worst_uses(h->account, h, &worst, &count));
-    str_append(out, "<div class=\"scroll uses\"><table>\n<thead><tr><th>Module</th><th>Tensor</th><th>GEMM</th>"
-                    "<th>Format</th><th>amax</th><th>Scale</th><th>Saturated</th><th>Underflowed</th><th>SQNR</th></tr>"
-                    "</thead>\n<tbody>\n");
+    str_append(
+        out,
+        "<div class=\"scroll uses\"><table>\n<thead><tr><th>Module</th><th>Tensor</th><th>GEMM</th>"
+        "<th>Format</th><th>amax</th><th>Scale</th><th>Saturated</th><th>Underflowed</th><th>SQNR</th></tr>"
+        "</thead>\n<tbody>\n");
     for (int64_t i = 0; i < count && i < MOST_USES; i++) append_use(h, worst[i], out);
     str_append(out, "</tbody>\n</table></div>\n");
     mem_give(h->account, worst);
-    str_printf(out, "<p class=\"note\">The last measurement, at step %" PRId64 ", lowest SQNR first", h->uses[h->last].step);
-    if (count > MOST_USES) str_printf(out, "; %s more uses of tensors are not shown", str_commas(count - MOST_USES, number));
+    str_printf(out, "<p class=\"note\">The last measurement, at step %" PRId64 ", lowest SQNR first",
+               h->uses[h->last].step);
+    if (count > MOST_USES)
+        str_printf(out, "; %s more uses of tensors are not shown", str_commas(count - MOST_USES, number));
     str_append(out, ".</p>\n");
     return OTT_OK;
 }
@@ -85,15 +89,17 @@ static void append_left(const report_run_data *run, str *out) {
 static void append_figure(const heatmap *m, double low, double high, str *out) {
     char number[32];
     str_append(out, "<figure class=\"full\"><figcaption>Lowest SQNR of each module"
-                    "<span>Signal to quantization noise, of the worst of the module's tensors at each of ");
-    str_printf(out, "%s measurements.", str_commas(m->health->measurements, number));
-    if (m->left_out > 0) str_printf(out, " %s modules with higher SQNR are not drawn.", str_commas(m->left_out, number));
+                    "<span>Signal to quantization noise ratio of the worst of the module's tensors. ");
+    str_printf(out, "Measurements: %s.", str_commas(m->health->measurements, number));
+    if (m->left_out > 0)
+        str_printf(out, " Not drawn: %s modules with higher SQNR.", str_commas(m->left_out, number));
     str_append(out, "</span></figcaption>\n");
     heatmap_append(m, low, high, out);
     str_append(out, "</figure>\n");
 }
 
-static ott_status append_run(const report *r, int index, const heatmap *m, double low, double high, str *out) {
+static ott_status append_run(const report *r, int index, const heatmap *m, double low, double high,
+                             str *out) {
     const report_run_data *run = &r->runs[index];
     str_append(out, "<h3>");
     report_append_swatch(index, out);

@@ -1,6 +1,6 @@
 /*
- * io/report_heatmap: the lowest SQNR of each module at each measurement, as colours. What lies far from the page's
- * background is bad: a healthy run looks calm, in the light style and in the dark one.
+ * io/report_heatmap: the lowest SQNR of each module at each measurement, as colours. What lies far from the
+ * page's background is bad: a healthy run looks calm, in the light style and in the dark one.
  */
 #include "io/axis.h"
 #include "io/chart.h"
@@ -93,8 +93,8 @@ static ott_status fill(heatmap *m) {
     int64_t *row_of = memory;
     ott_status status = choose_rows(m, row_of);
     if (status == OTT_OK)
-        status = mem_take_array(account, MEM_OTHER, m->rows, m->columns * (int64_t)sizeof *m->lowest, "a heat map",
-                                &memory);
+        status = mem_take_array(account, MEM_OTHER, m->rows, m->columns * (int64_t)sizeof *m->lowest,
+                                "a heat map", &memory);
     if (status == OTT_OK) {
         m->lowest = memory;
         fill_cells(m, row_of);
@@ -134,13 +134,15 @@ void heatmap_widen(const heatmap *m, double *low, double *high) {
     }
 }
 
-/* The smallest round step with which COLORS of them hold low and high; the largest holds all within FAR_DB. */
+/* The smallest round step with which COLORS of them hold low and high; the largest holds all within FAR_DB.
+   The palest colour is that of `high`. */
 static scale choose_scale(double low, double high) {
-    static const double steps[] = {1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 2 * FAR_DB / COLORS};
+    static const double steps[] = {1,  1.5, 2,  2.5, 3,  4,   5,   7.5,
+                                   10, 15,  20, 25,  50, 100, 200, 2 * FAR_DB / COLORS};
     size_t i = 0;
     if (!(low <= high)) return (scale){.low = 0, .step = 5}; /* no SQNR at all */
-    while ((floor(low / steps[i]) + COLORS) * steps[i] < high) i++;
-    return (scale){.low = floor(low / steps[i]) * steps[i], .step = steps[i]};
+    while ((ceil(high / steps[i]) - COLORS) * steps[i] > low) i++;
+    return (scale){.low = (ceil(high / steps[i]) - COLORS) * steps[i], .step = steps[i]};
 }
 
 /* "h3"; "hx" of values that are not finite, "hz" where there is no SQNR. */
@@ -174,7 +176,7 @@ static double append_key(const char *class, const char *label, double x, str *ou
     str_append(out, "/>\n");
     begin_text("hk", x + 20, 16, out);
     str_printf(out, "%s</text>\n", label);
-    return x + 20 + 7 * (double)strlen(label);
+    return x + 20 + 6 * (double)strlen(label);
 }
 
 static bool has_color(const heatmap *m, const scale *s, const char *class) {
@@ -205,8 +207,8 @@ static void append_row_name(const char *name, str *out) {
     int characters = 0;
     for (const char *c = name; *c; c++) characters += (*c & 0xc0) != 0x80;
     if (characters > NAME) str_append(out, "…");
-    for (; characters > NAME; characters--)
-        do name++;
+    for (; characters > NAME; characters--) do
+            name++;
         while ((*name & 0xc0) == 0x80);
     html_append_text(out, name);
 }
@@ -215,7 +217,8 @@ static void append_cell(const heatmap *m, const scale *s, int row, int column, d
     char sqnr[32];
     const metrics_use *use = m->lowest[row * m->columns + column];
     if (!use) return;
-    append_box(color_of(s, use), LEFT + column * width, TOP + row * ROW, width - fmin(1.5, width / 8), ROW - 1.5, out);
+    append_box(color_of(s, use), LEFT + column * width, TOP + row * ROW, width - fmin(1.5, width / 8),
+               ROW - 1.5, out);
     str_append(out, "><title>");
     html_append_text(out, m->health->modules[use->module].name);
     str_printf(out, ", step %" PRId64 ": %s (", use->step, report_sqnr_text(use, sqnr));
@@ -242,8 +245,9 @@ static void append_steps(const heatmap *m, double width, str *out) {
 void heatmap_append(const heatmap *m, double low, double high, str *out) {
     scale s = choose_scale(low, high);
     double width = fmin(WIDEST, (double)(WIDTH - LEFT - RIGHT) / m->columns);
-    str_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Lowest SQNR by module and step\">\n", WIDTH,
-               TOP + m->rows * ROW + BOTTOM);
+    str_printf(out,
+               "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Lowest SQNR by module and step\">\n",
+               WIDTH, TOP + m->rows * ROW + BOTTOM);
     append_legend(m, &s, out);
     for (int row = 0; row < m->rows; row++) {
         begin_text("hn", LEFT - 10, TOP + row * ROW + 11, out);

@@ -1,5 +1,5 @@
-/* io/report_table: the comparison as text: one row a run, aligned, then a verdict for each FP8 run, and what it
- * measured of its tensors. */
+/* io/report_table: the comparison as text: one row a run, aligned, then a verdict for each FP8 run, and what
+ * it measured of its tensors. */
 #include "io/report_data.h"
 #include <inttypes.h>
 #include <string.h>
@@ -91,8 +91,8 @@ enum { WORST_USES = 5, MOST_LEFT = 5 };
 
 static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
     char sqnr[32];
-    str_printf(out, "  %10s  %s  %s (%s, %s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name, use->tensor,
-               use->gemm, use->format);
+    str_printf(out, "  %10s  %s  %s (%s, %s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
+               use->tensor, use->gemm, use->format);
 }
 
 static ott_status append_worst(const report_run_data *run, str *out) {
@@ -101,8 +101,9 @@ static ott_status append_worst(const report_run_data *run, str *out) {
     int64_t count;
     TRY(report_worst_uses(h->account, h, &worst, &count));
     int64_t shown = count < WORST_USES ? count : WORST_USES;
-    str_printf(out, "\n%s: lowest SQNR at step %" PRId64 ", %" PRId64 " of %" PRId64 " measured uses of tensors:\n",
-               run->summary.label, h->uses[h->last].step, shown, count);
+    str_printf(
+        out, "\n%s: lowest SQNR at step %" PRId64 ", %" PRId64 " of %" PRId64 " measured uses of tensors:\n",
+        run->summary.label, h->uses[h->last].step, shown, count);
     for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
     mem_give(h->account, worst);
     return OTT_OK;
@@ -113,8 +114,8 @@ static void append_left(const report_run_data *run, str *out) {
     int64_t count = 0;
     for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1))
         if (count++ < MOST_LEFT)
-            str_printf(out, "%s: %s left FP8 after step %" PRId64 " (fallback or schedule)\n", run->summary.label,
-                       modules[i].name, modules[i].last_step);
+            str_printf(out, "%s: %s left FP8 after step %" PRId64 " (fallback or schedule)\n",
+                       run->summary.label, modules[i].name, modules[i].last_step);
     if (count > MOST_LEFT)
         str_printf(out, "%s: %" PRId64 " more modules left FP8\n", run->summary.label, count - MOST_LEFT);
 }

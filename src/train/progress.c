@@ -1,4 +1,4 @@
-/* train/progress: step lines and metrics. */
+/* train/progress: step lines, metrics and TensorBoard's scalars. */
 #include "train/progress.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -29,12 +29,21 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Everything a line of any style may show. */
+/* Everything a line of any style may show. Rates are those of the one step; in a step line, those since the
+ * last. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, grad_norm, learning_rate, seconds, tokens_per_second, tflops, mfu, memory;
-    int64_t tokens;
+    int64_t tokens, tokens_seen; /* in this step; since step 0 */
 } reading;
+
+static void set_rates(const progress *p, reading *r, int64_t tokens, double seconds) {
+    r->tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
+    r->tflops = r->tokens_per_second * p->flops_per_token / 1e12;
+    r->mfu = p->peak_flops > 0 ? r->tflops * 1e12 / p->peak_flops : 0;
+}
+
+/* ---- step lines ---- */
 
 static void line_titan(const progress *p, const reading *r) {
     char tps[32];
@@ -64,9 +73,7 @@ static void line_automodel(const progress *p, const reading *r) {
 }
 
 static void step_line(progress *p, reading *r) {
-    r->tokens_per_second = p->window_seconds > 0 ? (double)p->window_tokens / p->window_seconds : 0;
-    r->tflops = r->tokens_per_second * p->flops_per_token / 1e12;
-    r->mfu = p->peak_flops > 0 ? r->tflops * 1e12 / p->peak_flops : 0;
+    set_rates(p, r, p->window_tokens, p->window_seconds);
     p->window_seconds = 0;
     p->window_tokens = 0;
     switch (p->style) {
@@ -76,11 +83,11 @@ static void step_line(progress *p, reading *r) {
     }
 }
 
+/* ---- metrics.jsonl ---- */
+
 static ott_status write_metrics(const progress *p, const trainer *t, const reading *r) {
     int64_t fp8, all;
     trainer_gemms(t, &fp8, &all);
-    double tps = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
-    double flops = tps * p->flops_per_token;
     metrics_value values[24] = {
         metrics_int("epoch", r->epoch),
         metrics_real("timestamp", clock_wall()),
@@ -88,10 +95,10 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         metrics_real("grad_norm", r->grad_norm),
         metrics_real("lr", r->learning_rate),
         metrics_real("mem", r->memory / GIB),
-        metrics_real("tps", tps),
-        metrics_real("tps_per_gpu", tps),
-        metrics_real("tflops", flops / 1e12),
-        metrics_real("mfu", p->peak_flops > 0 ? flops / p->peak_flops : 0),
+        metrics_real("tps", r->tokens_per_second),
+        metrics_real("tps_per_gpu", r->tokens_per_second),
+        metrics_real("tflops", r->tflops),
+        metrics_real("mfu", r->mfu),
         metrics_int("num_tokens_per_step", r->tokens),
         metrics_int("num_label_tokens", r->tokens),
         metrics_int("fp8_gemms", fp8 - p->fp8_before),
@@ -102,12 +109,113 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         values[count++] = metrics_real("train/loss", r->loss);
         values[count++] = metrics_real("train/grad_norm", r->grad_norm);
         values[count++] = metrics_real("train/lr", r->learning_rate);
-        values[count++] = metrics_real("train/tokens_per_sec", tps);
-        values[count++] = metrics_real("train/mfu", p->peak_flops > 0 ? flops / p->peak_flops : 0);
+        values[count++] = metrics_real("train/tokens_per_sec", r->tokens_per_second);
+        values[count++] = metrics_real("train/mfu", r->mfu);
         values[count++] = metrics_real("train/step_time_sec", r->seconds);
     }
     return metrics_write(p->metrics, r->step, values, count);
 }
+
+/* ---- TensorBoard ---- */
+
+ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder, int64_t step) {
+    str path = {.account = p->account};
+    if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
+    str_append(&path, folder);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK)
+        status = tensorboard_open(p->account, path.text, step > 0 ? step + 1 : 0, &p->tensorboard);
+    str_free(&path);
+    return status_context(status, "metrics.tensorboard_dir");
+}
+
+typedef struct scalar {
+    const char *tag;
+    double value;
+} scalar;
+
+/* All at one step, handed to the system at once. */
+static ott_status write_scalars(const progress *p, int64_t step, const scalar *scalars, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        TRY(tensorboard_scalar(p->tensorboard, step, scalars[i].tag, (float)scalars[i].value));
+    return tensorboard_flush(p->tensorboard);
+}
+
+#define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
+
+/* On one rank the mean of the losses is their maximum. */
+static ott_status scalars_titan(const progress *p, const reading *r) {
+    const scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"loss_metrics/global_max_loss", r->loss},
+        {"grad_norm", r->grad_norm},
+        {"lr", r->learning_rate},
+        {"n_tokens_seen", (double)r->tokens_seen},
+        {"throughput(tps)", r->tokens_per_second},
+        {"tflops", r->tflops},
+        {"mfu(%)", 100 * r->mfu},
+        {"time_metrics/end_to_end(s)", r->seconds},
+        {"memory/max_reserved(GiB)", r->memory / GIB},
+        {"memory/max_reserved(%)", 100 * r->memory / p->memory_total},
+    };
+    return WRITE_SCALARS(p, r->step, scalars);
+}
+
+static ott_status scalars_kempner(const progress *p, const reading *r) {
+    const scalar scalars[] = {
+        {"train/loss", r->loss},        {"train/grad_norm", r->grad_norm},
+        {"train/lr", r->learning_rate}, {"train/tokens_per_sec", r->tokens_per_second},
+        {"train/mfu", r->mfu},          {"train/step_time_sec", r->seconds},
+    };
+    return WRITE_SCALARS(p, r->step, scalars);
+}
+
+/* AutoModel has no TensorBoard writer: the keys of its metrics. */
+static ott_status scalars_automodel(const progress *p, const reading *r) {
+    const scalar scalars[] = {
+        {"loss", r->loss},
+        {"grad_norm", r->grad_norm},
+        {"lr", r->learning_rate},
+        {"mem", r->memory / GIB},
+        {"tps", r->tokens_per_second},
+        {"tps_per_gpu", r->tokens_per_second},
+        {"num_tokens_per_step", (double)r->tokens},
+        {"num_label_tokens", (double)r->tokens},
+    };
+    return WRITE_SCALARS(p, r->step, scalars);
+}
+
+static ott_status write_step_scalars(const progress *p, const reading *r) {
+    if (!p->tensorboard) return OTT_OK;
+    switch (p->style) {
+    case LOG_STYLE_KEMPNER: return scalars_kempner(p, r);
+    case LOG_STYLE_AUTOMODEL: return scalars_automodel(p, r);
+    default: return scalars_titan(p, r);
+    }
+}
+
+static ott_status write_validation_scalars(const progress *p, int64_t step, double loss, double perplexity,
+                                           double tokens_per_second) {
+    const scalar titan[] = {{"validation_metrics/loss", loss},
+                            {"validation_metrics/throughput(tps)", tokens_per_second}};
+    const scalar kempner[] = {{"eval/loss", loss}, {"eval/perplexity", perplexity}};
+    const scalar automodel[] = {{"val_loss", loss}};
+    if (!p->tensorboard) return OTT_OK;
+    switch (p->style) {
+    case LOG_STYLE_KEMPNER: return WRITE_SCALARS(p, step, kempner);
+    case LOG_STYLE_AUTOMODEL: return WRITE_SCALARS(p, step, automodel);
+    default: return WRITE_SCALARS(p, step, titan);
+    }
+}
+
+void progress_close(progress *p) {
+    tensorboard_close(p->tensorboard);
+    metrics_close(p->metrics);
+    p->tensorboard = NULL;
+    p->metrics = NULL;
+}
+
+/* ---- steps ---- */
 
 static void remember(progress *p, const reading *r, double seconds) {
     p->window_seconds += seconds;
@@ -129,9 +237,12 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
                  .learning_rate = learning_rate,
                  .seconds = seconds,
                  .memory = (double)mem_read(p->account).peak,
-                 .tokens = s->tokens};
+                 .tokens = s->tokens,
+                 .tokens_seen = t->run.tokens};
+    set_rates(p, &r, r.tokens, seconds);
     remember(p, &r, seconds);
     TRY(write_metrics(p, t, &r));
+    TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);
     return OTT_OK;
 }
@@ -140,7 +251,8 @@ ott_status progress_validation(progress *p, const trainer *t, double loss, doubl
     char tps[32];
     double memory = (double)mem_read(p->account).peak, perplexity = exp(loss < 20 ? loss : 20);
     long long step = (long long)t->run.step;
-    int64_t rate = seconds > 0 ? (int64_t)((double)tokens / seconds + 0.5) : 0;
+    double tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
+    int64_t rate = (int64_t)(tokens_per_second + 0.5);
     p->validation_loss = loss;
     switch (p->style) {
     case LOG_STYLE_TITAN:
@@ -158,5 +270,6 @@ ott_status progress_validation(progress *p, const trainer *t, double loss, doubl
         break;
     }
     metrics_value values[] = {metrics_real("val_loss", loss), metrics_real("val_perplexity", perplexity)};
-    return metrics_write(p->metrics, t->run.step, values, 2);
+    TRY(metrics_write(p->metrics, t->run.step, values, 2));
+    return write_validation_scalars(p, t->run.step, loss, perplexity, tokens_per_second);
 }

@@ -1,11 +1,12 @@
 /*
  * train/progress: what a run says while it runs: step lines in the style of the framework its reader knows,
- * metrics.jsonl, and the throughput behind both.
+ * metrics.jsonl, TensorBoard's scalars, and the throughput behind them.
  */
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
 
 #include "io/metrics.h"
+#include "io/tensorboard.h"
 #include "train/trainer.h"
 
 typedef struct progress {
@@ -13,6 +14,7 @@ typedef struct progress {
     mem *account;
     config_log_style style;
     metrics_writer *metrics;
+    tensorboard_writer *tensorboard; /* NULL: none */
     int64_t interval, max_steps;
     double flops_per_token, peak_flops;
     double step_started;              /* clock */
@@ -29,6 +31,12 @@ typedef struct progress {
     double last_good_loss;
     int64_t last_good_step;
 } progress;
+
+/* Also writes each step's values, and validation losses, for TensorBoard, with the tags of the framework of
+   p->style: into a new file in `folder` (relative to run_folder), after `step` steps are done. What earlier
+   files there say of later steps is dropped. */
+ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder, int64_t step);
+void progress_close(progress *p); /* the files; what was written to them is already with the system */
 
 /* Bytes this process has had resident at most. */
 int64_t progress_peak_resident(void);

@@ -3,6 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Under a sanitizer an impossible size must give NULL, as it does without. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
 void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s: %s", ott_status_name(status), ott_error_text());
 }

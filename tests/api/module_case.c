@@ -30,7 +30,8 @@ int times_heard(const heard *h, const char *part) {
     return times;
 }
 
-ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype, uint64_t seed) {
+ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype,
+                        uint64_t seed) {
     ott_linear_options o;
     ott_module *m;
     ott_linear_options_init(&o);

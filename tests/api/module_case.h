@@ -13,7 +13,8 @@ ott_context *open_heard(heard *h);
 /* How often a text occurs in the log. */
 int times_heard(const heard *h, const char *part);
 
-ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype, uint64_t seed);
+ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype,
+                        uint64_t seed);
 ott_module *open_sequential(ott_context *context, ott_module *const *parts, int count);
 /* dim 32, 4 heads over 2, hidden 48. */
 ott_module *open_layer(ott_context *context, ott_dtype dtype, uint64_t seed);

@@ -201,6 +201,13 @@ static void test_wrong_shapes_and_formats(void **state) {
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &x, &w, bias, 0, y), OTT_ERR_SHAPE, "bias is [1, 48], but");
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &x, &w, half, 0, y), OTT_ERR_DTYPE,
                  "bias is bf16; give fp32");
+    ott_tensor *square = open_tensor(c, OTT_BF16, N, N), *inside;
+    const ott_operand s = {.tensor = square};
+    assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &s, &s, NULL, 0, square), OTT_ERR_ARGUMENT,
+                 "ott_gemm: c lies in the memory of a");
+    succeed(ott_tensor_wrap(c, (char *)ott_tensor_data(f.w) + 64, OTT_BF16, M, N, &inside));
+    assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, inside), OTT_ERR_ARGUMENT,
+                 "ott_gemm: c lies in the memory of b");
     ott_context_close(f.context);
 }
 

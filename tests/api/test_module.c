@@ -1,6 +1,6 @@
 /*
- * Modules: gradients against finite differences, FP8 against the products made by hand, names, and the rules of
- * forward and backward.
+ * Modules: gradients against finite differences, FP8 against the products made by hand, names, and the rules
+ * of forward and backward.
  */
 #include "api/module_case.h"
 #include <math.h>
@@ -11,10 +11,10 @@
 /* ---- finite differences, in fp32 ---- */
 
 /*
- * The loss is sum(y * dy) in double; along a direction d of length 1 its derivative is taken from four points,
- * (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, h = 2^-5, and compared with the sum of gradient * d. Truncation is
- * about h^4 / 30 of the fifth derivative; rounding of n outputs of order 1 gives 3 * 6e-8 * sqrt(n) * 1.5 / h, below 4e-4
- * for the 512 outputs here.
+ * The loss is sum(y * dy) in double; along a direction d of length 1 its derivative is taken from four
+ * points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, h = 2^-5, and compared with the sum of gradient * d.
+ * Truncation is about h^4 / 30 of the fifth derivative; rounding of n outputs of order 1 gives 3 * 6e-8 *
+ * sqrt(n) * 1.5 / h, below 4e-4 for the 512 outputs here.
  */
 #define H          0x1p-5
 #define DIRECTIONS 6
@@ -66,7 +66,8 @@ static ott_module *fd_layer(ott_context *c) {
     return open_layer(c, OTT_F32, 7);
 }
 static ott_module *fd_sequential(ott_context *c) {
-    ott_module *parts[] = {open_linear(c, 9, 16, true, OTT_F32, 8), fd_norm(c), open_linear(c, 16, 5, false, OTT_F32, 9)};
+    ott_module *parts[] = {open_linear(c, 9, 16, true, OTT_F32, 8), fd_norm(c),
+                           open_linear(c, 16, 5, false, OTT_F32, 9)};
     return open_sequential(c, parts, 3);
 }
 
@@ -80,8 +81,8 @@ static double loss(ott_module *m, const flow *f) {
     return sum;
 }
 
-static double loss_at(ott_module *m, const flow *f, ott_tensor *t, const float *from, const double *d, int64_t count,
-                      double h) {
+static double loss_at(ott_module *m, const flow *f, ott_tensor *t, const float *from, const double *d,
+                      int64_t count, double h) {
     float *moved = malloc((size_t)count * sizeof *moved);
     for (int64_t i = 0; i < count; i++) moved[i] = (float)((double)from[i] + h * d[i]);
     succeed(ott_tensor_write(t, moved, count));
@@ -99,8 +100,8 @@ static void make_direction(ott_context *c, double *d, int64_t count, uint64_t se
     ott_tensor_close(t);
 }
 
-static void check_gradient(ott_context *c, ott_module *m, const flow *f, ott_tensor *t, const ott_tensor *gradient,
-                           const char *name) {
+static void check_gradient(ott_context *c, ott_module *m, const flow *f, ott_tensor *t,
+                           const ott_tensor *gradient, const char *name) {
     int64_t count = ott_tensor_rows(t) * ott_tensor_columns(t);
     float *from = values_of(t), *g = values_of(gradient);
     double *d = malloc((size_t)count * sizeof *d), square = 0;
@@ -115,7 +116,8 @@ static void check_gradient(ott_context *c, ott_module *m, const flow *f, ott_ten
         double two = loss_at(m, f, t, from, d, count, 2 * H) - loss_at(m, f, t, from, d, count, -2 * H);
         double numeric = (8 * one - two) / (12 * H);
         if (!(fabs(numeric - analytic) <= RELATIVE * rms + ABSOLUTE))
-            fail_msg("%s: derivative %.9g, gradient says %.9g (root mean square %g)", name, numeric, analytic, rms);
+            fail_msg("%s: derivative %.9g, gradient says %.9g (root mean square %g)", name, numeric, analytic,
+                     rms);
     }
     succeed(ott_tensor_write(t, from, count));
     free(from);
@@ -189,7 +191,8 @@ static void check_by_hand(const char *recipe_name, ott_dtype dtype) {
 
 static void test_fp8_by_hand(void **state) {
     (void)state;
-    const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current", "block", "mxfp8"};
+    const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
+                                 "block",      "mxfp8"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_by_hand(names[i], OTT_BF16);
 }
 
@@ -201,11 +204,17 @@ static void test_names(void **state) {
     ott_module *parts[] = {open_layer(c, OTT_BF16, 1), open_linear(c, 32, 8, true, OTT_BF16, 2)};
     assert_string_equal(ott_module_parameter_name(parts[1], 0), "weight");
     ott_module *m = open_sequential(c, parts, 2);
-    static const char *const names[] = {
-        "0.input_layernorm.weight",  "0.self_attn.q_proj.weight",         "0.self_attn.k_proj.weight",
-        "0.self_attn.v_proj.weight", "0.self_attn.o_proj.weight",         "0.post_attention_layernorm.weight",
-        "0.mlp.gate_proj.weight",    "0.mlp.up_proj.weight",              "0.mlp.down_proj.weight",
-        "1.weight",                  "1.bias"};
+    static const char *const names[] = {"0.input_layernorm.weight",
+                                        "0.self_attn.q_proj.weight",
+                                        "0.self_attn.k_proj.weight",
+                                        "0.self_attn.v_proj.weight",
+                                        "0.self_attn.o_proj.weight",
+                                        "0.post_attention_layernorm.weight",
+                                        "0.mlp.gate_proj.weight",
+                                        "0.mlp.up_proj.weight",
+                                        "0.mlp.down_proj.weight",
+                                        "1.weight",
+                                        "1.bias"};
     assert_int_equal(ott_module_parameter_count(m), 11);
     for (int i = 0; i < 11; i++) {
         assert_string_equal(ott_module_parameter_name(m, i), names[i]);
@@ -391,10 +400,14 @@ static void test_sequences(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),           cmocka_unit_test(test_fp8_by_hand),
-        cmocka_unit_test(test_names),               cmocka_unit_test(test_views),
-        cmocka_unit_test(test_seeds),               cmocka_unit_test(test_x_is_free),
-        cmocka_unit_test(test_one_forward_is_kept), cmocka_unit_test(test_gradients_add_up),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_fp8_by_hand),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_x_is_free),
+        cmocka_unit_test(test_one_forward_is_kept),
+        cmocka_unit_test(test_gradients_add_up),
         cmocka_unit_test(test_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,13 +1,15 @@
-/* metrics.jsonl: exact lines, cutting on resume, full disks, reading back. */
+/* metrics.jsonl: exact lines, cutting on resume, full disks, reading back curves and health lines. */
 #include "io/folder.h"
 #include "io/metrics.h"
 #include "io/number.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/str.h"
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -210,6 +212,189 @@ static void long_series(void **state) {
     metrics_series_free(&s);
 }
 
+/* ---- health lines ---- */
+
+#define USE(step, module, rest)                                                                              \
+    "{\"step\":" step ",\"module\":" module                                                                  \
+    ",\"tensor\":\"input\",\"gemm\":\"output\",\"format\":\"e4m3\"," rest "}\n"
+
+static metrics_health read_health(folder *f, const char *text) {
+    metrics_health h;
+    const char *path = folder_write_text(f, "metrics.jsonl", text);
+    if (metrics_read_health(f->account, path, &h) != OTT_OK) fail_msg("%s", status_text());
+    return h;
+}
+
+static void reads_health(void **state) {
+    folder *f = *state;
+    metrics_health h = read_health(
+        f, "{\"step\":1,\"loss\":2}\n" USE("1", "\"b\"",
+                                           "\"amax\":3.5,\"scale_min\":128,\"scale_max\":256,"
+                                           "\"saturated\":0.25,\"underflowed\":0.5,\"sqnr_db\":31.5")
+               USE("1", "\"a\"", "\"amax\":null,\"sqnr_db\":null") "{\"step\":2,\"loss\":2}\n" USE(
+                   "2", "\"b\"", "\"sqnr_db\":-3"));
+    assert_int_equal(h.count, 3);
+    assert_int_equal(h.measurements, 2);
+    assert_int_equal(h.last, 2);
+    assert_false(h.complete); /* nothing follows */
+    assert_int_equal(h.module_count, 2);
+    assert_string_equal(h.modules[0].name, "b"); /* in order of appearance */
+    assert_string_equal(h.modules[1].name, "a");
+    assert_true(h.modules[0].last_step == 2 && h.modules[1].last_step == 1);
+    const metrics_use *u = h.uses;
+    assert_true(u[0].step == 1 && u[0].module == 0 && u[1].module == 1 && u[2].step == 2 && u[2].module == 0);
+    assert_string_equal(u[0].tensor, "input");
+    assert_string_equal(u[0].gemm, "output");
+    assert_string_equal(u[2].format, "e4m3");
+    assert_true(u[0].amax == 3.5 && u[0].scale_min == 128 && u[0].scale_max == 256);
+    assert_true(u[0].saturated == 0.25 && u[0].underflowed == 0.5 && u[0].sqnr_db == 31.5 &&
+                u[2].sqnr_db == -3);
+    assert_true(isnan(u[1].amax) && isnan(u[1].scale_min) && isnan(u[1].sqnr_db));
+    metrics_health_free(&h);
+    metrics_health_free(&h);
+    h = read_health(f, USE("1", "\"b\"", "\"sqnr_db\":1") "{\"step\":2,\"loss\":2}\n");
+    assert_true(h.complete);
+    metrics_health_free(&h);
+    h = read_health(f, "");
+    assert_true(h.count == 0 && h.module_count == 0 && h.measurements == 0);
+    metrics_health_free(&h);
+    assert_int_equal(metrics_read_health(f->account, folder_file(f, "absent"), &h), OTT_ERR_NOT_FOUND);
+}
+
+/* A key of a health line is no point of the run's curve of that name. */
+static void curves_without_health(void **state) {
+    folder *f = *state;
+    const char *keys[] = {"amax", "loss"};
+    metrics_series s[2];
+    const char *path = folder_write_text(f, "metrics.jsonl",
+                                         USE("1", "\"a\"", "\"amax\":3,\"loss\":9,\"sqnr_db\":1")
+                                             USE("1", "[]", "\"loss\":9") "{\"step\":1,\"loss\":2}\n");
+    assert_int_equal(metrics_read(f->account, path, keys, 2, s), OTT_OK);
+    assert_int_equal(s[0].count, 0);
+    assert_int_equal(s[1].count, 1);
+    assert_true(s[1].value[0] == 2);
+    for (int i = 0; i < 2; i++) metrics_series_free(&s[i]);
+}
+
+static void hostile_health(void **state) {
+    folder *f = *state;
+    char long_name[METRICS_NAME_BYTES + 3] = {0}, line[512];
+    static const char *const passed_over[] = {
+        USE("1", "7", "\"sqnr_db\":1"),
+        USE("1", "null", "\"sqnr_db\":1"),
+        USE("1", "{\"sqnr_db\":1}", "\"amax\":1"),
+        USE("1", "\"\\\"sqnr_db\\\"\"", "\"amax\":1"),
+        "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1}\n",
+        "{\"step\":1,\"sqnr_db\":1}\n",
+        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":"
+        "1}\n",
+        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* cut off by a crash */
+    };
+    static const char *const refused[] = {
+        "{\"module\":\"a\",\"sqnr_db\":1}\n",
+        "{\"step\":1,\"sqnr_db\":1e999}\n",
+        "{\"step\":1,\"sqnr_db\":NaN}\n",
+        "\"sqnr_db\"\n",
+        "{\"step\":1,\"sqnr_db\":1,\"sqnr_db\":2}\n",
+    };
+    metrics_health h;
+    for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++) {
+        h = read_health(f, passed_over[i]);
+        assert_int_equal(h.count, 0);
+        metrics_health_free(&h);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *path = folder_write_text(f, "metrics.jsonl", refused[i]);
+        assert_int_equal(metrics_read_health(f->account, path, &h), OTT_ERR_FORMAT);
+        assert_error_names("metrics.jsonl: line 1 is not a JSON object with a step");
+    }
+    memset(long_name + 1, 'x', METRICS_NAME_BYTES);
+    long_name[0] = '"';
+    long_name[METRICS_NAME_BYTES + 1] = '"';
+    snprintf(line, sizeof line, USE("1", "%s", "\"sqnr_db\":\"low\""), long_name);
+    h = read_health(f, line);
+    assert_true(h.count == 1 && isnan(h.uses[0].sqnr_db)); /* what is no number counts as null */
+    metrics_health_free(&h);
+    h = read_health(f, USE("1", "\"a\\n\\u007fb\"", "\"sqnr_db\":[1]"));
+    assert_string_equal(h.modules[0].name, "a  b");
+    metrics_health_free(&h);
+    strcpy(long_name + METRICS_NAME_BYTES, "xx");
+    snprintf(line, sizeof line, USE("1", "%s\"", "\"sqnr_db\":1"), long_name);
+    h = read_health(f, line);
+    assert_int_equal(h.count, 0);
+    metrics_health_free(&h);
+}
+
+/* `measurements` of `modules` modules each, at steps 1 (or `step`, when every line is of it) on. */
+static const char *write_health(folder *f, int measurements, int modules, int64_t step) {
+    str text = {.account = f->account};
+    for (int i = 0; i < measurements; i++)
+        for (int k = 0; k < modules; k++)
+            str_printf(&text, USE("%lld", "\"m%d\"", "\"sqnr_db\":%d"), (long long)(step ? step : i + 1), k,
+                       k);
+    assert_int_equal(str_finish(&text), OTT_OK);
+    const char *path = folder_write(f, "metrics.jsonl", text.text, text.length);
+    str_free(&text);
+    return path;
+}
+
+static void long_health(void **state) {
+    folder *f = *state;
+    enum { MODULES = 256, MEASUREMENTS = 4 * METRICS_MOST_USES / (3 * MODULES) };
+    metrics_health h;
+    const char *path = write_health(f, MEASUREMENTS, MODULES, 0);
+    assert_int_equal(metrics_read_health(f->account, path, &h), OTT_OK);
+    assert_int_equal(h.measurements, MEASUREMENTS);
+    assert_in_range(h.count, METRICS_MOST_USES / 2, METRICS_MOST_USES);
+    assert_int_equal(h.count - h.last, MODULES);
+    for (int64_t i = 0; i < h.last; i++) /* every second measurement, whole */
+        assert_true(h.uses[i].step == 2 * (i / MODULES + 1) && h.uses[i].module == i % MODULES);
+    for (int64_t i = h.last; i < h.count; i++)
+        assert_true(h.uses[i].step == MEASUREMENTS && h.uses[i].module == i - h.last);
+    assert_int_equal(h.modules[MODULES - 1].last_step, MEASUREMENTS);
+    metrics_health_free(&h);
+    path = write_health(f, METRICS_MOST_USES + 1, 1, 7);
+    assert_int_equal(metrics_read_health(f->account, path, &h), OTT_ERR_FORMAT);
+    assert_error_names("metrics.jsonl: line 262145: more than 262144 uses of tensors at one step");
+    path = write_health(f, 1, METRICS_MOST_MODULES + 1, 7);
+    assert_int_equal(metrics_read_health(f->account, path, &h), OTT_ERR_FORMAT);
+    assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
+}
+
+/* Measurements that fill the room almost alone: whatever is dropped, the last is there. */
+static void large_measurements(void **state) {
+    folder *f = *state;
+    enum { USES = METRICS_MOST_USES * 3 / 4 };
+    metrics_health h;
+    str text = {.account = f->account};
+    for (int i = 0; i < 2 * USES; i++)
+        str_append(&text, i < USES ? USE("1", "\"a\"", "\"sqnr_db\":1") : USE("2", "\"a\"", "\"sqnr_db\":1"));
+    const char *path = folder_write(f, "metrics.jsonl", text.text, text.length);
+    str_free(&text);
+    assert_int_equal(metrics_read_health(f->account, path, &h), OTT_OK);
+    assert_int_equal(h.count, USES);
+    assert_int_equal(h.last, 0);
+    assert_int_equal(h.measurements, 2);
+    assert_int_equal(h.uses[0].step, 2);
+    metrics_health_free(&h);
+}
+
+static void memory_runs_out_for_health(void **state) {
+    folder *f = *state;
+    metrics_health h = {0};
+    int64_t n;
+    const char *path = write_health(f, 40, 70, 0); /* every table grows */
+    for (n = 1; !h.uses; n++) {
+        mem_fail_after(f->account, n);
+        ott_status status = metrics_read_health(f->account, path, &h);
+        assert_true(status == (h.uses ? OTT_OK : OTT_ERR_MEMORY));
+    }
+    mem_fail_after(f->account, 0);
+    assert_true(n > 8);
+    assert_int_equal(h.count, 2800);
+    metrics_health_free(&h);
+}
+
 static void memory_runs_out(void **state) {
     folder *f = *state;
     const char *keys[] = {"loss"};
@@ -248,6 +433,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(reads_series, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(long_series, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(memory_runs_out, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(reads_health, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(curves_without_health, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(hostile_health, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(long_health, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(large_measurements, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(memory_runs_out_for_health, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,11 @@
 #include "base/file.h"
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
 typedef struct event {
@@ -192,12 +194,36 @@ static void failures(void **state) {
     assert_int_equal(tensorboard_close(w), OTT_OK);
 }
 
+/* A disk that fills up: a limit on the size of files stands in for it. */
+static void full_disk(void **state) {
+    folder *f = *state;
+    tensorboard_writer *w;
+    struct rlimit before, small = {.rlim_cur = 100};
+    assert_int_equal(tensorboard_open(f->account, f->path, 0, &w), OTT_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(tensorboard_scalar(w, 1, "train/loss", 1), OTT_OK);
+    ott_status status = tensorboard_flush(w);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(status, OTT_ERR_IO);
+    assert_error_names(tensorboard_path(w));
+    assert_error_names(": cannot write: File too large");
+    assert_int_equal(tensorboard_scalar(w, 2, "train/loss", 1), OTT_ERR_IO);
+    assert_error_names("an earlier write failed");
+    assert_int_equal(tensorboard_flush(w), OTT_ERR_IO);
+    assert_int_equal(tensorboard_close(w), OTT_OK); /* has nothing more to say */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(scalars, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(resumed_run, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(no_allocation_per_step, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(failures, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(full_disk, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
