@@ -38,6 +38,13 @@
     X(INIT_KEMPNER, "kempner", "")                                                                           \
     X(INIT_TITAN, "titan", "")
 
+#define CHOICES_model_family(X)                                                                              \
+    X(MODEL_FAMILY_LLAMA, "llama", "")                                                                       \
+    X(MODEL_FAMILY_MISTRAL, "mistral", "")                                                                   \
+    X(MODEL_FAMILY_QWEN2, "qwen2", "")                                                                       \
+    X(MODEL_FAMILY_PHI3, "phi3", "")                                                                         \
+    X(MODEL_FAMILY_QWEN3, "qwen3", "")
+
 #define CHOICES_model_type(X) X(MODEL_TYPE_TRANSFORMER, "transformer", "")
 
 #define CHOICES_sdpa(X)                                                                                      \

@@ -25,6 +25,7 @@ typedef enum config_activation { CHOICES_activation(X) } config_activation;
 typedef enum config_rope_scaling { CHOICES_rope_scaling(X) } config_rope_scaling;
 typedef enum config_init_style { CHOICES_init_style(X) } config_init_style;
 typedef enum config_model_type { CHOICES_model_type(X) } config_model_type;
+typedef enum config_model_family { CHOICES_model_family(X) } config_model_family;
 typedef enum config_sdpa { CHOICES_sdpa(X) } config_sdpa;
 typedef enum config_moe_router { CHOICES_moe_router(X) } config_moe_router;
 typedef enum config_moe_bias_schedule { CHOICES_moe_bias_schedule(X) } config_moe_bias_schedule;

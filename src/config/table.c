@@ -10,6 +10,7 @@ static const key_choice words_activation[] = {CHOICES_activation(X)};
 static const key_choice words_rope_scaling[] = {CHOICES_rope_scaling(X)};
 static const key_choice words_init_style[] = {CHOICES_init_style(X)};
 static const key_choice words_model_type[] = {CHOICES_model_type(X)};
+static const key_choice words_model_family[] = {CHOICES_model_family(X)};
 static const key_choice words_sdpa[] = {CHOICES_sdpa(X)};
 static const key_choice words_moe_router[] = {CHOICES_moe_router(X)};
 static const key_choice words_moe_bias_schedule[] = {CHOICES_moe_bias_schedule(X)};

@@ -4,7 +4,11 @@
 #include <string.h>
 
 static const family families[] = {
-    {.name = "llama", .architecture = "LlamaForCausalLM", .qkv_bias = false},
+    {.name = "llama", .architecture = "LlamaForCausalLM"},
+    {.name = "mistral", .architecture = "MistralForCausalLM"},
+    {.name = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
+    {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
+    {.name = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
 };
 
 const family *family_find(const char *name) {
@@ -21,6 +25,10 @@ static const char *const module_names[FAMILY_MODULE_COUNT][NAMING_COUNT] = {
     [FAMILY_k] = {"model.layers.%d.self_attn.k_proj", "layers.%d.attention.k_proj", "layers.%d.attention.wk"},
     [FAMILY_v] = {"model.layers.%d.self_attn.v_proj", "layers.%d.attention.v_proj", "layers.%d.attention.wv"},
     [FAMILY_o] = {"model.layers.%d.self_attn.o_proj", "layers.%d.attention.o_proj", "layers.%d.attention.wo"},
+    [FAMILY_q_norm] = {"model.layers.%d.self_attn.q_norm", "layers.%d.attention.q_norm",
+                       "layers.%d.attention.q_norm"},
+    [FAMILY_k_norm] = {"model.layers.%d.self_attn.k_norm", "layers.%d.attention.k_norm",
+                       "layers.%d.attention.k_norm"},
     [FAMILY_mlp_norm] = {"model.layers.%d.post_attention_layernorm", "layers.%d.mlp_norm",
                          "layers.%d.ffn_norm"},
     [FAMILY_gate] = {"model.layers.%d.mlp.gate_proj", "layers.%d.mlp.gate_proj", "layers.%d.feed_forward.w1"},

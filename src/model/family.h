@@ -17,6 +17,8 @@
     X(k)                                                                                                     \
     X(v)                                                                                                     \
     X(o)                                                                                                     \
+    X(q_norm)                                                                                                \
+    X(k_norm)                                                                                                \
     X(mlp_norm)                                                                                              \
     X(gate)                                                                                                  \
     X(up)                                                                                                    \
@@ -37,7 +39,9 @@ typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITA
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
     const char *architecture; /* config.json's architectures[0] */
-    bool qkv_bias;
+    bool qkv_bias;            /* biases of q, k and v */
+    bool qk_norm;             /* RMSNorm of each head of q and k */
+    bool fused;               /* in files, q, k, v are one tensor, and so are gate and up */
 } family;
 
 const family *family_find(const char *name); /* NULL when there is none */

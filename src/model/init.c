@@ -5,9 +5,10 @@
 #include <string.h>
 
 /* How one parameter starts: normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: all
- * ones. */
+ * `constant`. */
 typedef struct start {
     double deviation, cut;
+    float constant;
 } start;
 
 static bool is_residual_projection(const char *name) {
@@ -27,7 +28,7 @@ static start start_titan(const model *m, const parameter *p) {
 }
 
 static start start_of(const model *m, const parameter *p) {
-    if (p->rank == 1) return (start){0};
+    if (p->rank == 1) return (start){.constant = str_ends_with(p->name, ".bias") ? 0.0f : 1.0f};
     if (m->options.init_style == INIT_TITAN) return start_titan(m, p);
     double deviation = m->options.init_std;
     if (m->options.init_style == INIT_KEMPNER && is_residual_projection(p->name))
@@ -47,7 +48,7 @@ static void fill(const model *m, const parameter *p, uint64_t seed, float *host)
     start s = start_of(m, p);
     int64_t count = parameter_count(p);
     uint64_t stream = rng_stream(p->name);
-    for (int64_t i = 0; i < count; i++) host[i] = s.deviation == 0 ? 1.0f : draw(&s, seed, stream, i, count);
+    for (int64_t i = 0; i < count; i++) host[i] = s.deviation == 0 ? s.constant : draw(&s, seed, stream, i, count);
 }
 
 ott_status model_initialize(model *m, uint64_t seed) {

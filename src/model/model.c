@@ -4,6 +4,8 @@
 
 /* ---- parameters ---- */
 
+enum { PER_LAYER = 14 }; /* parameters of a block at most: 9 weights, 3 biases, 2 norms of heads */
+
 static int64_t padded(int64_t count) {
     int64_t bytes = count * (int64_t)sizeof(float);
     return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
@@ -33,6 +35,20 @@ static ott_status declare_linear(model *m, enum family_module module, int layer,
     return declare(m, module, layer, out, in, &l->name, &l->weight);
 }
 
+static ott_status declare_bias(model *m, linear *l) {
+    if (!m->options.qkv_bias) return OTT_OK;
+    parameter *p = &m->parameters[m->parameter_count++];
+    *p = (parameter){.rank = 1, .rows = 1, .columns = l->out};
+    l->bias = p;
+    return arena_printf(m->names, &p->name, "%s.bias", l->name);
+}
+
+static ott_status declare_head_norm(model *m, enum family_module module, int layer, norm *n) {
+    if (!m->options.qk_norm) return OTT_OK;
+    n->epsilon = m->options.norm_epsilon;
+    return declare(m, module, layer, 0, m->options.head_dim, &n->name, &n->weight);
+}
+
 static ott_status declare_norm(model *m, enum family_module module, int layer, norm *n) {
     n->epsilon = m->options.norm_epsilon;
     return declare(m, module, layer, 0, m->options.dim, &n->name, &n->weight);
@@ -50,8 +66,13 @@ static ott_status declare_block(model *m, int i) {
     a->rope = &m->rope;
     TRY(declare_norm(m, FAMILY_attention_norm, i, &b->attention_norm));
     TRY(declare_linear(m, FAMILY_q, i, o->dim, query, &a->q));
+    TRY(declare_bias(m, &a->q));
     TRY(declare_linear(m, FAMILY_k, i, o->dim, key, &a->k));
+    TRY(declare_bias(m, &a->k));
     TRY(declare_linear(m, FAMILY_v, i, o->dim, key, &a->v));
+    TRY(declare_bias(m, &a->v));
+    TRY(declare_head_norm(m, FAMILY_q_norm, i, &a->q_norm));
+    TRY(declare_head_norm(m, FAMILY_k_norm, i, &a->k_norm));
     TRY(declare_linear(m, FAMILY_o, i, query, o->dim, &a->o));
     TRY(declare_norm(m, FAMILY_mlp_norm, i, &b->mlp_norm));
     TRY(declare_linear(m, FAMILY_gate, i, o->dim, o->hidden, &b->mlp.gate));
@@ -109,7 +130,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
-    TRY(arena_take(m->names, (9 * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
+    TRY(arena_take(m->names, (PER_LAYER * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
     TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;

@@ -108,12 +108,20 @@ static rope_options rope_from(const config *cfg) {
                           .original_max_position = cfg->model.rope_original_max_position};
 }
 
+/* What a family always has need not be said. */
+static void apply_family(config *cfg, const family *f) {
+    if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
+    if (!config_was_set(cfg, "model.qk_norm")) cfg->model.qk_norm = f->qk_norm;
+}
+
 ott_status model_options_resolve(config *cfg, model_options *out) {
+    const family *f = family_find(config_word(cfg, "model.family"));
     const preset *p = preset_find(cfg->model.preset);
     if (p) apply_preset(cfg, p);
+    apply_family(cfg, f);
     derive(cfg);
     TRY(check(cfg));
-    *out = (model_options){.family = family_find("llama"),
+    *out = (model_options){.family = f,
                            .dim = cfg->model.dim,
                            .layers = cfg->model.n_layers,
                            .heads = cfg->model.n_heads,
@@ -126,6 +134,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .rope = rope_from(cfg),
                            .norm_epsilon = (float)cfg->model.norm_eps,
                            .tied = cfg->model.tie_embeddings,
+                           .qkv_bias = cfg->model.attention_bias,
+                           .qk_norm = cfg->model.qk_norm,
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std};
     return OTT_OK;

@@ -13,6 +13,7 @@ typedef struct model_options {
     rope_options rope;
     float norm_epsilon;
     bool tied; /* the output head is the embedding */
+    bool qkv_bias, qk_norm;
     config_init_style init_style;
     double init_std;
 } model_options;

@@ -13,6 +13,42 @@ static float softmax_scale(const attention *a) {
     return 1.0f / sqrtf((float)a->head_dim);
 }
 
+/* ---- norms of the heads ---- */
+
+/* x[T, heads * head_dim] as [T * heads, head_dim]. */
+static tensor by_head(const tensor *x, int64_t head_dim) {
+    return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
+}
+
+/* Moves the projection x to `raw` and puts its norm in its place. */
+static ott_status normalize_heads(exec *cx, const norm *n, int64_t head_dim, tensor *x, plan_buffer *x_buffer,
+                                  tensor *raw, plan_buffer *raw_buffer, tensor *rstd,
+                                  plan_buffer *rstd_buffer) {
+    if (!n->weight) return OTT_OK;
+    *raw = *x;
+    *raw_buffer = *x_buffer;
+    TRY(exec_open(cx, "normed heads", raw->dtype, raw->rows, raw->columns, x, x_buffer));
+    TRY(exec_open(cx, "heads' rstd", OTT_F32, 1, tensor_count(*raw) / head_dim, rstd, rstd_buffer));
+    tensor from = by_head(raw, head_dim);
+    edge to = {.t = by_head(x, head_dim)};
+    return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
+}
+
+/* The gradient dx of a normed projection becomes that of the projection. */
+static ott_status normalize_heads_backward(exec *cx, const norm *n, int64_t head_dim, const tensor *dx,
+                                           const tensor *raw, const tensor *rstd) {
+    if (!n->weight) return OTT_OK;
+    tensor from = by_head(raw, head_dim), dy;
+    plan_buffer dy_buffer;
+    edge out = {.t = by_head(dx, head_dim)};
+    TRY(exec_open(cx, "normed heads' gradient", dx->dtype, out.t.rows, out.t.columns, &dy, &dy_buffer));
+    TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = &dy}));
+    TRY(norm_backward(cx, n, &dy, &from, rstd, NULL, &out));
+    return plan_close(cx->plan, &dy_buffer);
+}
+
+/* ---- forward ---- */
+
 static ott_status project_inputs(exec *cx, attention *a, const placement *at, const edge *x,
                                  attention_saved *s) {
     ott_dtype act = x->t.dtype;
@@ -23,6 +59,10 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
     TRY(linear_forward(cx, &a->q, x, &s->q));
     TRY(linear_forward(cx, &a->k, x, &s->k));
     TRY(linear_forward(cx, &a->v, x, &s->v));
+    TRY(normalize_heads(cx, &a->q_norm, a->head_dim, &s->q, &s->q_buffer, &s->q_raw, &s->q_raw_buffer,
+                        &s->q_rstd, &s->q_rstd_buffer));
+    TRY(normalize_heads(cx, &a->k_norm, a->head_dim, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer,
+                        &s->k_rstd, &s->k_rstd_buffer));
     TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
     return rope_apply(cx, a->rope, &s->k, &at->position, false);
 }
@@ -70,8 +110,16 @@ static ott_status close_qkv(exec *cx, attention_saved *s) {
     return plan_close(cx->plan, &s->lse_buffer);
 }
 
+static ott_status close_raw(exec *cx, attention_saved *s) {
+    TRY(plan_close(cx->plan, &s->q_raw_buffer));
+    TRY(plan_close(cx->plan, &s->k_raw_buffer));
+    TRY(plan_close(cx->plan, &s->q_rstd_buffer));
+    return plan_close(cx->plan, &s->k_rstd_buffer);
+}
+
 ott_status attention_discard(exec *cx, attention_saved *s) {
     TRY(close_qkv(cx, s));
+    TRY(close_raw(cx, s));
     return edge_close(cx, &s->o);
 }
 
@@ -134,9 +182,13 @@ ott_status attention_backward(exec *cx, attention *a, const placement *at, atten
     TRY(edge_open(cx, "v gradient", act, tokens, a->v.out, &a->grad_v, &dv));
     TRY(backward_core(cx, a, at, s, &dout, &dq, &dk, &dv));
     TRY(plan_close(cx->plan, &dout_buffer));
-    TRY(attention_discard(cx, s));
+    TRY(close_qkv(cx, s));
+    TRY(edge_close(cx, &s->o));
     TRY(rope_apply(cx, a->rope, &dq.t, &at->position, true));
     TRY(rope_apply(cx, a->rope, &dk.t, &at->position, true));
+    TRY(normalize_heads_backward(cx, &a->q_norm, a->head_dim, &dq.t, &s->q_raw, &s->q_rstd));
+    TRY(normalize_heads_backward(cx, &a->k_norm, a->head_dim, &dk.t, &s->k_raw, &s->k_rstd));
+    TRY(close_raw(cx, s));
     TRY(edge_quantize(cx, &dq));
     TRY(edge_quantize(cx, &dk));
     TRY(edge_quantize(cx, &dv));

@@ -7,10 +7,12 @@
 #define NN_ATTENTION_H
 
 #include "nn/linear.h"
+#include "nn/norm.h"
 #include "nn/rope.h"
 
 typedef struct attention {
     linear q, k, v, o;
+    norm q_norm, k_norm; /* of each head, before rotation; weight NULL: none */
     int64_t heads, kv_heads, head_dim;
     int64_t window;                    /* keys a query sees, itself included; 0: all before it */
     const rope *rope;                  /* borrowed */
@@ -28,6 +30,9 @@ typedef struct placement {
 typedef struct attention_saved {
     tensor q, k, v, lse; /* q, k after rotation; lse[heads, T] */
     plan_buffer q_buffer, k_buffer, v_buffer, lse_buffer;
+    /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
+    tensor q_raw, k_raw, q_rstd, k_rstd;
+    plan_buffer q_raw_buffer, k_raw_buffer, q_rstd_buffer, k_rstd_buffer;
     edge o;
 } attention_saved;
 

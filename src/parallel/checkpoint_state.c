@@ -57,6 +57,9 @@ enum { RUN_FIELDS = sizeof run_fields / sizeof *run_fields };
     X(ffn_hidden_dim, INT, 1, o->hidden)                                                                     \
     X(vocab_size, INT, 1, o->vocab)                                                                          \
     X(tie_embeddings, BOOL, 0, o->tied)                                                                      \
+    X(attention_bias, BOOL, 0, o->qkv_bias)                                                                  \
+    X(qk_norm, BOOL, 0, o->qk_norm)                                                                          \
+    X(sliding_window, INT, 0, o->window)                                                                     \
     X(norm_eps, REAL, 0, o->norm_epsilon)                                                                    \
     X(rope_theta, REAL, 0, o->rope.theta)                                                                    \
     X(rope_scaling, WORD, 0, o->rope.kind)                                                                   \

@@ -39,7 +39,7 @@ typedef struct state_value {
     double real;
 } state_value;
 
-enum { CHECKPOINT_SHAPE_FIELDS = 15 };
+enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
     run_state run;

@@ -229,6 +229,45 @@ static void large_run(void **state) {
     str_free(&t);
 }
 
+static void equal_modules(void **state) {
+    folder *f = *state;
+    char name[32];
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    for (int i = 0; i < 241; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        write_use(w, 1, name, "input", 1, 30);
+    }
+    metrics_close(w);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 240);
+    assert_has(&t, "Not drawn: 1 modules");
+    str_free(&t);
+}
+
+/* The colours end at a round number above the highest, and reach below the lowest. */
+static void scale_of_colors(void **state) {
+    folder *f = *state;
+    static const struct {
+        double low, high;
+        const char *first, *second, *last;
+    } cases[] = {
+        {9, 25, ">5</text>", ">7.5</text>", ">25</text>"}, /* steps of 2 would begin at 10 */
+        {24, 24, ">16</text>", ">17</text>", ">24</text>"},
+        {-5000, 12, ">-1400</text>", ">-1200</text>", ">200</text>"}, /* as if it were -1000 dB */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        metrics_writer *w = open_writer(f, "metrics.jsonl");
+        write_use(w, 1, "a", "input", 1, cases[i].low);
+        write_use(w, 1, "b", "input", 1, cases[i].high);
+        metrics_close(w);
+        str t = page_of(f);
+        assert_has(&t, cases[i].first);
+        assert_has(&t, cases[i].second);
+        assert_has(&t, cases[i].last);
+        str_free(&t);
+    }
+}
+
 static void many_modules_leave(void **state) {
     folder *f = *state;
     char name[32];
@@ -330,6 +369,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_sqnr, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(half_a_measurement, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(large_run, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(equal_modules, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(scale_of_colors, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(many_modules_leave, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(absurd_numbers, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(two_runs, folder_setup, folder_teardown),

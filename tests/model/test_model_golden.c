@@ -27,6 +27,8 @@ typedef struct variant {
     const char *name;
     bool tied;
     rope_options rope;
+    const char *family;
+    int64_t window;
 } variant;
 
 #define PLAIN                                                                                                \
@@ -37,8 +39,9 @@ typedef struct variant {
         .high_frequency_factor = 4, .original_max_position = 128                                             \
     }
 
-static const variant variants[] = {
-    {"untied", false, PLAIN}, {"tied", true, PLAIN}, {"llama3", false, LLAMA3}};
+static const variant variants[] = {{"untied", false, PLAIN, "llama", 0},  {"tied", true, PLAIN, "llama", 0},
+                                   {"llama3", false, LLAMA3, "llama", 0}, {"mistral", false, PLAIN, "mistral", 7},
+                                   {"qwen2", false, PLAIN, "qwen2", 0},   {"qwen3", false, PLAIN, "qwen3", 0}};
 #define VARIANTS (sizeof variants / sizeof *variants)
 
 /* ---- setting up ---- */
@@ -68,6 +71,10 @@ static void open_variant(tiny *t, golden *g, const variant *v, int threads, cons
     model_options o = tiny_options();
     o.tied = v->tied;
     o.rope = v->rope;
+    o.window = v->window;
+    o.family = family_find(v->family);
+    o.qkv_bias = o.family->qkv_bias;
+    o.qk_norm = o.family->qk_norm;
     tiny_open(t, &o, threads, tier);
     golden_open(g, t->h.account, "model_fp32");
     load_weights(t, g);

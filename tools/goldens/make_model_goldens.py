@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/model_fp32.safetensors: losses and gradients of a tiny Llama as Hugging Face transformers computes
+"""Writes tests/golden/model_fp32.safetensors: losses and gradients of tiny models as Hugging Face transformers computes
 them in fp32.
 
-One set of weights serves three variants: "untied" (an output head of its own), "tied" (the embedding is the head) and
-"llama3" (untied, with Llama 3's scaling of the rotary frequencies). Each variant stores the loss of every token, the mean
+One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the head), "llama3"
+(untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7), "qwen2" (biases of q, k and v)
+and "qwen3" (norms of the heads of q and k). Each variant stores the loss of every token, the mean
 over the tokens that count, and the gradient of that mean with respect to every parameter. Targets below zero do not count.
 
     python tools/goldens/make_model_goldens.py tests/golden
@@ -41,33 +42,45 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }
-VARIANTS = {"untied": (False, PLAIN), "tied": (True, PLAIN), "llama3": (False, LLAMA3)}
+VARIANTS = {
+    "untied": ("Llama", False, PLAIN, {}),
+    "tied": ("Llama", True, PLAIN, {}),
+    "llama3": ("Llama", False, LLAMA3, {}),
+    "mistral": ("Mistral", False, PLAIN, {"sliding_window": 7}),
+    "qwen2": ("Qwen2", False, PLAIN, {}),
+    "qwen3": ("Qwen3", False, PLAIN, {}),
+}
 
 
-def make_model(tied, rope):
-    config = transformers.LlamaConfig(
-        **SHAPE, tie_word_embeddings=tied, rope_parameters=rope, attn_implementation="eager", dtype="float32"
+def make_model(family, tied, rope, more):
+    config = getattr(transformers, f"{family}Config")(
+        **SHAPE, **more, tie_word_embeddings=tied, rope_parameters=rope, attn_implementation="eager", dtype="float32"
     )
-    return transformers.LlamaForCausalLM(config).float().train()
+    return getattr(transformers, f"{family}ForCausalLM")(config).float().train()
 
 
 def make_weights(generator):
     """Wide enough that attention is far from uniform and every gradient far from zero."""
     weights = {}
-    for name, p in make_model(*VARIANTS["untied"]).named_parameters():
+    everything = dict(make_model(*VARIANTS["untied"]).named_parameters())
+    for family in ("qwen2", "qwen3"):
+        everything |= {k: p for k, p in make_model(*VARIANTS[family]).named_parameters() if k not in everything}
+    for name, p in everything.items():
         noise = torch.randn(p.shape, generator=generator)
         if "norm" in name:
             weights[name] = 1.0 + 0.2 * noise
         elif "embed" in name:
             weights[name] = 0.5 * noise
+        elif "bias" in name:
+            weights[name] = 0.3 * noise
         else:
             weights[name] = 1.5 * p.shape[1] ** -0.5 * noise
     return weights
 
 
-def run(tied, rope, weights, tokens, targets):
-    model = make_model(tied, rope)
-    wanted = {k: v for k, v in weights.items() if not (tied and k == "lm_head.weight")}
+def run(family, tied, rope, more, weights, tokens, targets):
+    model = make_model(family, tied, rope, more)
+    wanted = {k: weights[k] for k, _ in model.named_parameters()}
     missing, unexpected = model.load_state_dict(wanted, strict=False)
     assert not unexpected and missing in ([], ["lm_head.weight"] if tied else []), (missing, unexpected)
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
@@ -90,8 +103,8 @@ def main(folder):
     targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
     tensors = {f"weight/{k}": v for k, v in weights.items()}
     tensors |= {"tokens": tokens.reshape(-1).int(), "targets": targets.reshape(-1).int()}
-    for name, (tied, rope) in VARIANTS.items():
-        found = run(tied, rope, weights, tokens, targets)
+    for name, variant in VARIANTS.items():
+        found = run(*variant, weights, tokens, targets)
         tensors |= {f"{name}/{key}": value for key, value in found.items()}
         print(f"{name}: loss {found['loss'].item():.7f}")
     path = folder / "model_fp32.safetensors"
