@@ -199,7 +199,10 @@ static ott_status open_progress(run *r) {
                              .memory_total = memory_total(),
                              .validation_loss = NAN,
                              .last_good_loss = NAN};
-    return open_metrics(r);
+    TRY(open_metrics(r));
+    if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
+    return progress_open_tensorboard(&r->progress, r->folder, r->cfg->metrics.tensorboard_dir,
+                                     r->trainer->run.step);
 }
 
 static ott_status open_health(run *r) {
@@ -448,7 +451,7 @@ static ott_status open_run(run *r) {
 }
 
 static void close_run(run *r) {
-    metrics_close(r->progress.metrics);
+    progress_close(&r->progress);
     health_close(r->health);
     trainer_close(r->trainer);
     device_close(r->device);

@@ -25,8 +25,8 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
 }
 
-/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's rule,
- * blocks, delayed scaling ---- */
+/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's
+ * rule, blocks, delayed scaling ---- */
 
 #define TORCHAO(d, granule, pow2)                                                                            \
     {                                                                                                        \
@@ -48,10 +48,12 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
 
 #define BLOCK(d, granule) TE(d, granule, CAST_SATURATE)
 #define MX(d)                                                                                                \
-    { .format = d, .grain = GRANULARITY_1X32, .scale = {.rule = SCALE_E8M0 } }
+    {                                                                                                        \
+        .format = d, .grain = GRANULARITY_1X32, .scale = {.rule = SCALE_E8M0 }                               \
+    }
 #define DELAYED(d)                                                                                           \
     {                                                                                                        \
-        .format = d, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_TE }, .policy = AMAX_DELAYED,      \
+        .format = d, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED,       \
         .history = 16                                                                                        \
     }
 
@@ -121,14 +123,11 @@ static void gemm_bind(op_case *c) {
 }
 
 /* What FP8 operands are scaled by: none, one, one a line, or blocks of the same depth in both. */
-static const granularity gemm_grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
-                                             {GRANULARITY_TENSOR, GRANULARITY_ROW},
-                                             {GRANULARITY_ROW, GRANULARITY_TENSOR},
-                                             {GRANULARITY_ROW, GRANULARITY_ROW},
-                                             {GRANULARITY_1X128, GRANULARITY_1X128},
-                                             {GRANULARITY_1X128, GRANULARITY_128X128},
-                                             {GRANULARITY_128X128, GRANULARITY_1X128},
-                                             {GRANULARITY_1X32, GRANULARITY_1X32}};
+static const granularity gemm_grains[][2] = {
+    {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
+    {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
+    {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
+    {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
 /* Where the scales of a side lie; those of a square block may be another side's, seen the other way. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {

@@ -190,15 +190,12 @@ static void check(const gemm_case *t) {
 }
 
 /* What two operands may be scaled by: something for the whole contraction, or blocks of the same depth. */
-static const granularity grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
-                                        {GRANULARITY_TENSOR, GRANULARITY_ROW},
-                                        {GRANULARITY_ROW, GRANULARITY_TENSOR},
-                                        {GRANULARITY_ROW, GRANULARITY_ROW},
-                                        {GRANULARITY_1X128, GRANULARITY_1X128},
-                                        {GRANULARITY_1X128, GRANULARITY_128X128},
-                                        {GRANULARITY_128X128, GRANULARITY_1X128},
-                                        {GRANULARITY_128X128, GRANULARITY_128X128},
-                                        {GRANULARITY_1X32, GRANULARITY_1X32}};
+static const granularity grains[][2] = {
+    {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
+    {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
+    {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
+    {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_128X128, GRANULARITY_128X128},
+    {GRANULARITY_1X32, GRANULARITY_1X32}};
 enum { GRAIN_PAIRS = sizeof grains / sizeof grains[0], FIRST_BLOCKS = 4 };
 
 static void set_grains(gemm_case *t, int64_t pair) {
@@ -263,7 +260,7 @@ static void shapes_beyond_the_blocks(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 1024}, {14, 32, 1025}, {3, 17, 2100}, {29, 7, 3100},
                                  {170, 40, 30},  {169, 5, 1030}, {1009, 3, 20}, {1020, 1, 1100},
-                                 {2, 513, 40},   {5, 530, 1040}, {340, 520, 3},  {1, 16400, 20},
+                                 {2, 513, 40},   {5, 530, 1040}, {340, 520, 3}, {1, 16400, 20},
                                  {1, 15900, 33}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int repeat = 0; repeat < 4; repeat++) {
@@ -329,7 +326,8 @@ static void refuses_blocks_that_differ(void **state) {
     (void)state;
     uint8_t a[4] = {0};
     float c[4], one = 1.0f;
-    operand left = {.t = tensor_matrix(a, OTT_E4M3, 2, 2), .grain = GRANULARITY_1X128, .inverse = &one}, right;
+    operand left = {.t = tensor_matrix(a, OTT_E4M3, 2, 2), .grain = GRANULARITY_1X128, .inverse = &one},
+            right;
     right = left;
     tensor tc = tensor_matrix(c, OTT_F32, 2, 2);
     exec cx = {.device = all.list[0]};

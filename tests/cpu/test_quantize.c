@@ -272,6 +272,32 @@ static void fp32_around_every_boundary(void **state) {
     free(near);
 }
 
+/* The vector forms of the scale rules: every exponent of amax, around 1 and around 1.75, the mantissa of both
+   formats' largest values. Each column is a block of its own. */
+static void block_scales_of_every_amax(void **state) {
+    (void)state;
+    enum { NEAR = 12, PER_EXPONENT = 4 * NEAR };
+    float *amax = malloc(256 * PER_EXPONENT * sizeof(float));
+    assert_non_null(amax);
+    for (uint32_t e = 0; e < 256; e++)
+        for (uint32_t i = 0; i < PER_EXPONENT; i++) {
+            const uint32_t from[] = {0, 0x400000 - NEAR / 2, 0x600000 - NEAR / 2, 0x800000 - NEAR};
+            amax[e * PER_EXPONENT + i] = float_from_bits((e << 23) + from[i / NEAR] + i % NEAR);
+        }
+    tensor x = tensor_matrix(amax, OTT_F32, 1, 256 * PER_EXPONENT);
+    for (int format = 0; format < 2; format++)
+        for (int i = 0; i < 5; i++) {
+            side_spec s = {.format = codes[format],
+                           .grain = i == 0 ? GRANULARITY_1X32 : GRANULARITY_1X128,
+                           .scale = {.rule = i == 0 ? SCALE_E8M0 : SCALE_TE,
+                                     .power_of_two = i & 1,
+                                     .epsilon = i & 2 ? 0.01f : 0.0f,
+                                     .infinite = 0x1.fep127f}};
+            check_quantize(&x, &(quant_spec){{.format = OTT_BF16}, s});
+        }
+    free(amax);
+}
+
 /* Delayed scaling: amax is recorded, the scale that is there is used. */
 static void delayed_keeps_the_given_scale(void **state) {
     (void)state;
@@ -367,11 +393,16 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_sides),        cmocka_unit_test(sides_that_may_share),
+        cmocka_unit_test(every_pair_of_sides),
+        cmocka_unit_test(sides_that_may_share),
         cmocka_unit_test(many_shapes),
-        cmocka_unit_test(shapes_that_are_shared),     cmocka_unit_test(every_bf16_and_f16_number),
-        cmocka_unit_test(fp32_around_every_boundary), cmocka_unit_test(delayed_keeps_the_given_scale),
-        cmocka_unit_test(refuses_what_it_cannot_do),  cmocka_unit_test(convert_every_pair),
+        cmocka_unit_test(shapes_that_are_shared),
+        cmocka_unit_test(every_bf16_and_f16_number),
+        cmocka_unit_test(fp32_around_every_boundary),
+        cmocka_unit_test(delayed_keeps_the_given_scale),
+        cmocka_unit_test(block_scales_of_every_amax),
+        cmocka_unit_test(refuses_what_it_cannot_do),
+        cmocka_unit_test(convert_every_pair),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

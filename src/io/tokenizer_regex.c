@@ -1,0 +1,260 @@
+/*
+ * io/tokenizer_regex: the regular expressions of a tokenizer, over PCRE2. They are written for Oniguruma with
+ * Ruby's syntax. What the two read differently is rewritten (\s, \w) or refused, never left to chance.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "io/tokenizer_parts.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <pcre2.h>
+
+/* ---- from Oniguruma's meaning to PCRE2's ---- */
+
+/* PCRE2's \s with Unicode has U+180E too, its \w no marks and all numbers. */
+#define SPACES "\\p{Z}\\t-\\r\\x{85}"
+#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+
+typedef struct translation {
+    text_view from;
+    int64_t at;
+    bool in_class;
+    str to;
+} translation;
+
+static char peek(const translation *t, int64_t ahead) {
+    return t->at + ahead < t->from.bytes ? t->from.at[t->at + ahead] : '\0';
+}
+
+static void copy(translation *t, int64_t bytes) {
+    if (bytes > t->from.bytes - t->at) bytes = t->from.bytes - t->at;
+    str_append_bytes(&t->to, t->from.at + t->at, bytes);
+    t->at += bytes;
+}
+
+static ott_status refuse(const translation *t, const char *what) {
+    return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s': %s, at byte %" PRId64,
+                       json_show(t->from.at).text, what, t->at);
+}
+
+static ott_status translate_set(translation *t, const char *set, bool complement) {
+    if (t->in_class && complement) return refuse(t, "\\S or \\W inside brackets is not supported");
+    str_printf(&t->to, t->in_class ? "%s%s" : complement ? "[^%s%s]" : "[%s%s]", set, "");
+    t->at += 2;
+    return OTT_OK;
+}
+
+static ott_status translate_escape(translation *t) {
+    switch (peek(t, 1)) {
+    case 's': return translate_set(t, SPACES, false);
+    case 'S': return translate_set(t, SPACES, true);
+    case 'w': return translate_set(t, WORDS, false);
+    case 'W': return translate_set(t, WORDS, true);
+    case 'b': /* in brackets, a backspace in both */
+        if (t->in_class) break;
+        /* fall through */
+    case 'B': return refuse(t, "word boundaries are not supported");
+    case 'h':
+    case 'H': return refuse(t, "\\h (a hexadecimal digit in Oniguruma) is not supported");
+    case 'K':
+    case 'Q':
+    case 'E': return refuse(t, "\\K, \\Q and \\E are not supported");
+    case '\0': return refuse(t, "it ends in a backslash");
+    default: break;
+    }
+    copy(t, 2); /* a longer escape goes on with characters that mean themselves */
+    return OTT_OK;
+}
+
+static ott_status translate_in_class(translation *t) {
+    char c = peek(t, 0);
+    if (c == '[' && peek(t, 1) != ':') return refuse(t, "brackets inside brackets are not supported");
+    if (c == '[') {
+        do copy(t, 1);
+        while (t->at < t->from.bytes && peek(t, 0) != ']');
+    }
+    if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
+    if (c == ']') t->in_class = false;
+    copy(t, 1);
+    return OTT_OK;
+}
+
+/* A ']' right behind the opening is a member, in both. */
+static void open_class(translation *t) {
+    t->in_class = true;
+    copy(t, peek(t, 1) == '^' ? 2 : 1);
+    if (peek(t, 0) == ']') copy(t, 1);
+}
+
+/* "(?m" is Ruby's dot-matches-newline, "(?s" and "(?x" would need a closer look, "(*" is PCRE2's own. */
+static ott_status translate_group(translation *t) {
+    if (peek(t, 1) == '*') return refuse(t, "(* is not supported");
+    if (peek(t, 1) == '?' && (isalpha((unsigned char)peek(t, 2)) || peek(t, 2) == '-'))
+        for (int64_t i = 2; peek(t, i) != ':' && peek(t, i) != ')'; i++)
+            if (peek(t, i) != 'i' && peek(t, i) != '-')
+                return refuse(t, "of the inline options only i is supported");
+    copy(t, 1);
+    return OTT_OK;
+}
+
+static ott_status translate_next(translation *t) {
+    char c = peek(t, 0);
+    if (c == '\\') return translate_escape(t);
+    if (t->in_class) return translate_in_class(t);
+    if (c == '(') return translate_group(t);
+    if (c == '[') {
+        open_class(t);
+        return OTT_OK;
+    }
+    /* Possessive in PCRE2; in Ruby a repetition of the repetition. */
+    if (c == '}' && peek(t, 1) == '+') return refuse(t, "{n,m}+ is not supported");
+    copy(t, 1);
+    return OTT_OK;
+}
+
+static ott_status translate(translation *t) {
+    if (memchr(t->from.at, '\0', (size_t)t->from.bytes)) return refuse(t, "a NUL is not supported");
+    while (t->at < t->from.bytes) TRY(translate_next(t));
+    return str_finish(&t->to);
+}
+
+/* ---- compiling ---- */
+
+static void *take(PCRE2_SIZE bytes, void *account) {
+    void *memory;
+    return mem_take(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
+                                                                                                    : NULL;
+}
+
+static void give(void *block, void *account) {
+    mem_give(account, block);
+}
+
+static ott_status compile(mem *account, pcre2_general_context *memory, text_view regex, const str *text,
+                          pattern *out) {
+    int error;
+    PCRE2_SIZE at;
+    PCRE2_UCHAR message[128];
+    (void)account;
+    pcre2_compile_context *context = pcre2_compile_context_create(memory);
+    if (!context) return OTT_ERR_MEMORY;
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    /* Ruby's ^ and $ are those of lines. \C could split a character. */
+    out->code = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
+                              context);
+    pcre2_compile_context_free(context);
+    if (!out->code) {
+        pcre2_get_error_message(error, message, sizeof message);
+        return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
+                           json_show(regex.at).text, (const char *)message);
+    }
+    pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
+    return OTT_OK;
+}
+
+ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
+    translation t = {.from = regex, .to = {.account = account}};
+    *out = (pattern){0};
+    pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
+    ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
+    if (status == OTT_OK) status = compile(account, memory, regex, &t.to, out);
+    pcre2_general_context_free(memory);
+    str_free(&t.to);
+    return status;
+}
+
+void pattern_free(pattern *p) {
+    pcre2_code_free(p->code);
+    *p = (pattern){0};
+}
+
+/* ---- matching ---- */
+
+enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled matcher's own stack */
+
+ott_status matcher_open(mem *account, matcher *out) {
+    *out = (matcher){.memory = pcre2_general_context_create(take, give, account)};
+    if (!out->memory) return OTT_ERR_MEMORY;
+    out->context = pcre2_match_context_create(out->memory);
+    out->data = pcre2_match_data_create(1, out->memory);
+    out->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, out->memory);
+    if (out->context && out->data && out->stack) {
+        pcre2_jit_stack_assign(out->context, NULL, out->stack);
+        return OTT_OK;
+    }
+    matcher_close(out);
+    return status_fail(OTT_ERR_MEMORY, "out of memory: the work space of regular expressions");
+}
+
+void matcher_close(matcher *m) {
+    pcre2_jit_stack_free(m->stack);
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->context);
+    pcre2_general_context_free(m->memory);
+    *m = (matcher){0};
+}
+
+match_walk match_walk_start(const pattern *p, matcher *m, text_view text) {
+    /* Tokenizers' patterns backtrack a few times over a run of characters; one that needs more is an error,
+       not an endless search. */
+    if (p->code) {
+        int64_t limit = 10000000 + 32 * text.bytes;
+        pcre2_set_match_limit(m->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+    }
+    return (match_walk){.pattern = p, .matcher = m, .text = text, .last_end = -1};
+}
+
+static ott_status fail_match(const match_walk *w, int code) {
+    PCRE2_UCHAR message[128];
+    pcre2_get_error_message(code, message, sizeof message);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "a regular expression of the tokenizer gives up at byte %" PRId64 " of a text of %" PRId64
+                       " bytes: %s",
+                       w->from, w->text.bytes, (const char *)message);
+}
+
+static ott_status find_regex(match_walk *w) {
+    int code = pcre2_match(w->pattern->code, (PCRE2_SPTR)w->text.at, (PCRE2_SIZE)w->text.bytes,
+                           (PCRE2_SIZE)w->from, PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
+    w->begin = w->end = -1;
+    if (code == PCRE2_ERROR_NOMATCH) return OTT_OK;
+    if (code < 0) return fail_match(w, code);
+    const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(w->matcher->data);
+    w->begin = (int64_t)bounds[0];
+    w->end = (int64_t)bounds[1];
+    STATUS_REQUIRE(w->begin >= w->from && w->end >= w->begin);
+    return OTT_OK;
+}
+
+static void find_literal(match_walk *w) {
+    const char *text = w->text.at, *literal = w->pattern->literal.at;
+    int64_t bytes = w->pattern->literal.bytes;
+    w->begin = w->end = -1;
+    for (int64_t at = w->from; at + bytes <= w->text.bytes; at++) {
+        const char *found = memchr(text + at, literal[0], (size_t)(w->text.bytes - bytes - at + 1));
+        if (!found) return;
+        at = found - text;
+        if (memcmp(found, literal, (size_t)bytes) != 0) continue;
+        w->begin = at;
+        w->end = at + bytes;
+        return;
+    }
+}
+
+ott_status match_walk_next(match_walk *w) {
+    for (;;) {
+        w->begin = w->end = -1;
+        if (w->from > w->text.bytes) return OTT_OK;
+        if (w->pattern->code)
+            TRY(find_regex(w));
+        else
+            find_literal(w);
+        if (w->begin < 0) return OTT_OK;
+        w->from = w->end;
+        if (w->begin != w->end || w->end != w->last_end) break;
+        /* An empty match where the last one ended is none: search one character further. */
+        w->from += w->from < w->text.bytes ? character_bytes((unsigned char)w->text.at[w->from]) : 1;
+    }
+    w->last_end = w->end;
+    return OTT_OK;
+}
