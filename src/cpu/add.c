@@ -2,9 +2,8 @@
 #include "cpu/rows.h"
 
 SIMD void add_row(ott_dtype d, const void *x, const void *delta, void *y, int64_t columns) {
-    BY_16(c, lanes, columns, {
-        v16_put(y, d, c, v16_add(v16_get(x, d, c, lanes), v16_get(delta, d, c, lanes)), lanes);
-    });
+    BY_16(c, lanes, columns,
+          { v16_put(y, d, c, v16_add(v16_get(x, d, c, lanes), v16_get(delta, d, c, lanes)), lanes); });
 }
 
 static void add_task(void *argument, int thread, int threads) {

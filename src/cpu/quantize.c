@@ -25,6 +25,7 @@ typedef struct quantize_job {
     int64_t strips;         /* units across the tensor */
     int64_t run;            /* columns of a row whose amax is found together */
     int64_t most_floats[2]; /* of quantize_work */
+    int64_t spread_floats;  /* the same */
     bool each_whole;        /* its `each` is of all columns, not the unit's */
 } quantize_job;
 
@@ -99,6 +100,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns) *
                               (is_tiled(s) ? TILE_ROWS : 1);
         job->each_whole |= whole_columns(s);
+        if (quantize_spreads(s)) job->spread_floats = job->width;
     }
 }
 
@@ -113,7 +115,7 @@ static int64_t runs_floats(const quantize_job *job) {
 
 static int64_t work_floats(const quantize_job *job) {
     return with_room(job->most_floats[0]) + with_room(job->most_floats[1]) + with_room(runs_floats(job)) +
-           with_room(job->width);
+           with_room(job->spread_floats);
 }
 
 static quantize_work work_of(const quantize_job *job, int thread) {

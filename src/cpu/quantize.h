@@ -55,11 +55,16 @@ static inline int quantize_sides(const qtensor *q, quantize_side *side) {
     return count;
 }
 
+/* Scales along a row that do not lie element by element. */
+static inline bool quantize_spreads(const quantize_side *s) {
+    return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
+}
+
 /* The entry of `values` (a side's scales) for each of `count` elements of a row from `column` on, where they
    lie so or in room[count + 15]. For sides that have several along a row. */
 static inline const float *quantize_spread(const quantize_side *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *room) {
-    if (s->columns == 1 && s->column_step == 1) return values + quantize_group(s, row, column);
+    if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
         int64_t left = s->columns - ((column + j) & (s->columns - 1)); /* the whole row: at least count */
         int64_t end = left < count - j ? j + left : count;

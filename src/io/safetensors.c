@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "fp8/dtype.h"
 #include "io/safetensors_formats.h"
+#include "io/safetensors_show.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ struct safetensors {
     mem *account;
     arena *texts; /* path, names, metadata */
     file_reader file;
-    int64_t data_begin; /* byte of the file where the data begin */
+    int64_t data_begin;  /* byte of the file where the data begin */
+    uint32_t header_crc; /* what safetensors_wake must find again */
     int64_t count, metadata_count;
     safetensors_entry *entries;        /* [count], by offset */
     const safetensors_entry **by_name; /* [count] */
@@ -29,21 +31,6 @@ int safetensors_format_find(const char *name) {
     for (int i = 0; i < SAFETENSORS_FORMATS; i++)
         if (strcmp(safetensors_formats[i].name, name) == 0) return i;
     return -1;
-}
-
-/* A text of the file for a message: cut to fit, and without characters that would steer a terminal. */
-typedef struct shown {
-    char text[192]; /* a shape of 8 dimensions fits */
-} shown;
-
-static shown show(const char *text) {
-    shown s;
-    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
-    size_t kept = length > room ? room : length;
-    for (size_t i = 0; i < kept; i++)
-        s.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-    strcpy(s.text + kept, length > room ? "..." : "");
-    return s;
 }
 
 #define FAIL(f, ...)              fail_format((f)->file.path, NULL, __VA_ARGS__)
@@ -246,6 +233,7 @@ static ott_status read_header(safetensors *f) {
     f->data_begin = 8 + length;
     TRY(mem_take(f->account, MEM_OTHER, length, "safetensors header", &text));
     TRY_OUT(file_reader_read(&f->file, 8, text, length));
+    f->header_crc = file_crc32c(0, text, length);
     TRY_OUT(parse_header(f, text, length, &root));
     TRY_OUT(read_entries(f, root));
 out:
@@ -283,6 +271,38 @@ void safetensors_close(safetensors *f) {
     mem_give(f->account, f);
 }
 
+/* ---- resting ---- */
+
+void safetensors_rest(safetensors *f) {
+    file_reader_close(&f->file);
+}
+
+/* The entries we hold speak of the file as it was. */
+static ott_status check_unchanged(const safetensors *f, const file_reader *now) {
+    unsigned char piece[4096];
+    uint32_t crc = 0;
+    bool same = now->bytes == f->file.bytes;
+    for (int64_t at = 8, bytes; same && at < f->data_begin; at += bytes) {
+        bytes = f->data_begin - at < (int64_t)sizeof piece ? f->data_begin - at : (int64_t)sizeof piece;
+        TRY(file_reader_read(now, at, piece, bytes));
+        crc = file_crc32c(crc, piece, bytes);
+    }
+    if (same && crc == f->header_crc) return OTT_OK;
+    return status_fail(OTT_ERR_IO, "%s: was replaced while it was in use", f->file.path);
+}
+
+ott_status safetensors_wake(safetensors *f) {
+    file_reader now;
+    if (f->file.descriptor >= 0) return OTT_OK;
+    TRY(file_reader_open(f->file.path, &now));
+    ott_status status = check_unchanged(f, &now);
+    if (status == OTT_OK)
+        f->file = now;
+    else
+        file_reader_close(&now);
+    return status;
+}
+
 /* ---- looking and reading ---- */
 
 const char *safetensors_path(const safetensors *f) {
@@ -304,36 +324,38 @@ const safetensors_entry *safetensors_find(const safetensors *f, const char *name
     return found ? *found : NULL;
 }
 
+int64_t safetensors_elements(const safetensors_entry *e) {
+    int64_t elements = 1;
+    for (int i = 0; i < e->rank; i++) elements *= e->shape[i]; /* cannot overflow: see shape_bytes */
+    return elements;
+}
+
+const safetensors_pair *safetensors_metadata_pairs(const safetensors *f, int64_t *count) {
+    *count = f->metadata_count;
+    return f->metadata;
+}
+
 const char *safetensors_metadata(const safetensors *f, const char *key) {
     for (int64_t i = 0; i < f->metadata_count; i++)
         if (strcmp(f->metadata[i].key, key) == 0) return f->metadata[i].value;
     return NULL;
 }
 
-/* By the smallest edit distance; a loop rather than str_nearest, which wants an array of names. */
 static ott_status fail_absent(const safetensors *f, const char *name) {
-    const char *nearest = NULL;
-    int best = (int)strlen(name) / 3;
-    for (int64_t i = 0; i < f->count && f->count <= 10000; i++) {
-        int distance = str_distance(name, f->entries[i].name);
-        if (distance > best) continue;
-        best = distance;
-        nearest = f->entries[i].name;
-    }
-    if (!nearest)
+    nearest_name nearest = nearest_begin(name);
+    for (int64_t i = 0; i < f->count; i++) nearest_offer(&nearest, f->entries[i].name);
+    if (!nearest.found)
         return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", f->file.path, show(name).text);
     return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", f->file.path,
-                       show(name).text, show(nearest).text);
+                       show(name).text, show(nearest.found).text);
 }
 
-/* "[2, 3]" */
-static shown show_shape(const int64_t *shape, int rank) {
-    shown s = {"["};
-    size_t at = 1;
-    for (int i = 0; i < rank; i++)
-        at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%" PRId64, i ? ", " : "", shape[i]);
-    snprintf(s.text + at, sizeof s.text - at, "]");
-    return s;
+ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
+                                   const int64_t *shape) {
+    if (e->rank == rank && (rank == 0 || memcmp(e->shape, shape, (size_t)rank * sizeof *shape) == 0))
+        return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE, "%s: tensor '%s' has shape %s; %s is expected", f->file.path,
+                       show(e->name).text, show_shape(e->shape, e->rank).text, show_shape(shape, rank).text);
 }
 
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
@@ -343,10 +365,7 @@ ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype 
     if (e->dtype != dtype)
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; %s is expected", f->file.path,
                            show(name).text, e->format, dtype_safetensors_name(dtype));
-    if (e->rank != rank || (rank > 0 && memcmp(e->shape, shape, (size_t)rank * sizeof *shape) != 0))
-        return status_fail(OTT_ERR_SHAPE, "%s: tensor '%s' has shape %s; %s is expected", f->file.path,
-                           show(name).text, show_shape(e->shape, e->rank).text, show_shape(shape, rank).text);
-    return OTT_OK;
+    return safetensors_check_shape(f, e, rank, shape);
 }
 
 ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, int64_t offset, int64_t bytes,

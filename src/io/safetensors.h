@@ -24,6 +24,10 @@ typedef struct safetensors_entry {
     int64_t begin, bytes; /* where the tensor lies, counted from the start of the data */
 } safetensors_entry;
 
+typedef struct safetensors_pair {
+    const char *key, *value; /* UTF-8 */
+} safetensors_pair;
+
 typedef struct safetensors safetensors;
 
 /* Reads and checks the header. Errors (OTT_ERR_FORMAT) name the file, the tensor and what is wrong with it.
@@ -39,8 +43,17 @@ const safetensors_entry *safetensors_find(const safetensors *f, const char *name
  * OTT_ERR_SHAPE. */
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out);
+/* OTT_ERR_SHAPE when an entry of f has another shape. */
+ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
+                                   const int64_t *shape);
+int64_t safetensors_elements(const safetensors_entry *e);
 /* A value of __metadata__, or NULL. */
 const char *safetensors_metadata(const safetensors *f, const char *key);
+const safetensors_pair *safetensors_metadata_pairs(const safetensors *f, int64_t *count);
+/* Closes the file and keeps what its header says; reading needs safetensors_wake first, which opens it again
+ * unless it is open. OTT_ERR_IO when another file has taken its place. */
+void safetensors_rest(safetensors *f);
+ott_status safetensors_wake(safetensors *f);
 /* Bytes [offset, offset + bytes) of a tensor; the data of an entry need no alignment in the file. */
 ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, int64_t offset, int64_t bytes,
                             void *out);
@@ -53,10 +66,6 @@ typedef struct safetensors_tensor {
     int rank;
     int64_t shape[SAFETENSORS_MAX_RANK];
 } safetensors_tensor;
-
-typedef struct safetensors_pair {
-    const char *key, *value; /* UTF-8 */
-} safetensors_pair;
 
 typedef struct safetensors_writer safetensors_writer;
 

@@ -248,16 +248,32 @@ void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* tokenizer_template.c */
 ott_status template_load_neighbours(tokenizer *t);          /* the files beside tokenizer.json */
 
-/* Whether the decoder or the pre-tokenizer is byte-level; the byte of such a character, or -1. */
-int byte_of_character(int32_t codepoint);
-int byte_to_character(unsigned char byte, char out[3]); /* returns its length */
-/* The bytes a byte-level text stands for, written to `out` (as long as the text); -1 when a character of it
- * stands for none. */
-int64_t byte_level_bytes(text_view text, char *out);
+/* The bytes that the characters of each name stand for, as GPT-2 writes bytes; no text where one stands for
+ * none. */
+ott_status byte_level_texts(tokenizer *t, text_list *out);
+
+static inline uint64_t merge_hash(uint32_t left, uint32_t right) {
+    uint64_t h = ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+/* NULL: the two do not merge. */
+static inline const merge_slot *merge_find(const bpe_model *m, uint32_t left, uint32_t right) {
+    for (uint64_t i = merge_hash(left, right);; i++) {
+        const merge_slot *slot = &m->merges[i & m->merge_mask];
+        if (slot->left == left && slot->right == right) return slot;
+        if (slot->rank < 0) return NULL;
+    }
+}
 
 /* All of the pattern's matches replaced by `content`, appended to `out`. */
 ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, str *out);
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
+
+/* White space and \w of a Rust regex, in bytes (tokenizer_characters.c). */
+int64_t spaces_at_start(text_view text);
+int64_t spaces_at_end(text_view text);
+bool starts_with_word(text_view text);
+bool ends_with_word(text_view text);
 
 /* Added tokens go to run->ids; `rest` is called for what lies between. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);

@@ -38,7 +38,8 @@ static ott_status refuse(const translation *t, const char *what) {
 
 static ott_status translate_set(translation *t, const char *set, bool complement) {
     if (t->in_class && complement) return refuse(t, "\\S or \\W inside brackets is not supported");
-    str_printf(&t->to, t->in_class ? "%s%s" : complement ? "[^%s%s]" : "[%s%s]", set, "");
+    const char *opening = complement ? "[^" : "[";
+    str_printf(&t->to, "%s%s%s", t->in_class ? "" : opening, set, t->in_class ? "" : "]");
     t->at += 2;
     return OTT_OK;
 }
@@ -61,7 +62,10 @@ static ott_status translate_escape(translation *t) {
     case '\0': return refuse(t, "it ends in a backslash");
     default: break;
     }
-    copy(t, 2); /* a longer escape goes on with characters that mean themselves */
+    bool braced = peek(t, 2) == '{'; /* \p{L} */
+    copy(t, 2);
+    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy(t, 1);
+    if (braced) copy(t, 1);
     return OTT_OK;
 }
 
@@ -129,12 +133,10 @@ static void give(void *block, void *account) {
     mem_give(account, block);
 }
 
-static ott_status compile(mem *account, pcre2_general_context *memory, text_view regex, const str *text,
-                          pattern *out) {
-    int error;
+static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, pattern *out) {
+    int error = 0;
     PCRE2_SIZE at;
     PCRE2_UCHAR message[128];
-    (void)account;
     pcre2_compile_context *context = pcre2_compile_context_create(memory);
     if (!context) return OTT_ERR_MEMORY;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -143,6 +145,7 @@ static ott_status compile(mem *account, pcre2_general_context *memory, text_view
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
                               context);
     pcre2_compile_context_free(context);
+    if (error == PCRE2_ERROR_HEAP_FAILED) return OTT_ERR_MEMORY;
     if (!out->code) {
         pcre2_get_error_message(error, message, sizeof message);
         return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
@@ -157,7 +160,7 @@ ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
     *out = (pattern){0};
     pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
-    if (status == OTT_OK) status = compile(account, memory, regex, &t.to, out);
+    if (status == OTT_OK) status = compile(memory, regex, &t.to, out);
     pcre2_general_context_free(memory);
     str_free(&t.to);
     return status;

@@ -194,6 +194,8 @@ static void test_fp8_by_hand(void **state) {
     const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
                                  "block",      "mxfp8"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_by_hand(names[i], OTT_BF16);
+    check_by_hand("tensorwise", OTT_F32);
+    check_by_hand("delayed", OTT_F32);
 }
 
 /* ---- names and parts ---- */

@@ -144,10 +144,10 @@ static void test_state_is_no_json(void **state) {
                                "{",
                                "[]",
                                "null",
-                               "{\"version\": 1}",
+                               "{\"version\": 2}",
                                "{\"version\": \"1\"}",
                                "\xff\xfe",
-                               "{\"version\": 1, \"version\": 1}"};
+                               "{\"version\": 2, \"version\": 2}"};
     for (int i = 0; i < 8; i++) {
         replace_state(f, bad[i]);
         assert_error(try_find(f, 20), OTT_ERR_FORMAT, "step-20/state.json", WAY_OUT, "/step-10", NULL);
@@ -178,8 +178,8 @@ static void test_state_digit_changed(void **state) {
 
 static void test_newer_version(void **state) {
     run_folder *f = two_steps(state);
-    replace_state(f, "{\"version\": 2, \"something\": \"new\"}");
-    assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 2", "reads version 1", "/step-10", NULL);
+    replace_state(f, "{\"version\": 3, \"something\": \"new\"}");
+    assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 3", "reads version 2", "/step-10", NULL);
 }
 
 /* Puts `value` (JSON; NULL: nothing) in place of section.name and makes the checksum right again: somebody
