@@ -15,6 +15,8 @@ build  pkg-config           finds the libraries below
 build  libyaml-dev          reads YAML configurations
 build  libtomlplusplus-dev  reads TOML configurations
 build  libjansson-dev       reads and writes JSON
+build  libpcre2-dev         patterns of tokenizers
+build  libutf8proc-dev      Unicode forms, for tokenizers
 test   libcmocka-dev        the test library
 demo   bible-kjv            the text the demo trains on
 ci     clang-14             the second compiler

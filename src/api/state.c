@@ -146,15 +146,17 @@ typedef struct recipe_visit {
 static ott_status put_recipe(void *user, ott_module *m) {
     const recipe_visit *v = user;
     const linear_body *b = m->body;
-    json_t *entry;
-    int margin = 0;
+    json_t *entry, *margins;
     if (!*b->fp8_recipe) return OTT_OK;
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        if (b->layer->delayed[t].seen.data) margin = b->layer->delayed[t].spec.scale.margin;
     entry = json_object();
-    TRY(put(v->object, module_relative_name(v->root, m->name), entry));
+    TRY(put(v->object, module_relative_name(v->root, m->name), entry)); /* which owns it from here on */
     TRY(put(entry, "recipe", json_string(b->fp8_recipe)));
-    return put(entry, "margin", json_integer(margin));
+    margins = json_object();
+    TRY(put(entry, "margin", margins));
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (b->layer->delayed[t].seen.data)
+            TRY(put(margins, autocast_tensor_names[t], json_integer(b->layer->delayed[t].spec.scale.margin)));
+    return OTT_OK;
 }
 
 /* ---- saving ---- */

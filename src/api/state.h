@@ -8,8 +8,8 @@
  * run's checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling module.json counters,
  * recipes, and the CRC-32C of each tensor:
  *
- *     {"version": 1, "step": N, "updates": N, "float8": {"0": {"recipe": "delayed", "margin": 0}, ...},
- *      "tensors": {"model.safetensors": {"0.weight": N, ...}, ...}, "crc32c": N}
+ *     {"version": 1, "step": N, "updates": N, "float8": {"0": {"recipe": "delayed", "margin": {"input": 0,
+ * ...}}, ...}, "tensors": {"model.safetensors": {"0.weight": N, ...}, ...}, "crc32c": N}
  *
  * updates is null without an optimizer. The last member is the CRC-32C of all others, compact and with sorted
  * keys.
@@ -26,7 +26,8 @@
 #define STATE_VERSION 1
 #define STATE_LIMIT   (INT64_C(1) << 26) /* bytes of module.json */
 
-enum { STATE_BUFFER = 1 << 18 }; /* bytes of the piece that tensors go through */
+/* Bytes of the piece that tensors go through; the longest amax history is one piece. */
+enum { STATE_BUFFER = 1 << 22 };
 
 #define STATE_FILE_MAP(X)                                                                                    \
     X(MODEL, "model.safetensors")                                                                            \

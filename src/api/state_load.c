@@ -211,9 +211,20 @@ static ott_status find_state(state_loader *l, const char *fqn, int which, found_
     return OTT_OK;
 }
 
+/* Which margin and recipe the file's state of a layer is of. */
+static int stated_margin(const state_loader *l, const char *fqn, int which) {
+    const json_t *margins = json_object_get(json_object_get(l->float8, fqn), "margin");
+    return (int)json_integer_value(json_object_get(margins, autocast_tensor_names[which]));
+}
+static const char *stated_recipe(const state_loader *l, const char *fqn) {
+    const char *name = json_string_value(json_object_get(json_object_get(l->float8, fqn), "recipe"));
+    return name ? name : "unknown";
+}
+
 /* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with
    the same format and margin goes on from it. */
-static ott_status make_waiting(linear_body *b, device *d, const found_state *found, int margin) {
+static ott_status make_waiting(const state_loader *l, linear_body *b, const char *fqn,
+                               const found_state *found) {
     side_spec specs[TENSOR_COUNT];
     delayed_want wanted[TENSOR_COUNT];
     for (int t = 0; t < TENSOR_COUNT; t++) {
@@ -222,12 +233,12 @@ static ott_status make_waiting(linear_body *b, device *d, const found_state *fou
         specs[t] = (side_spec){.format = found[t].format,
                                .grain = GRANULARITY_TENSOR,
                                .scale.rule = SCALE_TE,
-                               .scale.margin = margin,
+                               .scale.margin = stated_margin(l, fqn, t),
                                .policy = AMAX_DELAYED,
                                .history = (int)found[t].history->shape[0]};
         wanted[t].spec = &specs[t];
     }
-    return delayed_store_set(&b->store, d, wanted, TENSOR_COUNT);
+    return delayed_store_set(&b->store, l->device, wanted, TENSOR_COUNT);
 }
 
 static ott_status start_anew(state_loader *l, const delayed_state *s) {
@@ -250,22 +261,13 @@ static ott_status take_state(state_loader *l, const found_state *found, const de
     return status;
 }
 
-/* Which margin and recipe the file's state of a layer is of. */
-static int stated_margin(const state_loader *l, const char *fqn) {
-    return (int)json_integer_value(json_object_get(json_object_get(l->float8, fqn), "margin"));
-}
-static const char *stated_recipe(const state_loader *l, const char *fqn) {
-    const char *name = json_string_value(json_object_get(json_object_get(l->float8, fqn), "recipe"));
-    return name ? name : "unknown";
-}
-
 static ott_status load_tensor(state_loader *l, ott_module *m, const char *fqn, int which,
                               const found_state *found) {
     const linear_body *b = m->body;
     const delayed_state *s = &b->layer->delayed[which];
     const char *shown = *fqn ? fqn : "the module itself", *name = autocast_tensor_names[which];
     bool fits = s->seen.data && found->history && s->spec.format == found->format &&
-                s->spec.scale.margin == stated_margin(l, fqn);
+                s->spec.scale.margin == stated_margin(l, fqn, which);
     if (s->seen.data) TRY(device_zero(l->device, s->seen.data, sizeof(float)));
     if (fits) return take_state(l, found, s);
     if (found->history)
@@ -288,7 +290,7 @@ static ott_status load_linear(void *user, ott_module *m) {
         any |= found[t].history != NULL;
     }
     if (any && !b->converted && !b->was_fp8) {
-        TRY(make_waiting(b, l->device, found, stated_margin(l, fqn)));
+        TRY(make_waiting(l, b, fqn, found));
         snprintf(b->fp8_recipe, sizeof b->fp8_recipe, "%s", stated_recipe(l, fqn));
     }
     for (int t = 0; t < TENSOR_COUNT; t++) TRY(load_tensor(l, m, fqn, t, &found[t]));

@@ -31,8 +31,9 @@ ott_status TIER(grad_norm)(exec *cx, const grad_norm_args *a) {
     float clip = a->max_norm > 0.0f ? a->max_norm / (norm + 1e-6f) : 1.0f;
     state[STEP_GRAD_NORM] = norm;
     state[STEP_CLIP] = (clip < 1.0f ? clip : 1.0f) / scale;
-    state[STEP_SKIP] = isfinite(norm) ? 0.0f : 1.0f;
-    if (state[STEP_LOSS_SCALING] != 0.0f) update_loss_scale(state, isfinite(norm));
+    bool finite = isfinite(norm) && isfinite(state[STEP_LOSS]);
+    state[STEP_SKIP] = finite ? 0.0f : 1.0f;
+    if (state[STEP_LOSS_SCALING] != 0.0f) update_loss_scale(state, finite);
     return OTT_OK;
 }
 

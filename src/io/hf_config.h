@@ -55,7 +55,7 @@ typedef struct hf_config {
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
 /* The same from text; `name` stands for the file in messages. */
-ott_status hf_config_parse(mem *account, const char *name, const char *text, int64_t length, hf_config *out);
+ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 
 /*

@@ -21,7 +21,7 @@ static ott_status load(tokenizer *t, const char *path) {
         TRY(arena_printf(t->texts, &t->path, "%s/tokenizer.json", path));
     else
         TRY(arena_strdup(t->texts, path, &t->path));
-    TRY(json_read_file(t->account, t->path, &root));
+    TRY(json_read_file(t->account, t->path, 0, &root));
     if (!root) return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such file", t->path);
     ott_status status = load_parts(t, root);
     json_decref(root);
@@ -124,7 +124,8 @@ ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_sc
     *out = NULL;
     TRY(mem_take(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
     tokenizer_scratch *s = memory;
-    *s = (tokenizer_scratch){.account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
+    *s = (tokenizer_scratch){
+        .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
     ott_status status = matcher_open(account, &s->matcher);
     if (status != OTT_OK) goto out;
     TRY_OUT(mem_take_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",

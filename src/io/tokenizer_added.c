@@ -156,8 +156,8 @@ static const added_token *longest_at(const tokenizer *t, const added_tree *tree,
     return found;
 }
 
-static const added_token *next_token(const tokenizer *t, const added_tree *tree, text_view text,
-                                     int64_t from, int64_t *begin, int64_t *end) {
+static const added_token *next_token(const tokenizer *t, const added_tree *tree, text_view text, int64_t from,
+                                     int64_t *begin, int64_t *end) {
     const added_token *found = NULL;
     for (int64_t at = from; at < text.bytes && !found; at++) {
         if (!tree->first[(unsigned char)text.at[at]]) continue;
@@ -174,10 +174,11 @@ static bool is_passed_over(const encode_run *run, const added_token *token, text
     return token->single_word && (ends_with_word(before) || starts_with_word(behind));
 }
 
-ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start, added_rest rest) {
+ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
+                      added_rest rest) {
     int64_t done = 0, begin = 0, end = 0;
     const added_token *token;
-    for (int64_t from = 0; (token = next_token(run->t, tree, text, from, &begin, &end)); ) {
+    for (int64_t from = 0; (token = next_token(run->t, tree, text, from, &begin, &end));) {
         text_view before = {text.at, begin}, behind = {text.at + end, text.bytes - end};
         from = end;
         if (is_passed_over(run, token, before, behind)) continue;

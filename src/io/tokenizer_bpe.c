@@ -7,10 +7,10 @@
 #include <inttypes.h>
 
 enum {
-    CACHE_KEY = 34,       /* bytes of a word */
-    CACHE_IDS = 7,        /* ids of a word */
+    CACHE_KEY = 34,        /* bytes of a word */
+    CACHE_IDS = 7,         /* ids of a word */
     CACHE_SLOTS = 1 << 16, /* 4 MiB */
-    SHORT_WORD = 40       /* symbols up to which looking through all pairs is faster than the heap */
+    SHORT_WORD = 40        /* symbols up to which looking through all pairs is faster than the heap */
 };
 
 typedef struct cache_slot {
@@ -22,7 +22,7 @@ _Static_assert(sizeof(cache_slot) == 64, "a slot is a cache line");
 
 /* A symbol of a long word: a doubly linked list within an array. */
 typedef struct symbol {
-    int32_t id; /* -1: merged into its left neighbour */
+    int32_t id;             /* -1: merged into its left neighbour */
     int32_t previous, next; /* index; -1: none */
 } symbol;
 
@@ -62,8 +62,8 @@ static ott_status fail_no_token(const char *what, text_view piece, int64_t at, i
     for (int i = 0; i < bytes; i++)
         snprintf(hex + 2 * i, sizeof hex - 2 * (size_t)i, "%02x", (unsigned char)piece.at[at + i]);
     return status_fail(OTT_ERR_FORMAT,
-                       "the %s '%.*s' (hexadecimal %s) has no token, and the tokenizer has no unk_token", what,
-                       bytes, piece.at + at, hex);
+                       "the %s '%.*s' (hexadecimal %s) has no token, and the tokenizer has no unk_token",
+                       what, bytes, piece.at + at, hex);
 }
 
 static ott_status start_bytes(const bpe_model *m, text_view piece, tokenizer_ids *out) {
@@ -178,7 +178,8 @@ static void push_pair(const bpe_model *m, bpe_work *w, int32_t at) {
 static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
     void *symbols = w->symbols, *heap = w->heap;
     if (count > w->symbol_capacity) {
-        TRY(mem_grow(account, MEM_SCRATCH, count * (int64_t)sizeof *w->symbols, "tokenizer scratch", &symbols));
+        TRY(mem_grow(account, MEM_SCRATCH, count * (int64_t)sizeof *w->symbols, "tokenizer scratch",
+                     &symbols));
         w->symbols = symbols;
         w->symbol_capacity = count;
     }
@@ -202,8 +203,7 @@ static void merge_symbol(bpe_work *w, candidate c) {
 static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, const int32_t *ids, int64_t count,
                              tokenizer_ids *out) {
     TRY(grow_long(account, w, count));
-    for (int32_t i = 0; i < count; i++)
-        w->symbols[i] = (symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
+    for (int32_t i = 0; i < count; i++) w->symbols[i] = (symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     w->heap_count = 0;
     for (int32_t i = 0; i < count; i++) push_pair(m, w, i);
     while (w->heap_count > 0) {

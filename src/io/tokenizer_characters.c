@@ -36,7 +36,8 @@ static int64_t first_character(text_view text, int32_t *c) {
 
 static int64_t last_character(text_view text, int32_t *c) {
     int64_t at = text.bytes;
-    while (at > 0 && ((unsigned char)text.at[--at] & 0xc0) == 0x80) {}
+    while (at > 0 && ((unsigned char)text.at[--at] & 0xc0) == 0x80) {
+    }
     return first_character((text_view){text.at + at, text.bytes - at}, c);
 }
 

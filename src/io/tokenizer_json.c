@@ -17,11 +17,11 @@ json_shown json_show(const char *text) {
     return s;
 }
 
-static ott_status parse(const char *path, const char *data, int64_t bytes, json_t **out) {
+static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
     json_error_t error;
     int64_t bad = str_utf8_error(data, bytes);
     if (bad >= 0) return status_fail(OTT_ERR_FORMAT, "%s: not UTF-8 at byte %" PRId64, path, bad);
-    *out = json_loadb(data, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    *out = json_loadb(data, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &error);
     if (!*out)
         return status_fail(OTT_ERR_FORMAT, "%s: not the JSON it should be: line %d, byte %d: %s", path,
                            error.line, error.position, json_show(error.text).text);
@@ -31,13 +31,13 @@ static ott_status parse(const char *path, const char *data, int64_t bytes, json_
     return status_fail(OTT_ERR_FORMAT, "%s: not a JSON object", path);
 }
 
-ott_status json_read_file(mem *account, const char *path, json_t **out) {
+ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out) {
     char *data;
     int64_t bytes;
     *out = NULL;
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(account, path, FILE_LIMIT, &data, &bytes));
-    ott_status status = parse(path, data, bytes, out);
+    ott_status status = parse(path, data, bytes, flags, out);
     mem_give(account, data);
     return status;
 }
@@ -100,11 +100,11 @@ ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out) {
 }
 
 static ott_status each_step(tokenizer *t, const json_t *object, const char *list, json_step step,
-                            int nesting) {
+                            void *context, int nesting) {
     const char *type = json_string_value(json_object_get(object, "type"));
     if (!type) return status_fail(OTT_ERR_FORMAT, "type is missing or no string");
     if (strcmp(type, "Sequence") != 0) {
-        ott_status status = step(t, object, type);
+        ott_status status = step(t, object, type, context);
         return status == OTT_OK ? status : status_context(status, "%s", json_show(type).text);
     }
     const json_t *members = json_object_get(object, list);
@@ -112,13 +112,13 @@ static ott_status each_step(tokenizer *t, const json_t *object, const char *list
     if (nesting == MAX_NESTING)
         return status_fail(OTT_ERR_FORMAT, "more than %d Sequences in each other", MAX_NESTING);
     for (size_t i = 0; i < json_array_size(members); i++)
-        TRY(each_step(t, json_array_get(members, i), list, step, nesting + 1));
+        TRY(each_step(t, json_array_get(members, i), list, step, context, nesting + 1));
     return OTT_OK;
 }
 
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
-                          json_step step) {
+                          json_step step, void *context) {
     if (!object || json_is_null(object)) return OTT_OK;
-    ott_status status = each_step(t, object, list, step, 0);
+    ott_status status = each_step(t, object, list, step, context, 0);
     return status == OTT_OK ? status : status_context(status, "%s", part);
 }

@@ -25,7 +25,8 @@ static bool set_form(normalize_step *step, const char *type) {
     return false;
 }
 
-static ott_status load_step(tokenizer *t, const json_t *object, const char *type) {
+static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
+    (void)unused;
     if (t->normalize_count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     normalize_step *step = &t->normalize[t->normalize_count];
@@ -54,13 +55,15 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
 }
 
 ott_status normalize_load(tokenizer *t, const json_t *root) {
-    return json_each_step(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", load_step);
+    return json_each_step(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", load_step,
+                          NULL);
 }
 
 /* ---- Unicode forms ---- */
 
 /* One stretch that is normalized by itself, appended to `out`. */
-static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text, str *out) {
+static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text,
+                                  str *out) {
     utf8proc_ssize_t count;
     for (;;) {
         count = utf8proc_decompose((const utf8proc_uint8_t *)text.at, text.bytes, s->codepoints,
@@ -90,8 +93,10 @@ static ott_status normalize_unicode(tokenizer_scratch *s, const normalize_step *
     for (int64_t done = 0; done < text.bytes;) {
         int64_t hot = done, begin, end;
         while (hot < text.bytes && p[hot] < step->first_byte) hot++;
-        for (begin = hot; begin > done && (begin == text.bytes || p[begin] >= 0x80); begin--) {}
-        for (end = hot; end < text.bytes && p[end] >= 0x80; end++) {}
+        for (begin = hot; begin > done && (begin == text.bytes || p[begin] >= 0x80); begin--) {
+        }
+        for (end = hot; end < text.bytes && p[end] >= 0x80; end++) {
+        }
         if (hot == text.bytes) begin = end;
         str_append_bytes(out, text.at + done, begin - done);
         if (begin < end) TRY(unicode_stretch(s, step, (text_view){text.at + begin, end - begin}, out));

@@ -59,7 +59,8 @@ typedef struct matcher {
     struct pcre2_real_jit_stack_8 *stack;
 } matcher;
 
-/* `regex` need not be ended. OTT_ERR_UNSUPPORTED: not compilable, or it would mean something else in PCRE2. */
+/* `regex` need not be ended. OTT_ERR_UNSUPPORTED: not compilable, or it would mean something else in PCRE2.
+ */
 ott_status pattern_compile(mem *account, text_view regex, pattern *out);
 void pattern_free(pattern *p);
 ott_status matcher_open(mem *account, matcher *out);
@@ -169,10 +170,10 @@ struct tokenizer {
     arena *texts; /* path, patterns' and steps' texts */
     const char *path;
     int64_t vocab;
-    text_list names;        /* as the file writes them */
-    text_index by_name;     /* vocabulary and added tokens */
-    text_list piece_bytes;  /* byte-level only: the bytes that a token of the vocabulary stands for */
-    text_index by_piece;    /* vocabulary only, by what pieces are made of */
+    text_list names;       /* as the file writes them */
+    text_index by_name;    /* vocabulary and added tokens */
+    text_list piece_bytes; /* byte-level only: the bytes that a token of the vocabulary stands for */
+    text_index by_piece;   /* vocabulary only, by what pieces are made of */
     bpe_model model;
     normalize_step normalize[TOKENIZER_MAX_STEPS];
     int normalize_count;
@@ -219,8 +220,8 @@ typedef struct json_shown {
 } json_shown;
 json_shown json_show(const char *text);
 
-/* *out is NULL when there is no such file. */
-ott_status json_read_file(mem *account, const char *path, json_t **out);
+/* `flags`: more of jansson's. *out is NULL when there is no such file. */
+ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out);
 ott_status json_get_bool(const json_t *object, const char *key, bool fallback, bool *out);
 ott_status json_get_int(const json_t *object, const char *key, int64_t smallest, int64_t largest,
                         int64_t *out); /* must be there */
@@ -231,19 +232,19 @@ ott_status json_get_character(arena *texts, const json_t *object, const char *ke
 /* {"String": ...} or {"Regex": ...} under `pattern`. */
 ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out);
 
-typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *type);
-/* Calls `step` for `object`, or for each member `list` of a Sequence, and of Sequences in it; nothing for null.
- * `part` is for messages. */
+typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *type, void *context);
+/* Calls `step` for `object`, or for each member `list` of a Sequence, and of Sequences in it; nothing for
+ * null. `part` is for messages. */
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
-                          json_step step);
+                          json_step step, void *context);
 
 /* ---- the parts ---- */
 
 ott_status model_load(tokenizer *t, const json_t *root);     /* tokenizer_vocab.c: names, merges */
 ott_status normalize_load(tokenizer *t, const json_t *root); /* tokenizer_normalize.c */
 ott_status split_load(tokenizer *t, const json_t *root);     /* tokenizer_split.c */
-ott_status added_load(tokenizer *t, const json_t *root);     /* tokenizer_added.c: after names and normalize */
-ott_status decode_load(tokenizer *t, const json_t *root);    /* tokenizer_decode_load.c */
+ott_status added_load(tokenizer *t, const json_t *root);  /* tokenizer_added.c: after names and normalize */
+ott_status decode_load(tokenizer *t, const json_t *root); /* tokenizer_decode_load.c */
 void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* tokenizer_template.c */
 ott_status template_load_neighbours(tokenizer *t);          /* the files beside tokenizer.json */
@@ -277,7 +278,8 @@ bool ends_with_word(text_view text);
 
 /* Added tokens go to run->ids; `rest` is called for what lies between. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);
-ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start, added_rest rest);
+ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
+                      added_rest rest);
 
 /* Runs pre-tokenizer `step` and those behind it on `text`; `at_start`: the input begins with this text. */
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start);

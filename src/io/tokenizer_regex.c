@@ -126,7 +126,7 @@ static ott_status translate(translation *t) {
 static void *take(PCRE2_SIZE bytes, void *account) {
     void *memory;
     return mem_take(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
-                                                                                                    : NULL;
+                                                                                                   : NULL;
 }
 
 static void give(void *block, void *account) {
@@ -211,8 +211,8 @@ static ott_status fail_match(const match_walk *w, int code) {
     PCRE2_UCHAR message[128];
     pcre2_get_error_message(code, message, sizeof message);
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "a regular expression of the tokenizer gives up at byte %" PRId64 " of a text of %" PRId64
-                       " bytes: %s",
+                       "a regular expression of the tokenizer gives up at byte %" PRId64
+                       " of a text of %" PRId64 " bytes: %s",
                        w->from, w->text.bytes, (const char *)message);
 }
 

@@ -1,7 +1,7 @@
 /*
- * io/tokenizer_split: the pre-tokenizers. Each is one of three kinds of steps: cut at the matches of a pattern,
- * put a space in front, mark spaces with a character of their own. A text goes through the steps depth first,
- * so pieces reach the model one by one and are never collected.
+ * io/tokenizer_split: the pre-tokenizers. Each is one of three kinds of steps: cut at the matches of a
+ * pattern, put a space in front, mark spaces with a character of their own. A text goes through the steps
+ * depth first, so pieces reach the model one by one and are never collected.
  */
 #include "io/tokenizer_parts.h"
 
@@ -31,6 +31,7 @@ static ott_status get_behavior(const json_t *object, split_behavior *out) {
 }
 
 static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
+    *out = NULL;
     if (t->split_count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     t->split[t->split_count] = step;
@@ -110,7 +111,8 @@ static ott_status load_digits(tokenizer *t, const json_t *object) {
     return add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false);
 }
 
-static ott_status load_step(tokenizer *t, const json_t *object, const char *type) {
+static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
+    (void)unused;
     /* Hugging Face's later steps would see bytes written as characters. */
     if (t->model.byte_level)
         return status_fail(OTT_ERR_UNSUPPORTED, "a pre-tokenizer behind ByteLevel is not supported");
@@ -126,7 +128,7 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
 
 ott_status split_load(tokenizer *t, const json_t *root) {
     return json_each_step(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers",
-                          load_step);
+                          load_step, NULL);
 }
 
 /* ---- cutting ---- */

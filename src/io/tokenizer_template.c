@@ -1,6 +1,6 @@
 /*
- * io/tokenizer_template: the tokens around a text: what the post-processor adds, and which ids begin and end a
- * text according to the files beside tokenizer.json.
+ * io/tokenizer_template: the tokens around a text: what the post-processor adds, and which ids begin and end
+ * a text according to the files beside tokenizer.json.
  */
 #include "io/tokenizer_parts.h"
 #include <inttypes.h>
@@ -72,7 +72,8 @@ static ott_status load_template(tokenizer *t, const json_t *object) {
     return wrap(t, &a);
 }
 
-static ott_status load_processor(tokenizer *t, const json_t *object, const char *type) {
+static ott_status load_processor(tokenizer *t, const json_t *object, const char *type, void *unused) {
+    (void)unused;
     if (strcmp(type, "ByteLevel") == 0) return OTT_OK; /* changes offsets only */
     if (strcmp(type, "TemplateProcessing") == 0) return load_template(t, object);
     return status_fail(OTT_ERR_UNSUPPORTED, "this post-processor is not supported");
@@ -80,7 +81,7 @@ static ott_status load_processor(tokenizer *t, const json_t *object, const char 
 
 ott_status template_load(tokenizer *t, const json_t *root) {
     return json_each_step(t, json_object_get(root, "post_processor"), "post_processor", "processors",
-                          load_processor);
+                          load_processor, NULL);
 }
 
 /* ---- the files beside ---- */
@@ -108,7 +109,8 @@ static void add_stop(tokenizer *t, const json_t *id) {
 
 /* eos_token_id is an id or a list of them. */
 static void read_generation(tokenizer *t, const json_t *object) {
-    const json_t *bos = json_object_get(object, "bos_token_id"), *eos = json_object_get(object, "eos_token_id");
+    const json_t *bos = json_object_get(object, "bos_token_id"),
+                 *eos = json_object_get(object, "eos_token_id");
     if (t->bos < 0 && valid_id(t, bos)) t->bos = (int32_t)json_integer_value(bos);
     if (!json_is_array(eos)) add_stop(t, eos);
     for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
@@ -120,7 +122,8 @@ static void read_generation(tokenizer *t, const json_t *object) {
  * needs it: some files keep the BOS out of tokenizer.json).
  */
 static ott_status read_additions(tokenizer *t, const json_t *config) {
-    const json_t *bos = json_object_get(config, "add_bos_token"), *eos = json_object_get(config, "add_eos_token");
+    const json_t *bos = json_object_get(config, "add_bos_token"),
+                 *eos = json_object_get(config, "add_eos_token");
     if (json_is_boolean(bos)) {
         t->prefix_count = 0;
         if (json_is_true(bos) && t->bos >= 0) TRY(append_id(t, t->bos, t->prefix, &t->prefix_count));
@@ -132,20 +135,21 @@ static ott_status read_additions(tokenizer *t, const json_t *config) {
     return OTT_OK;
 }
 
-static ott_status read_neighbour(tokenizer *t, const char *name, json_t **out) {
+static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
     const char *slash = strrchr(t->path, '/'), *path;
     int folder = slash ? (int)(slash - t->path) + 1 : 0;
     TRY(arena_printf(t->texts, &path, "%.*s%s", folder, t->path, name));
-    return json_read_file(t->account, path, out);
+    return json_read_file(t->account, path, flags, out);
 }
 
 ott_status template_load_neighbours(tokenizer *t) {
     json_t *config = NULL, *map = NULL, *generation = NULL;
     ott_status status;
     t->bos = t->eos = -1;
-    TRY_OUT(read_neighbour(t, "tokenizer_config.json", &config));
-    TRY_OUT(read_neighbour(t, "special_tokens_map.json", &map));
-    TRY_OUT(read_neighbour(t, "generation_config.json", &generation));
+    /* transformers writes a model_max_length of 1e30 in digits, too large for an integer. */
+    TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
+    TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
     name_ends(t, config);
     name_ends(t, map);
     read_generation(t, generation);

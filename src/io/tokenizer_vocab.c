@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MAX_ID = (1 << 24) - 1 };      /* a file with larger ids would only cost memory */
+enum { MAX_ID = (1 << 24) - 1 };                /* a file with larger ids would only cost memory */
 static const char metaspace[] = "\xe2\x96\x81"; /* U+2581 */
 
 /* ---- lists and indexes of texts ---- */
@@ -91,7 +91,8 @@ static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
         if (!json_is_string(content))
-            return status_fail(OTT_ERR_FORMAT, "added_tokens: content of token %zu is missing or no string", i);
+            return status_fail(OTT_ERR_FORMAT, "added_tokens: content of token %zu is missing or no string",
+                               i);
         TRY(measure_id(json_object_get(token, "id"), json_string_value(content), e));
         e->bytes += (int64_t)json_string_length(content) + 1;
     }
@@ -199,7 +200,8 @@ static bool read_pair(const json_t *merge, text_view *left, text_view *right) {
     return true;
 }
 
-static ott_status find_part(const tokenizer *t, text_view text, const char *what, size_t merge, uint32_t *id) {
+static ott_status find_part(const tokenizer *t, text_view text, const char *what, size_t merge,
+                            uint32_t *id) {
     int32_t found = text_index_find(&t->by_name, text.at, text.bytes);
     *id = (uint32_t)found;
     if (found >= 0) return OTT_OK;

@@ -101,7 +101,7 @@ static void test_wrong_handles(void **state) {
     assert_error(ott_optimizer_step(o, NULL), BAD,
                  "ott_optimizer_step: the optimizer's module is a module that has been closed");
     ott_optimizer_close(o);
-    assert_error(ott_optimizer_step(o, NULL), BAD, "optimizer is a optimizer that has been closed");
+    assert_error(ott_optimizer_step(o, NULL), BAD, "optimizer that has been closed");
     ott_optimizer_close(o);
     ott_module_close(m);
     close_flow(&f);

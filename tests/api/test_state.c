@@ -186,6 +186,45 @@ static void test_other_recipe(void **state) {
     remove_folder(parent);
 }
 
+/* The longest history there may be, and a shorter one that takes its newest members. */
+static void test_history_lengths(void **state) {
+    (void)state;
+    char parent[64], folder[128];
+    ott_context *c = open_context();
+    ott_module *m[2];
+    ott_recipe *r[2];
+    make_folder(parent);
+    path_in(folder, parent, "x");
+    for (int i = 0; i < 2; i++) {
+        ott_autocast_options o;
+        m[i] = open_linear(c, 16, 16, false, OTT_BF16, 1);
+        r[i] = open_recipe(c, "delayed");
+        succeed(ott_recipe_set(r[i], "amax_history_len", i == 0 ? "1048576" : "2"));
+        flow f = open_flow(c, m[i], ROWS, 1);
+        ott_autocast_options_init(&o);
+        o.recipe = r[i];
+        for (int t = 0; t < 3; t++) {
+            fill(f.x, (float)(8 >> t));
+            succeed(ott_autocast_begin(c, &o));
+            forward(m[i], &f);
+            succeed(ott_autocast_end(c));
+        }
+        close_flow(&f);
+    }
+    assert_true(scale_of(m[0], "", "input") == 56.0f && scale_of(m[1], "", "input") == 112.0f);
+    succeed(ott_checkpoint_save(folder, m[0], NULL));
+    succeed(ott_checkpoint_load(folder, m[1], NULL));
+    float scale, amax;
+    succeed(ott_module_scale(m[1], "input", &scale, &amax));
+    assert_true(scale == 56.0f && amax == 2.0f); /* the last place of a window waits for the next step */
+    for (int i = 0; i < 2; i++) {
+        ott_module_close(m[i]);
+        ott_recipe_close(r[i]);
+    }
+    ott_context_close(c);
+    remove_folder(parent);
+}
+
 /* ---- what does not fit ---- */
 
 static void test_mismatch(void **state) {
@@ -282,8 +321,8 @@ static void test_damage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume),       cmocka_unit_test(test_fresh_module_in_a_region),
-        cmocka_unit_test(test_other_recipe), cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_other_recipe), cmocka_unit_test(test_history_lengths),
+        cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static void quantize_side(const tensor *x, const side_spec *spec, bool column, c
 
 static void quantize_both(const tensor *x, const qtensor *q) {
     quantize_side(x, &q->spec.row, false, &q->row);
-    quantize_side(x, &q->spec.column, true, &q->column);
+    if (!quant_spec_shares_data(&q->spec)) quantize_side(x, &q->spec.column, true, &q->column);
 }
 
 void reference_quantize_list(const tensor *x, const qlist *list) {

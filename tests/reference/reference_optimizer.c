@@ -18,7 +18,7 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     double total = 0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += at(a->sum_squares, 0, i);
     float norm = (float)(sqrt(total) / (double)state[STEP_LOSS_SCALE]); /* the sum stays double until here */
-    bool finite = isfinite(norm);
+    bool finite = isfinite(norm) && isfinite(state[STEP_LOSS]);
     float clip = a->max_norm / (norm + 1e-6f);
     state[STEP_GRAD_NORM] = norm;
     state[STEP_CLIP] = (clip < 1.0f ? clip : 1.0f) / state[STEP_LOSS_SCALE];
