@@ -285,7 +285,7 @@ typedef struct schedule_reader {
     int64_t max_steps;
     int64_t lengths[PRECISION_PHASES_MAX];
     int rest; /* the entry without a length; -1: not met yet */
-    char rest_text[ENTRY_LIMIT];
+    char rest_text[sizeof(shown)];
 } schedule_reader;
 
 /* "10%" or "0.1" of max_steps. */
