@@ -17,6 +17,10 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_BAD_INPUT = 2 };
 
 int verb_train(int argc, char **argv);
 int verb_generate(int argc, char **argv);
+int verb_eval(int argc, char **argv);
+int verb_tokenize(int argc, char **argv);
+int verb_export(int argc, char **argv);
+int verb_inspect(int argc, char **argv);
 int verb_report(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_recipes(int argc, char **argv);
@@ -68,10 +72,18 @@ typedef enum option_type {
     OPTION_INT,
     OPTION_INT64,
     OPTION_UINT64,
-    OPTION_REAL
+    OPTION_REAL,
+    OPTION_TEXTS
 } option_type;
 
-/* `to` points to a bool, const char *, int, int64_t, uint64_t or double, which holds the default before. */
+/* An option that may be given several times. */
+typedef struct option_texts {
+    const char *text[16];
+    int count;
+} option_texts;
+
+/* `to` points to a bool, const char *, int, int64_t, uint64_t, double or option_texts, which holds the
+   default before. */
 typedef struct option {
     const char *name;  /* "--max-tokens" */
     const char *value; /* what the help calls it, "N"; NULL for a flag */
@@ -86,8 +98,9 @@ typedef struct command {
     const char *about;    /* sentences */
     const option *options;
     int option_count;
-    const char *operand; /* what it works on, "RUN_DIR" */
-    int operands_most;   /* at least one is needed; 0: it takes none */
+    const char *operand;   /* what it works on, "RUN_DIR" */
+    int operands_most;     /* at least one is needed; 0: it takes none */
+    bool operand_optional; /* it works without one, too */
 } command;
 
 enum { OPTIONS_GO_ON = -1 };

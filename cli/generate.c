@@ -1,20 +1,33 @@
-/* cli/generate: `ottava generate`: the prompt, then what the model makes of it, as it comes. */
+/* cli/generate: `ottava generate`: a text, then what the model makes of it, as it comes; once, or in turns.
+ */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PROMPT_LIMIT = 1 << 20 };
 
-/* All of standard input, without the newline a shell puts after it. NULL after an error, which it printed. */
-static char *read_prompt(void) {
+typedef struct request {
+    const char *run, *prompt, *prompt_file, *precision;
+    option_texts stop;
+    bool interactive;
+    ott_generate_options options;
+} request;
+
+/* ---- the prompt ---- */
+
+/* All of a file, without the newline that editors and shells put at its end. NULL after an error, which it
+   printed. `name` is what messages call it. */
+static char *read_all(int file, const char *name) {
     char *text = malloc(PROMPT_LIMIT + 1);
     size_t length = 0;
     ssize_t got = text ? 1 : 0;
     while (text && got != 0 && length < PROMPT_LIMIT + 1) {
-        got = read(STDIN_FILENO, text + length, PROMPT_LIMIT + 1 - length);
+        got = read(file, text + length, PROMPT_LIMIT + 1 - length);
         if (got > 0) length += (size_t)got;
         if (got < 0 && errno != EINTR) break;
     }
@@ -24,7 +37,7 @@ static char *read_prompt(void) {
                           : memchr(text, '\0', length) ? "it has a byte 0"
                                                        : NULL;
     if (trouble) {
-        cli_error(0, "generate: cannot take the prompt from standard input: %s", trouble);
+        cli_error(0, "generate: cannot take the prompt from %s: %s", name, trouble);
         free(text);
         return NULL;
     }
@@ -32,6 +45,20 @@ static char *read_prompt(void) {
     text[length] = '\0';
     return text;
 }
+
+static char *read_file(const char *path) {
+    if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input");
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        cli_error(0, "generate: cannot take the prompt from %s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = read_all(file, path);
+    close(file);
+    return text;
+}
+
+/* ---- what comes out ---- */
 
 /* The stream, and whether it stands at the beginning of a line. */
 typedef struct stream {
@@ -46,50 +73,156 @@ static void write_piece(void *user, const char *text) {
     s->line_begins = text[strlen(text) - 1] == '\n';
 }
 
-static int generate(const char *run, const ott_generate_options *options) {
+static void end_line(stream *s) {
+    if (!s->line_begins) write_piece(s, "\n");
+}
+
+/* ---- in turns ---- */
+
+/* The next line of standard input into *line, without its newline; false at the end. */
+static bool ask(char **line, size_t *room) {
+    if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
+    ssize_t length = getline(line, room, stdin);
+    if (length > 0 && (*line)[length - 1] == '\n') (*line)[--length] = '\0';
+    return length >= 0;
+}
+
+/* One turn: `text` is said, and continued. *new_line: the text so far ends with a line. */
+static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
+    s->line_begins = false;
+    ott_status status = ott_generator_continue(generator, text, write_piece, s);
+    *new_line = s->line_begins;
+    end_line(s);
+    return status;
+}
+
+/* What the model sees of a line is what a terminal shows: it begins on a line of its own. An empty line asks
+   for more of the same. */
+static int converse(ott_generator *generator, const char *prompt, stream *s) {
+    char *line = NULL, *text = NULL;
+    size_t room = 0;
+    bool new_line = true, begun = prompt != NULL;
+    ott_status status = OTT_OK;
+    if (prompt) write_piece(s, prompt);
+    if (prompt) status = take_turn(generator, prompt, s, &new_line);
+    while (status == OTT_OK && ask(&line, &room)) {
+        if (!begun && !*line) continue;
+        if (asprintf(&text, "%s%s", new_line || !*line ? "" : "\n", line) < 0)
+            return cli_error(CLI_FAILED, "generate: out of memory");
+        status = take_turn(generator, text, s, &new_line);
+        begun = true;
+        free(text);
+    }
+    free(line);
+    return status == OTT_OK ? CLI_DONE : cli_fail(status);
+}
+
+/* ---- the verb ---- */
+
+static int run_once(ott_context *context, const request *r, stream *s) {
+    ott_status status = ott_generate(context, r->run, &r->options, write_piece, s);
+    end_line(s);
+    return status == OTT_OK ? CLI_DONE : cli_fail(status);
+}
+
+static int run_in_turns(ott_context *context, const request *r, stream *s) {
+    ott_generator *generator;
+    ott_status status = ott_generator_open(context, r->run, &r->options, &generator);
+    if (status != OTT_OK) return cli_fail(status);
+    int code = converse(generator, r->options.prompt, s);
+    ott_generator_close(generator);
+    return code;
+}
+
+static int generate(const request *r) {
     ott_context *context;
     stream s = {.line_begins = true};
     output_open(&s.out);
     s.out.ends_at_once = true;
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    status = ott_generate(context, run, options, write_piece, &s);
-    if (!s.line_begins) output_text(&s.out, "\n");
-    int code = output_close(&s.out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    int code = r->interactive ? run_in_turns(context, r, &s) : run_once(context, r, &s);
+    code = output_close(&s.out, code);
     ott_context_close(context);
     return code;
 }
 
+static int take_precision(request *r) {
+    if (strcmp(r->precision, "trained") == 0)
+        r->options.precision = OTT_GENERATE_AS_TRAINED;
+    else if (strcmp(r->precision, "bf16") == 0)
+        r->options.precision = OTT_GENERATE_BF16;
+    else
+        return cli_error(CLI_BAD_INPUT, "generate: --precision is \"%s\"; it takes trained or bf16",
+                         r->precision);
+    return CLI_DONE;
+}
+
+/* Where the prompt comes from. *text: what was read for it, to be freed. */
+static int take_prompt(request *r, char **text) {
+    const char *file = r->prompt_file ? r->prompt_file : "-";
+    if (r->prompt && r->prompt_file)
+        return cli_error(CLI_BAD_INPUT, "generate: --prompt and --prompt-file are both given; give one");
+    bool reads = r->prompt_file || (r->prompt && strcmp(r->prompt, "-") == 0);
+    if (r->interactive && reads && strcmp(file, "-") == 0)
+        return cli_error(CLI_BAD_INPUT, "generate: --interactive reads standard input: give the prompt as "
+                                        "--prompt=TEXT or --prompt-file=FILE");
+    if (!r->prompt && !reads && !r->interactive)
+        return cli_error(CLI_BAD_INPUT,
+                         "generate: --prompt is missing: --prompt=TEXT, --prompt-file=FILE, or "
+                         "--prompt=- for standard input");
+    if (reads && !(*text = read_file(file))) return CLI_BAD_INPUT;
+    r->options.prompt = reads ? *text : r->prompt;
+    return CLI_DONE;
+}
+
+static int run_request(request *r) {
+    char *text = NULL;
+    r->options.stop = r->stop.text;
+    r->options.stop_count = r->stop.count;
+    int code = take_precision(r);
+    if (code == CLI_DONE) code = take_prompt(r, &text);
+    if (code == CLI_DONE) code = generate(r);
+    free(text);
+    return code;
+}
+
 int verb_generate(int argc, char **argv) {
-    ott_generate_options o;
-    ott_generate_options_init(&o);
+    request r = {.precision = "trained"};
+    ott_generate_options *o = &r.options;
+    ott_generate_options_init(o);
     const option options[] = {
-        {"--prompt", "TEXT", OPTION_TEXT, &o.prompt, "text to continue; -: standard input"},
-        {"--max-tokens", "N", OPTION_INT64, &o.max_tokens, "how many tokens to add (200)"},
-        {"--temperature", "X", OPTION_REAL, &o.temperature,
+        {"--prompt", "TEXT", OPTION_TEXT, &r.prompt, "text to continue; -: standard input"},
+        {"--prompt-file", "FILE", OPTION_TEXT, &r.prompt_file,
+         "the same from a file, without its last newline; -: standard input"},
+        {"--interactive", NULL, OPTION_FLAG, &r.interactive,
+         "read a line, continue the text, until the input ends; an empty line: more of the same"},
+        {"--max-tokens", "N", OPTION_INT64, &o->max_tokens, "how many tokens to add (200)"},
+        {"--temperature", "X", OPTION_REAL, &o->temperature,
          "0: always the most likely token; larger: bolder (0.8)"},
-        {"--top-p", "X", OPTION_REAL, &o.top_p,
-         "choose among the likeliest tokens that make this probability (0.95)"},
-        {"--seed", "N", OPTION_UINT64, &o.seed, "of the choices: the same seed, the same text (42)"},
-        {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
+        {"--top-k", "K", OPTION_INT64, &o->top_k, "choose among the K likeliest tokens; 0: all (0)"},
+        {"--top-p", "X", OPTION_REAL, &o->top_p,
+         "choose among the likeliest of these that make this share (0.95)"},
+        {"--repetition-penalty", "X", OPTION_REAL, &o->repetition_penalty,
+         "above 1: tokens that the text has become less likely (1)"},
+        {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
+        {"--seed", "N", OPTION_UINT64, &o->seed, "of the choices: the same seed, the same text (42)"},
+        {"--precision", "P", OPTION_TEXT, &r.precision,
+         "trained: the run's own, its FP8 recipe included; or bf16 (trained)"},
+        {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
     };
-    const command c = {.name = "generate",
-                       .synopsis = "RUN_DIR --prompt TEXT [options]",
-                       .about =
-                           "Continues a text with the newest model of a run folder, or with one checkpoint\n"
-                           "(RUN_DIR/checkpoints/step-N), in the precision it was trained in.",
-                       .options = options,
-                       .option_count = sizeof options / sizeof *options,
-                       .operand = "RUN_DIR",
-                       .operands_most = 1};
+    const command c = {
+        .name = "generate",
+        .synopsis = "RUN_DIR --prompt TEXT [options]",
+        .about = "Continues a text with the newest model of a run folder, or with one checkpoint\n"
+                 "(RUN_DIR/checkpoints/step-N), in the precision it was trained in. The model looks\n"
+                 "back upon train.seq_len tokens; when the text outgrows them, upon its newer half.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .operand = "RUN_DIR",
+        .operands_most = 1};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;
-    if (!o.prompt)
-        return cli_error(CLI_BAD_INPUT, "generate: --prompt is missing: --prompt=TEXT, or --prompt=-");
-    char *given = strcmp(o.prompt, "-") == 0 ? read_prompt() : NULL;
-    if (strcmp(o.prompt, "-") == 0 && !given) return CLI_BAD_INPUT;
-    if (given) o.prompt = given;
-    code = generate(argv[0], &o);
-    free(given);
-    return code;
+    r.run = argv[0];
+    return run_request(&r);
 }

@@ -15,7 +15,11 @@ typedef struct verb {
 
 static const verb verbs[] = {
     {"train", verb_train, "train a model as a configuration file says"},
+    {"eval", verb_eval, "measure a trained model, or compare two"},
     {"generate", verb_generate, "continue a text with a trained model"},
+    {"tokenize", verb_tokenize, "turn text into token ids and back, or a corpus into a token file"},
+    {"export", verb_export, "write a model as a Hugging Face folder, for serving in FP8 too"},
+    {"inspect", verb_inspect, "list the tensors of a model file or folder"},
     {"report", verb_report, "compare runs: a table, a plot, a page"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
@@ -55,6 +59,16 @@ static int fail_unknown(const char *word) {
     return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; ottava --help lists what there is", what, word);
 }
 
+static int fail_empty(void) {
+    char list[200] = "";
+    for (int i = 0; i < VERBS; i++) {
+        const char *before = i == 0 ? "" : i + 1 < VERBS ? ", " : " or ";
+        size_t length = strlen(list);
+        snprintf(list + length, sizeof list - length, "%s%s", before, verbs[i].name);
+    }
+    return cli_error(CLI_BAD_INPUT, "say what to do: %s (ottava --help)", list);
+}
+
 /* A closed descriptor 0, 1 or 2 would be given to the next file opened, and what is printed would end up
  * there. */
 static void fill_standard_descriptors(void) {
@@ -68,9 +82,7 @@ int main(int argc, char **argv) {
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
-    if (argc < 2)
-        return cli_error(CLI_BAD_INPUT,
-                         "say what to do: train, generate, report, bench or recipes (ottava --help)");
+    if (argc < 2) return fail_empty();
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return print_help();

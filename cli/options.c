@@ -49,7 +49,7 @@ const char *options_nearest(const char *word, const char *const *words, int coun
 static void print_option(output *out, const option *o) {
     char head[48], line[256];
     snprintf(head, sizeof head, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
-    snprintf(line, sizeof line, "  %-18s %s", head, o->help);
+    snprintf(line, sizeof line, "  %-24s %s", head, o->help);
     output_line(out, line);
 }
 
@@ -101,6 +101,15 @@ static int take_real(const command *c, const option *o, const char *value) {
     return OPTIONS_GO_ON;
 }
 
+static int take_another(const command *c, const option *o, const char *value) {
+    option_texts *texts = o->to;
+    int most = (int)(sizeof texts->text / sizeof *texts->text);
+    if (texts->count == most)
+        return cli_error(CLI_BAD_INPUT, "%s: %s is given more than %d times", c->name, o->name, most);
+    texts->text[texts->count++] = value;
+    return OPTIONS_GO_ON;
+}
+
 static int take_value(const command *c, const option *o, const char *value) {
     int64_t number;
     int code = OPTIONS_GO_ON;
@@ -114,6 +123,7 @@ static int take_value(const command *c, const option *o, const char *value) {
     case OPTION_INT64: code = take_signed(c, o, value, INT64_MIN, INT64_MAX, o->to); break;
     case OPTION_UINT64: code = take_unsigned(c, o, value); break;
     case OPTION_REAL: code = take_real(c, o, value); break;
+    case OPTION_TEXTS: code = take_another(c, o, value); break;
     }
     return code;
 }
@@ -161,7 +171,7 @@ static int check_operands(const command *c, int count, char **argv) {
     if (c->operands_most == 0 && count > 0)
         return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
     if (c->operands_most == 0) return OPTIONS_GO_ON;
-    if (count == 0)
+    if (count == 0 && !c->operand_optional)
         return cli_error(CLI_BAD_INPUT, "%s: %s is missing: ottava %s %s", c->name, c->operand, c->name,
                          c->synopsis);
     if (count > c->operands_most)

@@ -3,9 +3,9 @@
 #
 #   tools/recipes.sh [STEPS]       500 unless told; STEPS=600 and the like work too
 #
-# The text is the demo's (`make demo` writes it; TEXT=file names another), the runs stay in runs/recipes. Each recipe is
-# trained twice, taking turns, and speed is the median over the steps of both. A last run leaves every scale at 1 with E4M3
-# for everything: what FP8 without scaling would be.
+# The text is the demo's (`make demo` writes it; TEXT=file names another), the runs stay in runs/recipes. Speed is measured
+# apart, in short runs of all recipes taking turns: the median over the steps of all of them. A last run leaves every scale
+# at 1 with E4M3 for everything: what FP8 without scaling would be.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,33 +16,44 @@ out=runs/recipes
 unscaled='e4m3 tensor unit'
 [ -r "$text" ] || { echo "tools/recipes.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 
-# train ROUND NAME OVERRIDE...
+# train FOLDER STEPS OVERRIDE...
 train() {
-    folder=$out/$1/$2
+    folder=$out/$1
+    count=$2
     shift 2
-    "$ottava" train configs/demo.toml --train.max_steps="$steps" --data.dataset_path="$text" --checkpoint.interval=0 \
+    "$ottava" train configs/demo.toml --train.max_steps="$count" --data.dataset_path="$text" --checkpoint.interval=0 \
         --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; exit 1; }
+}
+# precision NAME: the options that ask for it
+precision() {
+    if [ "$1" = bf16 ]; then echo --train.mixed_precision=bf16; else echo --train.mixed_precision=fp8 --float8.recipe_name="$1"; fi
 }
 
 recipes='tensorwise rowwise rowwise_with_gw_hp delayed current block mxfp8'
+health=$((steps / 5))
 rm -rf $out
 mkdir -p $out
-for round in 1 2; do
-    train $round bf16 --train.mixed_precision=bf16
-    for recipe in $recipes; do
-        train $round "$recipe" --train.mixed_precision=fp8 --float8.recipe_name="$recipe" --float8.health_interval=$((steps / 5))
+# shellcheck disable=SC2046 # options are words
+for recipe in bf16 $recipes; do
+    train "$recipe" "$steps" $(precision "$recipe") --float8.health_interval=$health
+done
+train unscaled "$steps" --train.mixed_precision=fp8 --float8.recipe_name=custom --float8.input="$unscaled" \
+    --float8.weight="$unscaled" --float8.grad_output="$unscaled" --float8.health_interval=$health
+for round in 1 2 3 4 5; do
+    # shellcheck disable=SC2046
+    for recipe in bf16 $recipes; do
+        train "speed-$round-$recipe" 30 $(precision "$recipe") --eval.enabled=false --scheduler.warmup_steps=1
     done
 done
-train 1 unscaled --train.mixed_precision=fp8 --float8.recipe_name=custom --float8.input="$unscaled" \
-    --float8.weight="$unscaled" --float8.grad_output="$unscaled" --float8.health_interval=$((steps / 5))
 
 # number FILE KEY: a number of a JSON object
 number() {
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -n 1
 }
-# speed NAME: median tokens/s of the steps of all rounds
+# speed NAME: median tokens/s of the steps of all rounds, - where it was not measured
 speed() {
-    sed -n 's/.*"loss":.*"tps":\([0-9.e+]*\),.*/\1/p' $out/*/"$1"/metrics.jsonl | sort -g |
+    [ -d "$out/speed-1-$1" ] || { echo -; return; }
+    sed -n 's/.*"loss":.*"tps":\([0-9.e+]*\),.*/\1/p' $out/speed-*-"$1"/metrics.jsonl | sort -g |
         awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
 # sqnr NAME TENSOR: mean over the layers at the last measurement, in dB
@@ -55,22 +66,22 @@ sqnr() {
             if (step != last) { last = step; sum = n = 0 }
             sum += db; n++
         }
-        END { if (n) printf "%.1f", sum / n; else printf "-" }' "$out/1/$1/metrics.jsonl"
+        END { if (n) printf "%.1f", sum / n; else printf "-" }' "$out/$1/metrics.jsonl"
 }
 # row NAME LABEL
 row() {
-    awk -v label="$2" -v loss="$(number $out/1/"$1"/summary.json val_loss)" -v base="$base_loss" \
+    awk -v label="$2" -v loss="$(number $out/"$1"/summary.json val_loss)" -v base="$base_loss" \
         -v speed="$(speed "$1")" -v base_speed="$base_speed" \
-        -v memory="$(number $out/1/"$1"/summary.json peak_memory_bytes)" -v base_memory="$base_memory" \
+        -v memory="$(number $out/"$1"/summary.json peak_memory_bytes)" -v base_memory="$base_memory" \
         -v x="$(sqnr "$1" input)" -v w="$(sqnr "$1" weight)" -v g="$(sqnr "$1" grad_output)" 'BEGIN {
-            printf "| %s | %.4f | %+.2f%% | %s | %s | %s | %.2f | %.2f |\n", label, loss, 100 * (loss / base - 1), x, w, g,
-                speed / base_speed, memory / base_memory
+            printf "| %s | %.4f | %+.2f%% | %s | %s | %s | %s | %.2f |\n", label, loss, 100 * (loss / base - 1), x, w, g,
+                speed == "-" ? "-" : sprintf("%.2f", speed / base_speed), memory / base_memory
         }'
 }
 
-base_loss=$(number $out/1/bf16/summary.json val_loss)
+base_loss=$(number $out/bf16/summary.json val_loss)
 base_speed=$(speed bf16)
-base_memory=$(number $out/1/bf16/summary.json peak_memory_bytes)
+base_memory=$(number $out/bf16/summary.json peak_memory_bytes)
 echo '| recipe | validation loss | to bf16 | SQNR X, dB | SQNR W, dB | SQNR G, dB | speed / bf16 | memory / bf16 |'
 echo '|---|---|---|---|---|---|---|---|'
 row bf16 '`bf16`'

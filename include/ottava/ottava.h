@@ -67,21 +67,117 @@ OTT_API ott_status ott_train(ott_context *context, ott_config *config, const ott
 
 /* ---- generation ---- */
 
+/* In which arithmetic a trained model computes. */
+typedef enum ott_generate_precision {
+    OTT_GENERATE_AS_TRAINED, /* as the run did at its end, its FP8 recipe included */
+    OTT_GENERATE_BF16
+} ott_generate_precision;
+
 typedef struct ott_generate_options {
     size_t struct_size;
-    const char *prompt; /* not empty */
-    int64_t max_tokens; /* how many to add */
+    const char *prompt; /* not empty; of ott_generate only */
+    int64_t max_tokens; /* how many to add at most */
     double temperature; /* 0: the most likely token always */
-    double top_p;       /* (0, 1]: smallest set of tokens with this probability */
+    double top_p;       /* (0, 1]: smallest set of tokens with this share of the top_k's probability */
     uint64_t seed;
-    int threads; /* 0: all cores */
+    int threads;               /* 0: all cores */
+    int64_t top_k;             /* only the k most likely tokens; 0: all */
+    double repetition_penalty; /* > 0: logits of tokens that the text has are divided by it where they are
+                                  positive, multiplied where they are negative; 1: none */
+    const char *const *stop; /* [stop_count] texts, none empty: the first of them to be complete in the added
+                                text ends it, and is not written */
+    int stop_count;
+    ott_generate_precision precision;
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
-/* Continues the prompt with the model of a run folder (its newest checkpoint) or of one checkpoint folder, in
-   the precision it was trained in. Writes the prompt, then the text token by token. options must be given. */
+/*
+ * Continues the prompt with the model of a run folder (its newest checkpoint) or of one checkpoint folder.
+ * Writes the prompt, then the text token by token, to max_tokens, a stop text or the tokenizer's end of text.
+ * Of a tokenizer's text only whole characters are written. options must be given. The same seed gives the
+ * same text on any number of threads.
+ *
+ * The model looks back upon train.seq_len tokens at most. A longer prompt is cut to its end; when the text
+ * has grown to that length, the older half is forgotten and the rest is read anew.
+ */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
+
+/* A model that stays open, with the text so far: for one text that grows in turns. options may be NULL; their
+   prompt is not used. */
+typedef struct ott_generator ott_generator;
+
+OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
+                                      const ott_generate_options *options, ott_generator **out);
+OTT_API void ott_generator_close(ott_generator *generator);
+/* Puts `text` (not written; may be empty after the first time) behind the text so far, and continues that as
+   ott_generate does. */
+OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write,
+                                          void *user);
+
+/* ---- export ---- */
+
+typedef enum ott_export_format {
+    OTT_EXPORT_HF,    /* a Hugging Face folder: safetensors, config.json, tokenizer files */
+    OTT_EXPORT_HF_FP8 /* the same with the matrices of the blocks in E4M3 and scales, for serving */
+} ott_export_format;
+
+/* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). */
+typedef enum ott_export_method {
+    OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
+    OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */
+} ott_export_method;
+
+/* What of a weight [N, K] shares a scale. */
+typedef enum ott_export_granularity {
+    OTT_EXPORT_TENSOR,    /* all of it; q, k and v have one together, and so have gate and up */
+    OTT_EXPORT_CHANNEL,   /* a row, which makes an output channel; of compressed-tensors only */
+    OTT_EXPORT_BLOCK,     /* 128 x 128 elements */
+    OTT_EXPORT_AS_TRAINED /* what the run's recipe says; see ott_export */
+} ott_export_granularity;
+
+typedef struct ott_export_options {
+    size_t struct_size;
+    ott_export_format format;
+    ott_dtype dtype; /* of OTT_EXPORT_HF: OTT_BF16, OTT_F32 or OTT_F16 */
+    /* of OTT_EXPORT_HF_FP8 */
+    ott_export_method method;
+    ott_export_granularity granularity;
+    const char *from; /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
+                         NULL: model.hf_path of the run; "": none */
+} ott_export_options;
+
+OTT_API void ott_export_options_init(ott_export_options *options);
+/*
+ * Writes the model of a run folder (its newest checkpoint) or of one checkpoint folder to `folder`, which
+ * must be absent or empty; it is complete, or absent when this fails. Writes what was done as text. options
+ * may be NULL: bf16.
+ *
+ * FP8: codes are round(w / scale) to nearest even, saturating, scale = amax / 448 (fp32; w = code * scale),
+ * from the fp32 masters; matrices of the decoder's blocks only: embedding, head, norms and biases are bf16.
+ * Activations are quantized by the server. OTT_EXPORT_AS_TRAINED instead gives the very codes that the next
+ * training step would have multiplied, scale = 1 / s for the s they were made with, and leaves in bf16 what
+ * the run kept in high precision; OTT_ERR_UNSUPPORTED for a recipe that the format cannot hold exactly
+ * (delayed scaling, 1x32 and 1x128 blocks, a run without FP8).
+ */
+OTT_API ott_status ott_export(ott_context *context, const char *run, const char *folder,
+                              const ott_export_options *options, ott_text_fn write, void *user);
+
+/* ---- inspection ---- */
+
+typedef struct ott_inspect_options {
+    size_t struct_size;
+    int statistics; /* 1: minimum, maximum, mean, standard deviation, zeros, NaN and infinities of each tensor
+                     */
+    int json;       /* 1: one JSON object, 0: a table */
+} ott_inspect_options;
+
+OTT_API void ott_inspect_options_init(ott_inspect_options *options);
+/* Lists tensors, totals and metadata of a safetensors file, of its index or of a folder with either (a model,
+   a checkpoint; of a run folder, its newest checkpoint). Headers are checked whole: OTT_ERR_FORMAT says what
+   is wrong with an invalid file, before anything is written. options may be NULL. */
+OTT_API ott_status ott_inspect(ott_context *context, const char *path, const ott_inspect_options *options,
+                               ott_text_fn write, void *user);
 
 /* ---- reports ---- */
 
@@ -96,6 +192,129 @@ OTT_API void ott_report_options_init(ott_report_options *options);
 /* Compares run folders with the first of them: writes the table and the plot as text, and the page. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
+
+/* ---- work that takes a while ---- */
+
+typedef struct ott_work {
+    int64_t done, total; /* rows, windows or bytes, as the call says */
+    double seconds_left; /* estimated; NaN while there is no estimate */
+} ott_work;
+
+/* Called on the calling thread, after every piece of work. */
+typedef void (*ott_work_fn)(void *user, const ott_work *work);
+
+/* ---- evaluation ---- */
+
+typedef enum ott_eval_task {
+    OTT_EVAL_PERPLEXITY, /* loss of a text, JSONL or token file; work is counted in windows of seq_len tokens
+                          */
+    OTT_EVAL_HELLASWAG,  /* accuracy in choosing HellaSwag's endings; in rows */
+    OTT_EVAL_COMPARE     /* how far the model's predictions are from another model's; in windows */
+} ott_eval_task;
+
+typedef struct ott_eval_options {
+    size_t struct_size;
+    ott_eval_task task;
+    const char *data; /* file */
+    const char
+        *precision; /* NULL or "trained": the run's own, for a Hugging Face folder bf16; or the name of a
+                       recipe (ott_recipe_table), which every linear layer but the filter's then runs under */
+    const char *const *filter; /* [filter_count] layers whose name contains one of these stay in high
+                                  precision, beside those of the run's configuration */
+    int filter_count;
+    int threads;     /* 0: all cores */
+    int64_t limit;   /* rows or windows at most; 0: all */
+    int64_t seq_len; /* tokens the model looks back upon; 0: the run's train.seq_len, for a folder 2048 or the
+                        max_position_embeddings that are fewer */
+    const char *tokenizer;  /* NULL: the one the model came with */
+    const char *text_field; /* of JSONL rows */
+    int hellaswag_forms;    /* OTT_HELLASWAG_..., or-ed */
+    const char *against;    /* the other model, what COMPARE measures from */
+    const char *against_precision;
+    double kl_max, kl_mean, cosine; /* what COMPARE must keep to: at most, at most, at least. The defaults are
+                                       NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999 */
+    ott_work_fn progress;           /* NULL: none */
+    void *user;
+} ott_eval_options;
+
+enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };
+
+/* A number that the task does not give is NaN. */
+typedef struct ott_eval_result {
+    size_t struct_size;
+    int64_t items, total;   /* rows or windows looked at, of how many: fewer after ott_stop */
+    int64_t tokens;         /* that have been predicted; HELLASWAG: of the right endings, in lm-eval's form */
+    int64_t truncated;      /* HELLASWAG: endings whose context lost its beginning */
+    double loss;            /* mean over these tokens, in nats */
+    double perplexity;      /* exp(loss) */
+    double bits_per_byte;   /* of the text these tokens stand for */
+    double acc, acc_stderr; /* lm-eval's: the ending with the largest log probability */
+    double acc_norm, acc_norm_stderr; /* ... divided by its characters */
+    double acc_llmc,
+        acc_llmc_stderr;      /* llm.c's: the smallest mean loss of a token, text as it stands in the row */
+    double kl_max, kl_mean;   /* of KL(against || model) of a token, in nats */
+    double cosine;            /* of all logits laid end to end */
+    double agreement;         /* share of tokens whose most likely successor is the same */
+    int passed;               /* COMPARE: the three limits are kept; 1 for the other tasks */
+    int64_t gemms, fp8_gemms; /* matrix products run by the model, and those of them in FP8 */
+    double seconds;           /* without loading */
+} ott_eval_result;
+
+OTT_API void ott_eval_options_init(ott_eval_options *options);
+OTT_API void ott_eval_result_init(ott_eval_result *result);
+/*
+ * Evaluates a model: a run folder (its newest checkpoint), one checkpoint folder, or a Hugging Face folder.
+ * ott_stop ends it early, with what was looked at so far. The same numbers on any number of threads. Errors
+ * name the file, line and field. OTT_ERR_DIVERGED: the model's loss is not a finite number.
+ */
+OTT_API ott_status ott_eval(ott_context *context, const char *path, const ott_eval_options *options,
+                            ott_eval_result *result);
+
+/* ---- tokenizers ---- */
+
+/* Up to `bytes` bytes into the buffer; returns how many, 0 at the end, negative when reading failed. */
+typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
+typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
+
+typedef struct ott_tokenize_options {
+    size_t struct_size;
+    int jsonl;  /* ott_tokenize: a text is a JSON string on a line, so that it may have lines of its own */
+    int decode; /* ott_tokenize: from ids to texts */
+    int no_special;         /* without what the tokenizer puts around a text (BOS, EOS) */
+    int threads;            /* ott_tokenize_file; 0: all cores */
+    const char *text_field; /* of JSONL rows */
+    const char *separator;  /* between the documents of a text file; "": the file is one */
+    ott_work_fn progress;   /* ott_tokenize_file: in bytes; NULL: none */
+    void *user;
+} ott_tokenize_options;
+
+OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
+/*
+ * Texts to ids as they come: a line of text gives a line of ids with spaces between; decode goes back, and
+ * gives exactly the text. tokenizer_path: a folder, or its tokenizer.json. options may be NULL. Errors name the
+ * line.
+ */
+OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,
+                                const ott_tokenize_options *options, ott_read_fn read, void *read_user,
+                                ott_bytes_fn write, void *write_user);
+
+typedef struct ott_tokenize_result {
+    size_t struct_size;
+    int64_t documents, tokens, bytes; /* bytes of the file that was read */
+    int complete;                     /* 0: ott_stop ended it, and nothing was written */
+    double seconds;                   /* without loading the tokenizer */
+} ott_tokenize_result;
+
+OTT_API void ott_tokenize_result_init(ott_tokenize_result *result);
+/*
+ * Makes a token file (llm.c's 20240801: uint32 ids) of a text file, or of a JSONL file (.jsonl, .json,
+ * .ndjson), whose documents lie in text_field. Each document stands between the tokenizer's BOS and EOS,
+ * those that it has; special tokens in the text are plain characters. The output is complete or absent.
+ * result may be NULL.
+ */
+OTT_API ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, const char *input,
+                                     const char *output, const ott_tokenize_options *options,
+                                     ott_tokenize_result *result);
 
 /* ---- benchmarks ---- */
 

@@ -2,26 +2,69 @@
 #include "train/generate.h"
 #include "api/handle.h"
 
+struct ott_generator {
+    handle base;
+    text_generator *inside;
+};
+
 void ott_generate_options_init(ott_generate_options *options) {
     if (options)
-        *options = (ott_generate_options){
-            .struct_size = sizeof *options, .max_tokens = 200, .temperature = 0.8, .top_p = 0.95, .seed = 42};
+        *options = (ott_generate_options){.struct_size = sizeof *options,
+                                          .max_tokens = 200,
+                                          .temperature = 0.8,
+                                          .top_p = 0.95,
+                                          .seed = 42,
+                                          .repetition_penalty = 1};
 }
 
-static ott_status check_options(const ott_generate_options *o) {
-    if (!o->prompt || !*o->prompt)
-        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
-    if (o->max_tokens < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "max_tokens = %lld: give 0 or more", (long long)o->max_tokens);
+/* ---- checks ---- */
+
+static ott_status check_stop(const ott_generate_options *o) {
+    if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
+        return status_fail(OTT_ERR_ARGUMENT, "stop_count = %d: give as many texts as stop has",
+                           o->stop_count);
+    for (int i = 0; i < o->stop_count; i++)
+        if (!o->stop[i] || !*o->stop[i])
+            return status_fail(OTT_ERR_ARGUMENT, "stop[%d] is empty: give it at least one character", i);
+    return OTT_OK;
+}
+
+static ott_status check_choice(const ott_generate_options *o) {
     if (!(o->temperature >= 0 && o->temperature <= 1e6))
         return status_fail(OTT_ERR_ARGUMENT,
                            "temperature = %g: give 0 (always the most likely token) or more", o->temperature);
+    if (o->top_k < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "top_k = %lld: give 0 (all tokens) or more",
+                           (long long)o->top_k);
     if (!(o->top_p > 0 && o->top_p <= 1))
         return status_fail(OTT_ERR_ARGUMENT, "top_p = %g: give a number above 0, up to 1", o->top_p);
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= 1e6))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "repetition_penalty = %g: give 1 (none) or another number above 0",
+                           o->repetition_penalty);
     return OTT_OK;
 }
+
+static ott_status check_options(const ott_generate_options *o) {
+    if (o->max_tokens < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "max_tokens = %lld: give 0 or more", (long long)o->max_tokens);
+    if (o->threads < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    if (o->precision != OTT_GENERATE_AS_TRAINED && o->precision != OTT_GENERATE_BF16)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "precision = %d: give OTT_GENERATE_AS_TRAINED or OTT_GENERATE_BF16",
+                           (int)o->precision);
+    TRY(check_choice(o));
+    return check_stop(o);
+}
+
+static ott_status take_options(const ott_generate_options *given, ott_generate_options *o) {
+    ott_generate_options_init(o);
+    TRY(api_take_options(given, o, sizeof *o, "ott_generate_options"));
+    return check_options(o);
+}
+
+/* ---- calls ---- */
 
 ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
@@ -30,8 +73,48 @@ ott_status ott_generate(ott_context *context, const char *run, const ott_generat
     API_REQUIRE(run);
     API_REQUIRE(options);
     API_REQUIRE_CALL(write);
-    ott_generate_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_generate_options"));
-    TRY(check_options(&o));
+    TRY(take_options(options, &o));
+    if (!o.prompt || !*o.prompt)
+        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     return API_INSIDE(context, generate_run(context->account, &context->log, run, &o, write, user));
+}
+
+static ott_status open_inside(ott_context *context, const char *run, const ott_generate_options *o,
+                              ott_generator **out) {
+    void *memory;
+    text_generator *inside;
+    TRY(generator_open(context->account, &context->log, run, o, &inside));
+    ott_status status = handle_open(context, HANDLE_GENERATOR, sizeof(ott_generator), &memory);
+    if (status != OTT_OK) {
+        generator_close(inside);
+        return status;
+    }
+    *out = memory;
+    (*out)->inside = inside;
+    return OTT_OK;
+}
+
+ott_status ott_generator_open(ott_context *context, const char *run, const ott_generate_options *options,
+                              ott_generator **out) {
+    ott_generate_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(run);
+    API_REQUIRE(out);
+    *out = NULL;
+    TRY(take_options(options, &o));
+    return API_INSIDE(context, open_inside(context, run, &o, out));
+}
+
+void ott_generator_close(ott_generator *generator) {
+    if (!handle_is_open(generator, HANDLE_GENERATOR)) return;
+    generator_close(generator->inside);
+    generator->inside = NULL;
+    handle_close(&generator->base);
+}
+
+ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write, void *user) {
+    API_HANDLE(generator, GENERATOR);
+    API_REQUIRE(text);
+    API_REQUIRE_CALL(write);
+    return API_INSIDE(generator->base.context, generator_continue(generator->inside, text, write, user));
 }

@@ -18,7 +18,8 @@
     X(RECIPE, "recipe")                                                                                      \
     X(GROUP, "group")                                                                                        \
     X(MODULE, "module")                                                                                      \
-    X(OPTIMIZER, "optimizer")
+    X(OPTIMIZER, "optimizer")                                                                                \
+    X(GENERATOR, "generator")
 
 typedef enum handle_kind {
 #define X(constant, text) HANDLE_##constant,

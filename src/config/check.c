@@ -20,7 +20,8 @@ bool config_is_neutral(const config *cfg, const config_key *key) {
 static bool is_moot(const config *cfg, const config_key *key) {
     if (strcmp(key->section, "eval") == 0)
         return !cfg->eval.enabled || (*cfg->eval.dataset_path && strcmp(key->name, "dataset") == 0);
-    if (strcmp(key->path, "data.dataset") == 0) return *cfg->data.dataset_path != '\0';
+    if (strcmp(key->path, "data.dataset") == 0)
+        return *cfg->data.dataset_path || cfg->data.datasets.count > 0;
     return false;
 }
 
@@ -101,6 +102,19 @@ static ott_status check_model(const config *cfg) {
         cfg->train.seq_len > cfg->model.max_seq_len)
         FAIL("train.seq_len (%lld) exceeds model.max_seq_len (%lld)", (long long)cfg->train.seq_len,
              (long long)cfg->model.max_seq_len);
+    return OTT_OK;
+}
+
+static ott_status check_data(const config *cfg) {
+    bool mixture = cfg->data.datasets.count > 0;
+    if (mixture && *cfg->data.dataset_path)
+        FAIL("data.datasets and data.dataset_path both name the training data; give one of them");
+    if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)
+        FAIL("eval.holdout keeps the end of one data.dataset_path, and data.datasets names several: name the "
+             "validation data with eval.dataset_path");
+    if (!*cfg->data.prompt_field != !*cfg->data.completion_field)
+        FAIL("data.prompt_field = \"%s\" and data.completion_field = \"%s\": give both, or none",
+             cfg->data.prompt_field, cfg->data.completion_field);
     return OTT_OK;
 }
 
@@ -271,6 +285,7 @@ ott_status config_check(config *cfg) {
     TRY(check_built(cfg));
     TRY(check_batches(cfg));
     TRY(check_model(cfg));
+    TRY(check_data(cfg));
     TRY(check_eval(cfg));
     TRY(check_schedule(cfg));
     return check_float8(cfg);

@@ -82,6 +82,14 @@
     X(LOSS_CROSS_ENTROPY, "cross_entropy", "")                                                               \
     X(LOSS_CHUNKED_CROSS_ENTROPY, "chunked_cross_entropy", "")
 
+#define CHOICES_data_format(X)                                                                               \
+    X(DATA_AUTO, "auto", "")                                                                                 \
+    X(DATA_TEXT, "text", "")                                                                                 \
+    X(DATA_JSONL, "jsonl", "")                                                                               \
+    X(DATA_HELLASWAG, "hellaswag", "")                                                                       \
+    X(DATA_TOKENS, "tokens", "")                                                                             \
+    X(DATA_BYTES, "bytes", "")
+
 #define CHOICES_compile_mode(X)                                                                              \
     X(COMPILE_DEFAULT, "default", "")                                                                        \
     X(COMPILE_REDUCE_OVERHEAD, "reduce-overhead", "")                                                        \

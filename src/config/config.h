@@ -32,6 +32,7 @@ typedef enum config_moe_bias_schedule { CHOICES_moe_bias_schedule(X) } config_mo
 typedef enum config_precision { CHOICES_precision(X) } config_precision;
 typedef enum config_checkpointing { CHOICES_checkpointing(X) } config_checkpointing;
 typedef enum config_loss { CHOICES_loss(X) } config_loss;
+typedef enum config_data_format { CHOICES_data_format(X) } config_data_format;
 typedef enum config_compile_mode { CHOICES_compile_mode(X) } config_compile_mode;
 typedef enum config_optimizer { CHOICES_optimizer(X) } config_optimizer;
 typedef enum config_scheduler { CHOICES_scheduler(X) } config_scheduler;

@@ -36,6 +36,7 @@ static const struct {
     {DIALECT_AUTOMODEL, "checkpoint.keep_last_n", "0"},
     {DIALECT_AUTOMODEL, "float8.enable_fsdp_float8_all_gather", "false"},
     {DIALECT_AUTOMODEL, "metrics.log_interval", "1"},
+    {DIALECT_AUTOMODEL, "eval.steps", "1000000000"}, /* all of the validation data */
 };
 
 foreign_dialect foreign_detect(const node *root) {

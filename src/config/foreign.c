@@ -1,5 +1,6 @@
 /* config/foreign: one function per foreign key whose meaning is not just another name. */
 #include "config/foreign.h"
+#include "base/file.h"
 #include "config/book.h"
 #include "config/number.h"
 #include "config/value.h"
@@ -264,34 +265,64 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* A dataset class by its last name. Its data comes from a hub or a file of another kind, which data.dataset
- * refuses. */
-static ott_status dataset_name(const node *value, const char *where, const char **out) {
-    static const char *const known[] = {"HellaSwag",           "SQuAD",
-                                        "make_squad_dataset",  "ChatDataset",
-                                        "NanogptDataset",      "ColumnMappedTextInstructionDataset",
-                                        "MegatronPretraining", "build_unpacked_dataset"};
-    *out = value->text ? alias_last_component(value->text) : "";
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i], *out) == 0) return OTT_OK;
+/* AutoModel's dataset classes, by their last name, and the format of their files here; "": none. */
+static const struct {
+    const char *name, *format;
+} dataset_classes[] = {
+    {"HellaSwag", "hellaswag"},
+    {"NanogptDataset", "tokens"},
+    {"MegatronPretraining", "tokens"},
+    {"SQuAD", ""},
+    {"make_squad_dataset", ""},
+    {"ChatDataset", ""},
+    {"ColumnMappedTextInstructionDataset", ""},
+    {"build_unpacked_dataset", ""},
+};
+
+static ott_status find_dataset(const node *value, const char *where, const char **name, const char **format) {
+    *name = value->text ? alias_last_component(value->text) : "";
+    for (size_t i = 0; i < sizeof dataset_classes / sizeof dataset_classes[0]; i++) {
+        *format = dataset_classes[i].format;
+        if (strcmp(dataset_classes[i].name, *name) == 0) return OTT_OK;
+    }
     return status_fail(OTT_ERR_CONFIG,
                        "%s is not one of AutoModel's datasets, such as \"HellaSwag\", \"SQuAD\", "
                        "\"ChatDataset\", \"NanogptDataset\"",
                        where);
 }
 
+/* The class says how files are read; where they are is another key's, without which data.dataset refuses the
+   name. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
-    const char *name;
+    const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
-    TRY(dataset_name(value, where, &name));
+    TRY(find_dataset(value, where, &name, &format));
+    if (*format) TRY(assign_word(cfg, "data.format", format, where));
     return book_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
 }
 
 ott_status foreign_validation_target(config *cfg, const node *value, const char *where) {
-    const char *name;
+    const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
-    TRY(dataset_name(value, where, &name));
+    TRY(find_dataset(value, where, &name, &format));
     return assign_word(cfg, "eval.enabled", "true", where);
+}
+
+/* A local file or pattern is read; any other name is one of a hub. */
+static ott_status set_dataset(config *cfg, const char *path_key, const char *name_key, const node *value,
+                              const char *where) {
+    if (tree_is_null(value)) return OTT_OK;
+    bool local = value->text && (file_exists(value->text) || strpbrk(value->text, "*?"));
+    return assign_key(cfg, table_find(local ? path_key : name_key), value, where,
+                      local ? path_key : name_key);
+}
+
+ott_status foreign_dataset_path(config *cfg, const node *value, const char *where) {
+    return set_dataset(cfg, "data.dataset_path", "data.dataset", value, where);
+}
+
+ott_status foreign_validation_path(config *cfg, const node *value, const char *where) {
+    return set_dataset(cfg, "eval.dataset_path", "eval.dataset", value, where);
 }
 
 /* --- After everything --- */

@@ -52,6 +52,8 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where);
 ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where);
 ott_status foreign_decay_type(config *cfg, const node *value, const char *where);
 ott_status foreign_packed_size(config *cfg, const node *value, const char *where);
+ott_status foreign_dataset_path(config *cfg, const node *value, const char *where);
+ott_status foreign_validation_path(config *cfg, const node *value, const char *where);
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where);
 ott_status foreign_validation_target(config *cfg, const node *value, const char *where);
 ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where);

@@ -17,6 +17,7 @@ static const key_choice words_moe_bias_schedule[] = {CHOICES_moe_bias_schedule(X
 static const key_choice words_precision[] = {CHOICES_precision(X)};
 static const key_choice words_checkpointing[] = {CHOICES_checkpointing(X)};
 static const key_choice words_loss[] = {CHOICES_loss(X)};
+static const key_choice words_data_format[] = {CHOICES_data_format(X)};
 static const key_choice words_compile_mode[] = {CHOICES_compile_mode(X)};
 static const key_choice words_optimizer[] = {CHOICES_optimizer(X)};
 static const key_choice words_scheduler[] = {CHOICES_scheduler(X)};

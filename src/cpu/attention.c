@@ -3,13 +3,17 @@
  * Dao et al. 2022), in the order of tensor/attention.h.
  *
  * A unit of work is a block of a head's queries; it meets the tiles of keys it can see one after the other.
- * The running maximum and sum of a query live in a vector lane each.
+ * The running maximum and sum of a query live in a vector lane each. A unit of a few queries, which would
+ * leave most lanes empty, goes query by query instead, with lanes of keys and of elements.
  */
 #include "cpu/attention.h"
 
 /* ---- what both directions check ---- */
 
 static ott_status check_documents(const char *op, const attention *s) {
+    if (s->past > 0 && document_of(s, 0).length != s->past + s->tokens)
+        return status_fail(OTT_ERR_INTERNAL, "%s: with past %lld there must be one document", op,
+                           (long long)s->past);
     for (int64_t b = 0; b < s->documents; b++) {
         int64_t least = b == 0 ? 0 : s->start[b - 1], most = b == 0 ? 0 : s->tokens;
         if (s->start[b] < least || s->start[b] > most)
@@ -20,14 +24,17 @@ static ott_status check_documents(const char *op, const attention *s) {
 }
 
 ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
-                                const tensor *lse, int64_t head_dim, int64_t window, float scale,
-                                attention *s) {
+                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
+                                float scale, attention *s) {
     if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
         q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || start->columns < 1)
         return status_fail(
             OTT_ERR_SHAPE,
             "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
             (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
+    if (past < 0 || k->rows != past + q->rows)
+        return status_fail(OTT_ERR_SHAPE, "%s: k has %lld rows; past %lld and %lld rows of q need as many",
+                           op, (long long)k->rows, (long long)past, (long long)q->rows);
     *s = (attention){.head_dim = head_dim,
                      .width = (head_dim + 15) / 16 * 16,
                      .heads = q->columns / head_dim,
@@ -35,11 +42,13 @@ ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k
                      .tokens = q->rows,
                      .documents = start->columns,
                      .window = window,
+                     .past = past,
                      .block = BLOCK_MAX,
                      .start = start->data,
                      .scale = scale};
     TRY(check_documents(op, s));
-    for (int64_t b = 0; b < s->documents; b++) s->pairs += visible_pairs(window, document_of(s, b).length);
+    for (int64_t b = 0; b < s->documents; b++)
+        s->pairs += visible_pairs(window, document_of(s, b).length) - visible_pairs(window, past);
     return OTT_OK;
 }
 
@@ -85,7 +94,7 @@ typedef struct forward_job {
     attention s;
 } forward_job;
 
-/* Queries [query, query + count) of a head of a document. */
+/* The queries at positions [query, query + count) of a head of a document. */
 typedef struct unit {
     document d;
     int64_t head, query, count;
@@ -93,7 +102,8 @@ typedef struct unit {
 
 static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
     int64_t width = j->s.width, capacity = whole_lanes(u->count);
-    pack_rows(j->a->q, u->d.first + u->query, u->count, u->head * j->s.head_dim, &j->s, capacity, w->output);
+    pack_rows(j->a->q, query_row(&j->s, &u->d, u->query), u->count, u->head * j->s.head_dim, &j->s, capacity,
+              w->output);
     for (int64_t i = 0; i < capacity; i += QUERY_LANES)
         pack_lanes(w->output + i * width, width, w->queries + i * width);
     memset(w->output, 0, (size_t)(capacity * width) * sizeof(float));
@@ -190,18 +200,86 @@ SIMD void output_row(ott_dtype d, const float *from, float l, void *o, int64_t c
     BY_16(c, lanes, head_dim, v16_put(o, d, column + c, v16_mul(v16_load(from + c), inverse), lanes););
 }
 
-static void finish_block(const forward_job *j, const unit *u, const forward_buffers *w) {
-    int64_t first = u->d.first + u->query, column = u->head * j->s.head_dim;
-    float *lse = (float *)row_of(j->a->lse, u->head) + first;
-    for (int64_t i = 0; i < u->count; i++) {
-        const float *row = w->output + i * j->s.width;
-        WITH_DTYPE(j->a->o->dtype, D,
-                   output_row(D, row, w->sum[i], row_of(j->a->o, first + i), column, j->s.head_dim));
-        lse[i] = w->most[i] + fmath_log(w->sum[i]);
-    }
+/* o and lse of the query at position i, from its sums. */
+static void finish_query(const forward_job *j, const unit *u, int64_t i, const float *output, float most,
+                         float sum) {
+    int64_t row = query_row(&j->s, &u->d, i), column = u->head * j->s.head_dim;
+    WITH_DTYPE(j->a->o->dtype, D, output_row(D, output, sum, row_of(j->a->o, row), column, j->s.head_dim));
+    ((float *)row_of(j->a->lse, u->head))[row] = most + fmath_log(sum);
 }
 
-static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
+/* ---- a few queries, one by one ---- */
+
+enum { FEW_QUERIES = 4 };
+
+/* The tile's scores of one query, lanes are keys: sixteen keys by sixteen elements are turned over in
+   registers. Hidden keys, and those beyond the document, get -inf. q: [width]. */
+SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column, const attention *s,
+                      const key_range *see, const float *q, float *scores) {
+    for (int64_t j = see->begin / 16 * 16; j < see->end; j += 16) {
+        v16 sum = v16_zero();
+        for (int64_t c = 0; c < s->head_dim; c += 16) {
+            int64_t lanes = clamp(s->head_dim - c, 0, 16);
+            v16 t[16];
+            for (int64_t i = 0; i < 16; i++) {
+                bool visible = j + i >= see->begin && j + i < see->end;
+                t[i] = visible ? v16_get(k->data, d, (row + j + i) * k->ld + column + c, lanes) : v16_zero();
+            }
+            v16_transpose(t);
+            for (int64_t i = 0; i < lanes; i++) sum = v16_fma(v16_set1(q[c + i]), t[i], sum);
+        }
+        v16_store(scores + j, v16_mul(v16_set1(s->scale), sum));
+    }
+    for (int64_t j = 0; j < see->begin; j++) scores[j] = -INFINITY;
+    for (int64_t j = see->end; j < TILE; j++) scores[j] = -INFINITY;
+}
+
+/* output[c] = output[c] * factor, then the chain over the visible keys. */
+SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
+                     const key_range *see, const float *p, float factor, float *output) {
+    BY_16(c, lanes, s->head_dim, {
+        v16 sum = v16_mul(v16_load(output + c), v16_set1(factor));
+        for (int64_t j = see->begin; j < see->end; j++)
+            sum = v16_fma(v16_set1(p[j]), v16_get(v->data, d, (row + j) * v->ld + column + c, lanes), sum);
+        v16_store(output + c, sum);
+    });
+}
+
+/* Scores become p; returns their SUM16. A hidden key's p is 0, for its score is -inf. */
+static float query_exponentials(float *scores, float most) {
+    v16 sum = v16_zero(), shift = v16_set1(most);
+    for (int64_t j = 0; j < TILE; j += 16) {
+        v16 p = v16_exp(v16_sub(v16_load(scores + j), shift));
+        v16_store(scores + j, p);
+        sum = v16_add(sum, p);
+    }
+    return v16_fold_sum(sum);
+}
+
+/* The query at position i; q, output: [width] of scratch. */
+static void forward_query(const forward_job *j, const unit *u, int64_t i, const forward_buffers *w) {
+    const attention *s = &j->s;
+    float *q = w->queries, *output = w->output, *scores = w->scores, most = -INFINITY, sum = 0.0f;
+    int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim, first = first_key(s->window, i);
+    pack_rows(j->a->q, query_row(s, &u->d, i), 1, u->head * s->head_dim, s, 1, q);
+    memset(output, 0, (size_t)s->width * sizeof(float));
+    for (int64_t tile = first / TILE * TILE; tile <= i; tile += TILE) {
+        key_range see = {.begin = clamp(first - tile, 0, TILE), .end = clamp(i + 1 - tile, 0, TILE)};
+        int64_t row = u->d.first + tile;
+        WITH_DTYPE(j->a->k->dtype, D, score_query(D, j->a->k, row, column, s, &see, q, scores));
+        float now = most;
+        for (int64_t n = see.begin; n < see.end; n++) now = scores[n] > now ? scores[n] : now;
+        float factor = tile <= first ? 0.0f : fmath_exp(most - now);
+        sum = sum * factor + query_exponentials(scores, now);
+        WITH_DTYPE(j->a->v->dtype, D, add_values(D, j->a->v, row, column, s, &see, scores, factor, output));
+        most = now;
+    }
+    finish_query(j, u, i, output, most, sum);
+}
+
+/* ---- a block of queries ---- */
+
+static void forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
     const attention *s = &j->s;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim;
     start_block(j, u, w);
@@ -212,7 +290,15 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
         for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
     }
-    finish_block(j, u, w);
+    for (int64_t i = 0; i < u->count; i++)
+        finish_query(j, u, u->query + i, w->output + i * s->width, w->most[i], w->sum[i]);
+}
+
+static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
+    if (u->count > FEW_QUERIES)
+        forward_block(j, u, w);
+    else
+        for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
 /* The units of all documents and heads in order, cut where each thread's share of the visible pairs ends:
@@ -226,7 +312,7 @@ static void forward_task(void *argument, int thread, int threads) {
     for (int64_t b = 0; b < s->documents; b++) {
         unit u = {.d = document_of(s, b)};
         for (u.head = 0; u.head < s->heads; u.head++)
-            for (u.query = 0; u.query < u.d.length; u.query += u.count) {
+            for (u.query = s->past; u.query < u.d.length; u.query += u.count) {
                 u.count = clamp(u.d.length - u.query, 0, s->block);
                 int64_t pairs =
                     visible_pairs(s->window, u.query + u.count) - visible_pairs(s->window, u.query);
@@ -239,7 +325,8 @@ static void forward_task(void *argument, int thread, int threads) {
 /* Large blocks pack tiles less often; several a thread share the work evenly. */
 static bool too_few_units(const attention *s, int threads) {
     int64_t units = 0;
-    for (int64_t b = 0; b < s->documents; b++) units += (document_of(s, b).length + s->block - 1) / s->block;
+    for (int64_t b = 0; b < s->documents; b++)
+        units += (document_of(s, b).length - s->past + s->block - 1) / s->block;
     return units * s->heads < 4 * threads;
 }
 
@@ -248,7 +335,7 @@ ott_status TIER(attention_forward)(exec *cx, const attention_forward_args *a) {
     attention *s = &j.s;
     forward_buffers w;
     TRY(TIER(attention_open)("attention_forward", a->q, a->k, a->start, a->lse, a->head_dim, a->window,
-                             a->softmax_scale, s));
+                             a->past, a->softmax_scale, s));
     while (s->block > QUERIES &&
            (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;

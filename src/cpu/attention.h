@@ -37,6 +37,8 @@ _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS 
 /* What a call of attention is about. */
 typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
+    int64_t
+        past; /* keys of the only document that stand before its first query; 0: queries are all its tokens */
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */
@@ -44,20 +46,25 @@ typedef struct attention {
     float scale;
 } attention;
 
-/* Part of a document: `length` tokens from token `first` of the batch. */
+/* A document: its keys are `length` rows of k and v from row `first` on; the queries, positions [past,
+   length), are rows of q from row first on. */
 typedef struct document {
     int64_t first, length;
 } document;
 
 SIMD document document_of(const attention *s, int64_t index) {
     int64_t first = s->start[index], end = index + 1 < s->documents ? s->start[index + 1] : s->tokens;
-    return (document){.first = first, .length = end - first};
+    return (document){.first = first, .length = s->past + end - first};
+}
+/* Row of q, o and lse of the query at position i of a document. */
+SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
+    return d->first + i - s->past;
 }
 
 /* Checks what the op's letters do not say, and fills s. Defined in attention.c. */
 ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
-                                const tensor *lse, int64_t head_dim, int64_t window, float scale,
-                                attention *s);
+                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
+                                float scale, attention *s);
 /* ERR_UNSUPPORTED when a thread's scratch cannot hold `floats`. */
 ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats);
 

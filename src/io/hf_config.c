@@ -12,11 +12,8 @@
 #include <string.h>
 
 static const hf_family families[] = {
-    {.model_type = "llama", .architecture = "LlamaForCausalLM"},
-    {.model_type = "mistral", .architecture = "MistralForCausalLM"},
-    {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
-    {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
-    {.model_type = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
+    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof *families };
 
@@ -33,7 +30,8 @@ const hf_family *hf_config_family(const char *model_type) {
 
 /* ---- messages ---- */
 
-ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...) {
+ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format,
+                   ...) {
     char what[400];
     va_list arguments;
     va_start(arguments, format);
@@ -60,8 +58,9 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
 
 /* ---- the keys that are one number each ---- */
 
-#define KEY(key, type, member, least, most) {key, type, offsetof(hf_config, member), least, most}
-#define LARGEST_DIMENSION                   (1 << 20)
+#define KEY(key, type, member, least, most)                                                                  \
+    { key, type, offsetof(hf_config, member), least, most }
+#define LARGEST_DIMENSION (1 << 20)
 
 static const hf_key keys[] = {
     KEY("hidden_size", HF_INT, hidden_size, 1, LARGEST_DIMENSION),
@@ -109,7 +108,8 @@ void hf_key_set(const hf_key *k, hf_config *c, hf_value v) {
     }
 }
 
-/* Reals are compared as the models compute with them, in fp32: an eps that came through a float is the same. */
+/* Reals are compared as the models compute with them, in fp32: an eps that came through a float is the same.
+ */
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     switch (k->type) {
     case HF_INT: return a.integer == b.integer;
@@ -148,7 +148,8 @@ ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_valu
     switch (k->type) {
     case HF_INT:
         out->integer = json_integer_value(value);
-        good = json_is_integer(value) && out->integer >= (int64_t)k->least && out->integer <= (int64_t)k->most;
+        good =
+            json_is_integer(value) && out->integer >= (int64_t)k->least && out->integer <= (int64_t)k->most;
         break;
     case HF_REAL:
         out->real = json_number_value(value);
@@ -172,8 +173,8 @@ static ott_status read_keys(const char *name, json_t *root, hf_config *c) {
         if (value)
             TRY(hf_key_read(k, name, value, &v));
         else if (!hf_key_default(k, c, &v))
-            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->model_type,
-                           describe(k, expected));
+            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s",
+                           c->family->model_type, describe(k, expected));
         hf_key_set(k, c, v);
     }
     return OTT_OK;
@@ -185,8 +186,9 @@ static ott_status fail_family(const char *name, json_t *value) {
     const char *words[FAMILY_COUNT], *nearest = NULL;
     for (int i = 0; i < FAMILY_COUNT; i++) words[i] = families[i].model_type;
     if (json_is_string(value)) nearest = str_nearest(json_string_value(value), words, FAMILY_COUNT);
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s can be loaded%s%s%s", HF_CONFIG_FAMILIES,
-                   nearest ? "; the nearest is '" : "", nearest ? nearest : "", nearest ? "'" : "");
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s can be loaded%s%s%s",
+                   HF_CONFIG_FAMILIES, nearest ? "; the nearest is '" : "", nearest ? nearest : "",
+                   nearest ? "'" : "");
 }
 
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
@@ -195,10 +197,11 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
-    if (json_array_size(architectures) == 1 && architecture && strcmp(architecture, c->family->architecture) == 0)
+    if (json_array_size(architectures) == 1 && architecture &&
+        strcmp(architecture, c->family->architecture) == 0)
         return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures, "a %s language model is [\"%s\"]",
-                   c->family->model_type, c->family->architecture);
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures,
+                   "a %s language model is [\"%s\"]", c->family->model_type, c->family->architecture);
 }
 
 /* A key by which a file of a known family asks for something the block does not compute. */
@@ -218,7 +221,8 @@ static ott_status refuse_features(const char *name, json_t *root) {
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         json_t *count = hf_get(root, experts[i]);
         if (count && json_number_value(count) != 0)
-            return hf_fail(OTT_ERR_UNSUPPORTED, name, experts[i], count, "mixtures of experts are not loaded");
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, experts[i], count,
+                           "mixtures of experts are not loaded");
     }
     return OTT_OK;
 }
@@ -226,14 +230,16 @@ static ott_status refuse_features(const char *name, json_t *root) {
 static ott_status check_fit(const char *name, const hf_config *c) {
     if (c->heads % c->kv_heads != 0)
         return status_fail(OTT_ERR_FORMAT,
-                           "%s: num_attention_heads (%" PRId64 ") must be divisible by num_key_value_heads (%" PRId64
-                           ")", name, c->heads, c->kv_heads);
+                           "%s: num_attention_heads (%" PRId64
+                           ") must be divisible by num_key_value_heads (%" PRId64 ")",
+                           name, c->heads, c->kv_heads);
     if (c->head_dim % 2 != 0)
-        return status_fail(OTT_ERR_FORMAT, "%s: head_dim (%" PRId64 ") must be even: rotary embedding turns pairs",
-                           name, c->head_dim);
+        return status_fail(OTT_ERR_FORMAT,
+                           "%s: head_dim (%" PRId64 ") must be even: rotary embedding turns pairs", name,
+                           c->head_dim);
     if (c->heads * c->head_dim > LARGEST_DIMENSION)
-        return status_fail(OTT_ERR_FORMAT, "%s: num_attention_heads x head_dim (%" PRId64 ") is more than %d", name,
-                           c->heads * c->head_dim, LARGEST_DIMENSION);
+        return status_fail(OTT_ERR_FORMAT, "%s: num_attention_heads x head_dim (%" PRId64 ") is more than %d",
+                           name, c->heads * c->head_dim, LARGEST_DIMENSION);
     return OTT_OK;
 }
 
@@ -242,8 +248,9 @@ static ott_status read_quantization(const char *name, json_t *root, hf_config *c
     if (!object) return OTT_OK;
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     if (!method || !method[0])
-        return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object, "must be an object with a quant_method");
-    snprintf(c->quantization, sizeof c->quantization, "%s", show(method).text);
+        return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object,
+                       "must be an object with a quant_method");
+    snprintf(c->quantization, sizeof c->quantization, "%.31s", show(method).text);
     return OTT_OK;
 }
 
@@ -279,8 +286,10 @@ ott_status hf_config_read(mem *account, const char *path, hf_config *out, char *
     int64_t bytes;
     ott_status status;
     if (text) *text = NULL;
-    str_printf(&name, "%s%s", path, !file_is_folder(path) ? "" : str_ends_with(path, "/") ? HF_CONFIG_NAME
-                                                                                       : "/" HF_CONFIG_NAME);
+    str_printf(&name, "%s%s", path,
+               !file_is_folder(path)      ? ""
+               : str_ends_with(path, "/") ? HF_CONFIG_NAME
+                                          : "/" HF_CONFIG_NAME);
     TRY_OUT(str_finish(&name));
     TRY_OUT(file_read(account, name.text, MOST_BYTES, &data, &bytes));
     TRY_OUT(hf_config_parse(name.text, data, bytes, out));
@@ -296,7 +305,8 @@ out:
 bool hf_config_equal(const hf_config *a, const hf_config *b) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!hf_key_equal(&keys[i], hf_key_get(&keys[i], a), hf_key_get(&keys[i], b))) return false;
-    if (a->family != b->family || a->sliding_window != b->sliding_window || a->dtype != b->dtype) return false;
+    if (a->family != b->family || a->sliding_window != b->sliding_window || a->dtype != b->dtype)
+        return false;
     if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;
 }

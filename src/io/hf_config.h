@@ -1,7 +1,7 @@
 /*
  * io/hf_config: config.json of a Hugging Face model folder. Reading takes the old spellings and those of
- * transformers 5, and refuses what Ottava's block does not compute; writing keeps everything it does not know,
- * as it was written. Keys that are absent mean what they mean in transformers.
+ * transformers 5, and refuses what Ottava's block does not compute; writing keeps everything it does not
+ * know, as it was written. A key that is absent means what it means in transformers, or is an error.
  */
 #ifndef IO_HF_CONFIG_H
 #define IO_HF_CONFIG_H
@@ -14,13 +14,10 @@ enum { HF_CONFIG_MOST_EOS = 8 };
 
 typedef enum hf_rope { HF_ROPE_PLAIN, HF_ROPE_LLAMA3 } hf_rope;
 
-/* What tells a family from another, beside the numbers. */
+/* What the file calls a family; what tells its models from others is in model/family.h. */
 typedef struct hf_family {
     const char *model_type;   /* "qwen2" */
     const char *architecture; /* "Qwen2ForCausalLM" */
-    bool qkv_bias;            /* always biases on q, k and v, and on nothing else: no key says so */
-    bool qk_norm;             /* RMSNorm over each head of q and k */
-    bool fused;               /* self_attn.qkv_proj [q; k; v] and mlp.gate_up_proj [gate; up] */
 } hf_family;
 
 /* The families that are read, and how many. */
@@ -44,7 +41,7 @@ typedef struct hf_config {
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
     int eos_count;
     int64_t eos[HF_CONFIG_MOST_EOS];
-    ott_dtype dtype;      /* F32, BF16 or F16, as the file says of its weights; OTT_DTYPE_COUNT: it does not */
+    ott_dtype dtype; /* F32, BF16 or F16, as the file says of its weights; OTT_DTYPE_COUNT: it does not */
     char quantization[32]; /* quantization_config.quant_method ("fp8", "compressed-tensors"); "": none */
 } hf_config;
 

@@ -23,13 +23,13 @@ static ott_status read_theta(const char *name, json_t *root, json_t *parameters,
     return OTT_OK;
 }
 
-static ott_status read_factor(const char *name, const char *key, json_t *parameters, const char *member, double least,
-                              double *out) {
+static ott_status read_factor(const char *name, const char *key, json_t *parameters, const char *member,
+                              double least, double *out) {
     json_t *value = hf_get(parameters, member);
     *out = json_number_value(value);
     if (json_is_number(value) && *out >= least && *out <= 1e9) return OTT_OK;
-    return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "rope type llama3 needs '%s', a number of at least %g",
-                   member, least);
+    return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                   "rope type llama3 needs '%s', a number of at least %g", member, least);
 }
 
 static ott_status read_llama3(const char *name, const char *key, json_t *parameters, hf_config *c) {
@@ -41,7 +41,8 @@ static ott_status read_llama3(const char *name, const char *key, json_t *paramet
     TRY(read_factor(name, key, parameters, "original_max_position_embeddings", 1, &original));
     c->rope_original_max_position = (int64_t)original;
     if (c->rope_high_freq_factor <= c->rope_low_freq_factor)
-        return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "high_freq_factor must be above low_freq_factor");
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                       "high_freq_factor must be above low_freq_factor");
     if (original != (double)c->rope_original_max_position)
         return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
                        "original_max_position_embeddings must be an integer");
@@ -103,7 +104,8 @@ static ott_status read_size(const char *name, json_t *root, const char *key, int
                    INT32_MAX);
 }
 
-/* Qwen's files can say layer by layer, or from which layer on, there is a window. How many layers have one? */
+/* Qwen's files can say layer by layer, or from which layer on, there is a window. How many layers have one?
+ */
 static ott_status count_windows(const char *name, json_t *root, int64_t layers, int64_t *windows) {
     json_t *types = hf_get(root, "layer_types"), *type;
     int64_t full_layers;
@@ -149,7 +151,8 @@ ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
 
 /* ---- special tokens ---- */
 
-static ott_status read_token(const char *name, const char *key, json_t *value, const hf_config *c, int64_t *out) {
+static ott_status read_token(const char *name, const char *key, json_t *value, const hf_config *c,
+                             int64_t *out) {
     *out = json_integer_value(value);
     if (json_is_integer(value) && *out >= 0 && *out < c->vocab_size) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be null or a token id below vocab_size (%d)",
@@ -159,9 +162,11 @@ static ott_status read_token(const char *name, const char *key, json_t *value, c
 static ott_status read_eos(const char *name, json_t *eos, hf_config *c) {
     size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
     if (count > HF_CONFIG_MOST_EOS)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "eos_token_id", eos, "at most %d ids work", HF_CONFIG_MOST_EOS);
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "eos_token_id", eos, "at most %d ids work",
+                       HF_CONFIG_MOST_EOS);
     for (size_t i = 0; i < count; i++)
-        TRY(read_token(name, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos, c, &c->eos[i]));
+        TRY(read_token(name, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos, c,
+                       &c->eos[i]));
     c->eos_count = (int)count;
     return OTT_OK;
 }

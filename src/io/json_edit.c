@@ -58,7 +58,8 @@ static int64_t object_begin(const str *s) {
 static bool find(const str *s, const char *key, member *m) {
     int64_t length = (int64_t)strlen(key);
     for (int64_t at = object_begin(s); next_member(s, at, m); at = m->value_end)
-        if (m->key_end - m->key == length + 2 && memcmp(s->text + m->key + 1, key, (size_t)length) == 0) return true;
+        if (m->key_end - m->key == length + 2 && memcmp(s->text + m->key + 1, key, (size_t)length) == 0)
+            return true;
     return false;
 }
 

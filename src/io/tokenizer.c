@@ -52,7 +52,7 @@ void tokenizer_close(tokenizer *t) {
     mem_give(t->account, t->raw_tree.nodes);
     mem_give(t->account, t->normalized_tree.nodes);
     mem_give(t->account, t->added);
-    mem_give(t->account, t->special);
+    mem_give(t->account, t->added_by_id);
     mem_give(t->account, t->model.merges);
     mem_give(t->account, t->by_name.slots);
     mem_give(t->account, t->by_piece.slots);
@@ -81,7 +81,7 @@ int32_t tokenizer_find(const tokenizer *t, const char *text) {
 }
 
 bool tokenizer_is_special(const tokenizer *t, int64_t id) {
-    return id >= 0 && id < t->vocab && t->special[id];
+    return id >= 0 && id < t->vocab && t->added_by_id[id] && t->added_by_id[id]->special;
 }
 
 int32_t tokenizer_bos(const tokenizer *t) {

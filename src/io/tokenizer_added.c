@@ -27,6 +27,7 @@ static ott_status add_name(tokenizer *t, const added_token *token) {
     if (id >= 0 && id != token->id)
         return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d, and %d in the vocabulary or before",
                            json_show(text).text, token->id, id);
+    if (t->added_by_id[token->id]) return status_fail(OTT_ERR_FORMAT, "two tokens have the id %d", token->id);
     if (id >= 0) return OTT_OK;
     if (there.at)
         return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d of '%s'", json_show(text).text, token->id,
@@ -41,13 +42,13 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
     int64_t count = (int64_t)json_array_size(array);
     TRY(mem_take_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &memory));
     t->added = memory;
-    TRY(mem_take(t->account, MEM_DATA, t->vocab, "special tokens", &memory));
-    t->special = memory;
+    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens", &memory));
+    t->added_by_id = memory;
     for (; t->added_count < count; t->added_count++) {
         added_token *token = &t->added[t->added_count];
         TRY(load_token(t, json_array_get(array, (size_t)t->added_count), token));
         TRY(add_name(t, token));
-        t->special[token->id] = token->special;
+        t->added_by_id[token->id] = token;
     }
     return OTT_OK;
 }

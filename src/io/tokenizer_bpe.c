@@ -202,6 +202,9 @@ static void merge_symbol(bpe_work *w, candidate c) {
 
 static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, const int32_t *ids, int64_t count,
                              tokenizer_ids *out) {
+    if (count > INT32_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "a piece of %" PRId64 " characters is too long to encode",
+                           count);
     TRY(grow_long(account, w, count));
     for (int32_t i = 0; i < count; i++) w->symbols[i] = (symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     w->heap_count = 0;

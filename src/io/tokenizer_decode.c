@@ -68,18 +68,6 @@ static void push_bytes(tokenizer_stream *s, const char *bytes, int64_t count, st
     }
 }
 
-/* Metaspace: the first token loses its marks. Its name, because its text has spaces there. */
-static void push_first(tokenizer_stream *s, text_view name, str *out) {
-    text_view mark = s->tokenizer->decode.drop_first;
-    while (name.bytes > 0) {
-        int64_t bytes =
-            view_starts_with(name, mark) ? mark.bytes : character_bytes((unsigned char)name.at[0]);
-        if (!view_starts_with(name, mark)) emit(s, name.at, bytes, out);
-        name.at += bytes;
-        name.bytes -= bytes;
-    }
-}
-
 tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special) {
     return (tokenizer_stream){
         .tokenizer = t, .skip_special = skip_special, .strip_left = t->decode.strip_count};
@@ -87,7 +75,7 @@ tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special) {
 
 /* Whether the id gives text at all. */
 static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
-    return tokenizer_token(t, id) && !(skip_special && t->special[id]);
+    return tokenizer_token(t, id) && !(skip_special && tokenizer_is_special(t, id));
 }
 
 static ott_status check_id(int32_t id) {
@@ -107,10 +95,8 @@ ott_status tokenizer_stream_push(tokenizer_stream *s, int32_t id, str *out) {
     }
     if (!rule->byte_level) give_up(s, out); /* only bytes go on where bytes ended */
     if (rule->spaced && !first) emit(s, " ", 1, out);
-    if (first && rule->drop_first.bytes > 0)
-        push_first(s, s->tokenizer->names.at[id], out);
-    else
-        push_bytes(s, rule->texts.at[id].at, rule->texts.at[id].bytes, out);
+    const text_list *texts = first && rule->first_texts.at ? &rule->first_texts : &rule->texts;
+    push_bytes(s, texts->at[id].at, texts->at[id].bytes, out);
     return str_finish(out);
 }
 

@@ -7,12 +7,13 @@
 /* Steps in the order in which they may come. */
 typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_WHOLE } decode_stage;
 
-typedef enum token_change { CHANGE_REPLACE, CHANGE_STRIP } token_change;
+typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } token_change;
 
 typedef struct token_step {
     token_change change;
     pattern pattern;   /* replace */
-    text_view content; /* what to put there, or the character to take off */
+    text_view content; /* what to put there (not in the first token, if drop_first), or to take off */
+    bool drop_first;
     int64_t start, stop;
 } token_step;
 
@@ -22,6 +23,7 @@ typedef struct decode_draft {
     token_step steps[TOKENIZER_MAX_STEPS];
     int count;
     decode_stage stage;
+    byte_characters bytes;
 } decode_draft;
 
 static ott_status new_step(decode_draft *d, token_change change, token_step **out) {
@@ -74,7 +76,7 @@ static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     TRY(json_get_bool(object, "add_prefix_space", true, &add));
     TRY(json_get_character(d->t->texts, object, "replacement", &step->pattern.literal));
     step->content = (text_view){" ", 1};
-    if (scheme ? strcmp(scheme, "never") != 0 : add) d->t->decode.drop_first = step->pattern.literal;
+    step->drop_first = scheme ? strcmp(scheme, "never") != 0 : add;
     return OTT_OK;
 }
 
@@ -85,8 +87,10 @@ static ott_status set_stage(decode_draft *d, decode_stage stage) {
 }
 
 static ott_status load_byte_level(decode_draft *d) {
-    if (d->count > 0 || d->stage != STAGE_TOKEN || d->t->decode.byte_level)
-        return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    token_step *step;
+    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    TRY(new_step(d, CHANGE_TO_BYTES, &step));
+    d->bytes = byte_characters_all();
     d->t->decode.byte_level = true;
     return OTT_OK;
 }
@@ -122,19 +126,42 @@ static text_view strip_token(const token_step *step, text_view text) {
     return text;
 }
 
-/* What the steps make of a name: in one of the scratch's two texts, or in the name itself. */
-static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, text_view *text) {
-    for (int i = 0, room = 0; i < d->count; i++) {
+/* A text with a character that stands for no byte is taken as it is. */
+static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
+    room->length = 0;
+    str_append_bytes(room, text.at, text.bytes);
+    int64_t bytes = room->failed ? -1 : byte_characters_read(&d->bytes, text, room->text);
+    return bytes < 0 ? text : (text_view){room->text, bytes};
+}
+
+/* What the decoder sees as a token: its name, an added one as it is looked for in the text. */
+static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id, text_view *name) {
+    *name = t->names.at[id];
+    if (!t->added_by_id[id] || !t->added_by_id[id]->normalized) return OTT_OK;
+    return normalize_text(s, *name, name);
+}
+
+/* What the steps make of a token; `rooms` keep it. */
+static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+                               text_view *text) {
+    for (int i = 0; i < d->count; i++) {
         const token_step *step = &d->steps[i];
-        if (step->change == CHANGE_STRIP) {
+        str *room = &rooms[i % 2];
+        text_view content = first && step->drop_first ? (text_view){"", 0} : step->content;
+        room->length = 0;
+        switch (step->change) {
+        case CHANGE_TO_BYTES: *text = to_bytes(d, *text, room); break;
+        case CHANGE_STRIP:
             *text = strip_token(step, *text);
-            continue;
+            str_append_bytes(room, text->at, text->bytes);
+            *text = (text_view){room->text, room->length};
+            break;
+        case CHANGE_REPLACE:
+            TRY(replace_all(&step->pattern, &s->matcher, *text, content, room));
+            *text = (text_view){room->text, room->length};
+            break;
         }
-        str *to = &s->normalized[room];
-        to->length = 0;
-        TRY(replace_all(&step->pattern, &s->matcher, *text, step->content, to));
-        *text = (text_view){to->text, to->length};
-        room = 1 - room;
+        TRY(str_finish(room));
     }
     return OTT_OK;
 }
@@ -147,47 +174,46 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* The texts are made twice: once for their length, once to be kept. */
-static ott_status change_all(decode_draft *d, tokenizer_scratch *s) {
-    tokenizer *t = d->t;
+/* The texts are made twice: for their length, and to be kept. */
+static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+                             text_list *out) {
+    const tokenizer *t = d->t;
     int64_t bytes = 0;
-    for (int32_t id = 0; id < t->vocab; id++) {
-        text_view text = t->names.at[id];
-        if (!text.at) continue;
-        TRY(change_token(d, s, &text));
-        bytes += text.bytes + 1;
-    }
-    TRY(text_list_open(t->account, t->vocab, bytes, &t->decode.texts));
-    for (int32_t id = 0; id < t->vocab; id++) {
-        text_view text = t->names.at[id];
-        if (!text.at) continue;
-        TRY(change_token(d, s, &text));
-        text_list_set(&t->decode.texts, id, text.at, text.bytes);
-        t->decode.bytes[id] = (int16_t)(t->decode.byte_fallback ? byte_of_name(text) : -1);
+    text_view text;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) TRY(text_list_open(t->account, t->vocab, bytes, out));
+        for (int32_t id = 0; id < t->vocab; id++) {
+            if (!t->names.at[id].at) continue;
+            TRY(seen_name(t, s, id, &text));
+            TRY(change_token(d, s, first, rooms, &text));
+            if (pass == 1) text_list_set(out, id, text.at, text.bytes);
+            bytes += text.bytes + 1;
+        }
     }
     return OTT_OK;
 }
 
-/* A name with a character that stands for no byte is taken as it is. */
-static ott_status byte_level_all(tokenizer *t) {
-    TRY(byte_level_texts(t, &t->decode.texts));
-    for (int32_t id = 0; id < t->vocab; id++)
-        if (!t->decode.texts.at[id].at) t->decode.texts.at[id] = t->names.at[id];
+static ott_status find_bytes(tokenizer *t) {
+    decode_rule *rule = &t->decode;
+    void *memory;
+    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens", &memory));
+    rule->bytes = memory;
+    for (int64_t id = 0; id < t->vocab; id++)
+        rule->bytes[id] = (int16_t)(rule->byte_fallback ? byte_of_name(rule->texts.at[id]) : -1);
     return OTT_OK;
 }
 
 static ott_status make_texts(decode_draft *d) {
     tokenizer *t = d->t;
     tokenizer_scratch *s;
-    void *memory;
-    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *t->decode.bytes, "texts of tokens", &memory));
-    t->decode.bytes = memory;
-    for (int64_t id = 0; id < t->vocab; id++) t->decode.bytes[id] = -1;
-    if (t->decode.byte_level) return byte_level_all(t);
+    str rooms[2] = {{.account = t->account}, {.account = t->account}};
     TRY(tokenizer_scratch_open(t->account, t, &s));
-    ott_status status = change_all(d, s);
+    ott_status status = change_all(d, s, false, rooms, &t->decode.texts);
+    if (status == OTT_OK && d->count > 0 && d->steps[0].drop_first)
+        status = change_all(d, s, true, rooms, &t->decode.first_texts);
     tokenizer_scratch_close(s);
-    return status;
+    for (int i = 0; i < 2; i++) str_free(&rooms[i]);
+    return status == OTT_OK ? find_bytes(t) : status;
 }
 
 ott_status decode_load(tokenizer *t, const json_t *root) {
@@ -202,5 +228,6 @@ ott_status decode_load(tokenizer *t, const json_t *root) {
 
 void decode_close(tokenizer *t) {
     text_list_close(t->account, &t->decode.texts);
+    text_list_close(t->account, &t->decode.first_texts);
     mem_give(t->account, t->decode.bytes);
 }

@@ -45,6 +45,11 @@ bool text_index_add(text_index *index, int32_t id);
 
 /* ---- regular expressions (tokenizer_regex.c) ---- */
 
+/* The members of \w in both of the reference engine's regular expressions, for use in brackets. */
+#define COMMON_WORDS                                                                                         \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{"     \
+    "1f170}-\\x{1f189}"
+
 /* A regular expression of Oniguruma's Ruby syntax, or a literal text when `code` is NULL. */
 typedef struct pattern {
     struct pcre2_real_code_8 *code;
@@ -157,12 +162,12 @@ typedef struct bpe_model {
 
 typedef struct decode_rule {
     bool byte_level, byte_fallback;
-    bool spaced;          /* no decoder: tokens with a space between */
-    text_view drop_first; /* taken out of the first token wherever it stands (Metaspace); else empty */
-    text_view strip;      /* one character, taken off the beginning of the whole text ... */
-    int strip_count;      /* ... at most so often */
-    text_list texts;      /* what each token gives */
-    int16_t *bytes;       /* [vocab] the byte that a byte-fallback token stands for; -1: none */
+    bool spaced;           /* no decoder: tokens with a space between */
+    text_view strip;       /* one character, taken off the beginning of the whole text ... */
+    int strip_count;       /* ... at most so often */
+    text_list texts;       /* what each token gives */
+    text_list first_texts; /* what the first token gives, if that is another text (Metaspace); else empty */
+    int16_t *bytes;        /* [vocab] the byte that a byte-fallback token stands for; -1: none */
 } decode_rule;
 
 struct tokenizer {
@@ -182,7 +187,7 @@ struct tokenizer {
     added_token *added; /* [added_count] */
     int64_t added_count;
     added_tree raw_tree, normalized_tree;
-    bool *special; /* [vocab] */
+    const added_token **added_by_id; /* [vocab]; NULL: not an added token */
     decode_rule decode;
     int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
     int prefix_count, suffix_count;
@@ -249,9 +254,15 @@ void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* tokenizer_template.c */
 ott_status template_load_neighbours(tokenizer *t);          /* the files beside tokenizer.json */
 
-/* The bytes that the characters of each name stand for, as GPT-2 writes bytes; no text where one stands for
- * none. */
-ott_status byte_level_texts(tokenizer *t, text_list *out);
+/* Bytes written as characters, as GPT-2 does: all of them lie below U+0180. */
+typedef struct byte_characters {
+    int16_t byte[0x180]; /* by character; -1: stands for no byte */
+} byte_characters;
+
+byte_characters byte_characters_all(void);
+/* The bytes that the characters of a text stand for; `out` has room for text.bytes. Returns how many, -1 when
+ * a character stands for none. */
+int64_t byte_characters_read(const byte_characters *all, text_view text, char *out);
 
 static inline uint64_t merge_hash(uint32_t left, uint32_t right) {
     uint64_t h = ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);

@@ -10,9 +10,10 @@
 
 /* ---- from Oniguruma's meaning to PCRE2's ---- */
 
-/* PCRE2's \s with Unicode has U+180E too, its \w no marks and all numbers. */
+/* PCRE2's \s with Unicode has U+180E too. Its \w has no marks, but every number; Oniguruma's has letters in
+ * circles and squares, and of the numbers that are no digits only those of Latin-1. */
 #define SPACES "\\p{Z}\\t-\\r\\x{85}"
-#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORDS  COMMON_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 typedef struct translation {
     text_view from;
@@ -71,11 +72,8 @@ static ott_status translate_escape(translation *t) {
 
 static ott_status translate_in_class(translation *t) {
     char c = peek(t, 0);
-    if (c == '[' && peek(t, 1) != ':') return refuse(t, "brackets inside brackets are not supported");
-    if (c == '[') {
-        do copy(t, 1);
-        while (t->at < t->from.bytes && peek(t, 0) != ']');
-    }
+    /* Sets in sets, and [:punct:], which has symbols in Oniguruma. */
+    if (c == '[') return refuse(t, "brackets inside brackets are not supported");
     if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
     if (c == ']') t->in_class = false;
     copy(t, 1);

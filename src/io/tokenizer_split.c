@@ -8,6 +8,9 @@
 /* ---- loading ---- */
 
 static const char gpt2[] = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+/* \w+|[^\w\s]+ of a Rust regex, where the joiners are word characters too. */
+#define RUST_WORDS COMMON_WORDS "\\x{200c}\\x{200d}"
+static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
 static const char punctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
 
 static const struct {
@@ -121,7 +124,7 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
     if (strcmp(type, "Metaspace") == 0) return load_metaspace(t, object);
     if (strcmp(type, "Digits") == 0) return load_digits(t, object);
     if (strcmp(type, "Punctuation") == 0) return load_punctuation(t, object);
-    if (strcmp(type, "Whitespace") == 0) return add_regex(t, "\\w+|[^\\w\\s]+", SPLIT_REMOVED, true);
+    if (strcmp(type, "Whitespace") == 0) return add_regex(t, words, SPLIT_REMOVED, true);
     if (strcmp(type, "WhitespaceSplit") == 0) return add_regex(t, "\\s", SPLIT_REMOVED, false);
     return status_fail(OTT_ERR_UNSUPPORTED, "this pre-tokenizer is not supported");
 }

@@ -17,27 +17,8 @@ static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *c
     return OTT_OK;
 }
 
-typedef struct around {
-    int32_t before[TOKENIZER_MAX_TEMPLATE], behind[TOKENIZER_MAX_TEMPLATE];
-    int before_count, behind_count;
-} around;
-
-/* Wraps what the earlier processors of a Sequence put around the text. */
-static ott_status wrap(tokenizer *t, const around *a) {
-    if (t->prefix_count + a->before_count > TOKENIZER_MAX_TEMPLATE ||
-        t->suffix_count + a->behind_count > TOKENIZER_MAX_TEMPLATE)
-        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d tokens around a text", TOKENIZER_MAX_TEMPLATE);
-    memmove(t->prefix + a->before_count, t->prefix, (size_t)t->prefix_count * sizeof *t->prefix);
-    memcpy(t->prefix, a->before, (size_t)a->before_count * sizeof *t->prefix);
-    memcpy(t->suffix + t->suffix_count, a->behind, (size_t)a->behind_count * sizeof *t->suffix);
-    t->prefix_count += a->before_count;
-    t->suffix_count += a->behind_count;
-    return OTT_OK;
-}
-
-/* The ids of {"SpecialToken": {"id": name}}: special_tokens[name].ids. */
-static ott_status append_special(const tokenizer *t, const json_t *object, const json_t *piece, bool seen,
-                                 around *a) {
+/* The ids of {"SpecialToken": {"id": name}}: special_tokens[name].ids. They go before the text, or behind. */
+static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool behind) {
     const char *name = json_string_value(json_object_get(piece, "id"));
     if (!name) return status_fail(OTT_ERR_FORMAT, "a SpecialToken has no id");
     const json_t *ids =
@@ -47,29 +28,31 @@ static ott_status append_special(const tokenizer *t, const json_t *object, const
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-        TRY(append_id(t, value, seen ? a->behind : a->before, seen ? &a->behind_count : &a->before_count));
+        TRY(append_id(t, value, behind ? t->suffix : t->prefix,
+                      behind ? &t->suffix_count : &t->prefix_count));
     }
     return OTT_OK;
 }
 
 static ott_status load_template(tokenizer *t, const json_t *object) {
     const json_t *single = json_object_get(object, "single");
-    around a = {.before_count = 0};
     bool seen = false;
     if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or no array");
+    if (t->prefix_count + t->suffix_count > 0)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a second template is not supported");
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i), *special = json_object_get(piece, "SpecialToken");
         const char *text = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
         if (special) {
-            TRY(append_special(t, object, special, seen, &a));
-        } else {
-            if (!text || strcmp(text, "A") != 0 || seen)
-                return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
-            seen = true;
+            TRY(append_special(t, object, special, seen));
+            continue;
         }
+        if (!text || strcmp(text, "A") != 0 || seen)
+            return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
+        seen = true;
     }
-    if (!seen) return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
-    return wrap(t, &a);
+    if (seen) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
 }
 
 static ott_status load_processor(tokenizer *t, const json_t *object, const char *type, void *unused) {

@@ -138,37 +138,37 @@ static int byte_to_character(unsigned char byte, char out[3]) {
     return 2;
 }
 
-/* All those characters lie below U+0180. -1: stands for no byte. */
-static void fill_character_bytes(int16_t bytes[0x180]) {
-    for (int c = 0; c < 0x180; c++) bytes[c] = -1;
-    for (int byte = 0; byte < 256; byte++) bytes[codepoint_of_byte(byte)] = (int16_t)byte;
+byte_characters byte_characters_all(void) {
+    byte_characters all;
+    for (int c = 0; c < 0x180; c++) all.byte[c] = -1;
+    for (int byte = 0; byte < 256; byte++) all.byte[codepoint_of_byte(byte)] = (int16_t)byte;
+    return all;
 }
 
-static int64_t to_bytes(const int16_t table[0x180], text_view text, char *out) {
+int64_t byte_characters_read(const byte_characters *all, text_view text, char *out) {
     int64_t count = 0;
     for (int64_t i = 0; i < text.bytes; i++) {
         int c = (unsigned char)text.at[i];
-        if (c >= 0xc6) return -1;
+        if (c >= 0xc6) return -1; /* leads to U+0180 and above */
         if (c >= 0x80) c = (c & 0x1f) << 6 | (text.at[++i] & 0x3f);
-        if (table[c] < 0) return -1;
-        out[count++] = (char)table[c];
+        if (all->byte[c] < 0) return -1;
+        out[count++] = (char)all->byte[c];
     }
     return count;
 }
 
-ott_status byte_level_texts(tokenizer *t, text_list *out) {
-    int16_t table[0x180];
-    fill_character_bytes(table);
-    TRY(text_list_open(t->account, t->vocab, t->names.used, out));
+/* The bytes that each name stands for; no text where it stands for none. */
+static ott_status load_piece_bytes(tokenizer *t) {
+    byte_characters all = byte_characters_all();
+    text_list *list = &t->piece_bytes;
+    TRY(text_list_open(t->account, t->vocab, t->names.used, list));
     for (int32_t id = 0; id < t->vocab; id++) {
-        text_view name = t->names.at[id];
-        if (!name.at) continue;
-        char *to = out->blob + out->used;
-        int64_t bytes = to_bytes(table, name, to);
+        if (!t->names.at[id].at) continue;
+        char *to = list->blob + list->used;
+        int64_t bytes = byte_characters_read(&all, t->names.at[id], to);
         if (bytes < 0) continue;
-        to[bytes] = '\0';
-        out->at[id] = (text_view){to, bytes};
-        out->used += bytes + 1;
+        list->at[id] = (text_view){to, bytes};
+        list->used += bytes + 1; /* what lies behind is zero */
     }
     return OTT_OK;
 }
@@ -262,7 +262,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {
-        TRY(byte_level_texts(t, &t->piece_bytes));
+        TRY(load_piece_bytes(t));
         pieces = &t->piece_bytes;
     }
     TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));

@@ -4,11 +4,11 @@
 #include <string.h>
 
 static const family families[] = {
-    {.name = "llama", .architecture = "LlamaForCausalLM"},
-    {.name = "mistral", .architecture = "MistralForCausalLM"},
-    {.name = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
-    {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
-    {.name = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
+    {.name = "llama"},
+    {.name = "mistral"},
+    {.name = "qwen2", .qkv_bias = true},
+    {.name = "phi3", .fused = true},
+    {.name = "qwen3", .qk_norm = true},
 };
 
 const family *family_find(const char *name) {

@@ -37,11 +37,10 @@ enum family_module {
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 typedef struct family {
-    const char *name;         /* config.json's model_type, "llama" */
-    const char *architecture; /* config.json's architectures[0] */
-    bool qkv_bias;            /* biases of q, k and v */
-    bool qk_norm;             /* RMSNorm of each head of q and k */
-    bool fused;               /* in files, q, k, v are one tensor, and so are gate and up */
+    const char *name; /* config.json's model_type, "llama" */
+    bool qkv_bias;    /* biases of q, k and v */
+    bool qk_norm;     /* RMSNorm of each head of q and k */
+    bool fused;       /* in files, q, k, v are one tensor, and so are gate and up */
 } family;
 
 const family *family_find(const char *name); /* NULL when there is none */

@@ -279,9 +279,11 @@ static ott_status forward(exec *cx, model *m, model_slot *slot, const batch *b) 
     int64_t tokens = b->count * b->length;
     TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &r.x, &r.x_buffer));
     TRY(embedding_forward(cx, &m->embedding, &b->token, &r.x));
+    placement at = b->at;
     for (int64_t i = 0; i < m->options.layers; i++) {
+        at.cache = b->cache ? &b->cache[i] : NULL;
         TRY(enter_block(cx, m, slot, i, &r));
-        TRY(block_run(cx, &m->blocks[i], &b->at, &slot->blocks[i], &r.delta, &r.delta_buffer));
+        TRY(block_run(cx, &m->blocks[i], &at, &slot->blocks[i], &r.delta, &r.delta_buffer));
         r.x = slot->blocks[i].h2;
         r.has_delta = true;
     }

@@ -56,7 +56,9 @@ void model_weights_changed(model *m);
 typedef struct batch {
     int64_t count, length;
     tensor token, target; /* i32[T]; target < 0: ignored */
-    placement at;
+    placement at;         /* its cache is not read */
+    /* [layers], for model_logits of a sequence that goes on (model/cache.h); NULL: nothing stands before. */
+    const attention_cache *cache;
 } batch;
 
 typedef struct model_slot

@@ -71,6 +71,29 @@ static ott_status not_divisible(const char *what, int64_t x, const char *by, int
                        (long long)y);
 }
 
+static int64_t at_least(int64_t x, int64_t least) {
+    return x > least ? x : least;
+}
+
+/* A width divided, in whole multiples of 16, which FP8 wants. */
+static int64_t narrowed(int64_t width, int64_t by) {
+    return at_least(width / by / 16 * 16, 16);
+}
+
+/* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What the
+   configuration says then is the small model itself: reduce = 1. */
+static void reduce(config *cfg) {
+    int64_t by = cfg->model.reduce;
+    if (by <= 1) return;
+    int64_t heads = at_least(cfg->model.n_heads / by, 1), shared = cfg->model.n_heads / cfg->model.n_kv_heads;
+    cfg->model.n_layers = at_least(cfg->model.n_layers / by, 1);
+    cfg->model.dim = narrowed(cfg->model.dim, by);
+    cfg->model.ffn_hidden_dim = narrowed(cfg->model.ffn_hidden_dim, by);
+    cfg->model.n_kv_heads = at_least(heads / shared, 1);
+    cfg->model.n_heads = heads / cfg->model.n_kv_heads * cfg->model.n_kv_heads;
+    cfg->model.reduce = 1;
+}
+
 #define LARGEST_DIMENSION (1 << 20)
 
 static ott_status check(const config *cfg) {
@@ -120,6 +143,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     if (p) apply_preset(cfg, p);
     apply_family(cfg, f);
     derive(cfg);
+    reduce(cfg);
     TRY(check(cfg));
     *out = (model_options){.family = f,
                            .dim = cfg->model.dim,

@@ -67,19 +67,41 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
     return rope_apply(cx, a->rope, &s->k, &at->position, false);
 }
 
+/* Puts `own` behind the `past` rows of a cache; *all: the rows up to its end. */
+static ott_status append(exec *cx, const tensor *own, const tensor *cache, int64_t past, tensor *all) {
+    STATUS_REQUIRE(past + own->rows <= cache->rows);
+    tensor place = tensor_rows(*cache, past, own->rows);
+    *all = tensor_rows(*cache, 0, past + own->rows);
+    return op_convert(cx, &(convert_args){.x = own, .y = &place});
+}
+
+/* All keys and values that the queries may see. */
+static ott_status gather_keys(exec *cx, const placement *at, const attention_saved *s, tensor *k, tensor *v) {
+    const attention_cache *c = at->cache;
+    *k = s->k;
+    *v = s->v;
+    if (!c) return OTT_OK;
+    STATUS_REQUIRE(cx->phase == PHASE_EVALUATE);
+    TRY(append(cx, &s->k, &c->k, c->past, k));
+    return append(cx, &s->v, &c->v, c->past, v);
+}
+
 ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s) {
     int64_t tokens = x->t.rows;
+    tensor k, v;
     TRY(project_inputs(cx, a, at, x, s));
+    TRY(gather_keys(cx, at, s, &k, &v));
     TRY(exec_open(cx, "attention lse", OTT_F32, a->heads, tokens, &s->lse, &s->lse_buffer));
     TRY(edge_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
     TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
-                                                           .k = &s->k,
-                                                           .v = &s->v,
+                                                           .k = &k,
+                                                           .v = &v,
                                                            .start = &at->start,
                                                            .o = &s->o.t,
                                                            .lse = &s->lse,
                                                            .head_dim = a->head_dim,
                                                            .window = a->window,
+                                                           .past = at->cache ? at->cache->past : 0,
                                                            .softmax_scale = softmax_scale(a)}));
     return edge_quantize(cx, &s->o);
 }

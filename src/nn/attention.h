@@ -20,10 +20,19 @@ typedef struct attention {
     edge_specs grad_q, grad_k, grad_v; /* of the gradients of q, k, v */
 } attention;
 
+/* Keys (after norm and rotation) and values of the tokens of one sequence, in one layer: rows [0, past) are
+   filled, and a forward appends those of its own tokens. */
+typedef struct attention_cache {
+    tensor k, v; /* [capacity, kv_heads * head_dim], activation format; dense */
+    int64_t past;
+} attention_cache;
+
 /* Where tokens stand: documents [start[b], start[b+1]) and each token's position in its document. */
 typedef struct placement {
     tensor position; /* i32[T] */
     tensor start;    /* i32[documents + 1] */
+    const attention_cache
+        *cache; /* evaluation of one document that goes on from here; NULL: nothing before */
 } placement;
 
 /* What forward leaves for backward; one for each micro-batch in flight. */

@@ -1,40 +1,53 @@
-/* train/generate: loading a run's model, and sampling from it. */
+/* train/generate: loading a run's model, and continuing a text with it. */
 #include "train/generate.h"
+#include "base/arena.h"
+#include "base/clock.h"
 #include "base/file.h"
-#include "base/rng.h"
-#include "base/str.h"
-#include "comm/self.h"
 #include "cpu/cpu.h"
+#include "model/cache.h"
 #include "model/convert.h"
+#include "train/generate_sample.h"
+#include "train/generate_text.h"
 #include "train/run.h"
-#include <stdlib.h>
 #include <string.h>
 
-typedef struct generator {
+struct text_generator {
     mem *account;
     const logger *log;
+    arena *strings; /* of the options */
+    ott_generate_options options;
     config *cfg;
     precision_plan precision;
     device *device;
     model *m;
-    model_slot *slot;
-    exec cx;
-    plan *plan;
-    void *arena;
-    int64_t arena_bytes;
-    int32_t
-        *tokens; /* window of at most seq_len tokens, then positions and the two starts, as on the device */
-    void *device_tokens, *device_logits;
-    float *probability; /* [vocab] */
-    int32_t *order;     /* [vocab] token ids, most likely first */
-    int64_t length;     /* tokens in the window */
-    int64_t choices;    /* token ids that are bytes: the vocabulary's first 256 */
-} generator;
+    model_cache *cache;
+    text_codec codec;
+    sampler sampler;
+    stop_filter stop;
+    tokenizer_ids text; /* tokens of the text since the window last moved; the cache has the first of them */
+    str piece;
+    bool moved;                          /* the window has, and it was said */
+    int64_t read, chosen;                /* tokens given and tokens added so far */
+    double read_seconds, choice_seconds; /* and how long that took */
+};
 
 /* ---- opening ---- */
 
+static ott_status copy_options(text_generator *g, const ott_generate_options *o) {
+    void *memory;
+    g->options = *o;
+    g->options.prompt = NULL;
+    TRY(arena_open(g->account, MEM_OTHER, &g->strings));
+    TRY(arena_take(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
+    const char **stop = memory;
+    for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
+    g->options.stop = stop;
+    g->stop = (stop_filter){.stop = stop, .count = o->stop_count, .held = {.account = g->account}};
+    return OTT_OK;
+}
+
 /* The configuration that trained the checkpoint: beside it. */
-static ott_status open_config(generator *g, const char *checkpoint) {
+static ott_status open_config(text_generator *g, const char *checkpoint) {
     str path = {.account = g->account};
     str_printf(&path, "%s/config.toml", checkpoint);
     ott_status status = str_finish(&path);
@@ -44,7 +57,7 @@ static ott_status open_config(generator *g, const char *checkpoint) {
     return status;
 }
 
-static ott_status open_model(generator *g, const char *checkpoint) {
+static ott_status open_model(text_generator *g, const char *checkpoint) {
     model_options shape;
     trainer_options options;
     run_state state;
@@ -53,203 +66,182 @@ static ott_status open_model(generator *g, const char *checkpoint) {
     TRY(precision_plan_read(g->cfg, &g->precision));
     TRY(checkpoint_peek(g->account, checkpoint, &state));
     TRY(run_trainer_options(g->cfg, &g->precision, state.step, &options));
+    if (g->options.precision == OTT_GENERATE_BF16) options.convert.recipe = recipe_high_precision(OTT_BF16);
     TRY(model_open(g->device, &shape, MODEL_INFERENCE, g->cfg->train.seq_len, &g->m));
     TRY(model_convert(g->m, &options.convert, NULL));
     TRY(checkpoint_load(g->m, g->log, checkpoint, &state, &fallen));
     if (fallen) TRY(model_convert(g->m, &options.convert, NULL));
-    g->choices = shape.vocab < 256 ? shape.vocab : 256;
-    return model_slot_open(g->m, &g->slot);
+    return model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache);
 }
 
-static ott_status open_buffers(generator *g) {
-    int64_t window = g->cfg->train.seq_len, vocab = g->m->options.vocab;
-    void *memory;
-    TRY(mem_take_array(g->account, MEM_DATA, 2 * window + 2, sizeof(int32_t), "token window", &memory));
-    g->tokens = memory;
-    TRY(mem_take_array(g->account, MEM_DATA, vocab, sizeof(float), "probabilities", &memory));
-    g->probability = memory;
-    TRY(mem_take_array(g->account, MEM_DATA, vocab, sizeof(int32_t), "token order", &memory));
-    g->order = memory;
-    TRY(device_allocate(g->device, MEM_DATA, 4 * (2 * window + 2), "token window", &g->device_tokens));
-    TRY(device_allocate(g->device, MEM_DATA, vocab * dtype_bytes(g->m->activation), "logits",
-                        &g->device_logits));
-    TRY(plan_create(g->account, &g->plan));
-    g->cx = (exec){.device = g->device, .data_group = group_self(), .plan = g->plan, .log = g->log};
-    return OTT_OK;
+/* Is there a tokenizer in model.hf_path? */
+static ott_status tokenizer_beside(const text_generator *g, bool *there) {
+    str file = {.account = g->account};
+    str_printf(&file, "%s/tokenizer.json", g->cfg->model.hf_path);
+    ott_status status = str_finish(&file);
+    *there = status == OTT_OK && *g->cfg->model.hf_path && file_exists(file.text);
+    str_free(&file);
+    return status;
 }
 
-static ott_status open_generator(generator *g, const char *run, int threads) {
+/* The tokenizer the run's text was read with: data.tokenizer_path, or the one of model.hf_path; or bytes. */
+static ott_status open_codec(text_generator *g) {
+    const config *cfg = g->cfg;
+    const char *path = cfg->data.tokenizer_path;
+    bool beside;
+    TRY(tokenizer_beside(g, &beside));
+    if (!*path && beside) path = cfg->model.hf_path;
+    if (!*path && cfg->data.format == DATA_TOKENS)
+        return status_fail(OTT_ERR_CONFIG,
+                           "the run was trained on token ids (data.format = \"tokens\") and its "
+                           "config.toml names no data.tokenizer_path: no text can be made of them");
+    if (cfg->data.format == DATA_BYTES) path = "";
+    ott_status status = text_codec_open(g->account, path, g->m->options.vocab, &g->codec);
+    return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
+}
+
+static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
     TRY(checkpoint_find(g->account, run, run, &checkpoint));
     ott_status status = OTT_OK;
     TRY_OUT(open_config(g, checkpoint));
-    TRY_OUT(cpu_open(g->account, threads, NULL, &g->device));
+    TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
     TRY_OUT(open_model(g, checkpoint));
-    TRY_OUT(open_buffers(g));
+    TRY_OUT(open_codec(g));
+    TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
     log_debug(g->log, "Generating with %s on %s", checkpoint, g->device->name);
 out:
     mem_give(g->account, checkpoint);
     return status;
 }
 
-static void close_generator(generator *g) {
-    plan_destroy(g->plan);
-    if (g->device) {
-        device_release(g->device, g->arena);
-        device_release(g->device, g->device_tokens);
-        device_release(g->device, g->device_logits);
+ott_status generator_open(mem *account, const logger *log, const char *run,
+                          const ott_generate_options *options, text_generator **out) {
+    void *memory;
+    TRY(mem_take(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
+    text_generator *g = memory;
+    g->account = account;
+    g->log = log;
+    g->text.account = g->piece.account = g->stop.held.account = account;
+    g->codec.account = g->sampler.account = account;
+    ott_status status = copy_options(g, options);
+    if (status == OTT_OK) status = open_parts(g, run);
+    if (status != OTT_OK) {
+        generator_close(g);
+        return status;
     }
-    if (g->m) model_slot_close(g->m, g->slot);
+    *out = g;
+    return OTT_OK;
+}
+
+/* Generation says in which precision it was, and how long it took. */
+static void say_work(const text_generator *g) {
+    int64_t all, fp8;
+    model_cache_gemms(g->cache, &all, &fp8);
+    log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)all, (long long)fp8);
+    log_debug(g->log, "Read %lld tokens in %.3f s, added %lld in %.3f s", (long long)g->read, g->read_seconds,
+              (long long)g->chosen, g->choice_seconds);
+}
+
+void generator_close(text_generator *g) {
+    if (!g) return;
+    if (g->chosen > 0) say_work(g);
+    mem *account = g->account;
+    sampler_close(&g->sampler);
+    text_codec_close(&g->codec);
+    model_cache_close(g->cache);
     model_close(g->m);
     device_close(g->device);
-    mem_give(g->account, g->tokens);
-    mem_give(g->account, g->probability);
-    mem_give(g->account, g->order);
     config_close(g->cfg);
+    tokenizer_ids_free(&g->text);
+    str_free(&g->piece);
+    str_free(&g->stop.held);
+    arena_close(g->strings);
+    mem_give(account, g);
 }
 
-/* ---- logits of the next token ---- */
+/* ---- the window ---- */
 
-static batch window_batch(const generator *g) {
-    int32_t *data = g->device_tokens;
-    int64_t n = g->length;
-    return (batch){.count = 1,
-                   .length = n,
-                   .token = tensor_vector(data, OTT_I32, n),
-                   .target = tensor_vector(data, OTT_I32, n), /* not read */
-                   .at = {.position = tensor_vector(data + n, OTT_I32, n),
-                          .start = tensor_vector(data + 2 * n, OTT_I32, 2)}};
+/* The text no longer fits: its end stays, half a window of it or what is new, and is computed anew. */
+static void move_window(text_generator *g) {
+    int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
+    if (keep < window / 2) keep = window / 2;
+    if (keep > window) keep = window;
+    if (!g->moved)
+        log_info(g->log, "The window of train.seq_len = %lld tokens is full: going on from the last %lld",
+                 (long long)window, (long long)keep);
+    g->moved = true;
+    memmove(g->text.ids, g->text.ids + g->text.count - keep, (size_t)keep * sizeof *g->text.ids);
+    g->text.count = keep;
+    model_cache_cut(g->cache, 0);
 }
 
-static ott_status copy_window(generator *g) {
-    int64_t n = g->length;
-    for (int64_t i = 0; i < n; i++) g->tokens[n + i] = (int32_t)i;
-    g->tokens[2 * n] = 0;
-    g->tokens[2 * n + 1] = (int32_t)n;
-    return device_copy_in(g->device, g->device_tokens, g->tokens, 4 * (2 * n + 2));
+/* Computes the tokens of the text that the cache does not have; the last one's logits go to the sampler. */
+static ott_status compute(text_generator *g) {
+    if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
+    int64_t done = model_cache_length(g->cache);
+    return model_cache_extend(g->cache, g->text.ids + done, g->text.count - done, g->sampler.logits);
 }
 
-static ott_status plan_window(generator *g, const batch *b, const tensor *logits) {
-    plan_record(g->plan);
-    TRY(model_logits(&g->cx, g->m, g->slot, b, logits));
-    TRY(plan_seal(g->plan));
-    if (plan_bytes(g->plan) > g->arena_bytes) {
-        device_release(g->device, g->arena);
-        g->arena = NULL;
-        g->arena_bytes = plan_bytes(g->plan);
-        TRY(device_allocate(g->device, MEM_STEP, g->arena_bytes, "activations", &g->arena));
-    }
-    plan_bind(g->plan, g->arena);
+/* ---- continuing a text ---- */
+
+static ott_status take_text(text_generator *g, const char *text) {
+    int64_t before = g->text.count;
+    TRY(text_codec_encode(&g->codec, text, &g->text));
+    sampler_note(&g->sampler, g->text.ids + before, g->text.count - before);
+    if (g->text.count > 0) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
+}
+
+/* What was put to the text since the last token was chosen. */
+static ott_status read_text(text_generator *g) {
+    int64_t cached = model_cache_length(g->cache);
+    if (g->text.count == cached) model_cache_cut(g->cache, --cached); /* its logits were used up */
+    double start = clock_seconds();
+    g->read += g->text.count - cached;
+    TRY(compute(g));
+    g->read_seconds += clock_seconds() - start;
     return OTT_OK;
 }
 
-/* Leaves the logits in g->probability. */
-static ott_status next_logits(generator *g) {
-    int64_t vocab = g->m->options.vocab;
-    tensor logits = tensor_matrix(g->device_logits, g->m->activation, 1, vocab);
-    batch b = window_batch(g);
-    TRY(plan_window(g, &b, &logits));
-    TRY(copy_window(g));
-    plan_replay(g->plan);
-    TRY(model_logits(&g->cx, g->m, g->slot, &b, &logits));
-    TRY(device_copy_out(g->device, g->probability, g->device_logits, vocab * dtype_bytes(g->m->activation)));
-    /* Widened in place, from the last element down: an fp32 slot never lies before the narrower one it
-     * replaces. */
-    for (int64_t i = vocab - 1; i >= 0; i--)
-        g->probability[i] = dtype_load(g->probability, g->m->activation, i);
+/* Chooses a token and shows it. *ends: nothing comes after it. */
+static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bool *ends) {
+    int32_t token;
+    TRY(sampler_choose(&g->sampler, &token));
+    *ends = text_codec_ends(&g->codec, token);
+    if (*ends) return OTT_OK;
+    TRY(text_codec_append(&g->text, token));
+    g->piece.length = 0;
+    TRY(text_codec_decode(&g->codec, token, &g->piece));
+    TRY(str_finish(&g->piece));
+    return stop_filter_push(&g->stop, &g->piece, write, user, ends);
+}
+
+static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
+    bool ends = g->options.max_tokens == 0;
+    if (!ends) TRY(read_text(g));
+    double start = clock_seconds();
+    for (int64_t i = 0; i < g->options.max_tokens && !ends; i++, g->chosen++) {
+        if (i > 0) TRY(compute(g));
+        TRY(add_token(g, write, user, &ends));
+    }
+    stop_filter_finish(&g->stop, write, user);
+    g->choice_seconds += clock_seconds() - start;
     return OTT_OK;
 }
 
-/* ---- choosing a token ---- */
-
-static int32_t most_likely(const generator *g) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < g->choices; i++)
-        if (g->probability[i] > g->probability[best]) best = i;
-    return best;
-}
-
-static void soften(generator *g, double temperature) {
-    float largest = g->probability[most_likely(g)];
-    double sum = 0;
-    for (int64_t i = 0; i < g->choices; i++) {
-        g->probability[i] = (float)exp(((double)g->probability[i] - (double)largest) / temperature);
-        sum += g->probability[i];
-    }
-    for (int64_t i = 0; i < g->choices; i++) g->probability[i] = (float)((double)g->probability[i] / sum);
-}
-
-/* Moves the most likely of order[from..choices) to order[from]. */
-static void bring_next(generator *g, int64_t from) {
-    int64_t best = from;
-    for (int64_t i = from + 1; i < g->choices; i++)
-        if (g->probability[g->order[i]] > g->probability[g->order[best]]) best = i;
-    int32_t token = g->order[best];
-    g->order[best] = g->order[from];
-    g->order[from] = token;
-}
-
-/* Nucleus sampling (Holtzman et al. 2020): from the fewest tokens that reach probability top_p. */
-static int32_t sample(generator *g, const ott_generate_options *o, int64_t index) {
-    if (o->temperature == 0) return most_likely(g);
-    soften(g, o->temperature);
-    int64_t kept = 0;
-    double mass = 0;
-    for (int64_t i = 0; i < g->choices; i++) g->order[i] = (int32_t)i;
-    while (kept < g->choices && mass < o->top_p) {
-        bring_next(g, kept);
-        mass += g->probability[g->order[kept++]];
-    }
-    double point = rng_uniform(o->seed, rng_stream("generate"), (uint64_t)index) * mass;
-    for (int64_t i = 0; i < kept; i++) {
-        point -= g->probability[g->order[i]];
-        if (point < 0) return g->order[i];
-    }
-    return g->order[kept - 1];
-}
-
-/* ---- the loop ---- */
-
-static void append(generator *g, int32_t token) {
-    int64_t window = g->cfg->train.seq_len;
-    if (g->length == window) memmove(g->tokens, g->tokens + 1, (size_t)(--g->length) * sizeof(int32_t));
-    g->tokens[g->length++] = token;
-}
-
-static ott_status continue_prompt(generator *g, const ott_generate_options *o, ott_text_fn write,
-                                  void *user) {
-    for (const char *c = o->prompt; *c; c++) {
-        if ((unsigned char)*c >= g->m->options.vocab)
-            return status_fail(OTT_ERR_ARGUMENT,
-                               "the prompt has byte %d, which the model's vocabulary of %lld does not",
-                               (unsigned char)*c, (long long)g->m->options.vocab);
-        append(g, (unsigned char)*c);
-    }
-    if (g->length == 0)
-        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
-    write(user, o->prompt);
-    for (int64_t i = 0; i < o->max_tokens; i++) {
-        TRY(next_logits(g));
-        int32_t token = sample(g, o, i);
-        append(g, token);
-        write(user, (char[]){(char)token, 0});
-    }
-    return OTT_OK;
-}
-
-/* Generation is in the precision of the run, and says so. */
-static void say_gemms(const generator *g) {
-    const int64_t *output = g->cx.gemms[GEMM_OUTPUT];
-    log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)(output[0] + output[1]),
-              (long long)output[1]);
+ott_status generator_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {
+    TRY(take_text(g, text));
+    return add_tokens(g, write, user);
 }
 
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
-    generator g = {.account = account, .log = log};
-    ott_status status = open_generator(&g, run, options->threads);
-    if (status == OTT_OK) status = continue_prompt(&g, options, write, user);
-    if (status == OTT_OK) say_gemms(&g);
-    close_generator(&g);
+    text_generator *g;
+    TRY(generator_open(account, log, run, options, &g));
+    ott_status status = take_text(g, options->prompt);
+    if (status == OTT_OK) write(user, options->prompt); /* not before it is known to be possible */
+    if (status == OTT_OK) status = add_tokens(g, write, user);
+    generator_close(g);
     return status;
 }

@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "cpu/cpu.h"
 #include "io/report.h"
+#include "parallel/hf_model.h"
+#include "train/data.h"
 #include "train/health.h"
 #include "train/progress.h"
 #include "train/run.h"
@@ -145,6 +147,15 @@ static ott_status resume(run *r) {
     return OTT_OK;
 }
 
+/* The weights of model.hf_path, unless a checkpoint brings others or they do not fit a reduced model. */
+static ott_status load_start(run *r) {
+    const char *folder = r->cfg->model.hf_path;
+    if (!*folder || r->resumed || r->cfg->model.reduce) return OTT_OK;
+    TRY(hf_model_load(r->trainer->m, folder));
+    log_info(r->log, "Loaded the weights of %s", folder);
+    return OTT_OK;
+}
+
 /* Tries on every recipe of the precision schedule, so that what each needs is known before the first step. */
 static ott_status plan_phases(run *r) {
     const recipe *first = r->trainer->recipe;
@@ -167,6 +178,7 @@ static ott_status open_trainer(run *r) {
                      (uint64_t)r->cfg->train.seed, &r->trainer));
     TRY(plan_phases(r));
     TRY(check_memory(r));
+    TRY(load_start(r));
     return resume(r);
 }
 
@@ -295,13 +307,10 @@ static ott_status save(run *r) {
 
 static ott_status validate(run *r) {
     if (!r->validation_data) return OTT_OK;
-    double loss, started = clock_seconds();
-    TRY(trainer_evaluate(r->trainer, r->cfg->eval.steps, &loss));
-    int64_t windows = dataset_windows(r->validation_data, r->cfg->train.seq_len);
-    int64_t batches = windows / r->cfg->train.batch_size;
-    if (batches > r->cfg->eval.steps) batches = r->cfg->eval.steps;
-    int64_t tokens = batches * r->cfg->train.batch_size * r->cfg->train.seq_len;
-    return progress_validation(&r->progress, r->trainer, loss, clock_seconds() - started, tokens);
+    evaluation e;
+    double started = clock_seconds();
+    TRY(trainer_evaluate(r->trainer, r->cfg->eval.steps, &e));
+    return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
 /* A step whose loss or gradients were not finite changed nothing; too many in a row end the run. */
@@ -439,9 +448,10 @@ static void say_end(const run *r) {
 }
 
 static ott_status open_run(run *r) {
+    TRY(hf_model_configure(r->account, r->cfg));
     TRY(model_options_resolve(r->cfg, &r->shape));
-    TRY(precision_plan_read(r->cfg, &r->precision));
-    TRY(run_datasets(r->account, r->cfg, &r->shape, &r->train_data, &r->validation_data));
+    TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));
+    TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(run_folder(r->account, r->cfg, &r->folder, &r->checkpoints));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));

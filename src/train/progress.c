@@ -34,7 +34,7 @@ double progress_tokens_per_second(const progress *p) {
 typedef struct reading {
     int64_t step, epoch;
     double loss, grad_norm, learning_rate, seconds, tokens_per_second, tflops, mfu, memory;
-    int64_t tokens, tokens_seen; /* in this step; since step 0 */
+    int64_t tokens, labels, tokens_seen; /* in this step; since step 0 */
 } reading;
 
 static void set_rates(const progress *p, reading *r, int64_t tokens, double seconds) {
@@ -69,7 +69,7 @@ static void line_automodel(const progress *p, const reading *r) {
              "step %lld | epoch %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps "
              "%.2f(%.2f/gpu) | num_label_tokens %lld",
              (long long)r->step, (long long)r->epoch, r->loss, r->grad_norm, r->learning_rate,
-             r->memory / GIB, r->tokens_per_second, r->tokens_per_second, (long long)r->tokens);
+             r->memory / GIB, r->tokens_per_second, r->tokens_per_second, (long long)r->labels);
 }
 
 static void step_line(progress *p, reading *r) {
@@ -100,7 +100,7 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         metrics_real("tflops", r->tflops),
         metrics_real("mfu", r->mfu),
         metrics_int("num_tokens_per_step", r->tokens),
-        metrics_int("num_label_tokens", r->tokens),
+        metrics_int("num_label_tokens", r->labels),
         metrics_int("fp8_gemms", fp8 - p->fp8_before),
         metrics_int("gemms", all - p->gemms_before),
     };
@@ -180,7 +180,7 @@ static ott_status scalars_automodel(const progress *p, const reading *r) {
         {"tps", r->tokens_per_second},
         {"tps_per_gpu", r->tokens_per_second},
         {"num_tokens_per_step", (double)r->tokens},
-        {"num_label_tokens", (double)r->tokens},
+        {"num_label_tokens", (double)r->labels},
     };
     return WRITE_SCALARS(p, r->step, scalars);
 }
@@ -231,13 +231,14 @@ static void remember(progress *p, const reading *r, double seconds) {
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
     double seconds = clock_seconds() - p->step_started;
     reading r = {.step = t->run.step,
-                 .epoch = loader_epoch(t->train_data, t->options.seq_len, t->run.samples - 1),
+                 .epoch = loader_epoch(t->train_data, t->run.samples - 1),
                  .loss = s->loss,
                  .grad_norm = s->grad_norm,
                  .learning_rate = learning_rate,
                  .seconds = seconds,
                  .memory = (double)mem_read(p->account).peak,
                  .tokens = s->tokens,
+                 .labels = s->labels,
                  .tokens_seen = t->run.tokens};
     set_rates(p, &r, r.tokens, seconds);
     remember(p, &r, seconds);
@@ -247,11 +248,12 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
     return OTT_OK;
 }
 
-ott_status progress_validation(progress *p, const trainer *t, double loss, double seconds, int64_t tokens) {
+ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds) {
     char tps[32];
-    double memory = (double)mem_read(p->account).peak, perplexity = exp(loss < 20 ? loss : 20);
+    double loss = e->loss, perplexity = exp(loss < 20 ? loss : 20);
+    double memory = (double)mem_read(p->account).peak;
     long long step = (long long)t->run.step;
-    double tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
+    double tokens_per_second = seconds > 0 ? (double)e->tokens / seconds : 0;
     int64_t rate = (int64_t)(tokens_per_second + 0.5);
     p->validation_loss = loss;
     switch (p->style) {
@@ -265,8 +267,8 @@ ott_status progress_validation(progress *p, const trainer *t, double loss, doubl
     case LOG_STYLE_AUTOMODEL:
         log_info(p->log,
                  "[val] name \"default\" | step %lld | epoch %lld | loss %.4f | num_label_tokens %lld", step,
-                 (long long)loader_epoch(t->train_data, t->options.seq_len, t->run.samples - 1), loss,
-                 (long long)tokens);
+                 (long long)loader_epoch(t->train_data, t->run.samples - 1), loss,
+                 (long long)e->labels);
         break;
     }
     metrics_value values[] = {metrics_real("val_loss", loss), metrics_real("val_perplexity", perplexity)};

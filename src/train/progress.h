@@ -43,7 +43,7 @@ int64_t progress_peak_resident(void);
 void progress_begin_step(progress *p, const trainer *t);
 /* After a step: metrics line, and a step line when it is due. */
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *r, double learning_rate);
-ott_status progress_validation(progress *p, const trainer *t, double loss, double seconds, int64_t tokens);
+ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds);
 /* Mean of the last steps' losses; NaN if none. */
 double progress_final_loss(const progress *p);
 double progress_tokens_per_second(const progress *p); /* over the run so far; 0 before the first step */

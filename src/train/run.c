@@ -68,64 +68,6 @@ ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoin
     return status;
 }
 
-/* ---- data ---- */
-
-static ott_status check_vocabulary(const dataset *d, const model_options *shape) {
-    if (dataset_vocab(d) <= shape->vocab) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "model.vocab_size = %lld is too small for %s, whose token ids go up to %lld",
-                       (long long)shape->vocab, dataset_name(d), (long long)dataset_vocab(d) - 1);
-}
-
-/* Enough random tokens that no window repeats in a short run; the loader starts over after that. */
-#define SYNTHETIC_TOKENS (1 << 22)
-
-static ott_status open_train_data(mem *account, const config *cfg, const model_options *shape,
-                                  dataset **out) {
-    if (!cfg->data.dataset_path[0])
-        return dataset_open_synthetic(account, shape->vocab, (uint64_t)cfg->train.seed, SYNTHETIC_TOKENS,
-                                      out);
-    double share = cfg->eval.enabled && !cfg->eval.dataset_path[0] ? 1.0 - cfg->eval.holdout : 1.0;
-    return dataset_open_text(account, cfg->data.dataset_path, 0.0, share, out);
-}
-
-static ott_status open_validation_data(mem *account, const config *cfg, dataset **out) {
-    *out = NULL;
-    if (!cfg->eval.enabled) return OTT_OK;
-    if (cfg->eval.dataset_path[0]) return dataset_open_text(account, cfg->eval.dataset_path, 0.0, 1.0, out);
-    if (cfg->data.dataset_path[0] && cfg->eval.holdout > 0)
-        return dataset_open_text(account, cfg->data.dataset_path, 1.0 - cfg->eval.holdout, 1.0, out);
-    return status_fail(OTT_ERR_CONFIG,
-                       "eval.enabled is true but no eval data source is configured: set eval.dataset_path, "
-                       "or eval.holdout to keep the end of data.dataset_path");
-}
-
-static ott_status check_validation(const dataset *d, const config *cfg) {
-    TRY(dataset_check(d, cfg->train.seq_len));
-    int64_t windows = dataset_windows(d, cfg->train.seq_len);
-    if (windows >= cfg->train.batch_size) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG, "%s has %lld sequences of train.seq_len = %lld, fewer than train.batch_size = %lld",
-        dataset_name(d), (long long)windows, (long long)cfg->train.seq_len, (long long)cfg->train.batch_size);
-}
-
-ott_status run_datasets(mem *account, const config *cfg, const model_options *shape, dataset **train,
-                        dataset **validation) {
-    *train = *validation = NULL;
-    ott_status status = OTT_OK;
-    TRY_OUT(open_train_data(account, cfg, shape, train));
-    TRY_OUT(check_vocabulary(*train, shape));
-    TRY_OUT(dataset_check(*train, cfg->train.seq_len));
-    TRY_OUT(open_validation_data(account, cfg, validation));
-    if (*validation) TRY_OUT(check_validation(*validation, cfg));
-out:
-    if (status == OTT_OK) return OTT_OK;
-    dataset_close(*train);
-    dataset_close(*validation);
-    *train = *validation = NULL;
-    return status;
-}
-
 /* ---- trainer options ---- */
 
 static checkpointing checkpointing_from(const config *cfg) {

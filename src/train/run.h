@@ -1,10 +1,9 @@
-/* train/run: what a run is made of, opened from its configuration: folder, device, recipe, data. Shared by
+/* train/run: what a run is made of, opened from its configuration: folder, device, recipe. Shared by
  * training and generation. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
 #include "base/log.h"
-#include "io/dataset.h"
 #include "model/options.h"
 #include "train/precision.h"
 #include "train/trainer.h"
@@ -13,10 +12,6 @@
    name, with a number when that is taken and this is not a resume; the choice is written back into cfg. Its
    checkpoint folder goes to `checkpoints`. Both are given back with mem_give. */
 ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoints);
-/* Training and validation data; *validation NULL when nothing is evaluated. Both closed with dataset_close.
- */
-ott_status run_datasets(mem *account, const config *cfg, const model_options *shape, dataset **train,
-                        dataset **validation);
 /* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
  * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,

@@ -11,9 +11,10 @@ static int64_t tokens_of(const trainer *t) {
     return t->options.batch_size * t->options.seq_len;
 }
 
-/* The staging block and its copy on the device: token[T], target[T], position[T], start[count + 1]. */
+/* A micro-batch as it is made on the host and copied to the device: token[T], target[T], position[T],
+   start[T + 1] of which documents + 1 count. */
 static int64_t batch_ints(const trainer *t) {
-    return 3 * tokens_of(t) + t->options.batch_size + 1;
+    return 4 * tokens_of(t) + 1;
 }
 
 static void lay_out_batch(trainer *t, int32_t *data) {
@@ -26,19 +27,33 @@ static void lay_out_batch(trainer *t, int32_t *data) {
                               .start = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
 }
 
+/* A document for each sequence: what the memory is planned with. */
 static void fill_placement(trainer *t) {
     int64_t tokens = tokens_of(t), length = t->options.seq_len;
-    int32_t *position = t->host_batch + 2 * tokens, *start = position + tokens;
-    for (int64_t i = 0; i < tokens; i++) position[i] = (int32_t)(i % length);
-    for (int64_t b = 0; b <= t->options.batch_size; b++) start[b] = (int32_t)(b * length);
+    for (int64_t i = 0; i <= t->options.grad_accum; i++) {
+        int32_t *position = t->host_batch + i * batch_ints(t) + 2 * tokens, *start = position + tokens;
+        for (int64_t j = 0; j < tokens; j++) position[j] = (int32_t)(j % length);
+        for (int64_t j = 0; j <= t->options.batch_size; j++) start[j] = (int32_t)(j * length);
+        t->documents[i] = t->options.batch_size;
+    }
+}
+
+/* Host memory of all micro-batches of a step and, behind them, of one of evaluation. */
+static ott_status open_host_batches(trainer *t) {
+    int64_t count = t->options.grad_accum + 1;
+    void *memory;
+    TRY(mem_take_array(t->account, MEM_DATA, count * batch_ints(t), sizeof(int32_t), "batches", &memory));
+    t->host_batch = memory;
+    TRY(mem_take_array(t->account, MEM_DATA, count, sizeof(int64_t), "batches", &memory));
+    t->documents = memory;
+    fill_placement(t);
+    return OTT_OK;
 }
 
 static ott_status open_buffers(trainer *t) {
     int64_t tokens = tokens_of(t), parameters = t->m->parameter_count;
     int64_t words = tokens + parameters + 2 + STEP_STATE_COUNT;
-    void *memory;
-    TRY(mem_take_array(t->account, MEM_DATA, batch_ints(t), sizeof(int32_t), "batch", &memory));
-    t->host_batch = memory;
+    TRY(open_host_batches(t));
     TRY(device_allocate(t->device, MEM_DATA, 4 * (batch_ints(t) + words), "batch and step state",
                         &t->device_block));
     lay_out_batch(t, t->device_block);
@@ -48,7 +63,6 @@ static ott_status open_buffers(trainer *t) {
     t->grad_scale = tensor_vector(f + tokens + parameters, OTT_F32, 1);
     t->nonfinite = tensor_vector(f + tokens + parameters + 1, OTT_I32, 1);
     t->state = tensor_vector(f + tokens + parameters + 2, OTT_F32, STEP_STATE_COUNT);
-    fill_placement(t);
     return OTT_OK;
 }
 
@@ -140,6 +154,7 @@ void trainer_close(trainer *t) {
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
     mem_give(t->account, t->host_batch);
+    mem_give(t->account, t->documents);
     model_close(t->m);
     mem_give(t->account, t);
 }
@@ -154,13 +169,56 @@ ott_status trainer_load(trainer *t, const char *path) {
 
 /* ---- one step ---- */
 
-/* The batch's rows come from samples first, first + 1, ... of the run. */
-static ott_status feed_training(trainer *t, int64_t first) {
+/* Writes row b of host batch `index`; its documents follow those of the rows before it. */
+static ott_status feed_row(trainer *t, int64_t index, int64_t b, dataset_row *row, bool training,
+                           int64_t number) {
     int64_t tokens = tokens_of(t), length = t->options.seq_len;
-    for (int64_t b = 0; b < t->options.batch_size; b++)
-        TRY(loader_sample(t->train_data, t->options.data_seed, length, first + b, t->host_batch + b * length,
-                          t->host_batch + tokens + b * length));
-    return device_copy_in(t->device, t->device_block, t->host_batch, 4 * batch_ints(t));
+    int32_t *host = t->host_batch + index * batch_ints(t);
+    int32_t *start = host + 3 * tokens + t->documents[index];
+    *row = (dataset_row){.token = host + b * length,
+                         .target = host + tokens + b * length,
+                         .position = host + 2 * tokens + b * length,
+                         .start = start};
+    TRY(training ? loader_row(t->train_data, t->options.data_seed, number, row)
+                 : dataset_read_row(t->validation_data, number, row));
+    for (int64_t i = 0; i < row->documents; i++) start[i] += (int32_t)(b * length);
+    start[row->documents] = (int32_t)((b + 1) * length);
+    t->documents[index] += row->documents;
+    return OTT_OK;
+}
+
+/* Host batch `index` gets rows first, first + 1, ... of the run, or of the validation data. */
+static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, int64_t *labels) {
+    dataset_row row;
+    t->documents[index] = 0;
+    for (int64_t b = 0; b < t->options.batch_size; b++) {
+        TRY(feed_row(t, index, b, &row, training, first + b));
+        *labels += row.labels;
+    }
+    return OTT_OK;
+}
+
+/* Gives the device host batch `index`, and the attention its documents. */
+static ott_status send_batch(trainer *t, int64_t index) {
+    int64_t used = 3 * tokens_of(t) + t->documents[index] + 1;
+    t->batch.at.start.columns = t->documents[index] + 1;
+    return device_copy_in(t->device, t->device_block, t->host_batch + index * batch_ints(t), 4 * used);
+}
+
+/* The rows of all micro-batches of this rank's step, for the loss is a mean over the labels of all: they are
+   counted before the first backward. */
+static ott_status feed_training(trainer *t, int64_t *labels) {
+    const group *g = t->cx.data_group;
+    int64_t batch_size = t->options.batch_size;
+    *labels = 0;
+    for (int64_t i = 0; i < t->options.grad_accum; i++)
+        TRY(feed(t, i, true, t->run.samples + (i * g->size + g->rank) * batch_size, labels));
+    return OTT_OK;
+}
+
+static ott_status feed_validation(trainer *t, int64_t first, int64_t *labels) {
+    TRY(feed(t, t->options.grad_accum, false, first, labels));
+    return send_batch(t, t->options.grad_accum);
 }
 
 static tensor state_slot(const trainer *t, enum step_state slot) {
@@ -168,7 +226,7 @@ static tensor state_slot(const trainer *t, enum step_state slot) {
 }
 
 static ott_status run_micro_batch(trainer *t, int64_t index, const probe *p) {
-    TRY(feed_training(t, t->run.samples + index * t->options.batch_size));
+    TRY(send_batch(t, index));
     t->cx.plan = t->train_plan;
     t->cx.probe = p;
     t->cx.later_micro_batch = index > 0;
@@ -183,15 +241,32 @@ static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
-static ott_status write_state(trainer *t, double learning_rate) {
+/* Labels of all ranks' micro-batches. */
+static ott_status add_labels(trainer *t, int64_t *labels) {
+    tensor slot = state_slot(t, STEP_TOKENS);
+    float count = (float)*labels;
+    if (t->cx.data_group->size > 1) {
+        TRY(device_copy_in(t->device, slot.data, &count, sizeof count));
+        TRY(group_all_reduce(t->cx.data_group, &t->cx, &slot, REDUCE_SUM));
+        TRY(device_copy_out(t->device, &count, slot.data, sizeof count));
+        *labels = (int64_t)count;
+    }
+    if (*labels > 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: no token of step %lld has a label, so there is no loss to train on: take more rows "
+        "a step (train.batch_size, train.grad_accum_steps) or look at the data",
+        dataset_name(t->train_data), (long long)t->run.step + 1);
+}
+
+static ott_status write_state(trainer *t, double learning_rate, int64_t labels) {
     optimizer_schedule(&t->options.optimizer, learning_rate, t->run.updates + 1, t->host_state);
-    int64_t tokens = tokens_of(t) * t->options.grad_accum * t->cx.data_group->size;
-    t->host_state[STEP_TOKENS] = (float)tokens;
+    t->host_state[STEP_TOKENS] = (float)labels;
     t->host_state[STEP_LOSS_SCALING] = t->options.fp16_scaling ? 1.0f : 0.0f;
     t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
     t->host_state[STEP_GOOD_STEPS] = t->run.good_steps;
     t->host_state[STEP_LOSS] = 0.0f;
-    float grad_scale = loss_scale(t) / (float)tokens;
+    float grad_scale = loss_scale(t) / (float)labels;
     TRY(device_copy_in(t->device, t->grad_scale.data, &grad_scale, sizeof grad_scale));
     return device_copy_in(t->device, t->state.data, t->host_state, sizeof t->host_state);
 }
@@ -214,7 +289,7 @@ static ott_status accumulate(trainer *t) {
 static void finish_step(trainer *t, step_result *out) {
     int64_t sequences = t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
     out->tokens = sequences * t->options.seq_len;
-    out->loss = (double)t->host_state[STEP_LOSS] / (double)out->tokens;
+    out->loss = (double)t->host_state[STEP_LOSS] / (double)out->labels;
     out->grad_norm = t->host_state[STEP_GRAD_NORM];
     out->skipped = t->host_state[STEP_SKIP] != 0.0f;
     if (t->options.fp16_scaling) {
@@ -230,7 +305,9 @@ static void finish_step(trainer *t, step_result *out) {
 }
 
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
-    TRY(write_state(t, learning_rate));
+    TRY(feed_training(t, &out->labels));
+    TRY(add_labels(t, &out->labels));
+    TRY(write_state(t, learning_rate, out->labels));
     TRY(accumulate(t));
     TRY(optimizer_update(&t->cx, t->m, &t->options.optimizer, &t->norms, &t->state));
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
@@ -240,29 +317,25 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
 
 /* ---- evaluation ---- */
 
-static ott_status feed_validation(trainer *t, int64_t first) {
-    int64_t tokens = tokens_of(t), length = t->options.seq_len;
-    for (int64_t b = 0; b < t->options.batch_size; b++)
-        TRY(dataset_window(t->validation_data, length, first + b, t->host_batch + b * length,
-                           t->host_batch + tokens + b * length));
-    return device_copy_in(t->device, t->device_block, t->host_batch, 4 * batch_ints(t));
-}
-
-ott_status trainer_evaluate(trainer *t, int64_t batches, double *loss) {
-    int64_t available = dataset_windows(t->validation_data, t->options.seq_len) / t->options.batch_size;
-    if (available < batches) batches = available;
+ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
+    int64_t available = dataset_rows(t->validation_data) / t->options.batch_size;
+    *out = (evaluation){.batches = available < batches ? available : batches};
     tensor sum = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     t->cx.plan = t->evaluate_plan;
-    for (int64_t i = 0; i < batches; i++) {
-        TRY(feed_validation(t, i * t->options.batch_size));
+    for (int64_t i = 0; i < out->batches; i++) {
+        TRY(feed_validation(t, i * t->options.batch_size, &out->labels));
         plan_replay(t->evaluate_plan);
         TRY(model_run(&t->cx, t->m, t->slot, &t->batch, NULL, &t->losses));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &sum}));
     }
     float total;
     TRY(device_copy_out(t->device, &total, sum.data, sizeof total));
-    *loss = (double)total / (double)(batches * tokens_of(t));
+    out->tokens = out->batches * tokens_of(t);
+    if (out->labels == 0)
+        return status_fail(OTT_ERR_CONFIG, "%s: no token of the first %lld batches has a label to evaluate",
+                           dataset_name(t->validation_data), (long long)out->batches);
+    out->loss = (double)total / (double)out->labels;
     return OTT_OK;
 }
 
@@ -286,14 +359,12 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out};
     probe p = {.see = see, .user = &s};
-    int64_t gemms[GEMM_COUNT][2], samples = t->run.samples;
+    int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     out[0] = 0;
-    t->run.samples -= t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
     ott_status status = OTT_OK;
     for (int64_t i = 0; i < t->options.grad_accum && status == OTT_OK && !out[0]; i++)
-        status = run_micro_batch(t, i, &p);
-    t->run.samples = samples;
+        status = run_micro_batch(t, i, &p); /* their rows are still on the host */
     if (status == OTT_OK) status = delayed_forget(&t->m->delayed, t->device); /* it was no step */
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;

@@ -36,7 +36,8 @@ typedef struct trainer {
     void *device_block;                          /* batch, losses, step state */
     batch batch;
     tensor losses, norms, grad_scale, nonfinite, state;
-    int32_t *host_batch; /* staging: tokens, targets, positions, starts */
+    int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
+    int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];
     run_state run;
     const recipe *recipe; /* in force */
@@ -48,9 +49,14 @@ typedef struct trainer {
 typedef struct step_result {
     double loss; /* mean over the label tokens */
     double grad_norm;
-    bool skipped; /* loss or gradients were not finite: parameters stay */
-    int64_t tokens;
+    bool skipped;           /* loss or gradients were not finite: parameters stay */
+    int64_t tokens, labels; /* of all ranks: what was read, and what of it has a target */
 } step_result;
+
+typedef struct evaluation {
+    double loss; /* mean over the label tokens */
+    int64_t batches, tokens, labels;
+} evaluation;
 
 /* Opens model and buffers on `device`, initializes weights from `seed`, converts, plans memory. data are
  * borrowed. */
@@ -65,8 +71,8 @@ ott_status trainer_load(trainer *t, const char *path);
 ott_status trainer_convert(trainer *t, const recipe *r);
 /* One optimizer step at this learning rate. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
-/* Mean loss over the first `batches` batches of the validation data, or as many as there are. */
-ott_status trainer_evaluate(trainer *t, int64_t batches, double *loss);
+/* The first `batches` batches of the validation data, or as many as there are. */
+ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
    "output of model.layers.0.mlp.up_proj". "" if all are finite. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);

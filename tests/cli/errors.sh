@@ -35,7 +35,8 @@ fails "a text shorter than a sequence" 2 "train.seq_len = 32|short.txt" \
 fails "a missing text" 2 "absent.txt|No such file" train $small --data.dataset_path=absent.txt --run.dir=r
 fails "an empty text" 2 "empty.txt|empty" train $small --data.dataset_path=empty.txt --run.dir=r
 fails "a text that is not UTF-8" 2 "latin.txt|UTF-8|byte 3" train $small --data.dataset_path=latin.txt --run.dir=r
-fails "a folder for a text" 2 "is a folder" train $small --data.dataset_path=. --run.dir=r
+fails "a folder without such files" 2 "none of its|*.xyz|file_pattern" train $small --data.dataset_path=. \
+    --data.file_pattern='*.xyz' --run.dir=r
 report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
 
 # ---- where the run is written ----

@@ -12,7 +12,7 @@ works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --hel
 works "help of report" "--out FILE|--no-plot" report -h
 works "help of bench" "--repeats N|--json" bench --help
 
-fails "no verb" 2 "train, generate, report, bench or recipes"
+fails "no verb" 2 "say what to do: train, | or recipes (ottava --help)"
 fails "unknown verb" 2 'no verb "trian"|did you mean train?' trian
 fails "unknown verb, nothing near" 2 "no verb|ottava --help" frobnicate
 fails "unknown option of the program" 2 "did you mean --version?" --verison

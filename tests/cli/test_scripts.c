@@ -40,13 +40,35 @@ static void test_train(void **state) {
     run_script("train.sh");
 }
 
+static void test_finetune(void **state) {
+    (void)state;
+    run_script("finetune.sh");
+}
+
+static void test_generate(void **state) {
+    (void)state;
+    run_script("generate.sh");
+}
+
 static void test_recipes(void **state) {
     (void)state;
     run_script("recipes.sh");
 }
 
+static void test_export(void **state) {
+    (void)state;
+    run_script("export.sh");
+}
+
+static void test_inspect(void **state) {
+    (void)state;
+    run_script("inspect.sh");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_help), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_recipes), cmocka_unit_test(test_train)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_recipes),  cmocka_unit_test(test_train),
+                                       cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_export),   cmocka_unit_test(test_inspect)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* AutoModel's FP8 fine-tuning file, as it was spelled in 2025 and in 2026. */
 #include "config/case.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 #define HEAD                                                                                                 \
@@ -40,9 +41,13 @@ static const char of_2026[] = "recipe: TrainFinetuneRecipeForNextTokenPrediction
                               "packed_sequence:\n  packed_sequence_size: 8192\n" TAIL;
 
 static void check_values(config_case *c, const char *text) {
-    config *cfg = case_good(c, ".yaml", text, "--model.pretrained_model_name_or_path=none",
-                            "--model.preset=8B", "--data.pack_sequences=false",
-                            "--data.dataset_path=hellaswag.txt", "--eval.dataset_path=validation.txt", NULL);
+    config *cfg =
+        case_good(c, ".yaml", text, "--model.pretrained_model_name_or_path=none", "--model.preset=8B",
+                  "--data.dataset_path=hellaswag.jsonl", "--eval.dataset_path=validation.jsonl", NULL);
+    assert_true(cfg->data.pack_sequences);
+    assert_int_equal(cfg->data.format, DATA_HELLASWAG);
+    assert_int_equal(cfg->data.pad_seq_len_divisible, 16);
+    assert_int_equal(cfg->eval.num_samples_limit, 64);
     assert_int_equal(cfg->train.grad_accum_steps, 32);
     assert_int_equal(cfg->train.batch_size, 1);
     assert_int_equal(cfg->train.seq_len, 8192);
@@ -80,15 +85,41 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-static void test_refused_once(void **state) {
+/* A name on a hub is refused with the key for a local file, and how to make one. */
+static void test_hub_names(void **state) {
     config_case *c = *state;
-    case_bad(c, ".yaml", of_2026, ":17: model.pretrained_model_name_or_path = meta-llama/Llama-3.1-8B",
-             "Hugging Face", NULL);
+    case_bad(c, ".yaml", of_2026, "dataset.path_or_dataset = rowan/hellaswag", "data.dataset_path",
+             "read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True)", NULL);
+    case_bad(c, ".yaml",
+             "validation_dataset:\n  _target_: a.HellaSwag\n  path_or_dataset: rowan/hellaswag\n"
+             "data: {dataset_path: x.jsonl}\n",
+             "validation_dataset.path_or_dataset = rowan/hellaswag", "eval.dataset_path", NULL);
+}
+
+/* What is there is read; so is a pattern. */
+static void test_local_datasets(void **state) {
+    config_case *c = *state;
+    char text[300];
+    snprintf(
+        text, sizeof text,
+        "dataset:\n  _target_: a.NanogptDataset\n  file_pattern: shards/web_*.bin\n  num_samples_limit: 7\n"
+        "validation_dataset:\n  _target_: a.NanogptDataset\n  path_or_dataset: %s\n",
+        TEST_SOURCE_DIR);
+    config *cfg = case_good(c, ".yaml", text, NULL);
+    assert_string_equal(cfg->data.dataset_path, "shards/web_*.bin");
+    assert_string_equal(cfg->eval.dataset_path, TEST_SOURCE_DIR);
+    assert_int_equal(cfg->data.format, DATA_TOKENS);
+    assert_int_equal(cfg->data.num_samples_limit, 7);
+    assert_true(cfg->eval.enabled);
+    config_close(cfg);
+    case_bad(c, ".yaml", "dataset:\n  _target_: a.SQuAD\n", "dataset._target_ = a.SQuAD", "data.dataset_path",
+             NULL);
 }
 
 static void test_epochs(void **state) {
-    case_bad(*state, ".yaml", "step_scheduler:\n  num_epochs: 1\n", ":2: step_scheduler.num_epochs = 1",
-             "epochs is not built yet", NULL);
+    config *cfg = case_good(*state, ".yaml", "step_scheduler:\n  num_epochs: 3\n", NULL);
+    assert_int_equal(cfg->train.num_epochs, 3);
+    config_close(cfg);
 }
 
 static void test_guide_spelling(void **state) {
@@ -156,8 +187,9 @@ static void test_targets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_2025),           CASE(test_2026),     CASE(test_refused_once), CASE(test_epochs),
-        CASE(test_guide_spelling), CASE(test_switches), CASE(test_schedule),     CASE(test_targets),
+        CASE(test_2025),           CASE(test_2026),     CASE(test_hub_names),
+        CASE(test_local_datasets), CASE(test_epochs),   CASE(test_guide_spelling),
+        CASE(test_switches),       CASE(test_schedule), CASE(test_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,14 +63,10 @@ static void test_not_built(void **state) {
              "mixture of experts", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\n", "optimizer.name = \"lion\"",
              "Lion is not built yet", "\"adamw\"", NULL);
-    case_bad(c, ".toml", "[data]\nfile_pattern = \"tokenized_*.bin\"\n", "data.file_pattern",
-             "data.dataset_path", NULL);
     case_bad(c, ".toml", "[checkpoint]\nasync_mode = \"async_with_pinned_mem\"\n", "checkpoint.async_mode",
              "\"disabled\"", NULL);
     case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",
              "powers of two", NULL);
-    case_bad(c, ".toml", "[[data.datasets]]\npath = \"a\"\nweight = 0.5\n", ":1: data.datasets",
-             "mixing datasets", NULL);
     case_bad(c, ".toml", "[train]\nseed = 1\n[vlm]\narch = \"cross_attention\"\n", "vlm.arch",
              "vision-language", NULL);
     case_bad(c, ".toml", "[distributed]\ntp = 2\n", "distributed.tp = 2",
@@ -156,12 +152,42 @@ static void test_fp8_settings_without_fp8(void **state) {
     config_close(cfg);
 }
 
+/* KempnerForge's tables of datasets, our own list of texts, and what does not go together. */
+static void test_mixture(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml",
+                            "[data]\nmix_temperature = 2.0\nfile_pattern = \"tokenized_*.bin\"\n"
+                            "[[data.datasets]]\npath = \"web\"\nweight = 0.7\nname = \"w\"\n"
+                            "[[data.datasets]]\npath = \"code\"\n",
+                            NULL);
+    assert_int_equal(cfg->data.datasets.count, 2);
+    assert_string_equal(cfg->data.datasets.items[0], "web=0.7");
+    assert_string_equal(cfg->data.datasets.items[1], "code=1");
+    assert_true(cfg->data.mix_temperature == 2.0);
+    assert_string_equal(cfg->data.file_pattern, "tokenized_*.bin");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[data]\ndatasets = [\"a=1\", \"b=2\"]\n", NULL);
+    assert_string_equal(cfg->data.datasets.items[1], "b=2");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[data]\npacked_sequence_size = 640\n", NULL);
+    assert_true(cfg->data.pack_sequences && cfg->train.seq_len == 640);
+    config_close(cfg);
+    case_bad(c, ".toml", "[[data.datasets]]\npath = \"a\"\nwieght = 0.5\n", "unknown key wieght in a dataset",
+             "did you mean weight?", NULL);
+    case_bad(c, ".toml", "[[data.datasets]]\nhf_name = \"c4\"\n", "hf_name = c4", "not downloaded", NULL);
+    case_bad(c, ".toml", "[[data.datasets]]\nweight = 0.5\n", "a dataset is a text path", NULL);
+    case_bad(c, ".toml", "[data]\ndatasets = [\"a=1\"]\ndataset_path = \"b\"\n",
+             "data.datasets and data.dataset_path", NULL);
+    case_bad(c, ".toml", "[data]\ndatasets = [\"a=1\"]\n[eval]\nenabled = true\nholdout = 0.1\n",
+             "eval.holdout", "eval.dataset_path", NULL);
+    case_bad(c, ".toml", "[data]\nprompt_field = \"q\"\n", "data.completion_field = \"\": give both", NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_fp8_file),         CASE(test_defaults),
-        CASE(test_not_built),        CASE(test_neutral),
-        CASE(test_messages),         CASE(test_derived),
-        CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
+        CASE(test_mixture),   CASE(test_fp8_file),         CASE(test_defaults),
+        CASE(test_not_built), CASE(test_neutral),          CASE(test_messages),
+        CASE(test_derived),   CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

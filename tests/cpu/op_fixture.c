@@ -220,14 +220,17 @@ static const int64_t attention_shapes[][5] = {{1, 1, 1, 16, 1},  {7, 1, 1, 1, 7}
                                               {65, 2, 2, 16, 1}, {20, 1, 1, 128, 2}, {130, 4, 2, 32, 4},
                                               {200, 2, 1, 8, 1}, {150, 6, 2, 15, 2}};
 
-static void attention_bind(op_case *c) {
-    const int64_t *s = attention_shapes[c->shape];
+static void attention_sizes(op_case *c, const int64_t *s) {
     SIZE('T') = s[0];
     SIZE('H') = s[1];
     SIZE('C') = s[1] * s[3];
     SIZE('E') = s[2] * s[3];
     SIZE('B') = s[4] + 1; /* each document's start, and T */
     c->note[0] = s[3];
+}
+
+static void attention_bind(op_case *c) {
+    attention_sizes(c, attention_shapes[c->shape]);
 }
 
 /* Documents begin anywhere, and may be empty; the first begins at 0, the last ends at T. */
@@ -246,6 +249,27 @@ static void attention_prepare(op_case *c) {
     set_integer(c, "head_dim", c->note[0]);
     set_integer(c, "window", windows[case_draw(c, 6)]);
     set_float(c, "softmax_scale", case_draw(c, 4) ? 0.25f : 0.0883883461f);
+}
+
+/* Tokens that continue a document: attention_shapes' five, then how many came before. */
+static const int64_t cached_shapes[][6] = {
+    {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
+    {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
+    {5, 2, 2, 15, 1, 20},  {40, 2, 1, 16, 1, 50}, {70, 4, 2, 32, 1, 130}};
+
+static void attention_forward_bind(op_case *c) {
+    int cached = c->shape - COUNT(attention_shapes);
+    if (cached < 0)
+        attention_bind(c);
+    else
+        attention_sizes(c, cached_shapes[cached]);
+    c->note[1] = cached < 0 ? 0 : cached_shapes[cached][5];
+    SIZE('S') = c->note[1] + SIZE('T');
+}
+
+static void attention_forward_prepare(op_case *c) {
+    attention_prepare(c);
+    set_integer(c, "past", c->note[1]);
 }
 
 /* ---- loss ---- */
@@ -328,10 +352,10 @@ static const op_fixture fixtures[] = {
      .bind = rope_bind,
      .prepare = rope_prepare},
     {.op = "attention_forward",
-     .sets = "start head_dim window softmax_scale",
-     .shapes = COUNT(attention_shapes),
-     .bind = attention_bind,
-     .prepare = attention_prepare},
+     .sets = "start head_dim window past softmax_scale",
+     .shapes = COUNT(attention_shapes) + COUNT(cached_shapes),
+     .bind = attention_forward_bind,
+     .prepare = attention_forward_prepare},
     {.op = "attention_backward",
      .sets = "start head_dim window softmax_scale",
      .shapes = COUNT(attention_shapes),

@@ -241,6 +241,48 @@ static void test_same_bits_everywhere(void **state) {
     }
 }
 
+/* Rows [from, from + count) of the whole document, run as what follows the tokens before them. */
+static void run_part(problem *p, device *d, int from, int count) {
+    exec cx = {.device = d};
+    int32_t start[2] = {0, count};
+    tensor q = tensor_rows(p->q, from, count), o = tensor_rows(p->o, from, count);
+    tensor k = tensor_rows(p->k, 0, from + count), v = tensor_rows(p->v, 0, from + count);
+    tensor lse = tensor_columns(p->lse, from, count), document = tensor_vector(start, OTT_I32, 2);
+    succeed(op_attention_forward(&cx, &(attention_forward_args){.q = &q,
+                                                                .k = &k,
+                                                                .v = &v,
+                                                                .start = &document,
+                                                                .o = &o,
+                                                                .lse = &lse,
+                                                                .head_dim = p->s->head_dim,
+                                                                .window = p->s->window,
+                                                                .past = from,
+                                                                .softmax_scale = p->scale}));
+}
+
+/* A document token by token, and in parts of any length, gives the bits it gives as a whole. */
+static void test_parts_give_the_bits_of_the_whole(void **state) {
+    (void)state;
+    static const int parts[] = {1, 3, 70};
+    for (int n = 0; n < SETTINGS; n++) {
+        setting s = settings[n];
+        s.documents = 1;
+        problem whole = make_problem(&s);
+        run(&whole, all.list[0]);
+        for (int i = 0; i < all.count; i++)
+            for (size_t part = 0; part < sizeof parts / sizeof *parts; part++) {
+                problem p = make_problem(&s);
+                for (int from = 0; from < s.tokens; from += parts[part])
+                    run_part(&p, all.list[i], from,
+                             s.tokens - from < parts[part] ? s.tokens - from : parts[part]);
+                expect_equal(&p.o, &whole.o, "o of parts", all.list[i]->name, n);
+                expect_equal(&p.lse, &whole.lse, "lse of parts", all.list[i]->name, n);
+                free_problem(&p);
+            }
+        free_problem(&whole);
+    }
+}
+
 /* A key that is not finite spoils the queries that see it and no other. */
 static void test_nan_stays_with_those_who_see_it(void **state) {
     (void)state;
@@ -287,6 +329,30 @@ static void test_refusals(void **state) {
     }
 }
 
+/* What came before is keys and values of one document. */
+static void test_refusals_of_past(void **state) {
+    (void)state;
+    const setting s = {10, 1, 1, 16, 0, 2, {0, 4}, OTT_F32};
+    exec cx = {.device = all.list[0]};
+    problem p = make_problem(&s);
+    tensor q = tensor_rows(p.q, 0, 5), o = tensor_rows(p.o, 0, 5), lse = tensor_columns(p.lse, 0, 5);
+    attention_forward_args a = {.q = &q,
+                                .k = &p.k,
+                                .v = &p.v,
+                                .start = &p.start,
+                                .o = &o,
+                                .lse = &lse,
+                                .head_dim = s.head_dim,
+                                .past = 4,
+                                .softmax_scale = 1.0f};
+    assert_int_equal(op_attention_forward(&cx, &a), OTT_ERR_SHAPE);
+    assert_non_null(strstr(status_text(), "k has 10 rows; past 4 and 5 rows of q need as many"));
+    a.past = 5;
+    assert_int_equal(op_attention_forward(&cx, &a), OTT_ERR_INTERNAL);
+    assert_non_null(strstr(status_text(), "with past 5 there must be one document"));
+    free_problem(&p);
+}
+
 static int open_devices(void **state) {
     (void)state;
     all = devices_open();
@@ -303,8 +369,10 @@ int main(void) {
         cmocka_unit_test(test_forward_is_near_exact),
         cmocka_unit_test(test_backward_is_near_finite_differences),
         cmocka_unit_test(test_same_bits_everywhere),
+        cmocka_unit_test(test_parts_give_the_bits_of_the_whole),
         cmocka_unit_test(test_nan_stays_with_those_who_see_it),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals_of_past),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -1,4 +1,4 @@
-/* Token sources and the loader: shares of a text, UTF-8, windows, epochs. */
+/* Bytes, synthetic tokens and the loader: shares of a text, UTF-8, windows, epochs. */
 #include "io/folder.h"
 #include "io/dataset.h"
 #include "base/str.h"
@@ -9,11 +9,48 @@
 #include <string.h>
 #include <cmocka.h>
 
+static ott_status open_share(folder *f, const char *path, double from, double to, dataset **d) {
+    return dataset_open_bytes(
+        f->account, &(dataset_source){.paths = &path, .count = 1, .from_share = from, .to_share = to}, d);
+}
+
 static dataset *open_text(folder *f, const char *text, double from, double to) {
     dataset *d;
-    ott_status status = dataset_open_text(f->account, folder_write_text(f, "t.txt", text), from, to, &d);
+    ott_status status = open_share(f, folder_write_text(f, "t.txt", text), from, to, &d);
     if (status != OTT_OK) fail_msg("%s", status_text());
     return d;
+}
+
+static ott_status cut(dataset *d, int64_t length) {
+    return dataset_cut_rows(d, &(dataset_cut){.length = length, .shuffle = true});
+}
+
+static int64_t windows(dataset *d, int64_t length) {
+    return cut(d, length) == OTT_OK ? dataset_rows(d) : 0;
+}
+
+#define LONGEST 1000
+
+static dataset_row row_of(int32_t *tokens, int32_t *targets) {
+    static int32_t position[LONGEST], start[LONGEST];
+    return (dataset_row){.token = tokens, .target = targets, .position = position, .start = start};
+}
+
+/* Cuts into rows of that length and reads one. */
+static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t *tokens, int32_t *targets) {
+    dataset_row row = row_of(tokens, targets);
+    TRY(cut(d, length));
+    TRY(dataset_read_row(d, index, &row));
+    assert_true(row.documents == 1 && row.start[0] == 0 && row.labels == length);
+    for (int64_t i = 0; i < length; i++) assert_int_equal(row.position[i], i);
+    return OTT_OK;
+}
+
+/* Row `number` of a run with rows of one token. */
+static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
+    dataset_row row = row_of(tokens, targets);
+    TRY(cut(d, 1));
+    return loader_row(d, seed, number, &row);
 }
 
 static void bytes_are_tokens(void **state) {
@@ -26,16 +63,16 @@ static void bytes_are_tokens(void **state) {
     assert_int_equal(dataset_vocab(d), 256);
     assert_int_equal(dataset_tokens(d), 10);
     assert_string_equal(dataset_name(d), folder_file(f, "t.txt"));
-    assert_int_equal(dataset_windows(d, 4), 2); /* 0..4 and 4..8; 9 is left over */
-    assert_int_equal(dataset_window(d, 4, 0, tokens, targets), OTT_OK);
+    assert_int_equal(windows(d, 4), 2); /* 0..4 and 4..8; 9 is left over */
+    assert_int_equal(read_window(d, 4, 0, tokens, targets), OTT_OK);
     assert_memory_equal(tokens, ((int32_t[]){'0', '1', '2', '3'}), sizeof tokens);
     assert_memory_equal(targets, ((int32_t[]){'1', '2', '3', 0xc3}), sizeof targets);
-    assert_int_equal(dataset_window(d, 4, 1, tokens, targets), OTT_OK);
+    assert_int_equal(read_window(d, 4, 1, tokens, targets), OTT_OK);
     assert_memory_equal(tokens, ((int32_t[]){0xc3, 0xa9, '6', '7'}), sizeof tokens);
     assert_memory_equal(targets, ((int32_t[]){0xa9, '6', '7', '8'}), sizeof targets);
-    assert_int_equal(dataset_window(d, 4, 2, tokens, targets), OTT_ERR_ARGUMENT);
-    assert_int_equal(dataset_window(d, 4, -1, tokens, targets), OTT_ERR_ARGUMENT);
-    assert_int_equal(dataset_window(d, 1, 8, tokens, targets), OTT_OK);
+    assert_int_equal(read_window(d, 4, 2, tokens, targets), OTT_ERR_ARGUMENT);
+    assert_int_equal(read_window(d, 4, -1, tokens, targets), OTT_ERR_ARGUMENT);
+    assert_int_equal(read_window(d, 1, 8, tokens, targets), OTT_OK);
     assert_int_equal(tokens[0], '8');
     assert_int_equal(targets[0], '9');
     dataset_close(d);
@@ -49,7 +86,7 @@ static void counts_windows(void **state) {
         int64_t seq_len, windows;
     } cases[] = {{1, 9}, {2, 4}, {3, 3}, {4, 2}, {8, 1}, {9, 1}, {10, 0}, {0, 0}, {-1, 0}, {INT64_MAX, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(dataset_windows(d, cases[i].seq_len), cases[i].windows);
+        assert_int_equal(windows(d, cases[i].seq_len), cases[i].windows);
     dataset_close(d);
 }
 
@@ -64,8 +101,8 @@ static void shares_tile_the_file(void **state) {
         assert_int_equal(dataset_tokens(head), (int64_t)floor(cut * (double)size));
         assert_int_equal(dataset_tokens(head) + dataset_tokens(tail), size);
         int32_t token, target;
-        for (int64_t i = 0; i < dataset_windows(tail, 1); i++) {
-            assert_int_equal(dataset_window(tail, 1, i, &token, &target), OTT_OK);
+        for (int64_t i = 0; i < windows(tail, 1); i++) {
+            assert_int_equal(read_window(tail, 1, i, &token, &target), OTT_OK);
             assert_int_equal(token, (unsigned char)text[dataset_tokens(head) + i]);
         }
         assert_non_null(strstr(dataset_name(tail), "t.txt (bytes "));
@@ -77,8 +114,7 @@ static void shares_tile_the_file(void **state) {
 static void refuse_text(folder *f, const void *data, int64_t bytes, double from, double to,
                         ott_status expected, const char *message) {
     dataset *d;
-    assert_int_equal(dataset_open_text(f->account, folder_write(f, "bad.txt", data, bytes), from, to, &d),
-                     expected);
+    assert_int_equal(open_share(f, folder_write(f, "bad.txt", data, bytes), from, to, &d), expected);
     assert_null(d);
     assert_error_names("/bad.txt: ");
     assert_error_names(message);
@@ -106,10 +142,10 @@ static void refuses_what_is_no_text(void **state) {
     refuse_text(f, "abcdefgh", 8, -0.1, 0.5, OTT_ERR_ARGUMENT, "0 <= from < to <= 1");
     refuse_text(f, "abcdefgh", 8, 0, 1.5, OTT_ERR_ARGUMENT, "0 <= from < to <= 1");
     refuse_text(f, "abcdefgh", 8, NAN, 1, OTT_ERR_ARGUMENT, "0 <= from < to <= 1");
-    assert_int_equal(dataset_open_text(f->account, folder_file(f, "absent"), 0, 1, &d), OTT_ERR_NOT_FOUND);
-    assert_int_equal(dataset_open_text(f->account, f->path, 0, 1, &d), OTT_ERR_IO);
+    assert_int_equal(open_share(f, folder_file(f, "absent"), 0, 1, &d), OTT_ERR_NOT_FOUND);
+    assert_int_equal(open_share(f, f->path, 0, 1, &d), OTT_ERR_IO);
     assert_error_names("is a folder");
-    assert_int_equal(dataset_open_text(f->account, "/dev/zero", 0, 1, &d), OTT_ERR_IO);
+    assert_int_equal(open_share(f, "/dev/zero", 0, 1, &d), OTT_ERR_IO);
     assert_null(d);
 }
 
@@ -118,9 +154,9 @@ static void bad_byte_of_another_part(void **state) {
     folder *f = *state;
     dataset *d;
     const char *path = folder_write_text(f, "t.txt", "abcdefghij\xffklmnopqrs");
-    assert_int_equal(dataset_open_text(f->account, path, 0, 0.5, &d), OTT_OK);
+    assert_int_equal(open_share(f, path, 0, 0.5, &d), OTT_OK);
     dataset_close(d);
-    assert_int_equal(dataset_open_text(f->account, path, 0.5, 1, &d), OTT_ERR_FORMAT);
+    assert_int_equal(open_share(f, path, 0.5, 1, &d), OTT_ERR_FORMAT);
     assert_error_names("byte 10 (0xff)");
 }
 
@@ -128,19 +164,20 @@ static void too_short(void **state) {
     folder *f = *state;
     int32_t tokens[8], targets[8];
     dataset *d = open_text(f, "01234567", 0, 1);
-    assert_int_equal(dataset_check(d, 7), OTT_OK);
-    assert_int_equal(dataset_check(d, 8), OTT_ERR_CONFIG);
+    assert_int_equal(cut(d, 7), OTT_OK);
+    assert_int_equal(cut(d, 8), OTT_ERR_CONFIG);
     assert_error_names("train.seq_len = 8 exceeds the 8 tokens of ");
     assert_error_names("t.txt; ");
     assert_error_names("set train.seq_len to 7 or less");
-    assert_int_equal(dataset_check(d, 0), OTT_ERR_CONFIG);
-    assert_int_equal(dataset_window(d, 8, 0, tokens, targets), OTT_ERR_CONFIG);
-    assert_int_equal(loader_sample(d, 1, 8, 0, tokens, targets), OTT_ERR_CONFIG);
-    assert_int_equal(loader_epoch(d, 8, 5), 0);
+    assert_int_equal(cut(d, 0), OTT_ERR_CONFIG);
+    assert_int_equal(read_window(d, 8, 0, tokens, targets), OTT_ERR_CONFIG);
+    assert_int_equal(loader_row(d, 1, 0, &(dataset_row){.token = tokens, .target = targets}),
+                     OTT_ERR_ARGUMENT);
+    assert_int_equal(loader_epoch(d, 5), 0);
     dataset_close(d);
     d = open_text(f, "01234567", 0, 0.1);
     assert_int_equal(dataset_tokens(d), 0);
-    assert_int_equal(dataset_check(d, 4), OTT_ERR_CONFIG);
+    assert_int_equal(cut(d, 4), OTT_ERR_CONFIG);
     assert_error_names("exceeds the 0 tokens of ");
     assert_error_names("(bytes 0 to 0)");
     dataset_close(d);
@@ -153,16 +190,16 @@ static void synthetic_tokens(void **state) {
     dataset *d, *other;
     assert_int_equal(dataset_open_synthetic(f->account, VOCAB, 1, 10 * SEQ + 1, &d), OTT_OK);
     assert_int_equal(dataset_open_synthetic(f->account, VOCAB, 2, 10 * SEQ + 1, &other), OTT_OK);
-    assert_int_equal(dataset_windows(d, SEQ), 10);
+    assert_int_equal(windows(d, SEQ), 10);
     assert_int_equal(dataset_vocab(d), VOCAB);
     for (int64_t w = 0; w < 10; w++) {
-        assert_int_equal(dataset_window(d, SEQ, w, tokens, targets), OTT_OK);
+        assert_int_equal(read_window(d, SEQ, w, tokens, targets), OTT_OK);
         assert_memory_equal(tokens + 1, targets, (SEQ - 1) * sizeof *tokens);
         for (int i = 0; i < SEQ; i++) assert_in_range(tokens[i], 0, VOCAB - 1);
         for (int i = 0; i < SEQ; i++) counts[tokens[i]]++;
     }
     for (int i = 0; i < VOCAB; i++) assert_in_range(counts[i], 850, 1150); /* 1000 expected, deviation 30 */
-    assert_int_equal(dataset_window(other, SEQ, 9, again, targets), OTT_OK);
+    assert_int_equal(read_window(other, SEQ, 9, again, targets), OTT_OK);
     assert_memory_not_equal(tokens, again, sizeof tokens);
     dataset_close(d);
     dataset_close(other);
@@ -182,12 +219,12 @@ static void epochs_permute_windows(void **state) {
     for (int i = 0; i <= WINDOWS; i++) text[i] = (char)(i + 1);
     text[WINDOWS + 1] = '\0';
     dataset *d = open_text(f, text, 0, 1);
-    assert_int_equal(dataset_windows(d, 1), WINDOWS);
+    assert_int_equal(windows(d, 1), WINDOWS);
     for (int e = 0; e < EPOCHS; e++) {
         bool seen[WINDOWS] = {false};
         for (int i = 0; i < WINDOWS; i++) {
-            assert_int_equal(loader_epoch(d, 1, e * WINDOWS + i), e);
-            assert_int_equal(loader_sample(d, 42, 1, e * WINDOWS + i, &token, &target), OTT_OK);
+            assert_int_equal(read_sample(d, 42, e * WINDOWS + i, &token, &target), OTT_OK);
+            assert_int_equal(loader_epoch(d, e * WINDOWS + i), e);
             assert_int_equal(target, token + 1);
             order[e][i] = token - 1;
             assert_false(seen[token - 1]);
@@ -198,14 +235,14 @@ static void epochs_permute_windows(void **state) {
     assert_memory_not_equal(order[1], order[2], sizeof order[0]);
     int same = 0, in_place = 0;
     for (int i = 0; i < WINDOWS; i++) {
-        assert_int_equal(loader_sample(d, 43, 1, i, &token, &target), OTT_OK);
+        assert_int_equal(read_sample(d, 43, i, &token, &target), OTT_OK);
         same += token - 1 == order[0][i];
         in_place += order[0][i] == i;
     }
     assert_true(same < 20 && in_place < 20);
-    assert_int_equal(loader_sample(d, 42, 1, WINDOWS + 7, &token, &target), OTT_OK);
+    assert_int_equal(read_sample(d, 42, WINDOWS + 7, &token, &target), OTT_OK);
     assert_int_equal(token - 1, order[1][7]);
-    assert_int_equal(loader_sample(d, 42, 1, -1, &token, &target), OTT_ERR_ARGUMENT);
+    assert_int_equal(read_sample(d, 42, -1, &token, &target), OTT_ERR_ARGUMENT);
     dataset_close(d);
 }
 
@@ -215,7 +252,7 @@ static void memory_runs_out(void **state) {
     dataset *d = NULL;
     for (int64_t n = 1; !d; n++) {
         mem_fail_after(f->account, n);
-        ott_status status = dataset_open_text(f->account, path, 0, 1, &d);
+        ott_status status = open_share(f, path, 0, 0.5, &d);
         assert_true(status == (d ? OTT_OK : OTT_ERR_MEMORY));
     }
     dataset_close(d);

@@ -28,8 +28,8 @@ static float dot(const tensor *x, int64_t i, int64_t xc, const tensor *y, int64_
 /* One query row of one head on its way through the tiles. */
 typedef struct query {
     const attention_forward_args *a;
-    int64_t i, qc, kc; /* row, first column in q and o, first column in k and v */
-    int64_t first;     /* first visible key */
+    int64_t row, i, qc, kc; /* row of q, row of k of the same token, first column in q and o, in k and v */
+    int64_t first;          /* first visible key */
     float m, l, *o;
 } query;
 
@@ -40,7 +40,7 @@ static void forward_tile(query *r, int64_t j0, bool first_tile) {
     for (int64_t j = 0; j < ATTENTION_TILE; j++) {
         bool visible = j0 + j >= r->first && j0 + j <= r->i;
         s[j] = -INFINITY;
-        if (visible) s[j] = a->softmax_scale * dot(a->q, r->i, r->qc, a->k, j0 + j, r->kc, a->head_dim);
+        if (visible) s[j] = a->softmax_scale * dot(a->q, r->row, r->qc, a->k, j0 + j, r->kc, a->head_dim);
         if (s[j] > n) n = s[j];
     }
     float f = first_tile ? 0.0f : fmath_exp(r->m - n);
@@ -60,10 +60,10 @@ static void forward_tile(query *r, int64_t j0, bool first_tile) {
 }
 
 /* `sharing` query heads use one key head. */
-static void forward_query(const attention_forward_args *a, int64_t head, int64_t sharing, int64_t i,
+static void forward_query(const attention_forward_args *a, int64_t head, int64_t sharing, int64_t row,
                           float *o) {
-    int64_t document = document_start(a->start, i);
-    query r = {.a = a, .i = i, .qc = head * a->head_dim, .kc = head / sharing * a->head_dim};
+    int64_t i = a->past + row, document = a->past > 0 ? 0 : document_start(a->start, i);
+    query r = {.a = a, .row = row, .i = i, .qc = head * a->head_dim, .kc = head / sharing * a->head_dim};
     r.first = first_visible(document, i, a->window);
     r.m = -INFINITY;
     r.o = o;
@@ -71,8 +71,8 @@ static void forward_query(const attention_forward_args *a, int64_t head, int64_t
     int64_t first_tile = (r.first - document) / ATTENTION_TILE, last_tile = (i - document) / ATTENTION_TILE;
     for (int64_t tile = first_tile; tile <= last_tile; tile++)
         forward_tile(&r, document + tile * ATTENTION_TILE, tile == first_tile);
-    for (int64_t d = 0; d < a->head_dim; d++) put(a->o, i, r.qc + d, o[d] * (1.0f / r.l));
-    put(a->lse, head, i, r.m + fmath_log(r.l));
+    for (int64_t d = 0; d < a->head_dim; d++) put(a->o, row, r.qc + d, o[d] * (1.0f / r.l));
+    put(a->lse, head, row, r.m + fmath_log(r.l));
 }
 
 ott_status reference_op_attention_forward(exec *cx, const attention_forward_args *a) {

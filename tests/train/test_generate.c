@@ -56,7 +56,8 @@ static ott_generate_options options(const char *prompt, double temperature, uint
                                   .temperature = temperature,
                                   .top_p = 1.0,
                                   .seed = seed,
-                                  .threads = 1};
+                                  .threads = 1,
+                                  .repetition_penalty = 1};
 }
 
 static void assert_same(written a, written b) {
@@ -175,6 +176,174 @@ static void long_prompts_are_cut_to_the_window(void **state) {
     assert_true(others > 0); /* the window's first byte does count */
 }
 
+/* Where a token's numbers are its own, going on from what was kept is the same as beginning anew with all of
+   it: the whole text so far as the prompt, token by token. */
+static void going_on_is_beginning_anew(void **state) {
+    static const char *const runs[] = {"bf16", "rowwise"};
+    for (int i = 0; i < 2; i++) {
+        ott_generate_options o = options("The m", 0, 1);
+        o.max_tokens = WINDOW - 5;
+        written all = generate(*state, runs[i], &o);
+        o.max_tokens = 1;
+        for (size_t length = 5; length < WINDOW; length++) {
+            char prompt[WINDOW + 1];
+            snprintf(prompt, sizeof prompt, "%.*s", (int)length, all.text);
+            o.prompt = prompt;
+            written one = generate(*state, runs[i], &o);
+            assert_int_equal(one.length, length + 1);
+            assert_memory_equal(one.text, all.text, one.length);
+        }
+    }
+}
+
+/* A full window goes on from its newer half. */
+static void a_full_window_keeps_half(void **state) {
+    ott_generate_options o = options("The prompt has 24 bytes.", 0, 1);
+    o.max_tokens = 1 + WINDOW / 2;
+    written all = generate(*state, "bf16", &o);
+    assert_int_equal(all.length, WINDOW + 1 + WINDOW / 2);
+    char half[WINDOW / 2 + 1]; /* the first token added is the newest of it */
+    snprintf(half, sizeof half, "%.*s", WINDOW / 2, all.text + 1 + WINDOW / 2);
+    o.prompt = half;
+    o.max_tokens = WINDOW / 2;
+    assert_string_equal(generate(*state, "bf16", &o).text, all.text + 1 + WINDOW / 2);
+}
+
+/* Long texts move the window many times, and say so once. */
+static void long_texts_go_on(void **state) {
+    static spoken said;
+    static written w;
+    const fixture *f = *state;
+    char path[160];
+    ott_generate_options o = options("klmnopqrst", 0, 1);
+    o.max_tokens = 500;
+    snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
+    FIXTURE_OK(generate_from(path, &o, &w, &said));
+    assert_int_equal(w.length, 510);
+    assert_memory_equal(w.text + 490, w.text + 490 - 27, 20); /* still the alphabet and a newline */
+    assert_int_equal(
+        spoken_count(&said, "The window of train.seq_len = 24 tokens is full: going on from the last 12"), 1);
+}
+
+/* ---- stop texts, penalty ---- */
+
+static void a_stop_text_ends_it(void **state) {
+    static const char *const stops[] = {"never", "xyz\nab", "z\nabcd"};
+    ott_generate_options o = options("klmnopqrst", 0, 1);
+    o.stop = stops;
+    o.stop_count = 3;
+    assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvw");
+    o.stop = stops + 2;
+    o.stop_count = 1;
+    assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvwxy");
+    o.prompt = "xyz\nabcd"; /* in the prompt it is text */
+    o.max_tokens = 3;
+    assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
+}
+
+/* A sentence that repeats letters cannot go on as it did; one without repetition can. */
+static void a_penalty_avoids_what_was_said(void **state) {
+    ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
+    written plain = generate(*state, "bf16", &o);
+    o.repetition_penalty = 10;
+    written w = generate(*state, "bf16", &o);
+    assert_true(differ(plain, w));
+    once.repetition_penalty = 10;
+    once.max_tokens = 17;
+    assert_string_equal(generate(*state, "alphabet-bf16", &once).text, "klmnopqrstuvwxyz\nabcdefghij");
+}
+
+/* ---- in turns ---- */
+
+static void turns_make_one_text(void **state) {
+    const fixture *f = *state;
+    ott_generate_options o = options(NULL, 0, 1);
+    mem *account;
+    text_generator *g;
+    logger log = {0};
+    written w = {.length = 0};
+    char path[160];
+    snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
+    o.max_tokens = 4;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(generator_open(account, &log, path, &o, &g));
+    assert_int_equal(generator_continue(g, "", take, &w), OTT_ERR_ARGUMENT);
+    FIXTURE_OK(generator_continue(g, "abcdef", take, &w));
+    assert_string_equal(w.text, "ghij");
+    FIXTURE_OK(generator_continue(g, "", take, &w)); /* more of the same */
+    assert_string_equal(w.text, "ghijklmn");
+    FIXTURE_OK(generator_continue(g, "opq", take, &w));
+    assert_string_equal(w.text, "ghijklmnrstu");
+    generator_close(g);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+}
+
+/* Opening that fails half way gives everything back. */
+static void every_failed_allocation_is_undone(void **state) {
+    const fixture *f = *state;
+    ott_generate_options o = options(NULL, 0, 1);
+    logger log = {0};
+    char path[160];
+    snprintf(path, sizeof path, "%s/rowwise", f->folder);
+    mem *account;
+    text_generator *g;
+    FIXTURE_OK(mem_open(&account));
+    ott_status status = OTT_ERR_MEMORY;
+    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* the later ones are alike */
+        mem_fail_after(account, n);
+        status = generator_open(account, &log, path, &o, &g);
+        mem_fail_after(account, 0);
+        if (status != OTT_OK) assert_int_equal(mem_read(account).now, 0);
+    }
+    generator_close(g);
+    mem_close(account);
+}
+
+/* ---- a tokenizer ---- */
+
+/* Letters are tokens, and some runs of them; a text begins with BOS. */
+static void write_tokenizer(const char *path) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<s>\", \"special\": true}], \"normalizer\": null,"
+        " \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"post_processor\":"
+        " {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": "
+        "0}},"
+        " {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": {\"<s>\": "
+        "{\"id\":"
+        " \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\":"
+        " {\"type\": \"BPE\", \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"\xc4\x8a\": 2",
+        file);
+    for (int c = 'a'; c <= 'z'; c++) fprintf(file, ", \"%c\": %d", c, c - 'a' + 3);
+    fputs(", \"ab\": 29, \"cd\": 30, \"xyz\": 31, \"yz\": 32}, \"merges\": [\"a b\", \"c d\", \"y z\", \"x "
+          "yz\"]}}",
+          file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void text_through_a_tokenizer(void **state) {
+    const fixture *f = *state;
+    static written w;
+    char tokens[160], data[160], path[160];
+    snprintf(tokens, sizeof tokens, "--data.tokenizer_path=%s/tokenizer.json", f->folder);
+    snprintf(data, sizeof data, "--data.dataset_path=%s/alphabet.txt", f->folder);
+    snprintf(path, sizeof path, "%s/tokenizer.json", f->folder);
+    write_tokenizer(path);
+    const char *more[] = {
+        tokens, data, "--train.max_steps=60", "--train.batch_size=8", "--eval.enabled=false", NULL};
+    FIXTURE_OK(fixture_run(
+        f, &(run_options){.name = "tokens", .precision = &fixture_precisions[BF16], .more = more}));
+    snprintf(path, sizeof path, "%s/tokens", f->folder);
+    ott_generate_options o = options("cdefghijklmn", 0, 1);
+    o.max_tokens = 20;
+    FIXTURE_OK(generate_from(path, &o, &w, NULL));
+    /* op qrs tuv w xyz newline ab cd ef ...: a token may be several characters */
+    assert_memory_equal(w.text, "cdefghijklmnopqrstuvwxyz\nabcdef", 31);
+    assert_true(w.length > 12 + 20);
+}
+
 /* A run folder means its newest checkpoint. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
@@ -193,7 +362,8 @@ static void check_products(const fixture *f, const char *run, bool fp8) {
     o.max_tokens = 5;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, &o, &w, &said));
-    int all = 5 * 15; /* every linear layer for every token */
+    int all =
+        (3 + 4) * 15; /* every linear layer for 4, 2 and 1 tokens of the prompt, and for each one added */
     snprintf(expected, sizeof expected, "GEMMs run: %d, of them in FP8: %d\n", all, fp8 ? all : 0);
     if (!spoken_has(&said, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, said.text);
 }
@@ -202,6 +372,30 @@ static void products_are_those_of_the_run(void **state) {
     check_products(*state, "bf16", false);
     check_products(*state, "tensorwise", true);
     check_products(*state, "rowwise", true);
+}
+
+/* bf16 on request: no product is in FP8, and the text is that of a bf16 run with these weights. */
+static void bf16_on_request(void **state) {
+    static spoken said;
+    static written asked;
+    const fixture *f = *state;
+    rig r;
+    char path[160], source[160];
+    ott_generate_options o = options("The man", 1, 1);
+    snprintf(source, sizeof source, "%s/rowwise/checkpoints/step-40", f->folder);
+    o.precision = OTT_GENERATE_BF16;
+    FIXTURE_OK(generate_from(source, &o, &asked, &said));
+    assert_true(spoken_has(&said, "of them in FP8: 0\n"));
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
+    FIXTURE_OK(trainer_load(r.t, source));
+    rig_save(&r, f, "as-bf16", path);
+    rig_close(&r);
+    o.precision = OTT_GENERATE_AS_TRAINED;
+    written own;
+    FIXTURE_OK(generate_from(path, &o, &own, NULL));
+    assert_same(asked, own);
+    FIXTURE_OK(generate_from(source, &o, &own, NULL));
+    assert_true(differ(asked, own));
 }
 
 /* The same weights under other configurations: the text depends on the precision, so that it is really
@@ -268,8 +462,17 @@ int main(void) {
         cmocka_unit_test(greedy_is_the_most_likely),
         cmocka_unit_test(a_longer_text_begins_alike),
         cmocka_unit_test(long_prompts_are_cut_to_the_window),
+        cmocka_unit_test(going_on_is_beginning_anew),
+        cmocka_unit_test(a_full_window_keeps_half),
+        cmocka_unit_test(long_texts_go_on),
+        cmocka_unit_test(a_stop_text_ends_it),
+        cmocka_unit_test(a_penalty_avoids_what_was_said),
+        cmocka_unit_test(turns_make_one_text),
+        cmocka_unit_test(every_failed_allocation_is_undone),
+        cmocka_unit_test(text_through_a_tokenizer),
         cmocka_unit_test(a_checkpoint_can_be_named),
         cmocka_unit_test(products_are_those_of_the_run),
+        cmocka_unit_test(bf16_on_request),
         cmocka_unit_test(precision_changes_the_numbers),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(prompt_outside_the_vocabulary),

@@ -94,7 +94,8 @@ static void drive(const fixture *f, const style *s, const char *name, int64_t st
             step_result result = rig_step(&r);
             FIXTURE_OK(progress_end_step(&p, r.t, &result, 1e-3));
         }
-        FIXTURE_OK(progress_validation(&p, r.t, 2.5, 0.5, 100));
+        FIXTURE_OK(
+            progress_validation(&p, r.t, &(evaluation){.loss = 2.5, .tokens = 100, .labels = 100}, 0.5));
     }
     progress_close(&p);
     progress_close(&p);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "cpu/cpu.h"
+#include "train/data.h"
 #include "train/run.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
@@ -199,7 +200,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     model_options shape;
     trainer_options options;
     TRY(model_options_resolve(r->cfg, &shape));
-    TRY(run_datasets(r->account, r->cfg, &shape, &r->train_data, &r->validation_data));
+    TRY(data_open(r->account, NULL, r->cfg, &shape, &r->train_data, &r->validation_data));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->tier, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
@@ -248,9 +249,9 @@ step_result rig_step(rig *r) {
 }
 
 double rig_validate(rig *r) {
-    double loss;
-    FIXTURE_OK(trainer_evaluate(r->t, r->cfg->eval.steps, &loss));
-    return loss;
+    evaluation e;
+    FIXTURE_OK(trainer_evaluate(r->t, r->cfg->eval.steps, &e));
+    return e.loss;
 }
 
 void rig_save(rig *r, const fixture *f, const char *name, char *path) {

@@ -1,0 +1,270 @@
+/* cli/eval: `ottava eval`: accuracy, perplexity, distance from another model; a table for a person, JSON for
+ * a program. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SECONDS_BETWEEN = 10 };
+
+typedef struct request {
+    const char *model, *task, *forms;
+    option_texts filter;
+    bool json;
+    time_t said; /* when progress was told last, into a pipe */
+    output out;
+    ott_eval_options options;
+} request;
+
+/* ---- stopping: what was looked at so far is shown ---- */
+
+static ott_context *working;
+
+static void handle_stop(int signal_number) {
+    signal(signal_number, SIG_DFL); /* a second one ends it at once */
+    ott_stop(working);
+}
+
+/* ---- progress ---- */
+
+static void duration(double seconds, char out[32]) {
+    int whole = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
+    if (whole < 0)
+        snprintf(out, 32, "-");
+    else
+        snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+/* On a terminal one line that changes; into a pipe, beside a table, a line now and then. */
+static void show_progress(void *user, const ott_work *w) {
+    request *r = user;
+    char line[128], left[32];
+    duration(w->seconds_left, left);
+    snprintf(line, sizeof line, "%s %lld/%lld %d%%  ETA %s",
+             r->options.task == OTT_EVAL_HELLASWAG ? "row" : "window", (long long)w->done,
+             (long long)w->total, (int)(100 * w->done / w->total), left);
+    output_live(&r->out, line);
+    if (r->out.terminal || r->json || time(NULL) - r->said < SECONDS_BETWEEN) return;
+    r->said = time(NULL);
+    output_line(&r->out, line);
+}
+
+/* ---- the result ---- */
+
+static void print(request *r, const char *name, const char *format, double value) {
+    char line[160], number[64];
+    if (isnan(value)) return;
+    snprintf(number, sizeof number, format, value);
+    snprintf(line, sizeof line, "%-16s %s", name, number);
+    output_line(&r->out, line);
+}
+
+static void print_accuracy(request *r, const char *name, double value, double error) {
+    char line[160], around[32] = "";
+    if (isnan(value)) return;
+    if (!isnan(error)) snprintf(around, sizeof around, " +- %.4f", error);
+    snprintf(line, sizeof line, "%-16s %.4f%s", name, value, around);
+    output_line(&r->out, line);
+}
+
+static void print_verdict(request *r, const ott_eval_result *e) {
+    const ott_eval_options *o = &r->options;
+    char line[256];
+    snprintf(line, sizeof line, "%s: KL at most %g (max) and %g (mean), cosine at least %g",
+             e->passed ? "passed" : "MISSED", o->kl_max, o->kl_mean, o->cosine);
+    output_line(&r->out, line);
+}
+
+static void print_table(request *r, const ott_eval_result *e) {
+    const ott_eval_options *o = &r->options;
+    char line[160];
+    snprintf(line, sizeof line, "%-16s %lld%s", o->task == OTT_EVAL_HELLASWAG ? "rows" : "windows",
+             (long long)e->items, e->items < e->total ? " (stopped)" : "");
+    output_line(&r->out, line);
+    print(r, "tokens", "%.0f", (double)e->tokens);
+    print_accuracy(r, "acc", e->acc, e->acc_stderr);
+    print_accuracy(r, "acc_norm", e->acc_norm, e->acc_norm_stderr);
+    print_accuracy(r, "acc_llmc", e->acc_llmc, e->acc_llmc_stderr);
+    print(r, "loss", "%.6f", e->loss);
+    print(r, "perplexity", "%.4f", e->perplexity);
+    print(r, "bits per byte", "%.6f", e->bits_per_byte);
+    print(r, "KL max", "%.6g", e->kl_max);
+    print(r, "KL mean", "%.6g", e->kl_mean);
+    print(r, "cosine", "%.8f", e->cosine);
+    print(r, "top-1 agreement", "%.4f", e->agreement);
+    snprintf(line, sizeof line, "%-16s %lld, of them in FP8: %lld", "GEMMs", (long long)e->gemms,
+             (long long)e->fp8_gemms);
+    output_line(&r->out, line);
+    if (e->truncated > 0)
+        print(r, "truncated", "%.0f endings: their context lost its beginning", (double)e->truncated);
+    if (o->task == OTT_EVAL_COMPARE) print_verdict(r, e);
+}
+
+/* A number that the task does not give is null. */
+static void json_number(request *r, const char *name, double value) {
+    char line[96], number[40] = "null";
+    if (isfinite(value)) snprintf(number, sizeof number, "%.17g", value);
+    snprintf(line, sizeof line, ", \"%s\": %s", name, number);
+    output_text(&r->out, line);
+}
+
+static void print_json(request *r, const ott_eval_result *e) {
+    static const char *const tasks[] = {"perplexity", "hellaswag", "compare"};
+    char line[96];
+    snprintf(line, sizeof line, "{\"task\": \"%s\"", tasks[r->options.task]);
+    output_text(&r->out, line);
+    json_number(r, "items", (double)e->items);
+    json_number(r, "total", (double)e->total);
+    json_number(r, "tokens", (double)e->tokens);
+    json_number(r, "truncated", (double)e->truncated);
+    json_number(r, "acc", e->acc);
+    json_number(r, "acc_stderr", e->acc_stderr);
+    json_number(r, "acc_norm", e->acc_norm);
+    json_number(r, "acc_norm_stderr", e->acc_norm_stderr);
+    json_number(r, "acc_llmc", e->acc_llmc);
+    json_number(r, "acc_llmc_stderr", e->acc_llmc_stderr);
+    json_number(r, "loss", e->loss);
+    json_number(r, "perplexity", e->perplexity);
+    json_number(r, "bits_per_byte", e->bits_per_byte);
+    json_number(r, "kl_max", e->kl_max);
+    json_number(r, "kl_mean", e->kl_mean);
+    json_number(r, "cosine", e->cosine);
+    json_number(r, "top1_agreement", e->agreement);
+    json_number(r, "gemms", (double)e->gemms);
+    json_number(r, "fp8_gemms", (double)e->fp8_gemms);
+    json_number(r, "seconds", e->seconds);
+    output_text(&r->out, e->passed ? ", \"passed\": true}\n" : ", \"passed\": false}\n");
+}
+
+/* ---- the verb ---- */
+
+static int evaluate(request *r, ott_context *context) {
+    ott_eval_result result;
+    ott_eval_result_init(&result);
+    ott_status status = ott_eval(context, r->model, &r->options, &result);
+    output_live_end(&r->out);
+    if (status != OTT_OK) return cli_fail(status);
+    if (r->json)
+        print_json(r, &result);
+    else
+        print_table(r, &result);
+    return result.passed ? CLI_DONE : CLI_FAILED;
+}
+
+static int run(request *r) {
+    ott_context *context;
+    output_open(&r->out);
+    r->out.ends_at_once = true;
+    ott_status status = cli_open_context(&context);
+    if (status != OTT_OK) return cli_fail(status);
+    working = context;
+    signal(SIGINT, handle_stop);
+    signal(SIGTERM, handle_stop);
+    int code = evaluate(r, context);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    code = output_close(&r->out, code);
+    ott_context_close(context);
+    return code;
+}
+
+/* --against is a task of its own. */
+static int take_task(request *r) {
+    static const char *const names[] = {"perplexity", "hellaswag"};
+    ott_eval_options *o = &r->options;
+    if (o->against && r->task)
+        return cli_error(CLI_BAD_INPUT, "eval: --against compares two models; leave out --task");
+    if (!o->against && !r->task)
+        return cli_error(CLI_BAD_INPUT,
+                         "eval: --task is missing: --task=hellaswag, --task=perplexity, or --against=MODEL");
+    o->task = OTT_EVAL_COMPARE;
+    if (o->against) return CLI_DONE;
+    for (int i = 0; i < 2; i++)
+        if (strcmp(r->task, names[i]) == 0) {
+            o->task = i == 0 ? OTT_EVAL_PERPLEXITY : OTT_EVAL_HELLASWAG;
+            return CLI_DONE;
+        }
+    const char *near = options_nearest(r->task, names, 2);
+    return cli_error(CLI_BAD_INPUT, "eval: --task is \"%s\"; it takes hellaswag or perplexity%s%s%s", r->task,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static int take_forms(request *r) {
+    ott_eval_options *o = &r->options;
+    if (!r->forms) return CLI_DONE;
+    if (strcmp(r->forms, "lm-eval") == 0)
+        o->hellaswag_forms = OTT_HELLASWAG_LM_EVAL;
+    else if (strcmp(r->forms, "llm.c") == 0)
+        o->hellaswag_forms = OTT_HELLASWAG_LLMC;
+    else if (strcmp(r->forms, "both") != 0)
+        return cli_error(CLI_BAD_INPUT, "eval: --form is \"%s\"; it takes lm-eval, llm.c or both", r->forms);
+    return CLI_DONE;
+}
+
+static int run_request(request *r) {
+    ott_eval_options *o = &r->options;
+    o->filter = r->filter.text;
+    o->filter_count = r->filter.count;
+    o->progress = show_progress;
+    o->user = r;
+    r->said = time(NULL);
+    if (!o->data) return cli_error(CLI_BAD_INPUT, "eval: --data is missing: --data=FILE");
+    int code = take_task(r);
+    if (code == CLI_DONE) code = take_forms(r);
+    return code == CLI_DONE ? run(r) : code;
+}
+
+int verb_eval(int argc, char **argv) {
+    request r = {0};
+    ott_eval_options *o = &r.options;
+    ott_eval_options_init(o);
+    const option options[] = {
+        {"--task", "TASK", OPTION_TEXT, &r.task, "hellaswag, or perplexity"},
+        {"--data", "FILE", OPTION_TEXT, &o->data, "rows of HellaSwag; text, JSONL, or tokens (.bin, .npy)"},
+        {"--against", "MODEL", OPTION_TEXT, &o->against,
+         "compare predictions with this model's; exit code 1 when a limit is missed"},
+        {"--precision", "P", OPTION_TEXT, &o->precision,
+         "trained (a folder: bf16), or a recipe: bf16, tensorwise, ... (trained)"},
+        {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
+         "the same for the other model (trained)"},
+        {"--filter", "NAME", OPTION_TEXTS, &r.filter,
+         "layers whose name has this part stay in high precision; may be given several times"},
+        {"--limit", "N", OPTION_INT64, &o->limit, "rows or windows at most; 0: all (0)"},
+        {"--seq-len", "N", OPTION_INT64, &o->seq_len,
+         "tokens the model looks back upon; 0: the run's, a folder 2048 (0)"},
+        {"--form", "F", OPTION_TEXT, &r.forms,
+         "of HellaSwag: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
+        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
+         "folder or tokenizer.json, instead of the model's own"},
+        {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
+        {"--kl-max", "X", OPTION_REAL, &o->kl_max,
+         "limit of --against: largest KL divergence of a token (0.01)"},
+        {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
+        {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
+        {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
+        {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
+    };
+    const command c = {
+        .name = "eval",
+        .synopsis = "MODEL --task TASK --data FILE [options]",
+        .about =
+            "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face folder.\n"
+            "hellaswag: acc and acc_norm as lm-eval defines them; acc_llmc is llm.c's: the smallest mean "
+            "loss\n"
+            "of a token. perplexity: loss of a text, its exponential, bits per byte. --against: KL "
+            "divergence\n"
+            "of each token from the other model's, cosine of the logits, how often both find the same token\n"
+            "likeliest. Ctrl-C shows what was found so far.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .operand = "MODEL",
+        .operands_most = 1};
+    int operands, code = options_take(&c, argc, argv, &operands);
+    if (code != OPTIONS_GO_ON) return code;
+    r.model = argv[0];
+    return run_request(&r);
+}

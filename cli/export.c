@@ -1,0 +1,99 @@
+/* cli/export: `ottava export`: a run's model for transformers and for serving. */
+#include "cli.h"
+#include <string.h>
+
+/* An option that takes one of a few words; `value` is what the API calls the word. */
+typedef struct choice {
+    const char *name;
+    const char *words[5]; /* the place of a word is its value; ends with NULL */
+} choice;
+
+static const choice formats = {"--format", {"hf", "hf-fp8", NULL}};
+static const choice methods = {"--method", {"fp8", "compressed-tensors", NULL}};
+static const choice granularities = {"--granularity", {"tensor", "channel", "block", "as-trained", NULL}};
+static const choice dtypes = {"--dtype", {"fp32", "bf16", "fp16", NULL}};
+static const ott_dtype dtype_of[] = {OTT_F32, OTT_BF16, OTT_F16};
+
+static int choose(const choice *c, const char *word, int *out) {
+    int count = 0;
+    char list[96] = "";
+    for (; c->words[count]; count++) {
+        if (strcmp(c->words[count], word) == 0) {
+            *out = count;
+            return OPTIONS_GO_ON;
+        }
+        if (count > 0) strcat(list, ", ");
+        strcat(list, c->words[count]);
+    }
+    const char *near = options_nearest(word, c->words, count);
+    return cli_error(CLI_BAD_INPUT, "export: %s is \"%s\"; it takes %s%s%s%s", c->name, word, list,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+typedef struct wishes {
+    const char *format, *method, *granularity, *dtype, *out, *from;
+} wishes;
+
+static int take_wishes(const wishes *w, ott_export_options *o) {
+    int format, method = OTT_EXPORT_FP8, granularity = OTT_EXPORT_TENSOR, dtype = 1, code;
+    if ((code = choose(&formats, w->format, &format)) != OPTIONS_GO_ON) return code;
+    if (w->method && (code = choose(&methods, w->method, &method)) != OPTIONS_GO_ON) return code;
+    if (w->granularity && (code = choose(&granularities, w->granularity, &granularity)) != OPTIONS_GO_ON)
+        return code;
+    if (w->dtype && (code = choose(&dtypes, w->dtype, &dtype)) != OPTIONS_GO_ON) return code;
+    if (format == OTT_EXPORT_HF && (w->method || w->granularity))
+        return cli_error(CLI_BAD_INPUT, "export: %s is for --format=hf-fp8",
+                         w->method ? "--method" : "--granularity");
+    if (!w->out) return cli_error(CLI_BAD_INPUT, "export: say where to with --out=DIR");
+    ott_export_options_init(o);
+    o->format = (ott_export_format)format;
+    o->method = (ott_export_method)method;
+    o->granularity = (ott_export_granularity)granularity;
+    o->dtype = dtype_of[dtype];
+    o->from = w->from;
+    return OPTIONS_GO_ON;
+}
+
+static int export_run(const char *run, const char *folder, const ott_export_options *options) {
+    output out;
+    ott_context *context;
+    output_open(&out);
+    ott_status status = cli_open_context(&context);
+    if (status != OTT_OK) return cli_fail(status);
+    status = ott_export(context, run, folder, options, output_write, &out);
+    int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    ott_context_close(context);
+    return code;
+}
+
+int verb_export(int argc, char **argv) {
+    wishes w = {.format = "hf"};
+    ott_export_options o;
+    const option options[] = {
+        {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty"},
+        {"--format", "F", OPTION_TEXT, &w.format, "hf (default) or hf-fp8: matrices of the blocks in E4M3"},
+        {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf: bf16 (default), fp32 or fp16"},
+        {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: fp8 (default) or compressed-tensors"},
+        {"--granularity", "G", OPTION_TEXT, &w.granularity,
+         "what shares a scale: tensor (default), channel, block or as-trained"},
+        {"--from", "HF_DIR", OPTION_TEXT, &w.from,
+         "tokenizer files and further keys of config.json; default: model.hf_path of the run"},
+    };
+    const command c = {
+        .name = "export",
+        .synopsis = "RUN_DIR --out DIR [options]",
+        .about =
+            "Writes a run's model (its newest checkpoint, or the checkpoint folder given) as a Hugging Face\n"
+            "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang.\n\n"
+            "  fp8                 scales of tensor or block\n"
+            "  compressed-tensors  scales of tensor, channel or block\n"
+            "  as-trained          the codes the run multiplied, with the scales of its recipe (tensorwise,\n"
+            "                      rowwise, current, block); everything else is quantized anew: amax / 448",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .operand = "RUN_DIR",
+        .operands_most = 1};
+    int operands, code = options_take(&c, argc, argv, &operands);
+    if (code == OPTIONS_GO_ON) code = take_wishes(&w, &o);
+    return code == OPTIONS_GO_ON ? export_run(argv[0], w.out, &o) : code;
+}

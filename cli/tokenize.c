@@ -1,0 +1,174 @@
+/* cli/tokenize: `ottava tokenize`: text to token ids and back through standard input, or a corpus to a token
+ * file. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct request {
+    const char *tokenizer, *input, *result;
+    bool jsonl, decode, no_special;
+    output out;
+    double shown; /* share of the work that was told last, into a pipe */
+    ott_tokenize_options options;
+} request;
+
+/* ---- standard input to standard output ---- */
+
+/* Nobody reads any more: then there is no more to do. */
+static int64_t read_input(void *user, void *buffer, int64_t bytes) {
+    const request *r = user;
+    ssize_t got;
+    if (r->out.error) return 0;
+    do got = read(STDIN_FILENO, buffer, (size_t)bytes);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* Texts may hold the byte 0. */
+static void write_output(void *user, const void *data, int64_t bytes) {
+    request *r = user;
+    for (const char *at = data; bytes > 0 && !r->out.error;) {
+        struct pollfd full = {.fd = STDOUT_FILENO, .events = POLLOUT};
+        ssize_t written = write(STDOUT_FILENO, at, (size_t)bytes);
+        if (written < 0 && errno == EAGAIN) poll(&full, 1, -1);
+        if (written < 0 && errno != EINTR && errno != EAGAIN) r->out.error = errno;
+        if (written <= 0) continue;
+        at += written;
+        bytes -= written;
+    }
+}
+
+static int run_stream(request *r, ott_context *context) {
+    ott_status status = ott_tokenize(context, r->tokenizer, &r->options, read_input, r, write_output, r);
+    return status == OTT_OK ? CLI_DONE : cli_fail(status);
+}
+
+/* ---- a corpus ---- */
+
+static ott_context *working;
+
+static void handle_stop(int signal_number) {
+    signal(signal_number, SIG_DFL); /* a second one ends it at once */
+    ott_stop(working);
+}
+
+static void duration(double seconds, char out[32]) {
+    int whole = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
+    if (whole < 0)
+        snprintf(out, 32, "-");
+    else
+        snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+/* On a terminal one line that changes; into a pipe a line for every tenth. */
+static void show_progress(void *user, const ott_work *w) {
+    request *r = user;
+    char line[128], left[32];
+    double share = (double)w->done / (double)w->total;
+    duration(w->seconds_left, left);
+    snprintf(line, sizeof line, "%.1f of %.1f MB  %d%%  ETA %s", 1e-6 * (double)w->done,
+             1e-6 * (double)w->total, (int)(100 * share), left);
+    output_live(&r->out, line);
+    if (r->out.terminal || share < r->shown + 0.1 || share >= 1) return;
+    r->shown = share;
+    output_line(&r->out, line);
+}
+
+static int say_result(request *r, const ott_tokenize_result *t) {
+    char line[512];
+    if (!t->complete) return cli_error(130, "tokenize: stopped; %s was not written", r->result);
+    double speed = t->seconds > 0 ? 1e-6 * (double)t->bytes / t->seconds : 0;
+    snprintf(line, sizeof line, "%.300s: %lld tokens, %lld documents, %lld bytes of text, %.1f MB/s",
+             r->result, (long long)t->tokens, (long long)t->documents, (long long)t->bytes, speed);
+    output_line(&r->out, line);
+    return CLI_DONE;
+}
+
+static int run_file(request *r, ott_context *context) {
+    ott_tokenize_result result;
+    ott_tokenize_result_init(&result);
+    working = context;
+    signal(SIGINT, handle_stop);
+    signal(SIGTERM, handle_stop);
+    ott_status status = ott_tokenize_file(context, r->tokenizer, r->input, r->result, &r->options, &result);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    output_live_end(&r->out);
+    return status == OTT_OK ? say_result(r, &result) : cli_fail(status);
+}
+
+/* ---- the verb ---- */
+
+static int run(request *r) {
+    ott_context *context;
+    output_open(&r->out);
+    ott_status status = cli_open_context(&context);
+    if (status != OTT_OK) return cli_fail(status);
+    int code = output_close(&r->out, r->input ? run_file(r, context) : run_stream(r, context));
+    ott_context_close(context);
+    return code;
+}
+
+static int check(const request *r) {
+    if (!r->tokenizer)
+        return cli_error(CLI_BAD_INPUT,
+                         "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer.json");
+    if (r->input && !r->result)
+        return cli_error(CLI_BAD_INPUT, "tokenize: --out is missing: name the token file to make of %s",
+                         r->input);
+    if (!r->input && r->result)
+        return cli_error(CLI_BAD_INPUT, "tokenize: --out needs a file to read: ottava tokenize FILE --out=%s",
+                         r->result);
+    if (r->input && (r->jsonl || r->decode))
+        return cli_error(CLI_BAD_INPUT,
+                         "tokenize: --jsonl and --decode are for standard input; the name of %s says "
+                         "what it is",
+                         r->input);
+    return CLI_DONE;
+}
+
+int verb_tokenize(int argc, char **argv) {
+    request r = {0};
+    ott_tokenize_options *o = &r.options;
+    ott_tokenize_options_init(o);
+    const option options[] = {
+        {"--tokenizer", "PATH", OPTION_TEXT, &r.tokenizer, "a model's folder, or its tokenizer.json"},
+        {"--jsonl", NULL, OPTION_FLAG, &r.jsonl, "standard input: each line is a JSON string"},
+        {"--decode", NULL, OPTION_FLAG, &r.decode, "standard input: from ids back to text"},
+        {"--no-special", NULL, OPTION_FLAG, &r.no_special, "without BOS and EOS around a text"},
+        {"--out", "FILE", OPTION_TEXT, &r.result, "token file to make of FILE, as llm.c reads it (uint32)"},
+        {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
+        {"--separator", "TEXT", OPTION_TEXT, &o->separator,
+         "what stands between the documents of a text file; nothing: it is one"},
+        {"--threads", "N", OPTION_INT, &o->threads, "CPU threads for a file; 0: all cores (0)"},
+    };
+    const command c = {
+        .name = "tokenize",
+        .synopsis = "[FILE --out TOKENS] --tokenizer PATH [options]",
+        .about =
+            "Without FILE: a line of standard input becomes a line of token ids; --decode goes back, and "
+            "gives\n"
+            "exactly the text. With FILE, text or JSONL (.jsonl): a token file of its documents, each "
+            "between\n"
+            "the tokenizer's BOS and EOS, on all cores; special tokens in the text are plain characters.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .operand = "FILE",
+        .operands_most = 1,
+        .operand_optional = true};
+    int operands, code = options_take(&c, argc, argv, &operands);
+    if (code != OPTIONS_GO_ON) return code;
+    r.input = operands > 0 ? argv[0] : NULL;
+    o->jsonl = r.jsonl;
+    o->decode = r.decode;
+    o->no_special = r.no_special;
+    o->progress = show_progress;
+    o->user = &r;
+    code = check(&r);
+    return code == CLI_DONE ? run(&r) : code;
+}

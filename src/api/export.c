@@ -1,0 +1,61 @@
+/* api/export: a run's model as a Hugging Face folder. */
+#include "train/export.h"
+#include "api/handle.h"
+#include "fp8/dtype.h"
+
+void ott_export_options_init(ott_export_options *options) {
+    if (options) *options = (ott_export_options){.struct_size = sizeof *options, .dtype = OTT_BF16};
+}
+
+static ott_status check_fp8(const ott_export_options *o) {
+    if (o->method != OTT_EXPORT_FP8 && o->method != OTT_EXPORT_COMPRESSED_TENSORS)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "method = %d: give OTT_EXPORT_FP8 or OTT_EXPORT_COMPRESSED_TENSORS",
+                           (int)o->method);
+    if ((unsigned)o->granularity > OTT_EXPORT_AS_TRAINED)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "granularity = %d: give OTT_EXPORT_TENSOR, OTT_EXPORT_CHANNEL, OTT_EXPORT_BLOCK or "
+            "OTT_EXPORT_AS_TRAINED",
+            (int)o->granularity);
+    if (o->method == OTT_EXPORT_FP8 && o->granularity == OTT_EXPORT_CHANNEL)
+        return status_fail(OTT_ERR_ARGUMENT, "the method \"fp8\" has no scale for each output channel: take "
+                                             "compressed-tensors for them, or another granularity");
+    if (o->dtype != OTT_BF16)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "dtype = %s: what is not FP8 in an FP8 export is bf16, as serving programs expect",
+                           dtype_name(o->dtype));
+    return OTT_OK;
+}
+
+static ott_status check_options(const ott_export_options *o) {
+    if (o->format != OTT_EXPORT_HF && o->format != OTT_EXPORT_HF_FP8)
+        return status_fail(OTT_ERR_ARGUMENT, "format = %d: give OTT_EXPORT_HF or OTT_EXPORT_HF_FP8",
+                           (int)o->format);
+    if ((unsigned)o->dtype >= OTT_DTYPE_COUNT || !dtype_is_high_precision(o->dtype))
+        return status_fail(OTT_ERR_ARGUMENT, "dtype = %d: give OTT_BF16, OTT_F32 or OTT_F16", (int)o->dtype);
+    return o->format == OTT_EXPORT_HF_FP8 ? check_fp8(o) : OTT_OK;
+}
+
+static ott_status export_inside(ott_context *context, const char *run, const char *folder,
+                                const ott_export_options *o, ott_text_fn write, void *user) {
+    str said = {.account = context->account};
+    ott_status status = export_run(context->account, &context->log, run, folder, o, &said);
+    if (status == OTT_OK) status = api_write(&said, write, user);
+    str_free(&said);
+    return status;
+}
+
+ott_status ott_export(ott_context *context, const char *run, const char *folder,
+                      const ott_export_options *options, ott_text_fn write, void *user) {
+    ott_export_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(run);
+    API_REQUIRE(folder);
+    API_REQUIRE_CALL(write);
+    ott_export_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_export_options"));
+    TRY(check_options(&o));
+    if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the folder to export to has no name");
+    return API_INSIDE(context, export_inside(context, run, folder, &o, write, user));
+}

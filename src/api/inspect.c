@@ -1,0 +1,55 @@
+/* api/inspect: what is in a safetensors file or a model folder. */
+#include "io/inspect.h"
+#include "api/handle.h"
+#include "parallel/checkpoint.h"
+
+void ott_inspect_options_init(ott_inspect_options *options) {
+    if (options) *options = (ott_inspect_options){.struct_size = sizeof *options};
+}
+
+typedef struct receiver {
+    ott_text_fn write;
+    void *user;
+    str piece; /* a copy that ends in NUL */
+} receiver;
+
+static ott_status receive(void *user, const char *text, int64_t length) {
+    receiver *r = user;
+    r->piece.length = 0;
+    str_append_bytes(&r->piece, text, length);
+    return api_write(&r->piece, r->write, r->user);
+}
+
+/* Of a run folder its newest checkpoint, else the path itself; to be given back with mem_give. */
+static ott_status resolve(mem *account, const char *path, char **out) {
+    str checkpoints = {.account = account};
+    str_printf(&checkpoints, "%s/checkpoints", path);
+    ott_status status = str_finish(&checkpoints);
+    bool is_run = status == OTT_OK && checkpoint_any(account, checkpoints.text);
+    str_free(&checkpoints);
+    if (status != OTT_OK) return status;
+    return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);
+}
+
+static ott_status inspect(ott_context *context, const char *path, const ott_inspect_options *o,
+                          ott_text_fn write, void *user) {
+    const inspect_options options = {.statistics = o->statistics != 0, .json = o->json != 0};
+    receiver r = {.write = write, .user = user, .piece.account = context->account};
+    char *found;
+    TRY(resolve(context->account, path, &found));
+    ott_status status = inspect_print(context->account, found, &options, receive, &r);
+    mem_give(context->account, found);
+    str_free(&r.piece);
+    return status;
+}
+
+ott_status ott_inspect(ott_context *context, const char *path, const ott_inspect_options *options,
+                       ott_text_fn write, void *user) {
+    ott_inspect_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(path);
+    API_REQUIRE_CALL(write);
+    ott_inspect_options_init(&o);
+    TRY(api_take_options(options, &o, sizeof o, "ott_inspect_options"));
+    return API_INSIDE(context, inspect(context, path, &o, write, user));
+}

@@ -1,0 +1,68 @@
+/* api/tokenize: texts to token ids, and corpora to token files. */
+#include "train/tokenize.h"
+#include "api/handle.h"
+
+void ott_tokenize_options_init(ott_tokenize_options *options) {
+    if (options)
+        *options =
+            (ott_tokenize_options){.struct_size = sizeof *options, .text_field = "text", .separator = ""};
+}
+
+void ott_tokenize_result_init(ott_tokenize_result *result) {
+    if (result) *result = (ott_tokenize_result){.struct_size = sizeof *result};
+}
+
+static ott_status take_options(const ott_tokenize_options *given, ott_tokenize_options *o) {
+    ott_tokenize_options_init(o);
+    TRY(api_take_options(given, o, sizeof *o, "ott_tokenize_options"));
+    if (o->threads < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    if (!o->text_field || !*o->text_field)
+        return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");
+    if (!o->separator) o->separator = "";
+    return OTT_OK;
+}
+
+ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const ott_tokenize_options *options,
+                        ott_read_fn read, void *read_user, ott_bytes_fn write, void *write_user) {
+    ott_tokenize_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(tokenizer_path);
+    API_REQUIRE_CALL(read);
+    API_REQUIRE_CALL(write);
+    TRY(take_options(options, &o));
+    return API_INSIDE(
+        context, tokenize_stream(context->account, tokenizer_path, &o, read, read_user, write, write_user));
+}
+
+static bool must_stop(void *user) {
+    ott_context *context = user;
+    return atomic_load(&context->stop);
+}
+
+static ott_status make_file(ott_context *context, const char *tokenizer_path, const char *input,
+                            const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
+    const tokenize_hooks hooks = {.stop = must_stop, .user = context};
+    ott_tokenize_result own;
+    ott_status status =
+        tokenize_file(context->account, &context->log, tokenizer_path, input, output, o, &hooks, &own);
+    atomic_store(&context->stop, false); /* the wish to stop was this file's */
+    if (status != OTT_OK || !result) return status;
+    return api_give_struct(result, &own, sizeof own, "ott_tokenize_result");
+}
+
+ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, const char *input,
+                             const char *output, const ott_tokenize_options *options,
+                             ott_tokenize_result *result) {
+    ott_tokenize_options o;
+    API_REQUIRE(context);
+    API_REQUIRE(tokenizer_path);
+    API_REQUIRE(input);
+    API_REQUIRE(output);
+    TRY(take_options(options, &o));
+    if (o.jsonl || o.decode)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_tokenize_file: jsonl and decode are options of ott_tokenize; the "
+                           "name of the file says what it is");
+    return API_INSIDE(context, make_file(context, tokenizer_path, input, output, &o, result));
+}

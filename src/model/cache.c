@@ -1,0 +1,176 @@
+/* model/cache: keys and values of a sequence, and the planned passes that extend it. */
+#include "model/cache.h"
+
+enum { SIZES = 8 }; /* chunks of 1, 2, 4, ... tokens */
+_Static_assert(1 << (SIZES - 1) == CACHE_CHUNK, "the largest chunk");
+
+struct model_cache {
+    model *m;
+    device *device;
+    exec cx;
+    model_slot *slot;
+    plan *plans[SIZES]; /* of chunks of 1 << i tokens; NULL: larger than the capacity */
+    void *arena;        /* one at a time uses it */
+    int64_t capacity, length;
+    attention_cache *layers; /* [layers] */
+    void *keys;              /* device block behind them */
+    int32_t *staging;        /* a chunk's tokens and positions, then the two starts, as on the device */
+    void *device_staging, *device_logits;
+};
+
+/* ---- a pass over one chunk ---- */
+
+static batch chunk_of(const model_cache *c, int64_t count) {
+    int32_t *data = c->device_staging;
+    return (batch){.count = 1,
+                   .length = count,
+                   .token = tensor_vector(data, OTT_I32, count),
+                   .target = tensor_vector(data, OTT_I32, count), /* not read */
+                   .at = {.position = tensor_vector(data + count, OTT_I32, count),
+                          .start = tensor_vector(data + 2 * count, OTT_I32, 2)},
+                   .cache = c->layers};
+}
+
+static ott_status run(model_cache *c, int64_t count) {
+    batch b = chunk_of(c, count);
+    tensor logits = tensor_matrix(c->device_logits, c->m->activation, 1, c->m->options.vocab);
+    return model_logits(&c->cx, c->m, c->slot, &b, &logits);
+}
+
+static ott_status copy_in(model_cache *c, const int32_t *tokens, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        c->staging[i] = tokens[i];
+        c->staging[count + i] = (int32_t)(c->length + i);
+    }
+    c->staging[2 * count] = 0;
+    c->staging[2 * count + 1] = (int32_t)count;
+    return device_copy_in(c->device, c->device_staging, c->staging, 4 * (2 * count + 2));
+}
+
+/* Appends a chunk of 1 << size tokens. */
+static ott_status extend(model_cache *c, int size, const int32_t *tokens) {
+    int64_t count = (int64_t)1 << size;
+    for (int64_t i = 0; i < c->m->options.layers; i++) c->layers[i].past = c->length;
+    c->cx.plan = c->plans[size];
+    plan_replay(c->cx.plan);
+    TRY(copy_in(c, tokens, count));
+    TRY(run(c, count));
+    c->length += count;
+    return OTT_OK;
+}
+
+ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits) {
+    STATUS_REQUIRE(count > 0 && c->length + count <= c->capacity);
+    for (int64_t done = 0; done < count;) {
+        int size = SIZES - 1;
+        while ((int64_t)1 << size > count - done) size--;
+        TRY(extend(c, size, tokens + done));
+        done += (int64_t)1 << size;
+    }
+    ott_dtype act = c->m->activation;
+    int64_t vocab = c->m->options.vocab;
+    TRY(device_copy_out(c->device, logits, c->device_logits, vocab * dtype_bytes(act)));
+    /* Widened in place, from the last element down: an fp32 slot never lies before the narrower one it
+     * replaces. */
+    for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = dtype_load(logits, act, i);
+    return OTT_OK;
+}
+
+/* ---- opening ---- */
+
+static ott_status open_keys(model_cache *c) {
+    const model_options *o = &c->m->options;
+    int64_t columns = o->kv_heads * o->head_dim, part = c->capacity * columns * dtype_bytes(c->m->activation);
+    void *memory;
+    TRY(mem_take_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache", &memory));
+    c->layers = memory;
+    TRY(device_allocate(c->device, MEM_STEP, 2 * o->layers * part, "key cache", &c->keys));
+    for (int64_t i = 0; i < o->layers; i++) {
+        char *place = (char *)c->keys + 2 * i * part;
+        c->layers[i].k = tensor_matrix(place, c->m->activation, c->capacity, columns);
+        c->layers[i].v = tensor_matrix(place + part, c->m->activation, c->capacity, columns);
+    }
+    return OTT_OK;
+}
+
+static ott_status open_staging(model_cache *c) {
+    int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
+    void *memory;
+    TRY(mem_take(c->device->account, MEM_DATA, bytes, "chunk of tokens", &memory));
+    c->staging = memory;
+    TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
+    return device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
+                           &c->device_logits);
+}
+
+/* Rehearses every size of chunk that fits; one arena serves them all. */
+static ott_status open_plans(model_cache *c) {
+    int64_t most = 0;
+    for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {
+        TRY(plan_create(c->device->account, &c->plans[i]));
+        c->cx.plan = c->plans[i];
+        plan_record(c->plans[i]);
+        TRY(run(c, (int64_t)1 << i));
+        TRY(plan_seal(c->plans[i]));
+        if (plan_bytes(c->plans[i]) > most) most = plan_bytes(c->plans[i]);
+    }
+    TRY(device_allocate(c->device, MEM_STEP, most, "activations", &c->arena));
+    for (int i = 0; i < SIZES && c->plans[i]; i++) plan_bind(c->plans[i], c->arena);
+    return OTT_OK;
+}
+
+static ott_status open_parts(model_cache *c) {
+    TRY(model_slot_open(c->m, &c->slot));
+    TRY(open_keys(c));
+    TRY(open_staging(c));
+    return open_plans(c);
+}
+
+ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out) {
+    void *memory;
+    STATUS_REQUIRE(capacity > 0);
+    TRY(mem_take(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &memory));
+    model_cache *c = memory;
+    *c = (model_cache){.m = m, .device = m->device, .capacity = capacity};
+    c->cx = (exec){.device = m->device, .log = log};
+    ott_status status = open_parts(c);
+    if (status != OTT_OK) {
+        model_cache_close(c);
+        return status;
+    }
+    *out = c;
+    return OTT_OK;
+}
+
+void model_cache_close(model_cache *c) {
+    if (!c) return;
+    mem *account = c->device->account;
+    for (int i = 0; i < SIZES; i++) plan_destroy(c->plans[i]);
+    device_release(c->device, c->arena);
+    device_release(c->device, c->keys);
+    device_release(c->device, c->device_staging);
+    device_release(c->device, c->device_logits);
+    model_slot_close(c->m, c->slot);
+    mem_give(account, c->layers);
+    mem_give(account, c->staging);
+    mem_give(account, c);
+}
+
+/* ---- facts ---- */
+
+int64_t model_cache_length(const model_cache *c) {
+    return c->length;
+}
+int64_t model_cache_capacity(const model_cache *c) {
+    return c->capacity;
+}
+
+void model_cache_cut(model_cache *c, int64_t length) {
+    if (length < c->length) c->length = length;
+}
+
+void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8) {
+    const int64_t *output = c->cx.gemms[GEMM_OUTPUT];
+    *all = output[0] + output[1];
+    *fp8 = output[1];
+}

@@ -1,0 +1,208 @@
+/* train/export: opens a checkpoint's model and writes it aside, then in its place. */
+#define _GNU_SOURCE /* getpid */
+#include "train/export.h"
+#include "base/file.h"
+#include "cpu/cpu.h"
+#include "parallel/checkpoint.h"
+#include "parallel/hf_save.h"
+#include "train/run.h"
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct exporter {
+    mem *account;
+    const logger *log;
+    const ott_export_options *options;
+    char *checkpoint;
+    config *cfg;
+    precision_plan precision;
+    device *device;
+    model *m;
+    str aside, goal; /* where the folder is written, where it will be */
+} exporter;
+
+/* ---- opening ---- */
+
+static ott_status check_goal(const exporter *e) {
+    file_list names;
+    const char *goal = e->goal.text;
+    if (!file_exists(goal)) return OTT_OK;
+    if (!file_is_folder(goal))
+        return status_fail(OTT_ERR_ARGUMENT, "%s is a file: name a folder that is absent or empty", goal);
+    TRY(file_list_folder(e->account, goal, &names));
+    int64_t count = names.count;
+    file_list_free(&names);
+    if (count == 0) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s is not empty: name a folder that is absent or empty", goal);
+}
+
+static ott_status name_folders(exporter *e, const char *folder) {
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') length--;
+    str_printf(&e->goal, "%.*s", (int)length, folder);
+    str_printf(&e->aside, "%.*s.tmp-%ld", (int)length, folder, (long)getpid());
+    TRY(str_finish(&e->goal));
+    TRY(str_finish(&e->aside));
+    return check_goal(e);
+}
+
+/* The configuration that trained the checkpoint: beside it. */
+static ott_status open_config(exporter *e) {
+    str path = {.account = e->account};
+    str_printf(&path, "%s/config.toml", e->checkpoint);
+    ott_status status = str_finish(&path);
+    const char *arguments[] = {path.text};
+    if (status == OTT_OK) status = config_parse(e->account, NULL, 1, arguments, &e->cfg);
+    str_free(&path);
+    return status;
+}
+
+/* Gives every linear layer the spec it trained with, which "as trained" reads. */
+static ott_status convert(exporter *e, int64_t step) {
+    trainer_options options;
+    TRY(precision_plan_read(e->cfg, &e->precision));
+    TRY(run_trainer_options(e->cfg, &e->precision, step, &options));
+    return model_convert(e->m, &options.convert, NULL);
+}
+
+static bool as_trained(const exporter *e) {
+    return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
+}
+
+static ott_status open_model(exporter *e) {
+    model_options shape;
+    run_state state;
+    bool fallen;
+    TRY(model_options_resolve(e->cfg, &shape));
+    TRY(checkpoint_peek(e->account, e->checkpoint, &state));
+    TRY(cpu_open(e->account, 1, NULL, &e->device));
+    TRY(model_open(e->device, &shape, MODEL_INFERENCE, 1, &e->m));
+    if (as_trained(e)) TRY(convert(e, state.step));
+    /* What it would log is about FP8 state that an export does not need. */
+    TRY(checkpoint_load(e->m, NULL, e->checkpoint, &state, &fallen));
+    return as_trained(e) && fallen ? convert(e, state.step) : OTT_OK;
+}
+
+/* ---- the original folder ---- */
+
+static ott_status find_original(const exporter *e, const char **out) {
+    const char *from = e->options->from;
+    *out = from ? from : e->cfg->model.hf_path;
+    if (!**out) {
+        *out = NULL;
+        return OTT_OK;
+    }
+    if (file_is_folder(*out)) return OTT_OK;
+    return status_fail(OTT_ERR_NOT_FOUND,
+                       "%s: %s is not a folder: name the Hugging Face folder that gives the tokenizer with "
+                       "--from (from in ott_export_options), or none with an empty name",
+                       *out, from ? "this" : "model.hf_path of the run");
+}
+
+/* ---- what is said ---- */
+
+static void say_fp8(const exporter *e, const hf_save_summary *s, str *said) {
+    static const char *const scales[] = {[HF_SCALE_TENSOR] = "a scale a matrix",
+                                         [HF_SCALE_CHANNEL] = "a scale an output channel",
+                                         [HF_SCALE_BLOCK] = "a scale for 128x128 elements"};
+    bool one = s->granularity == HF_SCALE_TENSOR;
+    str_printf(said, "FP8: %" PRId64 " matrices of the blocks in E4M3, %s%s; ", s->matrices,
+               scales[s->granularity], one && !as_trained(e) ? ", q, k, v and gate, up sharing theirs" : "");
+    if (s->kept > 0) str_printf(said, "%" PRId64 " that ran in high precision, and ", s->kept);
+    str_append(said, "all else in bf16\n");
+    if (!as_trained(e)) return;
+    str_append(said, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
+    if (one)
+        str_append(said, "vLLM quantizes q, k, v and gate, up again to the largest of their scales; "
+                         "transformers takes them as they are\n");
+}
+
+static void say(const exporter *e, const hf_save_summary *s, const char *original, str *said) {
+    char count[32];
+    str_printf(said, "Exported %s to %s\n", e->checkpoint, e->goal.text);
+    str_printf(said, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
+               str_commas(s->bytes, count));
+    if (e->options->format == OTT_EXPORT_HF_FP8)
+        say_fp8(e, s, said);
+    else
+        str_printf(said, "Weights: %s\n", dtype_name(e->options->dtype));
+    if (original)
+        str_printf(said, "Copied: %" PRId64 " files of %s\n", s->copied, original);
+    else
+        str_append(said,
+                   "Copied: nothing: the run came from no Hugging Face folder, so there is no tokenizer "
+                   "(--from names one)\n");
+}
+
+/* ---- writing ---- */
+
+/* Removes what was written; the error that led here stays the one told. */
+static ott_status give_up(exporter *e, ott_status code) {
+    str reason = {.account = e->account};
+    str_append(&reason, status_text());
+    bool removed = file_remove_tree(e->aside.text) == OTT_OK;
+    if (!reason.failed)
+        status_fail(code, "cannot export to %s: %s%s", e->goal.text, reason.text,
+                    removed ? "" : "; what was written aside could not be removed");
+    str_free(&reason);
+    return code;
+}
+
+static ott_status write_aside(exporter *e, const hf_save_options *options, hf_save_summary *sum) {
+    TRY(file_remove_tree(e->aside.text));
+    TRY(hf_model_save(e->m, options, e->aside.text, sum));
+    TRY(file_sync_folder(e->aside.text));
+    return file_rename(e->aside.text, e->goal.text);
+}
+
+static ott_status export_model(exporter *e, str *said) {
+    static const hf_method methods[] = {
+        [OTT_EXPORT_FP8] = HF_METHOD_FP8, [OTT_EXPORT_COMPRESSED_TENSORS] = HF_METHOD_COMPRESSED};
+    static const hf_scales scales[] = {[OTT_EXPORT_TENSOR] = HF_SCALE_TENSOR,
+                                       [OTT_EXPORT_CHANNEL] = HF_SCALE_CHANNEL,
+                                       [OTT_EXPORT_BLOCK] = HF_SCALE_BLOCK,
+                                       [OTT_EXPORT_AS_TRAINED] = HF_SCALE_AS_TRAINED};
+    const ott_export_options *o = e->options;
+    bool fp8 = o->format == OTT_EXPORT_HF_FP8;
+    hf_save_summary sum;
+    hf_save_options options = {.dtype = fp8 ? OTT_BF16 : o->dtype,
+                               .fp8 = fp8,
+                               .method = methods[o->method],
+                               .granularity = scales[o->granularity],
+                               .log = e->log};
+    TRY(find_original(e, &options.original));
+    ott_status status = write_aside(e, &options, &sum);
+    if (status != OTT_OK) return give_up(e, status);
+    say(e, &sum, options.original, said);
+    return OTT_OK;
+}
+
+static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
+    TRY(name_folders(e, folder));
+    TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
+    TRY(open_config(e));
+    TRY(open_model(e));
+    return export_model(e, said);
+}
+
+ott_status export_run(mem *account, const logger *log, const char *run, const char *folder,
+                      const ott_export_options *options, str *said) {
+    void *memory;
+    TRY(mem_take(account, MEM_OTHER, sizeof(exporter), "export", &memory));
+    exporter *e = memory;
+    *e = (exporter){.account = account,
+                    .log = log,
+                    .options = options,
+                    .aside.account = account,
+                    .goal.account = account};
+    ott_status status = run_all(e, run, folder, said);
+    model_close(e->m);
+    device_close(e->device);
+    config_close(e->cfg);
+    mem_give(account, e->checkpoint);
+    str_free(&e->aside);
+    str_free(&e->goal);
+    mem_give(account, e);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* Export and inspection through the public API: what they make of wrong arguments, and that they are there.
+ */
+#include "api/api_case.h"
+#include <stdio.h>
+#include <string.h>
+
+static void test_wrong_arguments(void **state) {
+    (void)state;
+    collected c = {""};
+    ott_export_options e;
+    ott_context *context = open_context();
+    ott_export_options_init(NULL);
+    ott_inspect_options_init(NULL);
+    ott_export_options_init(&e);
+    assert_error(ott_export(NULL, "r", "out", NULL, collect, &c), OTT_ERR_ARGUMENT, "context is NULL");
+    assert_error(ott_export(context, NULL, "out", NULL, collect, &c), OTT_ERR_ARGUMENT, "run is NULL");
+    assert_error(ott_export(context, "r", NULL, NULL, collect, &c), OTT_ERR_ARGUMENT, "folder is NULL");
+    assert_error(ott_export(context, "r", "", NULL, collect, &c), OTT_ERR_ARGUMENT, "has no name");
+    assert_error(ott_export(context, "r", "out", NULL, NULL, &c), OTT_ERR_ARGUMENT, "write is NULL");
+    assert_error(ott_inspect(NULL, "r", NULL, collect, &c), OTT_ERR_ARGUMENT, "context is NULL");
+    assert_error(ott_inspect(context, NULL, NULL, collect, &c), OTT_ERR_ARGUMENT, "path is NULL");
+    assert_error(ott_inspect(context, "r", NULL, NULL, &c), OTT_ERR_ARGUMENT, "write is NULL");
+    assert_error(ott_inspect(context, "", NULL, collect, &c), OTT_ERR_NOT_FOUND, "");
+    assert_error(ott_export(context, "no-run", "out", NULL, collect, &c), OTT_ERR_NOT_FOUND, "no-run");
+    e.struct_size = 0;
+    assert_error(ott_export(context, "r", "out", &e, collect, &c), OTT_ERR_ARGUMENT,
+                 "ott_export_options_init");
+    assert_string_equal(c.text, "");
+    ott_context_close(context);
+}
+
+static void refuses(ott_context *context, ott_export_options o, const char *part) {
+    collected c = {""};
+    assert_error(ott_export(context, "r", "out", &o, collect, &c), OTT_ERR_ARGUMENT, part);
+}
+
+static void test_options_that_do_not_fit(void **state) {
+    (void)state;
+    ott_context *context = open_context();
+    ott_export_options o, wrong;
+    ott_export_options_init(&o);
+    wrong = o, wrong.format = (ott_export_format)2;
+    refuses(context, wrong, "format = 2");
+    wrong = o, wrong.dtype = OTT_E4M3;
+    refuses(context, wrong, "OTT_BF16, OTT_F32 or OTT_F16");
+    wrong = o, wrong.dtype = (ott_dtype)-1;
+    refuses(context, wrong, "dtype = -1");
+    o.format = OTT_EXPORT_HF_FP8;
+    wrong = o, wrong.method = (ott_export_method)7;
+    refuses(context, wrong, "method = 7");
+    wrong = o, wrong.granularity = (ott_export_granularity)4;
+    refuses(context, wrong, "granularity = 4");
+    wrong = o, wrong.granularity = OTT_EXPORT_CHANNEL;
+    refuses(context, wrong, "compressed-tensors");
+    wrong = o, wrong.dtype = OTT_F32;
+    refuses(context, wrong, "dtype = fp32");
+    ott_context_close(context);
+}
+
+/* A file of one scalar, 2.5. */
+static void test_inspect_a_file(void **state) {
+    (void)state;
+    static const char name[] = "test-api-inspect.safetensors";
+    static const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}} ";
+    const uint64_t length = sizeof header - 1;
+    const float value = 2.5f;
+    FILE *file = fopen(name, "wb");
+    assert_non_null(file);
+    fwrite(&length, 8, 1, file);
+    fwrite(header, length, 1, file);
+    fwrite(&value, 4, 1, file);
+    fclose(file);
+    collected table = {""}, json = {""};
+    ott_inspect_options o;
+    ott_context *context = open_context();
+    succeed(ott_inspect(context, name, NULL, collect, &table));
+    assert_non_null(strstr(table.text, "1 tensor"));
+    ott_inspect_options_init(&o);
+    o.statistics = o.json = 1;
+    succeed(ott_inspect(context, name, &o, collect, &json));
+    assert_non_null(strstr(json.text, "\"max\": 2.5"));
+    ott_context_close(context);
+    remove(name);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_arguments),
+                                       cmocka_unit_test(test_options_that_do_not_fit),
+                                       cmocka_unit_test(test_inspect_a_file)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* Text in turns through the public API: what it gives, and what misuse of the handle and wrong options say.
+ */
+#define _GNU_SOURCE
+#include "api/api_case.h"
+#include "base/file.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct trained {
+    char folder[64], run[80];
+} trained;
+
+/* A model that has read one sentence again and again. */
+static int setup(void **state) {
+    static trained t;
+    char text[96], data[128], run[128];
+    strcpy(t.folder, "/tmp/ottava-generator-XXXXXX");
+    if (!mkdtemp(t.folder)) return -1;
+    snprintf(text, sizeof text, "%s/text.txt", t.folder);
+    snprintf(t.run, sizeof t.run, "%s/run", t.folder);
+    snprintf(data, sizeof data, "--data.dataset_path=%s", text);
+    snprintf(run, sizeof run, "--run.dir=%s", t.run);
+    FILE *file = fopen(text, "w");
+    for (int i = 0; file && i < 500; i++) fputs("abcdefghijklmnopqrstuvwxyz\n", file);
+    if (!file || fclose(file)) return -1;
+    const char *const argv[] = {data,
+                                run,
+                                "--model.dim=32",
+                                "--model.n_layers=1",
+                                "--model.n_heads=2",
+                                "--model.ffn_hidden_dim=64",
+                                "--model.vocab_size=256",
+                                "--train.seq_len=32",
+                                "--train.batch_size=8",
+                                "--train.max_steps=80",
+                                "--train.threads=1",
+                                "--optimizer.lr=1e-2",
+                                "--scheduler.warmup_steps=2",
+                                "--checkpoint.interval=80"};
+    ott_context *context = open_context();
+    ott_config *config;
+    succeed(ott_config_open(context, sizeof argv / sizeof *argv, argv, &config));
+    succeed(ott_train(context, config, NULL));
+    ott_config_close(config);
+    ott_context_close(context);
+    *state = &t;
+    return 0;
+}
+
+static int teardown(void **state) {
+    return file_remove_tree(((trained *)*state)->folder) == OTT_OK ? 0 : -1;
+}
+
+static ott_generate_options greedy(int64_t max_tokens) {
+    ott_generate_options o;
+    ott_generate_options_init(&o);
+    o.temperature = 0;
+    o.max_tokens = max_tokens;
+    return o;
+}
+
+static void turns_make_one_text(void **state) {
+    const trained *t = *state;
+    ott_context *context = open_context();
+    ott_generator *generator;
+    ott_generate_options o = greedy(3);
+    char stop[] = "uv"; /* copied: may change */
+    o.stop = (const char *const[]){stop};
+    o.stop_count = 1;
+    collected text = {""};
+    succeed(ott_generator_open(context, t->run, &o, &generator));
+    strcpy(stop, "ef");
+    succeed(ott_generator_continue(generator, "abc", collect, &text));
+    succeed(ott_generator_continue(generator, "", collect, &text));
+    assert_string_equal(text.text, "defghi");
+    succeed(ott_generator_continue(generator, "jklmnopqrs", collect, &text));
+    assert_string_equal(text.text, "defghit");
+    ott_generator_close(generator);
+    ott_context_close(context);
+}
+
+static void misuse_is_told(void **state) {
+    const trained *t = *state;
+    ott_context *context = open_context();
+    ott_generator *generator;
+    collected text = {""};
+    assert_error(ott_generator_open(NULL, t->run, NULL, &generator), OTT_ERR_ARGUMENT, "context is NULL");
+    assert_error(ott_generator_open(context, NULL, NULL, &generator), OTT_ERR_ARGUMENT, "run is NULL");
+    assert_error(ott_generator_open(context, t->run, NULL, NULL), OTT_ERR_ARGUMENT, "out is NULL");
+    assert_error(ott_generator_open(context, "/nowhere", NULL, &generator), OTT_ERR_NOT_FOUND, "/nowhere");
+    assert_null(generator);
+    succeed(ott_generator_open(context, t->run, NULL, &generator));
+    assert_error(ott_generator_continue(NULL, "a", collect, &text), OTT_ERR_ARGUMENT, "generator is NULL");
+    assert_error(ott_generator_continue(generator, NULL, collect, &text), OTT_ERR_ARGUMENT, "text is NULL");
+    assert_error(ott_generator_continue(generator, "a", NULL, &text), OTT_ERR_ARGUMENT, "write is NULL");
+    assert_error(ott_generator_continue(generator, "", collect, &text), OTT_ERR_ARGUMENT,
+                 "the prompt is empty");
+    assert_string_equal(text.text, "");
+    ott_generator_close(generator);
+    ott_generator_close(generator);
+    ott_generator_close(NULL);
+    assert_error(ott_generator_continue(generator, "a", collect, &text), OTT_ERR_ARGUMENT,
+                 "generator that has been closed");
+    ott_context_close(context);
+}
+
+static void check_refused(ott_context *context, const trained *t, const ott_generate_options *o,
+                          const char *says) {
+    ott_generator *generator;
+    assert_error(ott_generator_open(context, t->run, o, &generator), OTT_ERR_ARGUMENT, says);
+    assert_null(generator);
+}
+
+static void wrong_options_are_told(void **state) {
+    ott_context *context = open_context();
+    ott_generate_options o = greedy(1);
+    o.top_k = -5;
+    check_refused(context, *state, &o, "top_k = -5");
+    o = greedy(1);
+    o.repetition_penalty = 0;
+    check_refused(context, *state, &o, "repetition_penalty = 0");
+    o = greedy(1);
+    o.precision = (ott_generate_precision)7;
+    check_refused(context, *state, &o, "precision = 7");
+    o = greedy(1);
+    o.stop_count = 1;
+    check_refused(context, *state, &o, "stop_count = 1");
+    o.stop = (const char *const[]){""};
+    check_refused(context, *state, &o, "stop[0] is empty");
+    ott_context_close(context);
+}
+
+/* A program from before top_k, repetition_penalty, stop and precision were there. */
+static void an_older_struct_works(void **state) {
+    const trained *t = *state;
+    ott_context *context = open_context();
+    collected text = {""};
+    ott_generate_options o = greedy(5);
+    o.prompt = "fgh";
+    o.struct_size = offsetof(ott_generate_options, top_k);
+    o.top_k = -1;
+    o.repetition_penalty = 0;
+    succeed(ott_generate(context, t->run, &o, collect, &text));
+    assert_string_equal(text.text, "fghijklm");
+    ott_context_close(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns_make_one_text),
+        cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(wrong_options_are_told),
+        cmocka_unit_test(an_older_struct_works),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

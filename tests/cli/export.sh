@@ -1,0 +1,68 @@
+#!/bin/sh
+# A run's model as a Hugging Face folder, and a run that starts from one.
+. "$(dirname "$0")/checks.sh"
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+run="$small --data.dataset_path=text.txt"
+works "a run to export" "Training complete" \
+    train $run --run.dir=r --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
+
+works "export to bf16" "Exported r/checkpoints/step-4 to hf|Family: llama|Weights: bf16|no tokenizer" export r --out hf
+holds "the folder" ls hf/config.json hf/model.safetensors
+works "export of one checkpoint in fp32" "Exported r/checkpoints/step-2 to hf32|Weights: fp32" \
+    export r/checkpoints/step-2 --out=hf32 --dtype=fp32
+holds "the dtype is in config.json" grep -q '"torch_dtype": "float32"' hf32/config.json
+
+works "export to FP8" "7 matrices of the blocks in E4M3|a scale a matrix|all else in bf16" \
+    export r --format hf-fp8 --out fp8
+holds "FP8 is in config.json" grep -q '"quant_method": "fp8"' fp8/config.json
+works "the tensors of the FP8 folder" "model.layers.0.mlp.up_proj.weight_scale |F8_E4M3" inspect fp8
+works "compressed-tensors" "a scale an output channel" \
+    export r --format=hf-fp8 --method=compressed-tensors --granularity=channel --out=ct
+holds "its scales" sh -c "'$program' inspect ct | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
+works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
+call export r --format=hf-fp8 --granularity=block --out=blocks
+trouble=$(missing err "warning: |q_proj.weight has 32 rows|vLLM")
+[ $code -eq 0 ] || trouble="exit code $code"
+report "blocks that vLLM cannot join are warned of" "$trouble"
+
+# ---- from a folder and back ----
+printf '{"x": 1}' >hf/tokenizer_config.json
+sed 's/^{/{\n  "my_key": [1,  2],/' hf/config.json >keyed && mv keyed hf/config.json
+works "a run from the folder" "Loaded the weights of hf|Training complete" train --model.hf_path=hf \
+    --data.dataset_path=text.txt --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 --train.threads=1 \
+    --scheduler.warmup_steps=0 --run.dir=tuned
+works "and back" "Copied: 1 files of hf" export tuned --out=back
+holds "files of the original" cmp hf/tokenizer_config.json back/tokenizer_config.json
+holds "keys of the original" cmp hf/config.json back/config.json
+mv hf moved
+fails "the original has gone" 2 "hf|--from" export tuned --out=again
+works "the original is elsewhere" "Copied: 1 files of moved" export tuned --out=again --from=moved
+
+# ---- what is refused ----
+fails "a folder in use" 2 "fp8 is not empty" export r --out=fp8
+fails "nowhere to" 2 "--out=DIR" export r
+fails "no run" 2 "RUN_DIR is missing" export --out=x
+fails "a run that is not there" 2 "absent" export absent --out=x
+fails "a format that is none" 2 '--format is "hf-fp16"|did you mean hf-fp8?' export r --out=x --format=hf-fp16
+fails "a method that is none" 2 "fp8, compressed-tensors" export r --out=x --format=hf-fp8 --method=awq
+fails "a granularity that is none" 2 "did you mean channel?" export r --out=x --format=hf-fp8 --granularity=chanel
+fails "a dtype that is none" 2 "fp32, bf16, fp16" export r --out=x --dtype=int4
+fails "channels in the method fp8" 2 "compressed-tensors" export r --out=x --format=hf-fp8 --granularity=channel
+fails "a method without FP8" 2 "--method is for --format=hf-fp8" export r --out=x --method=fp8
+fails "fp32 beside FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
+works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help
+
+# A limit on the size of files stands for a full disk.
+small_files() {
+    ulimit -f 20
+    exec "$program" "$@"
+}
+(small_files export r --out=full) >out 2>err
+code=$?
+trouble=$(missing err "ottava: cannot export to full")
+[ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
+[ $code -eq 2 ] || trouble="exit code $code"
+ls -d full* x* 2>/dev/null && trouble="something is left behind"
+report "a full disk" "$trouble"
+finish

@@ -1,0 +1,45 @@
+#!/bin/sh
+# What is in model files, and the verdict on damaged ones.
+. "$(dirname "$0")/checks.sh"
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+works "a run to inspect" "Training complete" train $small --data.dataset_path=text.txt --run.dir=r
+step=r/checkpoints/step-4
+
+works "a file" "model.norm.weight|format = pt|F32|total    12 tensors" inspect $step/model.safetensors
+works "a folder" "model.layers.0.self_attn.q_proj.weight" inspect $step
+cp out folder
+works "a run: its newest checkpoint" "model.norm.weight" inspect r
+holds "is the same" cmp out folder
+works "statistics" "min|std|zeros" inspect $step --stats
+holds "of ones" grep -Eq '^model.norm.weight +F32 +\[32\]' out
+works "JSON" '"tensors": [|"dtype": "F32"|"total":' inspect $step --json --stats
+if command -v python3 >/dev/null 2>&1; then
+    holds "it is JSON" python3 -c '
+import json
+o = json.load(open("out"))
+assert o["total"]["tensors"] == len(o["tensors"]) == 12
+assert all(t["statistics"]["nan"] == 0 for t in o["tensors"])'
+else
+    echo "SKIPPED it is JSON: no python3 here"
+fi
+
+# ---- the verdict ----
+head -c 20000 $step/model.safetensors >cut.safetensors
+fails "a truncated file" 1 "cut.safetensors|truncated" inspect cut.safetensors
+printf 'not tensors' >text.safetensors
+fails "a file of another kind" 1 "text.safetensors" inspect text.safetensors
+: >empty.safetensors
+fails "an empty file" 1 "empty.safetensors" inspect empty.safetensors
+mkdir lost empty
+printf '{"metadata": {}, "weight_map": {"a": "model-1.safetensors"}}' >lost/model.safetensors.index.json
+fails "a lost shard" 1 "model-1.safetensors" inspect lost
+fails "a folder without weights" 1 "empty: has no weights" inspect empty
+
+# ---- wrong arguments ----
+fails "no path" 2 "PATH is missing" inspect --json
+fails "a path that is not there" 2 "absent" inspect absent
+fails "two paths" 2 "takes 1 PATH" inspect r r
+fails "an unknown option of inspect" 2 "no option --stat|did you mean --stats?" inspect r --stat
+works "help of inspect" "Usage: ottava inspect PATH|--stats|--json" inspect --help
+finish

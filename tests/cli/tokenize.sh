@@ -1,0 +1,153 @@
+#!/bin/sh
+# Text to ids and back, and corpora to token files; where the shared data is at hand, the real tokenizers too.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/checks.sh"
+shared=${OTTAVA_SHARED:-$here/../../../shared}/data
+
+# A tokenizer of single characters with <s> and </s> around a text.
+mkdir t
+cat >t/tokenizer.json <<'END'
+{"added_tokens": [
+  {"id": 0, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
+  {"id": 1, "content": "<s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
+  {"id": 2, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+ "normalizer": null,
+ "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+ "post_processor": {"type": "TemplateProcessing",
+  "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+ "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+ "model": {"type": "BPE", "dropout": null, "unk_token": null, "fuse_unk": false, "byte_fallback": false,
+  "continuing_subword_prefix": null, "end_of_word_suffix": null,
+  "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "c": 5, "Ġ": 6, "ab": 7, "Ċ": 8}, "merges": ["a b"]}}
+END
+printf '{"bos_token": "<s>", "eos_token": "</s>"}' >t/tokenizer_config.json
+
+# pipe NAME WANTED INPUT ARGUMENT...: standard input to standard output, byte for byte; printf makes both.
+pipe() {
+    name=$1
+    printf "$2" >wanted
+    printf "$3" >given
+    shift 3
+    "$program" tokenize --tokenizer t "$@" <given >out 2>err
+    code=$?
+    trouble=
+    cmp -s wanted out || trouble="other output"
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "$name" "$trouble"
+}
+
+pipe "lines of text are lines of ids" '1 7 5\n1 3 6 4\n' 'abc\na b\n'
+pipe "the last line may be without its end" '1 3' 'a'
+pipe "an empty line has what stands around a text" '1\n1\n' '\n\n'
+pipe "nothing in, nothing out" '' ''
+pipe "--no-special leaves out what stands around" '7 5\n\n3\n' 'abc\n\na\n' --no-special
+pipe "special tokens in a text are themselves" '1 3 2 4\n' 'a</s>b\n'
+pipe "a JSON string may have lines" '1 3 8 4\n' '"a\\nb"\n' --jsonl
+pipe "back to text" 'abc\na b\n' '1 7 5\n1 3 6 4\n' --decode
+pipe "only the first BOS stands around" '<s>a</s>b\n' '1 1 3 2 4\n' --decode
+pipe "--no-special --decode shows every token" '<s>a\n' '1 3\n' --decode --no-special
+pipe "back to JSON strings" '"a\\nb"\n""\n' '1 3 8 4\n1\n' --decode --jsonl
+pipe "spaces between ids are free" 'ab' '  3   4' --decode
+
+# refuses NAME PARTS INPUT ARGUMENT...: the same, but it must end with 2 and say why.
+refuses() {
+    name=$1 parts=$2
+    printf "$3" >given
+    shift 3
+    "$program" tokenize --tokenizer t "$@" <given >out 2>err
+    code=$?
+    trouble=$(missing err "$parts")
+    [ $code -eq 2 ] || trouble="exit code $code"
+    report "$name" "$trouble"
+}
+refuses "an id that is none" 'line 2|"x"' '3\n3 x\n' --decode
+refuses "an id beyond the vocabulary" 'line 1|9 is not a token id|below 9' '3 9\n' --decode
+refuses "an id that no number holds" 'line 1|99999999999999999999' '99999999999999999999\n' --decode
+refuses "a sign is no digit" 'line 1|"+1"' '+1\n' --decode
+refuses "text that is not UTF-8" 'line 2|UTF-8' 'a\n\377\n'
+refuses "a line that is not JSON" 'line 2|not JSON' '"a"\nb\n' --jsonl
+refuses "JSON that is no string" 'line 1|not a JSON string' '{"a": 1}\n' --jsonl
+
+
+# Text is shown as its ids come: before the line ends, and before the input does.
+{
+    printf '3 4 '
+    tries=0
+    until [ -s early ] || [ $tries -ge 200 ]; do sleep 0.05; tries=$((tries + 1)); done
+    cp early seen
+    printf '5\n'
+} | "$program" tokenize --tokenizer t --decode >early 2>err
+holds "text is shown as its ids come" sh -c '[ "$(cat seen)" = ab ] && [ "$(cat early)" = abc ]'
+holds "a reader that went away ends it" timeout 60 sh -c "yes a | '$program' tokenize --tokenizer t | head -c 5"
+
+# ---- files ----
+# ids FILE: the ids of a token file on one line.
+ids() { od -An -v -tu4 -j1024 "$1" | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'; }
+is() { [ "$1" = "$2" ]; }
+
+printf 'abc\n\nab\n\na b' >corpus.txt
+works "a text file" "tokens.bin: 12 tokens, 3 documents, 12 bytes of text" tokenize corpus.txt --tokenizer t --out tokens.bin --separator "
+
+"
+holds "llm.c's header" is "$(od -An -tu4 -N12 tokens.bin | tr -s ' ')" " 20240801 7 12"
+holds "each document between BOS and EOS" is "$(ids tokens.bin)" "1 7 5 2 1 7 2 1 3 6 4 2"
+works "without a separator the file is one document" "one.bin: 12 tokens, 1 documents" \
+    tokenize corpus.txt --tokenizer t --out one.bin
+works "without special tokens" "plain.bin: 6 tokens" tokenize corpus.txt --tokenizer t --no-special --out plain.bin \
+    --separator "
+
+"
+holds "the ids alone" is "$(ids plain.bin)" "7 5 7 3 6 4"
+printf '{"text": "abc"}\n\n{"text": ""}\n{"n": 1, "text": "a</s>"}\n' >rows.jsonl
+sed 's/</c/; s/>/c/; s,/,b,; s/s/a/' rows.jsonl >plain.jsonl
+works "rows" "rows.bin: 11 tokens, 2 documents" tokenize plain.jsonl --tokenizer t --out rows.bin
+holds "their ids" is "$(ids rows.bin)" "1 7 5 2 1 3 5 4 3 5 2"
+printf '{"body": "a", "text": 1}\n' >body.jsonl
+works "another field" "body.bin: 3 tokens" tokenize body.jsonl --tokenizer t --text-field body --out body.bin
+holds "nothing is left beside" sh -c '! ls | grep -q part'
+
+works "the help" "--decode|--separator|exactly the text" tokenize --help
+fails "no tokenizer" 2 "--tokenizer is missing" tokenize
+fails "no output" 2 "--out is missing" tokenize corpus.txt --tokenizer t
+fails "no input" 2 "--out needs a file" tokenize --tokenizer t --out x.bin
+fails "a file and --decode" 2 "standard input" tokenize corpus.txt --tokenizer t --out x.bin --decode
+fails "a tokenizer that is not there" 2 "absent" tokenize corpus.txt --tokenizer absent --out x.bin
+fails "a file that is not there" 2 "absent.txt" tokenize absent.txt --tokenizer t --out x.bin
+fails "a field that is not there" 2 'plain.jsonl:1|no field "body"' tokenize plain.jsonl --tokenizer t --out x.bin --text-field body
+printf '{"text": "a"}\n{"text": 3}\n' >number.jsonl
+fails "a field that is no text" 2 "number.jsonl:2|text is not a text" tokenize number.jsonl --tokenizer t --out x.bin
+printf '{"text": "a"}\n\n{"text": \n' >broken.jsonl
+fails "a broken row" 2 "broken.jsonl:3|not JSON" tokenize broken.jsonl --tokenizer t --out x.bin
+printf 'ab\n\na\377' >latin.txt
+fails "a document that is not UTF-8" 2 "latin.txt: document 2|UTF-8" tokenize latin.txt --tokenizer t --out x.bin --separator "
+
+"
+fails "an output that cannot be" 2 "nowhere/x.bin" tokenize corpus.txt --tokenizer t --out nowhere/x.bin
+fails "a folder as output" 2 "is a folder" tokenize corpus.txt --tokenizer t --out t
+: >empty.txt
+fails "an empty file" 2 "empty.txt|empty" tokenize empty.txt --tokenizer t --out x.bin
+holds "nothing was made of all these" sh -c '! ls | grep -q "^x.bin"'
+
+# ---- the tokenizers of real models ----
+for model in llama-3.1 mistral-7b-v0.1 mistral-nemo-2407 phi-4 qwen2.5; do
+    if [ ! -e "$shared/tokenizers/$model/tokenizer.json" ]; then
+        echo "SKIPPED the ids of $model: its tokenizer is not in $shared/tokenizers (set OTTAVA_SHARED)"
+        continue
+    fi
+    "$program" tokenize --tokenizer "$shared/tokenizers/$model" --jsonl --no-special \
+        <"$shared/vectors/strings.jsonl" >out 2>err
+    holds "the ids of $model are Hugging Face's" cmp out "$shared/vectors/ids_$model.txt"
+    "$program" tokenize --tokenizer "$shared/tokenizers/$model" <"$shared/text/tinyshakespeare.txt" 2>err |
+        "$program" tokenize --tokenizer "$shared/tokenizers/$model" --decode >back 2>err
+    holds "a text comes back through $model" cmp back "$shared/text/tinyshakespeare.txt"
+    for threads in 1 3; do
+        "$program" tokenize "$shared/text/tinyshakespeare.txt" --tokenizer "$shared/tokenizers/$model" \
+            --out "$threads.bin" --threads $threads --separator "
+
+" >out 2>err
+    done
+    holds "threads change nothing for $model" cmp 1.bin 3.bin
+done
+finish

@@ -1,0 +1,398 @@
+/*
+ * Training on data of every kind: which files a path means and how they are read, the loss as a mean over the
+ * labels of the whole step, packed as unpacked, epochs, and going on in the middle of one.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "io/dataset.h"
+#include "train/data.h"
+#include "train/train_fixture.h"
+
+/* ---- files ---- */
+
+static const char *path_of(const fixture *f, const char *name) {
+    static char path[4][200];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, sizeof path[0], "%s/%s", f->folder, name);
+    return out;
+}
+
+static void write_file(const fixture *f, const char *name, const char *text) {
+    FILE *file = fopen(path_of(f, name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Prompts of 1 to 5 letters, completions of 2 to 8: 4 to 13 bytes a sample. */
+static void write_samples(const fixture *f, const char *name, int count) {
+    char text[8192] = "";
+    for (int i = 0; i < count; i++)
+        sprintf(text + strlen(text), "{\"q\": \"%.*s\", \"a\": \"%.*s\"}\n", 1 + i * 3 % 5, "what?",
+                2 + i * 5 % 7, &"because of it"[i % 5]);
+    write_file(f, name, text);
+}
+
+static void write_tokens(const fixture *f, const char *name, int32_t first, int64_t count) {
+    int32_t tokens[1000];
+    mem *account;
+    for (int64_t i = 0; i < count; i++) tokens[i] = (int32_t)((first + i) % 200);
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(token_file_write(account, path_of(f, name), tokens, count));
+    mem_close(account);
+}
+
+/* ---- opening ---- */
+
+typedef struct opened {
+    mem *account;
+    config *cfg;
+    dataset *train, *validation;
+    spoken said;
+    ott_status status;
+} opened;
+
+static opened *open_data(const fixture *f, const char *const *more) {
+    opened *o = calloc(1, sizeof *o);
+    FIXTURE_OK(mem_open(&o->account));
+    logger log = spoken_logger(&o->said);
+    o->cfg = fixture_config(f, o->account, "data", NULL, more);
+    model_options shape;
+    FIXTURE_OK(model_options_resolve(o->cfg, &shape));
+    o->status = data_open(o->account, &log, o->cfg, &shape, &o->train, &o->validation);
+    return o;
+}
+
+static void close_data(opened *o) {
+    dataset_close(o->train);
+    dataset_close(o->validation);
+    config_close(o->cfg);
+    assert_int_equal(mem_read(o->account).now, 0);
+    mem_close(o->account);
+    free(o);
+}
+
+#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static opened *open_good(const fixture *f, const char *const *more) {
+    opened *o = open_data(f, more);
+    FIXTURE_OK(o->status);
+    return o;
+}
+
+static void refuse(const fixture *f, ott_status expected, const char *message, const char *const *more) {
+    opened *o = open_data(f, more);
+    if (o->status != expected || !strstr(status_text(), message))
+        fail_msg("status %d, \"%s\" does not say \"%s\"", o->status, status_text(), message);
+    assert_true(!o->train && !o->validation);
+    close_data(o);
+}
+
+static char *option(const char *key, const char *value) {
+    static char text[8][400];
+    static int next;
+    char *out = text[next++ % 8];
+    snprintf(out, sizeof text[0], "--%s=%s", key, value);
+    return out;
+}
+
+static char *data_path(const fixture *f, const char *name) {
+    return option("data.dataset_path", path_of(f, name));
+}
+
+static void paths_mean_files(void **state) {
+    const fixture *f = *state;
+    FIXTURE_OK(file_make_folder(path_of(f, "shards")));
+    write_tokens(f, "shards/a_1.bin", 0, 100);
+    write_tokens(f, "shards/a_2.bin", 100, 200);
+    write_tokens(f, "shards/b_1.bin", 0, 400);
+    write_file(f, "shards/notes.txt", "no tokens");
+    static const struct {
+        const char *path, *pattern;
+        int64_t tokens;
+    } cases[] = {{"shards", NULL, 700},         {"shards", "a_*.bin", 300}, {"shards/?_1.bin", NULL, 500},
+                 {"shards/a_1.bin", NULL, 100}, {"shards/a_1", NULL, 100},  {"shards", "*.txt", 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *pattern = cases[i].pattern ? option("data.file_pattern", cases[i].pattern) : NULL;
+        opened *o = open_good(
+            f, WITH(data_path(f, cases[i].path), "--eval.enabled=false", "--train.seq_len=8", pattern));
+        assert_int_equal(dataset_tokens(o->train), cases[i].tokens);
+        close_data(o);
+    }
+    refuse(f, OTT_ERR_NOT_FOUND, "matches \"*.xyz\"",
+           WITH(data_path(f, "shards"), "--data.file_pattern=*.xyz", "--eval.enabled=false"));
+    refuse(f, OTT_ERR_NOT_FOUND, "absent.txt", WITH(data_path(f, "absent.txt")));
+    FIXTURE_OK(file_make_folder(path_of(f, "empty")));
+    refuse(f, OTT_ERR_NOT_FOUND, "has no *.npy, *.bin, *.jsonl or *.txt", WITH(data_path(f, "empty")));
+}
+
+static void formats_are_found_out(void **state) {
+    const fixture *f = *state;
+    write_file(f, "hs.jsonl", "{\"ctx\": \"ab\", \"endings\": [\"c\", \"d\"], \"label\": 1}\n");
+    write_file(f, "text.jsonl", "{\"text\": \"some words, and then some more of them\"}\n");
+    write_samples(f, "qa.jsonl", 20);
+    refuse(f, OTT_ERR_CONFIG, "\"hellaswag\" needs a tokenizer",
+           WITH(data_path(f, "hs.jsonl"), "--eval.enabled=false"));
+    refuse(f, OTT_ERR_CONFIG, "\"text\" needs a tokenizer", WITH("--data.format=text"));
+    opened *o = open_good(f, WITH(data_path(f, "text.jsonl"), "--eval.enabled=false"));
+    assert_false(dataset_has_samples(o->train));
+    assert_int_equal(dataset_tokens(o->train), 38);
+    close_data(o);
+    refuse(f, OTT_ERR_FORMAT, "qa.jsonl:1: the row has no field \"text\"; it has q, a",
+           WITH(data_path(f, "qa.jsonl"), "--eval.enabled=false"));
+    o = open_good(f, WITH(data_path(f, "qa.jsonl"), "--data.prompt_field=q", "--data.completion_field=a"));
+    assert_true(dataset_has_samples(o->train));
+    assert_int_equal(dataset_rows(o->train), 18); /* eval.holdout = 0.1 */
+    assert_int_equal(dataset_rows(o->validation), 2);
+    assert_true(spoken_has(&o->said, "Training data: "));
+    assert_true(spoken_has(&o->said, "18 rows of 24 with 18 samples"));
+    close_data(o);
+    refuse(f, OTT_ERR_UNSUPPORTED, "read_parquet", WITH(data_path(f, "x.parquet")));
+    refuse(f, OTT_ERR_CONFIG, "data.num_samples_limit = 5 counts documents",
+           WITH("--data.num_samples_limit=5"));
+    refuse(f, OTT_ERR_CONFIG, "model.vocab_size = 100 is too small", WITH("--model.vocab_size=100"));
+}
+
+static void rows_are_as_long_as_samples(void **state) {
+    const fixture *f = *state;
+    write_samples(f, "qa.jsonl", 40);
+    config *cfg;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    char *path = data_path(f, "qa.jsonl");
+    const char *arguments[] = {path,
+                               "--data.prompt_field=q",
+                               "--data.completion_field=a",
+                               "--model.preset=debug",
+                               "--model.max_seq_len=2048",
+                               "--data.pad_seq_len_divisible=8"};
+    FIXTURE_OK(config_parse(account, NULL, 6, arguments, &cfg));
+    model_options shape;
+    dataset *train, *validation;
+    FIXTURE_OK(model_options_resolve(cfg, &shape));
+    FIXTURE_OK(data_open(account, NULL, cfg, &shape, &train, &validation));
+    assert_int_equal(dataset_longest(train), 13);
+    assert_int_equal(cfg->train.seq_len, 16);
+    assert_int_equal(dataset_length(train), 16);
+    assert_null(validation);
+    dataset_close(train);
+    config_close(cfg);
+    mem_close(account);
+    opened *o = open_good(f, WITH(path, "--data.prompt_field=q", "--data.completion_field=a",
+                                  "--train.seq_len=8", "--eval.enabled=false"));
+    assert_true(dataset_left_out(o->train) > 0);
+    assert_true(spoken_has(&o->said, "samples longer than train.seq_len = 8 are left out"));
+    close_data(o);
+}
+
+static void mixes_datasets(void **state) {
+    const fixture *f = *state;
+    char datasets[500];
+    write_tokens(f, "one.bin", 0, 500);
+    write_tokens(f, "two.bin", 0, 1000);
+    snprintf(datasets, sizeof datasets, "--data.datasets=[\"%s=3\", \"%s=1\"]", path_of(f, "one.bin"),
+             path_of(f, "two.bin"));
+    opened *o = open_good(f, WITH("--data.dataset_path=", datasets, "--eval.enabled=false"));
+    assert_int_equal(dataset_tokens(o->train), 1500);
+    assert_int_equal(dataset_rows(o->train), 20 + 41);
+    close_data(o);
+    refuse(f, OTT_ERR_CONFIG, "is not a path and a weight above 0",
+           WITH("--data.dataset_path=", "--data.datasets=[\"a=x\"]", "--eval.enabled=false"));
+    refuse(f, OTT_ERR_NOT_FOUND, "absent",
+           WITH("--data.dataset_path=", datasets, "--data.datasets=[\"absent=1\"]", "--eval.enabled=false"));
+}
+
+static void epochs_set_the_steps(void **state) {
+    const fixture *f = *state;
+    write_tokens(f, "t.bin", 0, 241); /* 10 rows of 24 */
+    static const struct {
+        const char *epochs, *steps;
+        int64_t expected;
+    } cases[] = {{"3", NULL, 6}, {"3", "4", 4}, {"30", "1000", 75}, {"0", "5", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *steps =
+            cases[i].steps ? option("train.max_steps", cases[i].steps) : "--train.max_steps=6";
+        opened *o =
+            open_good(f, WITH(data_path(f, "t.bin"), "--train.grad_accum_steps=2", "--eval.enabled=false",
+                              option("train.num_epochs", cases[i].epochs), steps));
+        assert_int_equal(o->cfg->train.max_steps, cases[i].expected);
+        close_data(o);
+    }
+    refuse(f, OTT_ERR_CONFIG, "train.num_epochs = 1 of 10 rows are no number of steps of 12 rows",
+           WITH(data_path(f, "t.bin"), "--train.grad_accum_steps=6", "--eval.enabled=false",
+                "--train.num_epochs=1"));
+}
+
+/* ---- the loss ---- */
+
+static void open_rig(rig *r, const fixture *f, const char *const *more) {
+    rig_open(r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+}
+
+static step_result one_step(const fixture *f, const char *const *more, double *grad_norm) {
+    rig r;
+    open_rig(&r, f, more);
+    step_result s = rig_step(&r);
+    *grad_norm = s.grad_norm;
+    rig_close(&r);
+    return s;
+}
+
+static void check_near(const char *what, double a, double b) {
+    if (!(fabs(a - b) <= 2e-6 * fabs(b))) fail_msg("%s: %.9g, not %.9g", what, a, b);
+}
+
+#define QA                                                                                                   \
+    "--data.prompt_field=q", "--data.completion_field=a", "--data.shuffle=false", "--eval.enabled=false"
+
+/* The same six samples in one step: a row each, packed, and in micro-batches of unlike numbers of labels.
+   Packed ones would have other losses if they saw each other. */
+static void packing_changes_no_loss(void **state) {
+    const fixture *f = *state;
+    write_samples(f, "six.jsonl", 6);
+    char *path = data_path(f, "six.jsonl");
+    double grad_norm, other;
+    step_result padded = one_step(f, WITH(path, QA, "--train.batch_size=6"), &grad_norm);
+    int64_t labels = 0; /* the completion's bytes, as write_samples counts them */
+    for (int i = 0; i < 6; i++) labels += 2 + i * 5 % 7;
+    assert_int_equal(padded.labels, labels);
+    assert_int_equal(padded.tokens, 6 * 24);
+    step_result parts =
+        one_step(f, WITH(path, QA, "--train.batch_size=2", "--train.grad_accum_steps=3"), &other);
+    assert_int_equal(parts.labels, labels);
+    check_near("loss in micro-batches", parts.loss, padded.loss);
+    check_near("gradient in micro-batches", other, grad_norm);
+    step_result packed = one_step(
+        f, WITH(path, QA, "--train.batch_size=1", "--train.seq_len=64", "--data.pack_sequences=true"),
+        &other);
+    assert_int_equal(packed.labels, labels);
+    assert_int_equal(packed.tokens, 64);
+    check_near("packed loss", packed.loss, padded.loss);
+    check_near("packed gradient", other, grad_norm);
+}
+
+static void evaluates_over_labels(void **state) {
+    const fixture *f = *state;
+    write_samples(f, "six.jsonl", 6);
+    char *path = data_path(f, "six.jsonl"), *eval = option("eval.dataset_path", path_of(f, "six.jsonl"));
+    evaluation padded, packed;
+    rig r;
+    open_rig(&r, f, WITH(path, QA, eval, "--eval.enabled=true", "--train.batch_size=2", "--eval.steps=9"));
+    FIXTURE_OK(trainer_evaluate(r.t, 9, &padded));
+    rig_close(&r);
+    open_rig(&r, f,
+             WITH(path, QA, eval, "--eval.enabled=true", "--train.batch_size=1", "--train.seq_len=64",
+                  "--data.pack_sequences=true"));
+    FIXTURE_OK(trainer_evaluate(r.t, 9, &packed));
+    rig_close(&r);
+    assert_true(padded.batches == 3 && packed.batches == 1 && padded.labels == packed.labels);
+    check_near("validation loss", packed.loss, padded.loss);
+}
+
+static void no_label_is_an_error(void **state) {
+    const fixture *f = *state;
+    step_result s;
+    write_file(f, "none.jsonl", "{\"q\": \"abc\", \"a\": \"\"}\n{\"q\": \"abcd\", \"a\": \"\"}\n");
+    rig r;
+    open_rig(&r, f, WITH(data_path(f, "none.jsonl"), QA));
+    assert_int_equal(trainer_step(r.t, 1e-3, &s), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "none.jsonl: no token of step 1 has a label"));
+    rig_close(&r);
+}
+
+/* ---- going on in the middle of an epoch ---- */
+
+enum { STEPS = 7, BREAK = 5 };
+
+static void take(rig *r, int first, int last, step_result *out) {
+    for (int i = first; i < last; i++) out[i] = rig_step(r);
+}
+
+static void check_resume(const fixture *f, const char *const *more) {
+    char path[160];
+    step_result whole[STEPS], parts[STEPS];
+    rig r;
+    open_rig(&r, f, more);
+    take(&r, 0, STEPS, whole);
+    int64_t epoch = loader_epoch(r.train_data, r.t->run.samples - 1);
+    assert_true(epoch > 0);
+    snapshot end = snapshot_take(&r);
+    rig_close(&r);
+    open_rig(&r, f, more);
+    take(&r, 0, BREAK, parts);
+    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* inside an epoch */
+    rig_save(&r, f, "saved", path);
+    rig_close(&r);
+    open_rig(&r, f, more);
+    FIXTURE_OK(trainer_load(r.t, path));
+    take(&r, BREAK, STEPS, parts);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(parts[i].loss == whole[i].loss && parts[i].labels == whole[i].labels);
+    snapshot other = snapshot_take(&r);
+    assert_true(snapshot_equal(&end, &other));
+    snapshot_free(&end);
+    snapshot_free(&other);
+    rig_close(&r);
+    FIXTURE_OK(file_remove_tree(path_of(f, "saved")));
+}
+
+static void resumes_inside_an_epoch(void **state) {
+    const fixture *f = *state;
+    char datasets[500];
+    write_samples(f, "qa.jsonl", 9);
+    write_tokens(f, "one.bin", 0, 121);
+    write_tokens(f, "two.bin", 50, 170);
+    snprintf(datasets, sizeof datasets, "--data.datasets=[\"%s=3\", \"%s=1\"]", path_of(f, "one.bin"),
+             path_of(f, "two.bin"));
+    char *path = data_path(f, "qa.jsonl");
+    const char *fields[] = {"--data.prompt_field=q", "--data.completion_field=a"};
+    check_resume(f, WITH(path, fields[0], fields[1], "--eval.enabled=false", "--train.batch_size=1",
+                         "--data.pack_sequences=true", "--train.max_steps=7"));
+    check_resume(f, WITH(path, fields[0], fields[1], "--eval.enabled=false", "--train.grad_accum_steps=2",
+                         "--train.max_steps=7"));
+    check_resume(f, WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--train.max_steps=7"));
+}
+
+/* A whole run on samples: its metrics count labels apart from tokens. */
+static void a_run_counts_labels(void **state) {
+    const fixture *f = *state;
+    spoken *said = calloc(1, sizeof *said);
+    int64_t bytes;
+    write_samples(f, "qa.jsonl", 30);
+    FIXTURE_OK(fixture_run(f, &(run_options){.name = "labels",
+                                             .precision = &fixture_precisions[BF16],
+                                             .more = WITH(data_path(f, "qa.jsonl"), "--data.prompt_field=q",
+                                                          "--data.completion_field=a", "--train.num_epochs=1",
+                                                          "--metrics.log_style=automodel"),
+                                             .said = said}));
+    assert_true(
+        spoken_has(said, "Training complete: 6 steps")); /* 27 rows are 13 steps of 2; max_steps = 6 */
+    char *metrics = fixture_read(f, "labels/metrics.jsonl", &bytes);
+    assert_non_null(strstr(metrics, "\"num_tokens_per_step\":48"));
+    assert_null(strstr(metrics, "\"num_label_tokens\":48"));
+    assert_non_null(strstr(metrics, "\"val_loss\":"));
+    free(metrics);
+    free(said);
+}
+
+#define TEST(name) cmocka_unit_test(name)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(paths_mean_files),      TEST(formats_are_found_out), TEST(rows_are_as_long_as_samples),
+        TEST(mixes_datasets),        TEST(epochs_set_the_steps),  TEST(packing_changes_no_loss),
+
+        TEST(evaluates_over_labels), TEST(no_label_is_an_error),  TEST(resumes_inside_an_epoch),
+        TEST(a_run_counts_labels),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
