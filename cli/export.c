@@ -85,7 +85,7 @@ int verb_export(int argc, char **argv) {
         .about =
             "Writes a run's model (its newest checkpoint, or the checkpoint folder given) as a Hugging Face\n"
             "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang.\n\n"
-            "  fp8                 scales of tensor or block\n"
+            "  fp8                 scales of tensor (not read by transformers) or block\n"
             "  compressed-tensors  scales of tensor, channel or block\n"
             "  as-trained          the codes the run multiplied, with the scales of its recipe (tensorwise,\n"
             "                      rowwise, current, block); everything else is quantized anew: amax / 448",

@@ -122,7 +122,8 @@ typedef enum ott_export_format {
     OTT_EXPORT_HF_FP8 /* the same with the matrices of the blocks in E4M3 and scales, for serving */
 } ott_export_format;
 
-/* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). */
+/* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). Of
+   OTT_EXPORT_FP8 transformers itself reads blocks only; vLLM and SGLang read all of this. */
 typedef enum ott_export_method {
     OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
     OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */
@@ -291,8 +292,8 @@ typedef struct ott_tokenize_options {
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
 /*
  * Texts to ids as they come: a line of text gives a line of ids with spaces between; decode goes back, and
- * gives exactly the text. tokenizer_path: a folder, or its tokenizer.json. options may be NULL. Errors name the
- * line.
+ * gives exactly the text. tokenizer_path: a folder, or its tokenizer.json. options may be NULL. Errors name
+ * the line.
  */
 OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,
                                 const ott_tokenize_options *options, ott_read_fn read, void *read_user,

@@ -48,7 +48,8 @@ static void fill(const model *m, const parameter *p, uint64_t seed, float *host)
     start s = start_of(m, p);
     int64_t count = parameter_count(p);
     uint64_t stream = rng_stream(p->name);
-    for (int64_t i = 0; i < count; i++) host[i] = s.deviation == 0 ? s.constant : draw(&s, seed, stream, i, count);
+    for (int64_t i = 0; i < count; i++)
+        host[i] = s.deviation == 0 ? s.constant : draw(&s, seed, stream, i, count);
 }
 
 ott_status model_initialize(model *m, uint64_t seed) {

@@ -80,8 +80,8 @@ static int64_t narrowed(int64_t width, int64_t by) {
     return at_least(width / by / 16 * 16, 16);
 }
 
-/* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What the
-   configuration says then is the small model itself: reduce = 1. */
+/* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What
+   the configuration says then is the small model itself: reduce = 1. */
 static void reduce(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;

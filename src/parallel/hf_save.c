@@ -212,16 +212,22 @@ static ott_status write_weights(const saving *s) {
 
 /* ---- the whole ---- */
 
-/* vLLM refuses to join matrices whose blocks do not end where the matrices do. */
+/* Servers quantize activations in groups of 128, and join q, k, v and gate, up: blocks must end where the
+   columns do, and those of joined matrices where the rows do. */
+static bool blocks_fit(const saving *s, int i) {
+    const parameter *p = &s->m->parameters[i];
+    bool is_joined = strcmp(s->places.of[i].fused, p->name) != 0;
+    return p->columns % STRIP == 0 && (!is_joined || p->rows % STRIP == 0);
+}
+
 static void warn_of_blocks(const saving *s) {
     for (int i = 0; i < s->m->parameter_count; i++) {
         const parameter *p = &s->m->parameters[i];
-        bool is_joined = hf_is_block_matrix(s->m, i) && strcmp(s->places.of[i].fused, p->name) != 0;
-        if (!is_joined || p->rows % STRIP == 0) continue;
+        if (!hf_is_block_matrix(s->m, i) || blocks_fit(s, i)) continue;
         log_warning(s->o->log,
-                    "%s has %" PRId64 " rows, no multiple of 128: vLLM does not load it in blocks; take "
-                    "granularity tensor or channel",
-                    p->name, p->rows);
+                    "%s is [%" PRId64 ", %" PRId64 "], no multiples of 128: vLLM does not load it in blocks; "
+                    "take granularity tensor or channel",
+                    p->name, p->rows, p->columns);
         return; /* one is enough */
     }
 }

@@ -19,7 +19,7 @@
     /* results */                                                                                            \
     X(GRAD_NORM) /* L2 norm of all gradients, loss scale removed, before clipping */                         \
     X(CLIP)      /* what each gradient is multiplied by: min(1, max_norm / (norm + 1e-6)) / loss scale */    \
-    X(SKIP)      /* 1: a gradient or the loss is not finite, parameters stay */                                          \
+    X(SKIP)      /* 1: a gradient or the loss is not finite, parameters stay */                              \
     X(LOSS)      /* sum of token losses */
 
 enum step_state {

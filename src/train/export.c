@@ -114,8 +114,8 @@ static void say_fp8(const exporter *e, const hf_save_summary *s, str *said) {
     if (!as_trained(e)) return;
     str_append(said, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
     if (one)
-        str_append(said, "vLLM quantizes q, k, v and gate, up again to the largest of their scales; "
-                         "transformers takes them as they are\n");
+        str_append(said, "vLLM joins q, k, v and gate, up, and quantizes them again to the largest of "
+                         "their scales\n");
 }
 
 static void say(const exporter *e, const hf_save_summary *s, const char *original, str *said) {

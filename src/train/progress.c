@@ -267,8 +267,7 @@ ott_status progress_validation(progress *p, const trainer *t, const evaluation *
     case LOG_STYLE_AUTOMODEL:
         log_info(p->log,
                  "[val] name \"default\" | step %lld | epoch %lld | loss %.4f | num_label_tokens %lld", step,
-                 (long long)loader_epoch(t->train_data, t->run.samples - 1), loss,
-                 (long long)e->labels);
+                 (long long)loader_epoch(t->train_data, t->run.samples - 1), loss, (long long)e->labels);
         break;
     }
     metrics_value values[] = {metrics_real("val_loss", loss), metrics_real("val_perplexity", perplexity)};

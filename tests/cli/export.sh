@@ -22,7 +22,7 @@ works "compressed-tensors" "a scale an output channel" \
 holds "its scales" sh -c "'$program' inspect ct | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
 works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
 call export r --format=hf-fp8 --granularity=block --out=blocks
-trouble=$(missing err "warning: |q_proj.weight has 32 rows|vLLM")
+trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "blocks that vLLM cannot join are warned of" "$trouble"
 

@@ -286,8 +286,7 @@ static void hostile_health(void **state) {
         USE("1", "\"\\\"sqnr_db\\\"\"", "\"amax\":1"),
         "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1}\n",
         "{\"step\":1,\"sqnr_db\":1}\n",
-        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":"
-        "1}\n",
+        "{\"step\":1,\"module\":\"a\",\"tensor\":\"x\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":1}\n",
         "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* cut off by a crash */
     };
     static const char *const refused[] = {

@@ -39,9 +39,10 @@ typedef struct variant {
         .high_frequency_factor = 4, .original_max_position = 128                                             \
     }
 
-static const variant variants[] = {{"untied", false, PLAIN, "llama", 0},  {"tied", true, PLAIN, "llama", 0},
-                                   {"llama3", false, LLAMA3, "llama", 0}, {"mistral", false, PLAIN, "mistral", 7},
-                                   {"qwen2", false, PLAIN, "qwen2", 0},   {"qwen3", false, PLAIN, "qwen3", 0}};
+static const variant variants[] = {
+    {"untied", false, PLAIN, "llama", 0},  {"tied", true, PLAIN, "llama", 0},
+    {"llama3", false, LLAMA3, "llama", 0}, {"mistral", false, PLAIN, "mistral", 7},
+    {"qwen2", false, PLAIN, "qwen2", 0},   {"qwen3", false, PLAIN, "qwen3", 0}};
 #define VARIANTS (sizeof variants / sizeof *variants)
 
 /* ---- setting up ---- */

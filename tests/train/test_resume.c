@@ -189,9 +189,9 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or not
-   finite. And powers of two as scales move exponents only: whichever elements share one, the rounded values
-   are the same until some leave E4M3's normal range, which this model's do not. */
+/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or
+   not finite. And powers of two as scales move exponents only: whichever elements share one, the rounded
+   values are the same until some leave E4M3's normal range, which this model's do not. */
 static bool same_rule(int a, int b) {
     bool powers = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
     return powers || (a == CURRENT && b == TENSORWISE);
