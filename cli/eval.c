@@ -152,7 +152,7 @@ static int evaluate(request *r, ott_context *context) {
         print_json(r, &result);
     else
         print_table(r, &result);
-    return result.passed ? CLI_DONE : CLI_FAILED;
+    return result.passed && result.items == result.total ? CLI_DONE : CLI_FAILED;
 }
 
 static int run(request *r) {
@@ -258,7 +258,7 @@ int verb_eval(int argc, char **argv) {
             "of a token. perplexity: loss of a text, its exponential, bits per byte. --against: KL "
             "divergence\n"
             "of each token from the other model's, cosine of the logits, how often both find the same token\n"
-            "likeliest. Ctrl-C shows what was found so far.",
+            "likeliest. Ctrl-C shows what was found so far, and ends with exit code 1.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

@@ -20,6 +20,8 @@ build  libutf8proc-dev      Unicode forms, for tokenizers
 test   libcmocka-dev        the test library
 demo   bible-kjv            the text the demo trains on
 ci     clang-14             the second compiler
+ci     libclang-rt-14-dev   its sanitizers and libFuzzer
+ci     llvm-14              names the places in their reports
 ci     clang-format-14      checks the layout of the source
 '
 

@@ -56,10 +56,8 @@ static ott_status open_row(eval_windows *w) {
     int64_t length = w->length;
     TRY(mem_take_array(w->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
     int32_t *all = memory;
-    w->row = (dataset_row){.token = all,
-                           .target = all + length,
-                           .position = all + 2 * length,
-                           .start = all + 3 * length};
+    w->row = (dataset_row){
+        .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
     return OTT_OK;
 }
 

@@ -65,9 +65,20 @@ static void test_inspect(void **state) {
     run_script("inspect.sh");
 }
 
+static void test_tokenize(void **state) {
+    (void)state;
+    run_script("tokenize.sh");
+}
+
+static void test_eval(void **state) {
+    (void)state;
+    run_script("eval.sh");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),
                                        cmocka_unit_test(test_recipes),  cmocka_unit_test(test_train),
+                                       cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
                                        cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate),
                                        cmocka_unit_test(test_export),   cmocka_unit_test(test_inspect)};
     return cmocka_run_group_tests(tests, NULL, NULL);

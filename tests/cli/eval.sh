@@ -1,0 +1,74 @@
+#!/bin/sh
+# Evaluation through the program: its tables, its JSON, its verdict and its refusals.
+. "$(dirname "$0")/checks.sh"
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+head -c 500 text.txt >part.txt
+run="$small --data.dataset_path=text.txt --train.max_steps=20"
+works "a run" "Training complete" train $run --run.dir=r
+works "an FP8 run" "Training complete" train $run --run.dir=f --train.mixed_precision=fp8 --float8.recipe_name=rowwise
+works "another run" "Training complete" train $run --run.dir=o --train.seed=5 --optimizer.lr=1e-2
+cat >rows.jsonl <<'END'
+{"activity_label": "A", "ctx_a": "In the", "ctx_b": "beginning", "endings": ["God", "x", "the", "q"], "label": 0}
+{"activity_label": "A", "ctx_a": "God", "ctx_b": "created", "endings": ["a", "the", "zz", "b"], "label": "1"}
+{"ctx": "the heaven", "endings": ["and", "or", "but", "an"], "label": 3}
+END
+
+works "perplexity" "windows          16|tokens           499|loss|perplexity|bits per byte|of them in FP8: 0" \
+    eval r --task perplexity --data part.txt
+works "perplexity of an FP8 run" "GEMMs            64, of them in FP8: 64" eval f --task=perplexity --data=part.txt
+works "the same in bf16" "of them in FP8: 0" eval f --task perplexity --data part.txt --precision bf16
+works "one checkpoint" "windows          2" eval r/checkpoints/step-20 --task perplexity --data part.txt --limit 2
+works "HellaSwag" "rows             3|acc  |acc_norm|acc_llmc|+-|loss" eval r --task hellaswag --data rows.jsonl
+works "lm-eval's alone" "acc_norm" eval r --task hellaswag --data rows.jsonl --form lm-eval
+holds "llm.c's is not there" sh -c '! grep -q acc_llmc out'
+works "the first rows" "rows             2" eval r --task hellaswag --data rows.jsonl --limit 2
+works "a run against itself" "KL max           0|cosine           1.0000|top-1 agreement  1.0000|passed" \
+    eval f --against f --data part.txt
+works "FP8 against its own weights in bf16" "passed" eval f --against f --against-precision bf16 --data part.txt
+works "into a pipe nothing is redrawn" "passed" eval f --against f --data part.txt --json
+holds "one line of JSON" sh -c '[ "$(wc -l <out)" -eq 1 ] && ! grep -q "$(printf "[\r\033]")" out'
+if command -v python3 >/dev/null 2>&1; then
+    holds "it is JSON" python3 -c '
+import json
+e = json.load(open("out"))
+assert e["task"] == "compare" and e["kl_max"] == 0 and e["cosine"] == 1 and e["passed"] is True
+assert e["loss"] is None and e["tokens"] == 499 and e["gemms"] == e["fp8_gemms"] > 0'
+else
+    echo "SKIPPED it is JSON: no python3 here"
+fi
+
+call eval r --against o --data part.txt
+trouble=$(missing out "MISSED: KL at most 0.01 (max) and 0.003 (mean), cosine at least 0.999")
+[ -s err ] && trouble="something is on standard error"
+[ $code -eq 1 ] || trouble="exit code $code"
+report "a verdict that is missed ends with 1" "$trouble"
+works "wider limits" "passed: KL at most 1000" eval r --against o --data part.txt --kl-max 1000 --kl-mean 1000 --cosine -1
+
+# ---- a terminal, where there is a way to have one ----
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    TERM=xterm script -qec "'$program' eval r --task perplexity --data part.txt" /dev/null >out 2>err </dev/null
+    code=$?
+    trouble=$(missing out "window |ETA 0:00:00|perplexity")
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "a live line on a terminal" "$trouble"
+else
+    echo "SKIPPED a live line on a terminal: no pseudo-terminal can be made here"
+fi
+
+works "the help" "--against MODEL|--task TASK|llm.c" eval --help
+fails "no model" 2 "MODEL is missing" eval --task perplexity --data part.txt
+fails "no task" 2 "--task is missing" eval r --data part.txt
+fails "no data" 2 "--data is missing" eval r --task perplexity
+fails "an unknown task" 2 '--task is "hellaswga"|did you mean hellaswag?' eval r --task hellaswga --data rows.jsonl
+fails "two tasks" 2 "leave out --task" eval r --task perplexity --against o --data part.txt
+fails "an unknown form" 2 '--form is "x"' eval r --task hellaswag --data rows.jsonl --form x
+fails "an unknown precision" 2 'precision "tensorwize"|did you mean "tensorwise"?' \
+    eval r --task perplexity --data part.txt --precision tensorwize
+fails "a precision without a second model" 2 "against" eval r --task perplexity --data part.txt --against-precision bf16
+fails "a negative limit" 2 "limit = -1" eval r --task perplexity --data part.txt --limit=-1
+fails "a model that is not there" 2 "absent" eval absent --task perplexity --data part.txt
+fails "a text that is not there" 2 "absent.txt" eval r --task perplexity --data absent.txt
+fails "text for rows" 2 "part.txt:1|not JSON" eval r --task hellaswag --data part.txt
+fails "a window that the model has not" 2 "max_seq_len = 64" eval r --task perplexity --data part.txt --seq-len 65
+finish

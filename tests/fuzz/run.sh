@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs the fuzzing programs: tests/fuzz/run.sh [BUILD] [TARGET...], all of BUILD (build/fuzz) by default, two at a time,
+# FUZZ_SECONDS (60) each. What they find lies in BUILD/findings and is run again with BUILD/tests/fuzz/fuzz_TARGET FILE.
+# Inputs that reach new code are kept in BUILD/corpus and are where the next run begins.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${1:-$root/build/fuzz}
+shift $(($# > 0))
+seconds=${FUZZ_SECONDS:-60}
+all='tokenizer yaml toml safetensors hf_config tokens jsonl'
+
+# Inputs are written to memory, not to a disk.
+[ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
+TMPDIR=$(mktemp -d "$shared/ottava-fuzz.XXXXXX") || exit 1
+export TMPDIR root build seconds
+trap 'rm -rf "$TMPDIR"' EXIT
+export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+
+# The words that the parser's own source compares with, so that they need no guessing.
+words() {
+    case $1 in
+    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/{schema,aliases}.def "$root/src/config/choices.h" ;;
+    tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/io/dataset*.c | tr -d '"' ;;
+    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/io/"$1"*.[ch] | tr -d '"' ;;
+    esac | sort -u | sed 's/.*/"&"/'
+}
+
+seeds() {
+    cp "$root/tests/fuzz/corpus/$1"/* "$2"
+    case $1 in
+    yaml | toml) cp "$root"/configs/*."$1" "$2" ;;
+    esac
+}
+
+# Runs one target; prints its line, and what it found.
+fuzz() {
+    local target=$1 log="$build/findings/$1.log"
+    mkdir -p "$build/corpus/$target" "$TMPDIR/$target"
+    seeds "$target" "$TMPDIR/$target"
+    words "$target" >"$TMPDIR/$target.dict"
+    "$build/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=2048 -timeout=10 \
+        -print_final_stats=1 -dict="$TMPDIR/$target.dict" -artifact_prefix="$build/findings/$target-" \
+        "$build/corpus/$target" "$TMPDIR/$target" >"$log" 2>&1
+    local status=$?
+    awk -v target="$target" '/ cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") coverage = $(i + 1) }
+        /number_of_executed_units/ { runs = $2 } /average_exec_per_sec/ { speed = $2 }
+        END { printf "%-12s %9d executions, %6d a second, coverage %5d\n", target, runs, speed, coverage }' "$log"
+    [ $status = 0 ] && return
+    grep -m1 -E 'ERROR: |runtime error|broken promise|leaked' "$log"
+    sed -n 's/.*Test unit written to /    input: /p' "$log"
+    echo "    log:   $log"
+    return 1
+}
+export -f fuzz seeds words
+
+mkdir -p "$build/findings"
+printf '%s\n' ${*:-$all} | xargs -P 2 -I{} bash -c 'fuzz {}' || {
+    echo "tests/fuzz/run.sh: there are findings in $build/findings" >&2
+    exit 1
+}
