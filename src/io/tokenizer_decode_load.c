@@ -144,6 +144,7 @@ static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id
 /* What the steps make of a token; `rooms` keep it. */
 static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
                                text_view *text) {
+    int64_t limit = 1024 + 64 * text->bytes; /* steps that each make it longer would make it endless */
     for (int i = 0; i < d->count; i++) {
         const token_step *step = &d->steps[i];
         str *room = &rooms[i % 2];
@@ -157,7 +158,7 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
             *text = (text_view){room->text, room->length};
             break;
         case CHANGE_REPLACE:
-            TRY(replace_all(&step->pattern, &s->matcher, *text, content, room));
+            TRY(replace_all(&step->pattern, &s->matcher, *text, content, limit, room));
             *text = (text_view){room->text, room->length};
             break;
         }

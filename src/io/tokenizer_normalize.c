@@ -1,5 +1,6 @@
 /* io/tokenizer_normalize: the normalizers: Unicode forms, lower case, and changes of single texts. */
 #include "io/tokenizer_parts.h"
+#include <inttypes.h>
 #include <utf8proc.h>
 
 /* ---- loading ---- */
@@ -61,21 +62,60 @@ ott_status normalize_load(tokenizer *t, const json_t *root) {
 
 /* ---- Unicode forms ---- */
 
+/* Marks behind a letter in the order of their classes, stable; utf8proc's own sort takes the square of their
+ * number. */
+static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *room, int64_t count) {
+    int64_t starts[257] = {0};
+    for (int64_t i = 0; i < count; i++) starts[utf8proc_get_property(c[i])->combining_class + 1]++;
+    for (int k = 0; k < 256; k++) starts[k + 1] += starts[k];
+    for (int64_t i = 0; i < count; i++) room[starts[utf8proc_get_property(c[i])->combining_class]++] = c[i];
+    memcpy(c, room, (size_t)count * sizeof *c);
+}
+
+static void order_all_marks(utf8proc_int32_t *c, int64_t count) {
+    for (int64_t i = 0, end; i < count; i = end + 1) {
+        for (end = i; end < count && utf8proc_get_property(c[end])->combining_class; end++) {
+        }
+        if (end - i > 1) order_marks(c + i, c + count + 1, end - i);
+    }
+}
+
+/* What utf8proc_decompose does, into the first half of the buffer; the second is room for the sort. */
+static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, text_view text,
+                            int64_t *count) {
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text.at;
+    int boundary = UTF8PROC_BOUNDCLASS_START;
+    *count = 0;
+    for (int64_t at = 0; at < text.bytes;) {
+        utf8proc_int32_t c;
+        int64_t room = s->codepoint_capacity / 2 - 1 - *count;
+        utf8proc_ssize_t bytes = utf8proc_iterate(p + at, text.bytes - at, &c), made = 0;
+        if (bytes > 0)
+            made = utf8proc_decompose_char(c, s->codepoints ? s->codepoints + *count : NULL,
+                                           room > 0 ? room : 0, (utf8proc_option_t)step->unicode, &boundary);
+        if (bytes < 0 || made < 0)
+            return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s",
+                               utf8proc_errmsg(bytes < 0 ? bytes : made));
+        if (made > room) {
+            void *memory = s->codepoints;
+            int64_t wanted = 4 * (*count + made + 1);
+            TRY(mem_grow(s->account, MEM_SCRATCH, 4 * wanted, "Unicode normalization", &memory));
+            s->codepoints = memory;
+            s->codepoint_capacity = wanted;
+            continue;
+        }
+        *count += made;
+        at += bytes;
+    }
+    order_all_marks(s->codepoints, *count);
+    return OTT_OK;
+}
+
 /* One stretch that is normalized by itself, appended to `out`. */
 static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                   str *out) {
-    utf8proc_ssize_t count;
-    for (;;) {
-        count = utf8proc_decompose((const utf8proc_uint8_t *)text.at, text.bytes, s->codepoints,
-                                   s->codepoint_capacity, (utf8proc_option_t)step->unicode);
-        if (count < 0)
-            return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s", utf8proc_errmsg(count));
-        if (count < s->codepoint_capacity) break; /* one is left for the final NUL */
-        void *memory = s->codepoints;
-        TRY(mem_grow(s->account, MEM_SCRATCH, 8 * (count + 1), "Unicode normalization", &memory));
-        s->codepoints = memory;
-        s->codepoint_capacity = 2 * (count + 1);
-    }
+    int64_t count;
+    TRY(decompose(s, step, text, &count));
     count = utf8proc_reencode(s->codepoints, count, (utf8proc_option_t)step->unicode);
     if (count < 0) return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s", utf8proc_errmsg(count));
     str_append_bytes(out, s->codepoints, count);
@@ -137,7 +177,8 @@ static text_view strip(const normalize_step *step, text_view text) {
     return text;
 }
 
-ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, str *out) {
+ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
+                       str *out) {
     match_walk w = match_walk_start(p, m, text);
     int64_t done = 0;
     for (;;) {
@@ -145,6 +186,9 @@ ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view c
         if (w.begin < 0) break;
         str_append_bytes(out, text.at + done, w.begin - done);
         str_append_bytes(out, content.at, content.bytes);
+        if (out->length > limit)
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "its replacements make more than %" PRId64 " bytes of a text", limit);
         done = w.end;
     }
     str_append_bytes(out, text.at + done, text.bytes - done);
@@ -152,7 +196,8 @@ ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view c
 }
 
 /* *text becomes what the step makes of it, kept in `room` when it changes. */
-static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, str *room, text_view *text) {
+static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *room,
+                           text_view *text) {
     if (step->kind == NORMALIZE_STRIP) {
         *text = strip(step, *text);
         return OTT_OK;
@@ -166,7 +211,9 @@ static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, str
         str_append_bytes(room, step->content.at, step->content.bytes);
         str_append_bytes(room, text->at, text->bytes);
         break;
-    case NORMALIZE_REPLACE: TRY(replace_all(&step->pattern, &s->matcher, *text, step->content, room)); break;
+    case NORMALIZE_REPLACE:
+        TRY(replace_all(&step->pattern, &s->matcher, *text, step->content, limit, room));
+        break;
     case NORMALIZE_STRIP: break;
     }
     *text = (text_view){room->text, room->length};
@@ -174,10 +221,12 @@ static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, str
 }
 
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out) {
+    /* Steps that each make a text longer would make it endless: 64 of them are allowed. */
+    int64_t limit = (1 << 20) + 64 * text.bytes;
     int room = 0;
     *out = text;
     for (int i = 0; i < s->t->normalize_count; i++) {
-        TRY(run_step(s, &s->t->normalize[i], &s->normalized[room], out));
+        TRY(run_step(s, &s->t->normalize[i], limit, &s->normalized[room], out));
         if (out->at == s->normalized[room].text) room = 1 - room; /* the text lies there now */
     }
     return OTT_OK;

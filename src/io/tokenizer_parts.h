@@ -278,7 +278,8 @@ static inline const merge_slot *merge_find(const bpe_model *m, uint32_t left, ui
 }
 
 /* All of the pattern's matches replaced by `content`, appended to `out`. */
-ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, str *out);
+ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
+                       str *out);
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
 
 /* White space and \w of a Rust regex, in bytes (tokenizer_characters.c). */

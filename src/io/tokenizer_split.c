@@ -224,7 +224,7 @@ static ott_status run_metaspace(encode_run *run, int step, text_view text, bool 
     room->length = 0;
     if (wanted && text.at[0] != ' ' && !view_starts_with(text, how->replacement))
         str_append_bytes(room, how->replacement.at, how->replacement.bytes);
-    TRY(replace_all(&space, &run->s->matcher, text, how->replacement, room));
+    TRY(replace_all(&space, &run->s->matcher, text, how->replacement, INT64_MAX, room));
     return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
 }
 

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer yaml toml safetensors hf_config tokens jsonl'
+all='tokenizer yaml toml safetensors shards hf_config tokens jsonl'
 
 # Inputs are written to memory, not to a disk.
 [ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
