@@ -57,12 +57,19 @@ void output_live_end(output *o);
 /* Ends the output: the exit code of the program, given the one it would have without trouble here. */
 int output_close(output *o, int exit_code);
 int output_width(void); /* columns of the terminal; 80 when it is none */
+/* "1:02:03"; "-" while there is no estimate. */
+void output_duration(double seconds, char out[32]);
 
 /* ott_text_fn and ott_log_fn over an output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
 /* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
 ott_status cli_open_context(ott_context **out);
+
+/* SIGINT and SIGTERM ask the work of this context to stop, a second one ends the program; until cli_stop_end.
+   (Training has its own way: it saves first.) */
+void cli_stop_begin(ott_context *context);
+void cli_stop_end(void);
 
 /* ---- options of a verb (options.c) ---- */
 

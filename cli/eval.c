@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cli.h"
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,30 +19,13 @@ typedef struct request {
     ott_eval_options options;
 } request;
 
-/* ---- stopping: what was looked at so far is shown ---- */
-
-static ott_context *working;
-
-static void handle_stop(int signal_number) {
-    signal(signal_number, SIG_DFL); /* a second one ends it at once */
-    ott_stop(working);
-}
-
 /* ---- progress ---- */
-
-static void duration(double seconds, char out[32]) {
-    int whole = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
-    if (whole < 0)
-        snprintf(out, 32, "-");
-    else
-        snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
-}
 
 /* On a terminal one line that changes; into a pipe, beside a table, a line now and then. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
-    duration(w->seconds_left, left);
+    output_duration(w->seconds_left, left);
     snprintf(line, sizeof line, "%s %lld/%lld %d%%  ETA %s",
              r->options.task == OTT_EVAL_HELLASWAG ? "row" : "window", (long long)w->done,
              (long long)w->total, (int)(100 * w->done / w->total), left);
@@ -161,12 +143,9 @@ static int run(request *r) {
     r->out.ends_at_once = true;
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    working = context;
-    signal(SIGINT, handle_stop);
-    signal(SIGTERM, handle_stop);
+    cli_stop_begin(context);
     int code = evaluate(r, context);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    cli_stop_end();
     code = output_close(&r->out, code);
     ott_context_close(context);
     return code;

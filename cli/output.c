@@ -171,3 +171,12 @@ ott_status cli_open_context(ott_context **out) {
     options.log_level = OTT_LOG_WARNING;
     return ott_context_open(&options, out);
 }
+
+void output_duration(double seconds, char out[32]) {
+    if (!(seconds >= 0 && seconds < 1e9)) {
+        snprintf(out, 32, "-");
+        return;
+    }
+    int whole = (int)(seconds + 0.5);
+    snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+}

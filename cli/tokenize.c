@@ -4,7 +4,6 @@
 #include "cli.h"
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,27 +49,12 @@ static int run_stream(request *r, ott_context *context) {
 
 /* ---- a corpus ---- */
 
-static ott_context *working;
-
-static void handle_stop(int signal_number) {
-    signal(signal_number, SIG_DFL); /* a second one ends it at once */
-    ott_stop(working);
-}
-
-static void duration(double seconds, char out[32]) {
-    int whole = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
-    if (whole < 0)
-        snprintf(out, 32, "-");
-    else
-        snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
 /* On a terminal one line that changes; into a pipe a line for every tenth. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
     double share = (double)w->done / (double)w->total;
-    duration(w->seconds_left, left);
+    output_duration(w->seconds_left, left);
     snprintf(line, sizeof line, "%.1f of %.1f MB  %d%%  ETA %s", 1e-6 * (double)w->done,
              1e-6 * (double)w->total, (int)(100 * share), left);
     output_live(&r->out, line);
@@ -92,12 +76,9 @@ static int say_result(request *r, const ott_tokenize_result *t) {
 static int run_file(request *r, ott_context *context) {
     ott_tokenize_result result;
     ott_tokenize_result_init(&result);
-    working = context;
-    signal(SIGINT, handle_stop);
-    signal(SIGTERM, handle_stop);
+    cli_stop_begin(context);
     ott_status status = ott_tokenize_file(context, r->tokenizer, r->input, r->result, &r->options, &result);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    cli_stop_end();
     output_live_end(&r->out);
     return status == OTT_OK ? say_result(r, &result) : cli_fail(status);
 }

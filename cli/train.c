@@ -9,7 +9,7 @@
 
 /* ---- stopping ---- */
 
-/* What a signal handler needs; it has no argument, so this is the program's only global. */
+/* What a signal handler needs; it has no argument. */
 static struct {
     ott_context *context;
     volatile sig_atomic_t asked;
@@ -73,16 +73,6 @@ static void with_commas(double value, char out[32]) {
     out[at] = '\0';
 }
 
-/* "1:02:03"; "-" while there is no estimate. */
-static void duration(double seconds, char out[32]) {
-    if (!(seconds >= 0 && seconds < 1e9)) {
-        snprintf(out, 32, "-");
-        return;
-    }
-    int whole = (int)(seconds + 0.5);
-    snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
 static void show_progress(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
@@ -91,7 +81,7 @@ static void show_progress(void *user, const ott_progress *p) {
     if (p->validation_loss == p->validation_loss)
         snprintf(validation, sizeof validation, "  val %.4f", p->validation_loss);
     with_commas(p->tokens_per_second, rate);
-    duration(p->seconds_left, left);
+    output_duration(p->seconds_left, left);
     /* What matters most comes first: a narrow terminal shows the beginning. */
     snprintf(line, sizeof line, "%sstep %lld/%lld %d%%  ETA %s  loss %.4f%s  %s tokens/s  lr %.2e",
              stopping.asked ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
