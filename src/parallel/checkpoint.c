@@ -381,6 +381,16 @@ ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     return OTT_OK;
 }
 
+ott_status checkpoint_config(mem *account, const char *path, config **out) {
+    str file = {.account = account};
+    str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
+    ott_status status = str_finish(&file);
+    const char *arguments[] = {file.text};
+    if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
+    str_free(&file);
+    return status;
+}
+
 static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
     str path = {.account = m->device->account};
     str_printf(&path, "%s/%s", folder, checkpoint_file_name(CHECKPOINT_FLOAT8));

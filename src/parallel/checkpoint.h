@@ -39,6 +39,8 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
+/* The configuration the checkpoint was trained with; closed with config_close. */
+ott_status checkpoint_config(mem *account, const char *path, config **out);
 /* Step-N folders in `folder`: is there any? */
 bool checkpoint_any(mem *account, const char *folder);
 

@@ -2,6 +2,7 @@
 #include "train/data.h"
 #include "config/number.h"
 #include "train/data_files.h"
+#include "train/run.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,18 +19,10 @@ typedef struct opener {
 
 /* ---- the tokenizer ---- */
 
-/* data.tokenizer_path, or else the one of the model's folder; "": none. */
-static void find_tokenizer(const config *cfg, char out[PATH_MAX]) {
-    snprintf(out, PATH_MAX, "%s", cfg->data.tokenizer_path);
-    if (*out || !*cfg->model.hf_path) return;
-    int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
-    if (length >= PATH_MAX || !file_exists(out)) *out = 0;
-}
-
 static ott_status open_tokenizer(opener *o) {
     char path[PATH_MAX];
-    find_tokenizer(o->cfg, path);
-    if (!*path || o->cfg->data.format == DATA_BYTES) return OTT_OK;
+    run_tokenizer_path(o->cfg, path);
+    if (!*path) return OTT_OK;
     ott_status status = tokenizer_open(o->account, path, &o->tokenizer);
     return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
 }

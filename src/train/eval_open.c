@@ -36,17 +36,6 @@ static ott_status is_hugging_face(mem *account, const char *path, bool *folder) 
     return OTT_OK;
 }
 
-/* The configuration beside the checkpoint. */
-static ott_status read_run_config(eval_model *e, const char *checkpoint) {
-    str path = {.account = e->account};
-    str_printf(&path, "%s/config.toml", checkpoint);
-    ott_status status = str_finish(&path);
-    const char *arguments[] = {path.text};
-    if (status == OTT_OK) status = config_parse(e->account, NULL, 1, arguments, &e->cfg);
-    str_free(&path);
-    return status;
-}
-
 static ott_status make_folder_config(eval_model *e) {
     static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
     char length[32];
@@ -146,16 +135,14 @@ static ott_status open_model(eval_model *e, const eval_source *s, const char *ch
 
 /* ---- text ---- */
 
-/* The caller's, the one the run's text was read with, the one beside the weights; or bytes. */
+/* The caller's, the one the run's text was read with or that lies beside the weights; or bytes. */
 static ott_status open_tokenizer(eval_model *e, const eval_source *s, bool folder) {
-    const char *path = s->tokenizer ? s->tokenizer : e->cfg->data.tokenizer_path;
-    bool beside = false;
-    if (*e->cfg->model.hf_path) TRY(is_inside(e->account, e->cfg->model.hf_path, "tokenizer.json", &beside));
-    if (!*path && beside) path = e->cfg->model.hf_path;
+    char own[PATH_MAX];
+    run_tokenizer_path(e->cfg, own);
+    const char *path = s->tokenizer ? s->tokenizer : own;
     if (!*path && folder) e->no_text = "the folder has no tokenizer.json";
     if (!*path && e->cfg->data.format == DATA_TOKENS)
         e->no_text = "the run was trained on token ids and its config.toml names no data.tokenizer_path";
-    if (!s->tokenizer && e->cfg->data.format == DATA_BYTES) path = "";
     if (!*path) return OTT_OK;
     TRY(tokenizer_open(e->account, path, &e->tokenizer));
     return tokenizer_scratch_open(e->account, e->tokenizer, &e->scratch);
@@ -201,7 +188,7 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
 static ott_status open_run(eval_model *e, const eval_source *s) {
     char *checkpoint;
     TRY(checkpoint_find(e->account, e->path, e->path, &checkpoint));
-    ott_status status = read_run_config(e, checkpoint);
+    ott_status status = checkpoint_config(e->account, checkpoint, &e->cfg);
     if (status == OTT_OK) status = open_model(e, s, checkpoint);
     mem_give(e->account, checkpoint);
     return status;

@@ -47,17 +47,6 @@ static ott_status name_folders(exporter *e, const char *folder) {
     return check_goal(e);
 }
 
-/* The configuration that trained the checkpoint: beside it. */
-static ott_status open_config(exporter *e) {
-    str path = {.account = e->account};
-    str_printf(&path, "%s/config.toml", e->checkpoint);
-    ott_status status = str_finish(&path);
-    const char *arguments[] = {path.text};
-    if (status == OTT_OK) status = config_parse(e->account, NULL, 1, arguments, &e->cfg);
-    str_free(&path);
-    return status;
-}
-
 /* Gives every linear layer the spec it trained with, which "as trained" reads. */
 static ott_status convert(exporter *e, int64_t step) {
     trainer_options options;
@@ -181,7 +170,7 @@ static ott_status export_model(exporter *e, str *said) {
 static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
     TRY(name_folders(e, folder));
     TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
-    TRY(open_config(e));
+    TRY(checkpoint_config(e->account, e->checkpoint, &e->cfg));
     TRY(open_model(e));
     return export_model(e, said);
 }

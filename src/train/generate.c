@@ -2,7 +2,6 @@
 #include "train/generate.h"
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "cpu/cpu.h"
 #include "model/cache.h"
 #include "model/convert.h"
@@ -46,17 +45,6 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     return OTT_OK;
 }
 
-/* The configuration that trained the checkpoint: beside it. */
-static ott_status open_config(text_generator *g, const char *checkpoint) {
-    str path = {.account = g->account};
-    str_printf(&path, "%s/config.toml", checkpoint);
-    ott_status status = str_finish(&path);
-    const char *arguments[] = {path.text};
-    if (status == OTT_OK) status = config_parse(g->account, NULL, 1, arguments, &g->cfg);
-    str_free(&path);
-    return status;
-}
-
 static ott_status open_model(text_generator *g, const char *checkpoint) {
     model_options shape;
     trainer_options options;
@@ -74,28 +62,14 @@ static ott_status open_model(text_generator *g, const char *checkpoint) {
     return model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache);
 }
 
-/* Is there a tokenizer in model.hf_path? */
-static ott_status tokenizer_beside(const text_generator *g, bool *there) {
-    str file = {.account = g->account};
-    str_printf(&file, "%s/tokenizer.json", g->cfg->model.hf_path);
-    ott_status status = str_finish(&file);
-    *there = status == OTT_OK && *g->cfg->model.hf_path && file_exists(file.text);
-    str_free(&file);
-    return status;
-}
-
-/* The tokenizer the run's text was read with: data.tokenizer_path, or the one of model.hf_path; or bytes. */
 static ott_status open_codec(text_generator *g) {
     const config *cfg = g->cfg;
-    const char *path = cfg->data.tokenizer_path;
-    bool beside;
-    TRY(tokenizer_beside(g, &beside));
-    if (!*path && beside) path = cfg->model.hf_path;
+    char path[PATH_MAX];
+    run_tokenizer_path(cfg, path);
     if (!*path && cfg->data.format == DATA_TOKENS)
         return status_fail(OTT_ERR_CONFIG,
                            "the run was trained on token ids (data.format = \"tokens\") and its "
                            "config.toml names no data.tokenizer_path: no text can be made of them");
-    if (cfg->data.format == DATA_BYTES) path = "";
     ott_status status = text_codec_open(g->account, path, g->m->options.vocab, &g->codec);
     return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
 }
@@ -104,7 +78,7 @@ static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
     TRY(checkpoint_find(g->account, run, run, &checkpoint));
     ott_status status = OTT_OK;
-    TRY_OUT(open_config(g, checkpoint));
+    TRY_OUT(checkpoint_config(g->account, checkpoint, &g->cfg));
     TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
     TRY_OUT(open_model(g, checkpoint));
     TRY_OUT(open_codec(g));

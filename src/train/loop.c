@@ -115,16 +115,11 @@ static void say_what_differs(void *user, const char *key, const char *saved, con
 
 /* Compares the checkpoint's configuration with this run's. */
 static ott_status report_changes(run *r, const char *checkpoint) {
-    str path = {.account = r->account};
     config *saved = NULL;
-    str_printf(&path, "%s/config.toml", checkpoint);
-    ott_status status = str_finish(&path);
-    const char *arguments[] = {path.text};
-    if (status == OTT_OK) status = config_parse(r->account, NULL, 1, arguments, &saved);
+    ott_status status = checkpoint_config(r->account, checkpoint, &saved);
     if (status == OTT_OK)
         status = config_differences(saved, r->cfg, say_what_differs, &(comparison){.r = r, .saved = saved});
     config_close(saved);
-    str_free(&path);
     return status;
 }
 

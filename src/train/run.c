@@ -68,6 +68,15 @@ ott_status run_folder(mem *account, config *cfg, char **folder, char **checkpoin
     return status;
 }
 
+/* ---- tokenizer ---- */
+
+void run_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
+    snprintf(out, PATH_MAX, "%s", cfg->data.format == DATA_BYTES ? "" : cfg->data.tokenizer_path);
+    if (*out || cfg->data.format == DATA_BYTES || !*cfg->model.hf_path) return;
+    int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
+    if (length >= PATH_MAX || !file_exists(out)) *out = 0;
+}
+
 /* ---- trainer options ---- */
 
 static checkpointing checkpointing_from(const config *cfg) {
