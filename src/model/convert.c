@@ -12,13 +12,27 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    int next;             /* index of the linear in forward order: 7 a layer, then the head */
+    enum family_module modules[7]; /* [per_layer], of the linears of a block */
+    int per_layer;
+    int next;             /* index of the linear in forward order: per_layer a layer, then the head */
     delayed_want *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
 
-static const enum family_module linear_modules[] = {FAMILY_q,    FAMILY_k,  FAMILY_v,   FAMILY_o,
-                                                    FAMILY_gate, FAMILY_up, FAMILY_down};
-#define LINEARS_PER_LAYER (int)(sizeof linear_modules / sizeof *linear_modules)
+/* The linear layers of a block, in forward order; returns how many. */
+static int block_modules(const model_options *o, enum family_module out[7]) {
+    int count = 0;
+    if (o->fused_qkv)
+        out[count++] = FAMILY_qkv;
+    else
+        for (int i = FAMILY_q; i <= FAMILY_v; i++) out[count++] = (enum family_module)i;
+    out[count++] = FAMILY_o;
+    if (o->fused_gate_up)
+        out[count++] = FAMILY_gate_up;
+    else
+        for (int i = FAMILY_gate; i <= FAMILY_up; i++) out[count++] = (enum family_module)i;
+    out[count++] = FAMILY_down;
+    return count;
+}
 
 /* ---- names ---- */
 
@@ -33,9 +47,9 @@ static bool name_fits(const char *name, const char *pattern) {
 
 /* Does one of the layer's names, in the frameworks' spellings, pass the test? */
 static bool any_name(const conversion *c, int index, name_test test, const char *text) {
-    int layer = index / LINEARS_PER_LAYER;
+    int layer = index / c->per_layer;
     bool is_head = layer >= c->m->options.layers;
-    enum family_module module = is_head ? FAMILY_head : linear_modules[index % LINEARS_PER_LAYER];
+    enum family_module module = is_head ? FAMILY_head : c->modules[index % c->per_layer];
     for (int style = 0; style < NAMING_COUNT; style++) {
         char name[128];
         family_module_name(module, (naming)style, layer, name);
@@ -76,7 +90,7 @@ static ott_status keep(conversion *c, linear *l, const recipe **r, const char *r
 
 /* The option that keeps a layer at either end of the model in high precision, NULL: none. */
 static const char *kept_at_an_end(const conversion *c, int index) {
-    int64_t layer = index / LINEARS_PER_LAYER, layers = c->m->options.layers;
+    int64_t layer = index / c->per_layer, layers = c->m->options.layers;
     if (layer >= layers) return NULL; /* the head is in no block */
     if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
     return layer >= layers - c->options->keep_last ? "float8.keep_last_layers covers its block" : NULL;
@@ -175,7 +189,8 @@ static ott_status check_recipes(const convert_options *o) {
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
-    int64_t wants = (m->options.layers * LINEARS_PER_LAYER + 1) * TENSOR_COUNT;
+    c.per_layer = block_modules(&m->options, c.modules);
+    int64_t wants = (m->options.layers * c.per_layer + 1) * TENSOR_COUNT;
     void *memory;
     TRY(check_recipes(o));
     TRY(mem_take_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));

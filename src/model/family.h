@@ -16,12 +16,14 @@
     X(q)                                                                                                     \
     X(k)                                                                                                     \
     X(v)                                                                                                     \
+    X(qkv)                                                                                                   \
     X(o)                                                                                                     \
     X(q_norm)                                                                                                \
     X(k_norm)                                                                                                \
     X(mlp_norm)                                                                                              \
     X(gate)                                                                                                  \
     X(up)                                                                                                    \
+    X(gate_up)                                                                                               \
     X(down)                                                                                                  \
     X(final_norm)                                                                                            \
     X(head)

@@ -1,6 +1,7 @@
 /* model/init: initial weights. */
 #include "model/init.h"
 #include "base/rng.h"
+#include "model/parts.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,12 +45,29 @@ static float draw(const start *s, uint64_t seed, uint64_t stream, int64_t index,
     }
 }
 
-static void fill(const model *m, const parameter *p, uint64_t seed, float *host) {
+static void fill_part(const model *m, const parameter *p, uint64_t seed, float *host) {
     start s = start_of(m, p);
     int64_t count = parameter_count(p);
     uint64_t stream = rng_stream(p->name);
     for (int64_t i = 0; i < count; i++)
         host[i] = s.deviation == 0 ? s.constant : draw(&s, seed, stream, i, count);
+}
+
+/* A fused projection starts as its parts would. */
+static void fill(const model *m, const parameter *p, uint64_t seed, float *host) {
+    parameter_part part[PARTS_MOST];
+    int parts = model_parts_of(m, p, part);
+    if (parts == 1) {
+        fill_part(m, p, seed, host);
+        return;
+    }
+    for (int i = 0; i < parts; i++) {
+        parameter own = *p;
+        own.name = part[i].name;
+        *(p->rank == 2 ? &own.rows : &own.columns) = part[i].count;
+        fill_part(m, &own, seed, host);
+        host += parameter_count(&own);
+    }
 }
 
 ott_status model_initialize(model *m, uint64_t seed) {

@@ -35,7 +35,10 @@ static ott_status declare_linear(model *m, enum family_module module, int layer,
     return declare(m, module, layer, out, in, &l->name, &l->weight);
 }
 
-static ott_status declare_bias(model *m, linear *l) {
+/* A projection of q, k or v, with its bias where the model has them. */
+static ott_status declare_biased(model *m, enum family_module module, int layer, int64_t in, int64_t out,
+                                 linear *l) {
+    TRY(declare_linear(m, module, layer, in, out, l));
     if (!m->options.qkv_bias) return OTT_OK;
     parameter *p = &m->parameters[m->parameter_count++];
     *p = (parameter){.rank = 1, .rows = 1, .columns = l->out};
@@ -65,18 +68,23 @@ static ott_status declare_block(model *m, int i) {
     a->window = o->window;
     a->rope = &m->rope;
     TRY(declare_norm(m, FAMILY_attention_norm, i, &b->attention_norm));
-    TRY(declare_linear(m, FAMILY_q, i, o->dim, query, &a->q));
-    TRY(declare_bias(m, &a->q));
-    TRY(declare_linear(m, FAMILY_k, i, o->dim, key, &a->k));
-    TRY(declare_bias(m, &a->k));
-    TRY(declare_linear(m, FAMILY_v, i, o->dim, key, &a->v));
-    TRY(declare_bias(m, &a->v));
+    if (o->fused_qkv) {
+        TRY(declare_biased(m, FAMILY_qkv, i, o->dim, query + 2 * key, &a->qkv));
+    } else {
+        TRY(declare_biased(m, FAMILY_q, i, o->dim, query, &a->q));
+        TRY(declare_biased(m, FAMILY_k, i, o->dim, key, &a->k));
+        TRY(declare_biased(m, FAMILY_v, i, o->dim, key, &a->v));
+    }
     TRY(declare_head_norm(m, FAMILY_q_norm, i, &a->q_norm));
     TRY(declare_head_norm(m, FAMILY_k_norm, i, &a->k_norm));
     TRY(declare_linear(m, FAMILY_o, i, query, o->dim, &a->o));
     TRY(declare_norm(m, FAMILY_mlp_norm, i, &b->mlp_norm));
-    TRY(declare_linear(m, FAMILY_gate, i, o->dim, o->hidden, &b->mlp.gate));
-    TRY(declare_linear(m, FAMILY_up, i, o->dim, o->hidden, &b->mlp.up));
+    if (o->fused_gate_up) {
+        TRY(declare_linear(m, FAMILY_gate_up, i, o->dim, 2 * o->hidden, &b->mlp.gate_up));
+    } else {
+        TRY(declare_linear(m, FAMILY_gate, i, o->dim, o->hidden, &b->mlp.gate));
+        TRY(declare_linear(m, FAMILY_up, i, o->dim, o->hidden, &b->mlp.up));
+    }
     return declare_linear(m, FAMILY_down, i, o->hidden, o->dim, &b->mlp.down);
 }
 
@@ -190,13 +198,18 @@ int64_t model_matmul_weights(const model *m) {
     return count - embeddings * m->options.vocab * m->options.dim;
 }
 
+/* The layers that the model has of one block. */
+static ott_status visit_block(block *b, model_linear_visit visit, void *user) {
+    attention *a = &b->attention;
+    mlp *f = &b->mlp;
+    linear *all[] = {&a->qkv, &a->q, &a->k, &a->v, &a->o, &f->gate_up, &f->gate, &f->up, &f->down};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->weight) TRY(visit(user, all[i]));
+    return OTT_OK;
+}
+
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
-    for (int64_t i = 0; i < m->options.layers; i++) {
-        attention *a = &m->blocks[i].attention;
-        mlp *f = &m->blocks[i].mlp;
-        linear *all[] = {&a->q, &a->k, &a->v, &a->o, &f->gate, &f->up, &f->down};
-        for (size_t j = 0; j < sizeof all / sizeof *all; j++) TRY(visit(user, all[j]));
-    }
+    for (int64_t i = 0; i < m->options.layers; i++) TRY(visit_block(&m->blocks[i], visit, user));
     return visit(user, &m->loss.head);
 }
 

@@ -100,6 +100,9 @@ static ott_status check(const config *cfg) {
     int64_t dim = cfg->model.dim, heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
     if (dim % heads != 0 && !config_was_set(cfg, "model.head_dim"))
         return not_divisible("model.dim", dim, "model.n_heads", heads);
+    if (cfg->model.fused_qkv && cfg->model.qk_norm)
+        return status_fail(OTT_ERR_CONFIG, "model.fused_qkv = true does not go with model.qk_norm = true: "
+                                           "norms of the heads need q and k apart; set one of them to false");
     if (heads % kv_heads != 0) return not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads);
     if (cfg->model.head_dim % 2 != 0)
         return status_fail(OTT_ERR_CONFIG, "model.head_dim = %lld must be even: rotary embedding turns pairs",
@@ -135,6 +138,8 @@ static rope_options rope_from(const config *cfg) {
 static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
     if (!config_was_set(cfg, "model.qk_norm")) cfg->model.qk_norm = f->qk_norm;
+    if (!config_was_set(cfg, "model.fused_qkv")) cfg->model.fused_qkv = f->fused;
+    if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused;
 }
 
 ott_status model_options_resolve(config *cfg, model_options *out) {
@@ -160,6 +165,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .tied = cfg->model.tie_embeddings,
                            .qkv_bias = cfg->model.attention_bias,
                            .qk_norm = cfg->model.qk_norm,
+                           .fused_qkv = cfg->model.fused_qkv,
+                           .fused_gate_up = cfg->model.fused_gate_up,
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std};
     return OTT_OK;

@@ -14,6 +14,7 @@ typedef struct model_options {
     float norm_epsilon;
     bool tied; /* the output head is the embedding */
     bool qkv_bias, qk_norm;
+    bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     config_init_style init_style;
     double init_std;
 } model_options;

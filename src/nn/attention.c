@@ -1,12 +1,36 @@
 /* nn/attention: forward and backward of self-attention. */
 #include "nn/attention.h"
 
+static bool is_fused(const attention *a) {
+    return a->qkv.weight != NULL;
+}
+
 ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_output) {
-    a->output_specs = a->grad_q = a->grad_k = a->grad_v = (edge_specs){0};
-    TRY(linear_connect(&a->q, input, &a->grad_q));
-    TRY(linear_connect(&a->k, input, &a->grad_k));
-    TRY(linear_connect(&a->v, input, &a->grad_v));
+    a->output_specs = a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (edge_specs){0};
+    if (is_fused(a)) {
+        TRY(linear_connect(&a->qkv, input, &a->grad_qkv));
+    } else {
+        TRY(linear_connect(&a->q, input, &a->grad_q));
+        TRY(linear_connect(&a->k, input, &a->grad_k));
+        TRY(linear_connect(&a->v, input, &a->grad_v));
+    }
     return linear_connect(&a->o, &a->output_specs, grad_output);
+}
+
+static int64_t query_width(const attention *a) {
+    return a->heads * a->head_dim;
+}
+
+static int64_t key_width(const attention *a) {
+    return a->kv_heads * a->head_dim;
+}
+
+/* q, k and v as columns of the fused projection's output, or of its gradient. */
+static void split(const attention *a, const tensor *qkv, tensor *q, tensor *k, tensor *v) {
+    int64_t query = query_width(a), key = key_width(a);
+    *q = tensor_columns(*qkv, 0, query);
+    *k = tensor_columns(*qkv, query, key);
+    *v = tensor_columns(*qkv, query + key, key);
 }
 
 static float softmax_scale(const attention *a) {
@@ -49,8 +73,14 @@ static ott_status normalize_heads_backward(exec *cx, const norm *n, int64_t head
 
 /* ---- forward ---- */
 
-static ott_status project_inputs(exec *cx, attention *a, const placement *at, const edge *x,
-                                 attention_saved *s) {
+static ott_status project_fused(exec *cx, attention *a, const edge *x, attention_saved *s) {
+    tensor qkv;
+    TRY(exec_open(cx, "qkv", x->t.dtype, x->t.rows, a->qkv.out, &qkv, &s->qkv_buffer));
+    split(a, &qkv, &s->q, &s->k, &s->v);
+    return linear_forward(cx, &a->qkv, x, &qkv);
+}
+
+static ott_status project_apart(exec *cx, attention *a, const edge *x, attention_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
     TRY(exec_open(cx, "q", act, tokens, a->q.out, &s->q, &s->q_buffer));
@@ -61,8 +91,13 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
     TRY(linear_forward(cx, &a->v, x, &s->v));
     TRY(normalize_heads(cx, &a->q_norm, a->head_dim, &s->q, &s->q_buffer, &s->q_raw, &s->q_raw_buffer,
                         &s->q_rstd, &s->q_rstd_buffer));
-    TRY(normalize_heads(cx, &a->k_norm, a->head_dim, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer,
-                        &s->k_rstd, &s->k_rstd_buffer));
+    return normalize_heads(cx, &a->k_norm, a->head_dim, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer,
+                           &s->k_rstd, &s->k_rstd_buffer);
+}
+
+static ott_status project_inputs(exec *cx, attention *a, const placement *at, const edge *x,
+                                 attention_saved *s) {
+    TRY(is_fused(a) ? project_fused(cx, a, x, s) : project_apart(cx, a, x, s));
     TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
     return rope_apply(cx, a->rope, &s->k, &at->position, false);
 }
@@ -126,6 +161,7 @@ ott_status attention_requantize(exec *cx, attention *a, attention_saved *s) {
 }
 
 static ott_status close_qkv(exec *cx, attention_saved *s) {
+    TRY(plan_close(cx->plan, &s->qkv_buffer));
     TRY(plan_close(cx->plan, &s->q_buffer));
     TRY(plan_close(cx->plan, &s->k_buffer));
     TRY(plan_close(cx->plan, &s->v_buffer));
@@ -153,14 +189,15 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
     return edge_close_forms(cx, &s->o);
 }
 
+/* Gradients of q, k (before rotation) and v from that of the attention output. */
 static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
-                                const tensor *dout, edge *dq, edge *dk, edge *dv) {
+                                const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     int64_t tokens = s->q.rows;
     tensor delta, dk_sum, dv_sum;
     plan_buffer delta_buffer, dk_buffer, dv_buffer;
     TRY(exec_open(cx, "attention delta", OTT_F32, a->heads, tokens, &delta, &delta_buffer));
-    TRY(exec_open(cx, "attention dk sum", OTT_F32, tokens, a->k.out, &dk_sum, &dk_buffer));
-    TRY(exec_open(cx, "attention dv sum", OTT_F32, tokens, a->v.out, &dv_sum, &dv_buffer));
+    TRY(exec_open(cx, "attention dk sum", OTT_F32, tokens, key_width(a), &dk_sum, &dk_buffer));
+    TRY(exec_open(cx, "attention dv sum", OTT_F32, tokens, key_width(a), &dv_sum, &dv_buffer));
     TRY(op_attention_backward(cx, &(attention_backward_args){.dout = dout,
                                                              .q = &s->q,
                                                              .k = &s->k,
@@ -168,9 +205,9 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
                                                              .o = &s->o.t,
                                                              .lse = &s->lse,
                                                              .start = &at->start,
-                                                             .dq = &dq->t,
-                                                             .dk = &dk->t,
-                                                             .dv = &dv->t,
+                                                             .dq = dq,
+                                                             .dk = dk,
+                                                             .dv = dv,
                                                              .delta = &delta,
                                                              .dk_sum = &dk_sum,
                                                              .dv_sum = &dv_sum,
@@ -179,7 +216,16 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
                                                              .softmax_scale = softmax_scale(a)}));
     TRY(plan_close(cx->plan, &delta_buffer));
     TRY(plan_close(cx->plan, &dk_buffer));
-    return plan_close(cx->plan, &dv_buffer);
+    TRY(plan_close(cx->plan, &dv_buffer));
+    TRY(rope_apply(cx, a->rope, dq, &at->position, true));
+    return rope_apply(cx, a->rope, dk, &at->position, true);
+}
+
+/* After backward_core: what only it read. */
+static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buffer) {
+    TRY(plan_close(cx->plan, dout_buffer));
+    TRY(close_qkv(cx, s));
+    return edge_close(cx, &s->o);
 }
 
 /* One input projection: its share of dx and its weight gradient. Closes the gradient edge. */
@@ -190,24 +236,30 @@ static ott_status backward_input(exec *cx, linear *l, const edge *x, edge *g, co
     return edge_close(cx, g);
 }
 
-ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
-                              const edge *g, const tensor *dx) {
+static ott_status backward_fused(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                 const edge *x, const tensor *dout, plan_buffer *dout_buffer,
+                                 const tensor *dx) {
+    tensor dq, dk, dv;
+    edge g;
+    TRY(edge_open(cx, "qkv gradient", x->t.dtype, x->t.rows, a->qkv.out, &a->grad_qkv, &g));
+    split(a, &g.t, &dq, &dk, &dv);
+    TRY(backward_core(cx, a, at, s, dout, &dq, &dk, &dv));
+    TRY(close_core(cx, s, dout_buffer));
+    TRY(edge_quantize(cx, &g));
+    return backward_input(cx, &a->qkv, x, &g, dx, false);
+}
+
+static ott_status backward_apart(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                 const edge *x, const tensor *dout, plan_buffer *dout_buffer,
+                                 const tensor *dx) {
     ott_dtype act = x->t.dtype;
-    int64_t tokens = s->q.rows;
-    tensor dout;
-    plan_buffer dout_buffer;
+    int64_t tokens = x->t.rows;
     edge dq, dk, dv;
-    TRY(exec_open(cx, "attention output gradient", act, tokens, a->o.in, &dout, &dout_buffer));
-    TRY(backward_projection(cx, a, s, g, &dout));
     TRY(edge_open(cx, "q gradient", act, tokens, a->q.out, &a->grad_q, &dq));
     TRY(edge_open(cx, "k gradient", act, tokens, a->k.out, &a->grad_k, &dk));
     TRY(edge_open(cx, "v gradient", act, tokens, a->v.out, &a->grad_v, &dv));
-    TRY(backward_core(cx, a, at, s, &dout, &dq, &dk, &dv));
-    TRY(plan_close(cx->plan, &dout_buffer));
-    TRY(close_qkv(cx, s));
-    TRY(edge_close(cx, &s->o));
-    TRY(rope_apply(cx, a->rope, &dq.t, &at->position, true));
-    TRY(rope_apply(cx, a->rope, &dk.t, &at->position, true));
+    TRY(backward_core(cx, a, at, s, dout, &dq.t, &dk.t, &dv.t));
+    TRY(close_core(cx, s, dout_buffer));
     TRY(normalize_heads_backward(cx, &a->q_norm, a->head_dim, &dq.t, &s->q_raw, &s->q_rstd));
     TRY(normalize_heads_backward(cx, &a->k_norm, a->head_dim, &dk.t, &s->k_raw, &s->k_rstd));
     TRY(close_raw(cx, s));
@@ -217,4 +269,14 @@ ott_status attention_backward(exec *cx, attention *a, const placement *at, atten
     TRY(backward_input(cx, &a->q, x, &dq, dx, false));
     TRY(backward_input(cx, &a->k, x, &dk, dx, true));
     return backward_input(cx, &a->v, x, &dv, dx, true);
+}
+
+ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
+                              const edge *g, const tensor *dx) {
+    tensor dout;
+    plan_buffer dout_buffer;
+    TRY(exec_open(cx, "attention output gradient", x->t.dtype, x->t.rows, a->o.in, &dout, &dout_buffer));
+    TRY(backward_projection(cx, a, s, g, &dout));
+    if (is_fused(a)) return backward_fused(cx, a, at, s, x, &dout, &dout_buffer, dx);
+    return backward_apart(cx, a, at, s, x, &dout, &dout_buffer, dx);
 }

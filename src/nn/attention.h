@@ -1,7 +1,7 @@
 /*
  * nn/attention: causal self-attention with grouped heads: q, k, v projections, rotation, attention, output
  * projection. The projection back (attention_project) is apart from attention itself, so that recomputation
- * can leave it out.
+ * can leave it out. q, k and v are three projections, or one whose columns they are.
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -11,13 +11,14 @@
 #include "nn/rope.h"
 
 typedef struct attention {
+    linear qkv; /* q, k and v in one, their rows in this order; weight NULL: they are apart */
     linear q, k, v, o;
-    norm q_norm, k_norm; /* of each head, before rotation; weight NULL: none */
+    norm q_norm, k_norm; /* of each head, before rotation; weight NULL: none. Not with qkv */
     int64_t heads, kv_heads, head_dim;
-    int64_t window;                    /* keys a query sees, itself included; 0: all before it */
-    const rope *rope;                  /* borrowed */
-    edge_specs output_specs;           /* of the attention output, wanted by o */
-    edge_specs grad_q, grad_k, grad_v; /* of the gradients of q, k, v */
+    int64_t window;                              /* keys a query sees, itself included; 0: all before it */
+    const rope *rope;                            /* borrowed */
+    edge_specs output_specs;                     /* of the attention output, wanted by o */
+    edge_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
 } attention;
 
 /* Keys (after norm and rotation) and values of the tokens of one sequence, in one layer: rows [0, past) are
@@ -37,8 +38,8 @@ typedef struct placement {
 
 /* What forward leaves for backward; one for each micro-batch in flight. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T] */
-    plan_buffer q_buffer, k_buffer, v_buffer, lse_buffer;
+    tensor q, k, v, lse;                                              /* q, k after rotation; lse[heads, T] */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* that of qkv, or those of q, k, v */
     /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
     tensor q_raw, k_raw, q_rstd, k_rstd;
     plan_buffer q_raw_buffer, k_raw_buffer, q_rstd_buffer, k_rstd_buffer;

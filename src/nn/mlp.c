@@ -1,16 +1,38 @@
 /* nn/mlp: forward and backward of the SwiGLU MLP. */
 #include "nn/mlp.h"
 
+static bool is_fused(const mlp *m) {
+    return m->gate_up.weight != NULL;
+}
+
 ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output) {
-    m->hidden_specs = m->grad_gate = m->grad_up = (edge_specs){0};
-    TRY(linear_connect(&m->gate, input, &m->grad_gate));
-    TRY(linear_connect(&m->up, input, &m->grad_up));
+    m->hidden_specs = m->grad_gate_up = m->grad_gate = m->grad_up = (edge_specs){0};
+    if (is_fused(m)) {
+        TRY(linear_connect(&m->gate_up, input, &m->grad_gate_up));
+    } else {
+        TRY(linear_connect(&m->gate, input, &m->grad_gate));
+        TRY(linear_connect(&m->up, input, &m->grad_up));
+    }
     return linear_connect(&m->down, &m->hidden_specs, grad_output);
 }
 
+/* gate and up as columns of the fused projection's output, or of its gradient. */
+static void split(const tensor *gate_up, tensor *gate, tensor *up) {
+    int64_t width = gate_up->columns / 2;
+    *gate = tensor_columns(*gate_up, 0, width);
+    *up = tensor_columns(*gate_up, width, width);
+}
+
 ott_status mlp_forward(exec *cx, mlp *m, const edge *x, mlp_saved *s) {
-    TRY(exec_open(cx, "gate", x->t.dtype, x->t.rows, m->gate.out, &s->gate, &s->gate_buffer));
-    TRY(exec_open(cx, "up", x->t.dtype, x->t.rows, m->up.out, &s->up, &s->up_buffer));
+    ott_dtype act = x->t.dtype;
+    int64_t tokens = x->t.rows;
+    if (is_fused(m)) {
+        TRY(exec_open(cx, "gate and up", act, tokens, m->gate_up.out, &s->gate_up, &s->gate_up_buffer));
+        split(&s->gate_up, &s->gate, &s->up);
+        return linear_forward(cx, &m->gate_up, x, &s->gate_up);
+    }
+    TRY(exec_open(cx, "gate", act, tokens, m->gate.out, &s->gate, &s->gate_buffer));
+    TRY(exec_open(cx, "up", act, tokens, m->up.out, &s->up, &s->up_buffer));
     TRY(linear_forward(cx, &m->gate, x, &s->gate));
     return linear_forward(cx, &m->up, x, &s->up);
 }
@@ -31,40 +53,64 @@ ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s) {
 }
 
 ott_status mlp_discard(exec *cx, mlp_saved *s) {
+    TRY(plan_close(cx->plan, &s->gate_up_buffer));
     TRY(plan_close(cx->plan, &s->gate_buffer));
     TRY(plan_close(cx->plan, &s->up_buffer));
     return edge_close(cx, &s->y);
 }
 
+/* The gradient of y; down's weight gradient on the way. Closes y. */
+static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const edge *g, tensor *dy,
+                                      plan_buffer *buffer) {
+    TRY(exec_open(cx, "swiglu output gradient", s->gate.dtype, s->gate.rows, s->gate.columns, dy, buffer));
+    TRY(linear_grad_input(cx, &m->down, g, dy, false));
+    TRY(linear_grad_weight(cx, &m->down, &s->y, g));
+    return edge_close(cx, &s->y);
+}
+
+/* One input projection: its share of dx and its weight gradient. Closes the gradient edge. */
+static ott_status backward_input(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx,
+                                 bool accumulate) {
+    TRY(linear_grad_input(cx, l, g, dx, accumulate));
+    TRY(linear_grad_weight(cx, l, x, g));
+    return edge_close(cx, g);
+}
+
+/* The gradient of gate and up takes over their buffer. */
+static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const edge *x, const tensor *dy,
+                                 plan_buffer *dy_buffer, const tensor *dx) {
+    edge g;
+    TRY(edge_adopt(cx, "gate and up gradient", s->gate_up, &s->gate_up_buffer, &m->grad_gate_up, &g));
+    TRY(op_swiglu_backward(
+        cx,
+        &(swiglu_backward_args){.dy = dy, .gate = &s->gate, .up = &s->up, .dgate = &s->gate, .dup = &s->up}));
+    TRY(edge_quantize(cx, &g));
+    TRY(plan_close(cx->plan, dy_buffer));
+    return backward_input(cx, &m->gate_up, x, &g, dx, false);
+}
+
 /* The gradients of gate and up take over the buffers of gate and up. */
-static ott_status backward_activation(exec *cx, mlp *m, mlp_saved *s, const tensor *dy, edge *dgate,
-                                      edge *dup) {
-    TRY(edge_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, dgate));
-    TRY(edge_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, dup));
-    return op_swiglu_backward(cx, &(swiglu_backward_args){.dy = dy,
-                                                          .gate = &s->gate,
-                                                          .up = &s->up,
-                                                          .dgate = &dgate->t,
-                                                          .dup = &dup->t,
-                                                          .q_gate = &dgate->q,
-                                                          .q_up = &dup->q});
+static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const edge *x, const tensor *dy,
+                                 plan_buffer *dy_buffer, const tensor *dx) {
+    edge dgate, dup;
+    TRY(edge_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, &dgate));
+    TRY(edge_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, &dup));
+    TRY(op_swiglu_backward(cx, &(swiglu_backward_args){.dy = dy,
+                                                       .gate = &s->gate,
+                                                       .up = &s->up,
+                                                       .dgate = &dgate.t,
+                                                       .dup = &dup.t,
+                                                       .q_gate = &dgate.q,
+                                                       .q_up = &dup.q}));
+    TRY(plan_close(cx->plan, dy_buffer));
+    TRY(backward_input(cx, &m->gate, x, &dgate, dx, false));
+    return backward_input(cx, &m->up, x, &dup, dx, true);
 }
 
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edge *g, const tensor *dx) {
     tensor dy;
     plan_buffer dy_buffer;
-    edge dgate, dup;
-    TRY(exec_open(cx, "swiglu output gradient", s->gate.dtype, s->gate.rows, s->gate.columns, &dy,
-                  &dy_buffer));
-    TRY(linear_grad_input(cx, &m->down, g, &dy, false));
-    TRY(linear_grad_weight(cx, &m->down, &s->y, g));
-    TRY(edge_close(cx, &s->y));
-    TRY(backward_activation(cx, m, s, &dy, &dgate, &dup));
-    TRY(plan_close(cx->plan, &dy_buffer));
-    TRY(linear_grad_input(cx, &m->gate, &dgate, dx, false));
-    TRY(linear_grad_weight(cx, &m->gate, x, &dgate));
-    TRY(edge_close(cx, &dgate));
-    TRY(linear_grad_input(cx, &m->up, &dup, dx, true));
-    TRY(linear_grad_weight(cx, &m->up, x, &dup));
-    return edge_close(cx, &dup);
+    TRY(backward_projection(cx, m, s, g, &dy, &dy_buffer));
+    if (is_fused(m)) return backward_fused(cx, m, s, x, &dy, &dy_buffer, dx);
+    return backward_apart(cx, m, s, x, &dy, &dy_buffer, dx);
 }

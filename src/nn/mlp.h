@@ -1,19 +1,24 @@
-/* nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), then down. */
+/*
+ * nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), then down. gate and up are two
+ * projections, or one whose columns they are.
+ */
 #ifndef NN_MLP_H
 #define NN_MLP_H
 
 #include "nn/linear.h"
 
 typedef struct mlp {
+    linear gate_up; /* gate and up in one, their rows in this order; weight NULL: they are apart */
     linear gate, up, down;
-    edge_specs hidden_specs;       /* of y, wanted by down */
-    edge_specs grad_gate, grad_up; /* of the gradients of gate and up */
+    edge_specs hidden_specs;                     /* of y, wanted by down */
+    edge_specs grad_gate_up, grad_gate, grad_up; /* of the gradient of gate_up, or of gate and up */
 } mlp;
 
 typedef struct mlp_saved {
-    tensor gate, up; /* [T,F] */
-    plan_buffer gate_buffer, up_buffer;
-    edge y; /* [T,F] */
+    tensor gate, up;                                    /* [T,F] */
+    tensor gate_up;                                     /* [T, 2F], when they are one */
+    plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* that of gate_up, or those of gate and up */
+    edge y;                                             /* [T,F] */
 } mlp_saved;
 
 ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output);

@@ -18,8 +18,8 @@ static ott_status look(void *user, linear *l) {
 }
 
 /* The cast of a parameter under the run's recipe; NULL: it stays in high precision. */
-static ott_status trained_cast(model *m, int i, const side_spec **out) {
-    search s = {.weight = &m->parameters[i]};
+static ott_status trained_cast(model *m, const parameter *p, const side_spec **out) {
+    search s = {.weight = p};
     TRY(model_visit_linears(m, look, &s));
     STATUS_REQUIRE(s.found);
     const side_spec *row = &s.found->spec.weight.row;
@@ -53,24 +53,28 @@ static ott_status check_trained(const char *name, const side_spec *s, hf_scales 
     return OTT_OK;
 }
 
-/* Parts of a fused tensor were cast one by one, and the file has one tensor of them. */
-static ott_status check_fused(const hf_places *p, int i, const side_spec *cast, hf_scales grain) {
-    const parameter *part = &p->m->parameters[i];
-    if (!cast || p->of[i].rows == part->rows || grain == HF_SCALE_CHANNEL) return OTT_OK;
-    if (grain == HF_SCALE_BLOCK && p->of[i].row % STRIP == 0) return OTT_OK;
-    return fail_trained(part->name,
-                        "its family stores it in one tensor with others, whose scales are others");
+/* Projections may be one matrix in training and several in the file, or the other way round. */
+static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
+    const hf_place *at = &p->of[i];
+    const parameter *trained = hf_places_parameter(p, i);
+    bool is_one_tensor = at->count == at->rows, blocks_fit = at->row % STRIP == 0 && at->first % STRIP == 0;
+    if (grain == HF_SCALE_CHANNEL || (at->count == trained->rows && is_one_tensor)) return OTT_OK;
+    if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
+    if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->rows == trained->rows)) return OTT_OK;
+    return fail_trained(trained->name,
+                        "its family's files divide it differently, and scales would be others");
 }
 
 static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const side_spec *cast) {
+    const char *name = hf_places_parameter(p, i)->name;
     hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
-    TRY(check_trained(p->m->parameters[i].name, cast, &grain));
+    TRY(check_trained(name, cast, &grain));
     bool is_first = f->options.granularity == HF_SCALE_AS_TRAINED;
     if (!is_first && f->options.granularity != grain)
-        return fail_trained(p->m->parameters[i].name, "layers before it have scales of another granularity");
+        return fail_trained(name, "layers before it have scales of another granularity");
     f->options.granularity = grain;
-    return check_fused(p, i, cast, grain);
+    return check_fused(p, i, grain);
 }
 
 /* ---- which matrices ---- */
@@ -82,7 +86,7 @@ static ott_status add_matrix(hf_fp8 *f, int i, const side_spec *trained) {
                          .fused = at->fused,
                          .first = i,
                          .rows = at->rows,
-                         .columns = f->places->m->parameters[i].columns,
+                         .columns = at->columns,
                          .trained = trained};
     return OTT_OK;
 }
@@ -104,16 +108,16 @@ static ott_status check_same(const hf_fp8 *f, int i, const side_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     if (same_cast(last && strcmp(last->name, name) == 0 ? last->trained : NULL, cast)) return OTT_OK;
-    return fail_trained(f->places->m->parameters[i].name,
+    return fail_trained(hf_places_parameter(f->places, i)->name,
                         "its family stores it in one tensor with others, which ran in another precision");
 }
 
 static ott_status choose(model *m, hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
-    for (int i = 0; i < m->parameter_count; i++) {
+    for (int i = 0; i < f->places->count; i++) {
         const side_spec *cast = NULL;
-        if (!hf_is_block_matrix(m, i)) continue;
-        if (as_trained) TRY(trained_cast(m, i, &cast));
+        if (!hf_is_block_matrix(f->places, i)) continue;
+        if (as_trained) TRY(trained_cast(m, hf_places_parameter(f->places, i), &cast));
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
@@ -146,9 +150,9 @@ static ott_status check_method(const hf_fp8 *f) {
 static ott_status open_inside(model *m, hf_fp8 *f) {
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &f->memory));
-    TRY(arena_take(f->memory, m->parameter_count * (int64_t)sizeof *f->matrices, &memory));
+    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
     f->matrices = memory;
-    TRY(arena_take(f->memory, m->parameter_count * (int64_t)sizeof *f->kept, &memory));
+    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
     f->kept = memory;
     TRY(choose(m, f));
     TRY(check_method(f));
@@ -220,12 +224,19 @@ static ott_status measure(const hf_fp8 *f, const hf_fp8_matrix *x, float *buffer
     return check_finite(x);
 }
 
-/* The parts that a serving program joins come one soon after the other. */
+/* Do two matrices have one scale between them? Those that a serving program joins do; as trained, those that
+   were one. */
+static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
+    if (!a->trained) return strcmp(a->fused, b->fused) == 0;
+    return f->places->of[a->first].parameter == f->places->of[b->first].parameter;
+}
+
+/* Matrices that are joined come one soon after the other. */
 static void share_scale(const hf_fp8 *f, int64_t i) {
     hf_fp8_matrix *x = &f->matrices[i];
     for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {
         hf_fp8_matrix *before = &f->matrices[j];
-        if (strcmp(before->fused, x->fused) != 0) continue;
+        if (!is_joined(f, before, x)) continue;
         join_amax(x->scale, before->scale, 1);
         join_amax(before->scale, x->scale, 1);
     }
@@ -240,8 +251,7 @@ static float scale_of(const hf_fp8_matrix *x, float amax) {
 ott_status hf_fp8_measure(hf_fp8 *f, float *buffer) {
     for (int64_t i = 0; i < f->count; i++) TRY(measure(f, &f->matrices[i], buffer));
     bool shares = f->options.granularity == HF_SCALE_TENSOR;
-    for (int64_t i = 0; i < f->count && shares; i++)
-        if (!f->matrices[i].trained) share_scale(f, i);
+    for (int64_t i = 0; i < f->count && shares; i++) share_scale(f, i);
     for (int64_t i = 0; i < f->count; i++) {
         hf_fp8_matrix *x = &f->matrices[i];
         for (int64_t s = 0; s < x->scale_rows * x->scale_columns; s++) x->scale[s] = scale_of(x, x->scale[s]);

@@ -22,7 +22,7 @@ typedef struct hf_fp8_options {
 typedef struct hf_fp8_matrix {
     const char *name;  /* of the tensor, "model.layers.0.mlp.up_proj.weight"; borrowed from the places */
     const char *fused; /* matrices with the same one share the scale of a tensor */
-    int first;         /* the parameter it begins with */
+    int first;         /* the place it begins with */
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* elements that share a scale */
     int64_t scale_rows, scale_columns;
@@ -36,7 +36,7 @@ typedef struct hf_fp8 {
     hf_fp8_options options; /* with AS_TRAINED resolved to the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
-    hf_fp8_matrix *matrices; /* in the order of the parameters */
+    hf_fp8_matrix *matrices; /* in the order of the places */
     int64_t count;
     const char **kept; /* [kept_count] modules inside blocks that stay in high precision */
     int64_t kept_count;
@@ -48,7 +48,7 @@ typedef struct hf_fp8 {
  */
 ott_status hf_fp8_open(model *m, const hf_places *places, const hf_fp8_options *o, hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* Of the tensor that begins with parameter i; NULL: it stays as it is. */
+/* Of the tensor that begins with place i; NULL: it stays as it is. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and makes their scales; buffer[128, columns of the widest]. A NaN or an infinity is an
    error that names the tensor: no scale can hold it. */

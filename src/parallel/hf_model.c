@@ -90,10 +90,11 @@ typedef struct loading {
     float *buffer; /* [BUFFER_FLOATS] */
 } loading;
 
+/* The tensor of place i. */
 static ott_status find(const loading *l, int i, const shard_tensor **out) {
-    const parameter *p = &l->m->parameters[i];
-    const int64_t shape[2] = {p->rank == 2 ? l->places.of[i].rows : p->columns, p->columns};
-    return shards_expect(l->file, l->places.of[i].name, p->rank, shape, out);
+    const hf_place *at = &l->places.of[i];
+    const int64_t shape[2] = {at->rows, at->columns};
+    return shards_expect(l->file, at->name, hf_places_parameter(&l->places, i)->rank, shape, out);
 }
 
 /* A tied head is often stored all the same; rotary frequencies were, by old versions. */
@@ -103,14 +104,14 @@ static bool may_be_unread(const model *m, const char *name) {
 }
 
 static bool is_read(const loading *l, const char *name) {
-    for (int i = 0; i < l->m->parameter_count; i++)
+    for (int i = 0; i < l->places.count; i++)
         if (strcmp(l->places.of[i].name, name) == 0) return true;
     return may_be_unread(l->m, name);
 }
 
 static ott_status check_tensors(const loading *l) {
     const shard_tensor *t;
-    for (int i = 0; i < l->m->parameter_count; i++) TRY(find(l, i, &t));
+    for (int i = 0; i < l->places.count; i++) TRY(find(l, i, &t));
     for (int64_t i = 0; i < shards_count(l->file); i++) {
         const char *name = shards_at(l->file, i)->entry->name;
         if (!is_read(l, name))
@@ -121,7 +122,7 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* A parameter on its way from the file's tensor, whose element `first` is its first. */
+/* Rows of a parameter on their way from the file's tensor, whose element `first` is their first. */
 typedef struct arrival {
     device *d;
     float *to;
@@ -133,12 +134,13 @@ static ott_status receive(void *user, int64_t first, int64_t count, const float 
     return device_copy_in(a->d, a->to + (first - a->first), values, count * (int64_t)sizeof *values);
 }
 
-static ott_status load_parameter(const loading *l, int i) {
-    const parameter *p = &l->m->parameters[i];
+static ott_status load_place(const loading *l, int i) {
+    const hf_place *at = &l->places.of[i];
+    float *values = hf_places_parameter(&l->places, i)->value.data;
     const shard_tensor *t;
     TRY(find(l, i, &t));
-    arrival a = {.d = l->m->device, .to = p->value.data, .first = l->places.of[i].row * p->columns};
-    return shards_stream(l->file, t, a.first, parameter_count(p), l->buffer, BUFFER_FLOATS, receive, &a);
+    arrival a = {.d = l->m->device, .to = values + at->first * at->columns, .first = at->row * at->columns};
+    return shards_stream(l->file, t, a.first, at->count * at->columns, l->buffer, BUFFER_FLOATS, receive, &a);
 }
 
 static ott_status load(loading *l, const char *folder) {
@@ -149,7 +151,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(check_tensors(l));
     TRY(mem_take_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
-    for (int i = 0; i < l->m->parameter_count; i++) TRY(load_parameter(l, i));
+    for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
     model_weights_changed(l->m);
     return OTT_OK;
 }

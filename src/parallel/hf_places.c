@@ -1,50 +1,37 @@
 /* parallel/hf_places: parameters and the tensors of a folder. */
 #include "parallel/hf_places.h"
 #include "base/str.h"
+#include "model/parts.h"
 #include <string.h>
 
-/* Modules that a fusing family stores in one tensor, one below the other in this order. */
-static const struct fused {
-    const char *whole;
-    const char *part[3];
-} fused_modules[] = {
-    {"qkv_proj", {"q_proj.weight", "k_proj.weight", "v_proj.weight"}},
-    {"gate_up_proj", {"gate_proj.weight", "up_proj.weight", NULL}},
-};
-enum { FUSED = sizeof fused_modules / sizeof *fused_modules };
-
-static int64_t part_rows(const model_options *o, const char *part) {
-    bool is_query = part[0] == 'q', is_key_or_value = part[0] == 'k' || part[0] == 'v';
-    if (is_query) return o->heads * o->head_dim;
-    return is_key_or_value ? o->kv_heads * o->head_dim : o->hidden;
+const parameter *hf_places_parameter(const hf_places *p, int i) {
+    return &p->m->parameters[p->of[i].parameter];
 }
 
-/* Is the parameter a part of f? Then at which of all its rows, and how long its own part of the name is. */
-static bool find_part(const struct fused *f, const model *m, const parameter *p, hf_place *out,
-                      size_t *tail) {
-    bool found = false;
-    *out = (hf_place){0};
-    for (int i = 0; i < 3 && f->part[i]; i++) {
-        if (str_ends_with(p->name, f->part[i])) {
-            out->row = out->rows;
-            *tail = strlen(f->part[i]);
-            found = true;
-        }
-        out->rows += part_rows(&m->options, f->part[i]);
-    }
-    return found;
+static ott_status add_place(hf_places *places, int index, const parameter_part *part, bool fused) {
+    char whole[PART_NAME_BYTES];
+    int64_t row = 0, rows = part->count, columns = places->m->parameters[index].columns;
+    hf_place *at = &places->of[places->count++];
+    *at = (hf_place){.parameter = index,
+                     .first = part->first,
+                     .count = part->count,
+                     .columns = places->m->parameters[index].rank == 2 ? columns : 1,
+                     .rows = part->count};
+    TRY(arena_strdup(places->memory, part->name, &at->name));
+    at->fused = at->name;
+    if (!model_whole_of(places->m, part->name, whole, &row, &rows)) return OTT_OK;
+    TRY(arena_strdup(places->memory, whole, &at->fused));
+    if (!fused) return OTT_OK;
+    at->name = at->fused;
+    at->row = row;
+    at->rows = rows;
+    return OTT_OK;
 }
 
-static ott_status place(const hf_places *places, const parameter *p, bool fused, hf_place *out) {
-    hf_place whole;
-    size_t tail;
-    *out = (hf_place){.name = p->name, .fused = p->name, .rows = p->rows};
-    for (int i = 0; i < FUSED; i++) {
-        if (!find_part(&fused_modules[i], places->m, p, &whole, &tail)) continue;
-        TRY(arena_printf(places->memory, &out->fused, "%.*s%s.weight", (int)(strlen(p->name) - tail), p->name,
-                         fused_modules[i].whole));
-        if (fused) *out = (hf_place){out->fused, out->fused, whole.row, whole.rows};
-    }
+static ott_status add_places(hf_places *places, int index, bool fused) {
+    parameter_part part[PARTS_MOST];
+    int count = model_parts_of(places->m, &places->m->parameters[index], part);
+    for (int i = 0; i < count; i++) TRY(add_place(places, index, &part[i], fused));
     return OTT_OK;
 }
 
@@ -52,9 +39,9 @@ ott_status hf_places_open(const model *m, bool fused, hf_places *out) {
     void *memory;
     *out = (hf_places){.m = m};
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
-    TRY(arena_take(out->memory, m->parameter_count * (int64_t)sizeof *out->of, &memory));
+    TRY(arena_take(out->memory, m->parameter_count * (int64_t)sizeof *out->of * PARTS_MOST, &memory));
     out->of = memory;
-    for (int i = 0; i < m->parameter_count; i++) TRY(place(out, &m->parameters[i], fused, &out->of[i]));
+    for (int i = 0; i < m->parameter_count; i++) TRY(add_places(out, i, fused));
     return OTT_OK;
 }
 
@@ -63,30 +50,30 @@ void hf_places_close(hf_places *p) {
     *p = (hf_places){0};
 }
 
-/* Those rows of [row, row + count) that lie in parameter i. */
+/* Those rows of [row, row + count) that lie in place i. */
 static ott_status read_part(const hf_places *places, int i, int64_t row, int64_t count, float *out) {
-    const parameter *p = &places->m->parameters[i];
-    int64_t first = places->of[i].row, last = first + p->rows;
+    const hf_place *at = &places->of[i];
+    int64_t first = at->row, last = first + at->count;
     int64_t from = row > first ? row : first, to = row + count < last ? row + count : last;
     if (from >= to) return OTT_OK;
-    const float *values = p->value.data;
-    return device_copy_out(places->m->device, out + (from - row) * p->columns,
-                           values + (from - first) * p->columns,
-                           (to - from) * p->columns * (int64_t)sizeof *values);
+    const float *values = hf_places_parameter(places, i)->value.data;
+    return device_copy_out(places->m->device, out + (from - row) * at->columns,
+                           values + (at->first + from - first) * at->columns,
+                           (to - from) * at->columns * (int64_t)sizeof *values);
 }
 
 ott_status hf_places_read(const hf_places *p, int first, int64_t row, int64_t count, float *out) {
     const char *name = p->of[first].name;
     int64_t rows = 0;
-    for (int i = first; i < p->m->parameter_count && rows < p->of[first].rows; i++) {
+    for (int i = first; i < p->count && rows < p->of[first].rows; i++) {
         if (strcmp(p->of[i].name, name) != 0) continue;
         TRY(read_part(p, i, row, count, out));
-        rows += p->m->parameters[i].rows;
+        rows += p->of[i].count;
     }
     return OTT_OK;
 }
 
-bool hf_is_block_matrix(const model *m, int i) {
-    const parameter *p = &m->parameters[i];
-    return p->rank == 2 && str_starts_with(p->name, "model.layers.");
+bool hf_is_block_matrix(const hf_places *p, int i) {
+    const parameter *of = hf_places_parameter(p, i);
+    return of->rank == 2 && str_starts_with(of->name, "model.layers.");
 }

@@ -15,7 +15,7 @@ typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
 /* A tensor of the folder. */
 typedef struct departure {
     tensor_part part;
-    int first;                   /* the parameter it begins with */
+    int first;                   /* the place it begins with */
     const hf_fp8_matrix *matrix; /* of codes and scales */
 } departure;
 
@@ -128,17 +128,16 @@ static safetensors_tensor *add_tensor(saving *s, departure what, const char *nam
     return t;
 }
 
-/* The tensor that begins with parameter i; later parts of a fused one have theirs in it. */
+/* The tensor that begins with place i; later parts of a fused one have theirs in it. */
 static ott_status declare(saving *s, int i) {
-    const parameter *p = &s->m->parameters[i];
     const hf_place *at = &s->places.of[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
     if (at->row > 0) return OTT_OK;
     safetensors_tensor *t =
         add_tensor(s, (departure){x ? PART_CODES : PART_WHOLE, i, x}, at->name, x ? OTT_E4M3 : s->o->dtype);
-    t->rank = p->rank;
-    t->shape[0] = p->rank == 2 ? at->rows : p->columns;
-    t->shape[1] = p->columns;
+    t->rank = hf_places_parameter(&s->places, i)->rank;
+    t->shape[0] = at->rows;
+    t->shape[1] = at->columns;
     if (!x) return OTT_OK;
     t = add_tensor(s, (departure){PART_SCALES, i, x}, NULL, OTT_F32);
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
@@ -160,13 +159,13 @@ static ott_status take_buffers(saving *s) {
 
 static ott_status declare_all(saving *s) {
     void *memory;
-    int64_t most = 2 * (int64_t)s->m->parameter_count; /* codes and scales */
+    int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_take(s->memory, most * (int64_t)sizeof *s->declared, &memory));
     s->declared = memory;
     TRY(arena_take(s->memory, most * (int64_t)sizeof *s->departures, &memory));
     s->departures = memory;
-    for (int i = 0; i < s->m->parameter_count; i++) TRY(declare(s, i));
+    for (int i = 0; i < s->places.count; i++) TRY(declare(s, i));
     return OTT_OK;
 }
 
@@ -189,7 +188,7 @@ static ott_status append_scales(shards_writer *w, const hf_fp8_matrix *x) {
 }
 
 static ott_status append_tensor(const saving *s, shards_writer *w, const departure *d) {
-    int64_t rows = s->places.of[d->first].rows, columns = s->m->parameters[d->first].columns;
+    int64_t rows = s->places.of[d->first].rows, columns = s->places.of[d->first].columns;
     if (d->part == PART_SCALES) return append_scales(w, d->matrix);
     for (int64_t row = 0, count; row < rows; row += count) {
         count = rows - row < STRIP ? rows - row : STRIP;
@@ -215,15 +214,15 @@ static ott_status write_weights(const saving *s) {
 /* Servers quantize activations in groups of 128, and join q, k, v and gate, up: blocks must end where the
    columns do, and those of joined matrices where the rows do. */
 static bool blocks_fit(const saving *s, int i) {
-    const parameter *p = &s->m->parameters[i];
-    bool is_joined = strcmp(s->places.of[i].fused, p->name) != 0;
-    return p->columns % STRIP == 0 && (!is_joined || p->rows % STRIP == 0);
+    const hf_place *at = &s->places.of[i];
+    bool is_joined = at->count < at->rows || strcmp(at->fused, at->name) != 0;
+    return at->columns % STRIP == 0 && (!is_joined || at->count % STRIP == 0);
 }
 
 static void warn_of_blocks(const saving *s) {
-    for (int i = 0; i < s->m->parameter_count; i++) {
-        const parameter *p = &s->m->parameters[i];
-        if (!hf_is_block_matrix(s->m, i) || blocks_fit(s, i)) continue;
+    for (int i = 0; i < s->places.count; i++) {
+        const parameter *p = hf_places_parameter(&s->places, i);
+        if (!hf_is_block_matrix(&s->places, i) || blocks_fit(s, i)) continue;
         log_warning(s->o->log,
                     "%s is [%" PRId64 ", %" PRId64 "], no multiples of 128: vLLM does not load it in blocks; "
                     "take granularity tensor or channel",

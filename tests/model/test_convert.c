@@ -86,6 +86,22 @@ static void ends_stay(void **state) {
     expect(&t, &o, "--------------T");
 }
 
+/* Fused projections are layers like others, by their own names. */
+static void fused_projections(void **state) {
+    (void)state;
+    tiny fused;
+    model_options m = tiny_options();
+    m.fused_qkv = m.fused_gate_up = true;
+    tiny_open(&fused, &m, 1, NULL);
+    const recipe *rowwise = recipe_find("rowwise");
+    const module_rule list[] = {{"model.layers.*.qkv_proj", rowwise}, {"layers.1.feed_forward.w13", rowwise}};
+    convert_options o = {.recipe = recipe_find("tensorwise"), .rules = list, .rule_count = 2};
+    expect(&fused, &o, "RTTTRTRTT");
+    o = (convert_options){.recipe = o.recipe, .keep_last = 1};
+    expect(&fused, &o, "TTTT----T");
+    tiny_close(&fused);
+}
+
 static void fallen_layers_stay(void **state) {
     (void)state;
     linear *up = &t.m->blocks[1].mlp.up;
@@ -152,9 +168,13 @@ static void state_goes_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules),     cmocka_unit_test(a_rule_of_another_activation_is_refused),
-        cmocka_unit_test(ends_stay), cmocka_unit_test(fallen_layers_stay),
-        cmocka_unit_test(worth),     cmocka_unit_test(state_goes_on),
+        cmocka_unit_test(rules),
+        cmocka_unit_test(a_rule_of_another_activation_is_refused),
+        cmocka_unit_test(ends_stay),
+        cmocka_unit_test(fused_projections),
+        cmocka_unit_test(fallen_layers_stay),
+        cmocka_unit_test(worth),
+        cmocka_unit_test(state_goes_on),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -243,6 +243,7 @@ static ott_status backward_rope_forwards(exec *cx, layer *l) {
 typedef struct attention_shape {
     int64_t dim, heads, kv_heads, head_dim, window;
     int32_t lengths[5]; /* of the documents, then 0 */
+    bool fused;         /* q, k and v are one projection */
 } attention_shape;
 
 static void build_attention_of(layer *l, const attention_shape *a) {
@@ -255,9 +256,13 @@ static void build_attention_of(layer *l, const attention_shape *a) {
                                .rope = &l->rope};
     int64_t tokens = l->at.position.columns;
     add_input(l, tokens, a->dim);
-    make_linear(l, &l->attention.q, "q", a->dim, a->heads * a->head_dim);
-    make_linear(l, &l->attention.k, "k", a->dim, a->kv_heads * a->head_dim);
-    make_linear(l, &l->attention.v, "v", a->dim, a->kv_heads * a->head_dim);
+    if (a->fused) {
+        make_linear(l, &l->attention.qkv, "qkv", a->dim, (a->heads + 2 * a->kv_heads) * a->head_dim);
+    } else {
+        make_linear(l, &l->attention.q, "q", a->dim, a->heads * a->head_dim);
+        make_linear(l, &l->attention.k, "k", a->dim, a->kv_heads * a->head_dim);
+        make_linear(l, &l->attention.v, "v", a->dim, a->kv_heads * a->head_dim);
+    }
     make_linear(l, &l->attention.o, "o", a->heads * a->head_dim, a->dim);
     HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
     add_output(l, harness_tensor(&l->h, OTT_F32, tokens, a->dim));
@@ -274,6 +279,11 @@ static void build_attention_grouped(layer *l) {
 static void build_attention_documents(layer *l) {
     build_attention_of(
         l, &(attention_shape){.dim = 12, .heads = 4, .kv_heads = 2, .head_dim = 8, .lengths = {7, 1, 12, 3}});
+}
+static void build_attention_fused(layer *l) {
+    build_attention_of(
+        l, &(attention_shape){
+               .dim = 12, .heads = 4, .kv_heads = 2, .head_dim = 8, .lengths = {7, 1, 12}, .fused = true});
 }
 static void build_attention_window(layer *l) {
     build_attention_of(
@@ -305,13 +315,24 @@ static ott_status backward_attention(exec *cx, layer *l) {
 
 /* ---- mlp ---- */
 
-static void build_mlp(layer *l) {
+static void build_mlp_of(layer *l, bool fused) {
     add_input(l, 10, 12);
-    make_linear(l, &l->mlp.gate, "gate", 12, 19);
-    make_linear(l, &l->mlp.up, "up", 12, 19);
+    if (fused) {
+        make_linear(l, &l->mlp.gate_up, "gate_up", 12, 38);
+    } else {
+        make_linear(l, &l->mlp.gate, "gate", 12, 19);
+        make_linear(l, &l->mlp.up, "up", 12, 19);
+    }
     make_linear(l, &l->mlp.down, "down", 19, 12);
     HARNESS_OK(mlp_connect(&l->mlp, &l->input_specs, &l->grad_specs));
     add_output(l, harness_tensor(&l->h, OTT_F32, 10, 12));
+}
+
+static void build_mlp(layer *l) {
+    build_mlp_of(l, false);
+}
+static void build_mlp_fused(layer *l) {
+    build_mlp_of(l, true);
 }
 
 static ott_status forward_mlp(exec *cx, layer *l) {
@@ -392,10 +413,12 @@ static const layer_row layers[] = {
     {"attention", build_attention, forward_attention, backward_attention},
     {"attention, grouped heads", build_attention_grouped, forward_attention, backward_attention},
     {"attention, documents", build_attention_documents, forward_attention, backward_attention},
+    {"attention, fused", build_attention_fused, forward_attention, backward_attention},
     {"attention, window", build_attention_window, forward_attention, backward_attention},
     {"attention, tiles", build_attention_tiles, forward_attention, backward_attention},
     {"attention, tiles and window", build_attention_tiles_window, forward_attention, backward_attention},
     {"mlp", build_mlp, forward_mlp, backward_mlp},
+    {"mlp, fused", build_mlp_fused, forward_mlp, backward_mlp},
     {"embedding", build_embedding, forward_embedding, backward_embedding},
     {"loss head", build_loss, forward_loss, backward_nothing},
     {"loss head, chunked", build_loss_chunked, forward_loss, backward_nothing},

@@ -32,7 +32,14 @@ static model_options options_of(const char *name) {
     o.family = family_find(name);
     o.qkv_bias = o.family->qkv_bias;
     o.qk_norm = o.family->qk_norm;
+    o.fused_qkv = o.fused_gate_up = o.family->fused;
     o.vocab = 64;
+    return o;
+}
+
+/* The same model with every projection a matrix of its own. */
+static model_options apart(model_options o) {
+    o.fused_qkv = o.fused_gate_up = false;
     return o;
 }
 
@@ -81,6 +88,7 @@ static void assert_same_options(const model_options *a, const model_options *b) 
     assert_memory_equal(x, y, sizeof x);
     assert_true(a->norm_epsilon == b->norm_epsilon && a->tied == b->tied);
     assert_true(a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm);
+    assert_true(a->fused_qkv == b->fused_qkv && a->fused_gate_up == b->fused_gate_up);
     assert_int_equal(a->rope.kind, b->rope.kind);
     assert_true(a->rope.theta == b->rope.theta);
     if (a->rope.kind == ROPE_PLAIN) return;
@@ -169,7 +177,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
                                             {"mlp.gate_proj", "mlp.up_proj", NULL}};
     static const char *const wholes[] = {"self_attn.qkv_proj", "mlp.gate_up_proj"};
-    model_options o = options_of("phi3");
+    model_options o = apart(options_of("phi3"));
     model *m = filled_model(f, &o, 9);
     shards *s;
     char name[96];
@@ -189,6 +197,47 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     }
     shards_close(s);
     model_close(m);
+}
+
+/* Whether a folder comes from a model with its projections together or apart is not to be seen in it. */
+static void check_together_and_apart(run_folder *f, const char *family_name, const hf_save_options *options,
+                                     const char *folder) {
+    static const char *const names[] = {"apart", "qkv", "gate_up", "together"};
+    model_options o = apart(options_of(family_name));
+    char path[64], first[64];
+    model *source = filled_model(f, &o, 31);
+    snprintf(first, sizeof first, "%s-source", folder);
+    save(source, at(f, "%s", first), &(hf_save_options){.dtype = OTT_F32});
+    for (int i = 0; i < 4; i++) {
+        o.fused_qkv = i & 1;
+        o.fused_gate_up = i & 2;
+        model *m = small_model(f, &o, MODEL_INFERENCE, 0);
+        succeed(hf_model_load(m, at(f, "%s", first)));
+        snprintf(path, sizeof path, "%s-%s", folder, names[i]);
+        save(m, at(f, "%s", path), options);
+        model_close(m);
+        if (i == 0) continue;
+        int64_t bytes, others;
+        snprintf(path, sizeof path, "%s-apart/model.safetensors", folder);
+        char *a = read_text(f, at(f, "%s", path), &bytes);
+        snprintf(path, sizeof path, "%s-%s/model.safetensors", folder, names[i]);
+        char *b = read_text(f, at(f, "%s", path), &others);
+        assert_int_equal(bytes, others);
+        assert_memory_equal(a, b, (size_t)bytes);
+        mem_give(f->account, a);
+        mem_give(f->account, b);
+    }
+    model_close(source);
+}
+
+static void test_projections_together_or_apart(void **state) {
+    const hf_save_options plain = {.dtype = OTT_F32};
+    const hf_save_options fp8 = {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_FP8};
+    check_together_and_apart(*state, "llama", &plain, "llama");
+    check_together_and_apart(*state, "phi3", &plain, "phi3");
+    check_together_and_apart(*state, "qwen2", &plain, "biases");
+    check_together_and_apart(*state, "mistral", &fp8, "mistral8");
+    check_together_and_apart(*state, "phi3", &fp8, "phi8");
 }
 
 /* A preset's or a user's model need not be of the family that it is called after. */
@@ -214,7 +263,7 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     m = filled_model(f, &o, 1);
     assert_string_equal(save(m, at(f, "window"), &options).family, "mistral");
     model_close(m);
-    o = options_of("phi3");
+    o = apart(options_of("phi3"));
     o.qk_norm = true;
     m = filled_model(f, &o, 1);
     assert_string_equal(save(m, at(f, "norms"), &options).family, "qwen3");
@@ -500,7 +549,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
 
 /* Multiples of 16, as conversion to FP8 wants them, but not of 128: blocks that end early. */
 static model_options wide_options(const char *name) {
-    model_options o = options_of(name);
+    model_options o = apart(options_of(name));
     o.dim = 144;
     o.hidden = 208;
     o.heads = 4;
@@ -671,7 +720,7 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
 
 /* The codes and scales that training multiplies, by the definition. */
 static void check_trained(shards *s, const recipe *r, const parameter *p, const char *scale_name) {
-    enum { MOST = 208 * 144 };
+    enum { MOST = 2 * 208 * 144 };
     static float amax[MOST], scale[MOST], inverse[MOST];
     static uint8_t codes[MOST], read[MOST];
     char name[128];
@@ -719,6 +768,37 @@ static void test_exactly_as_trained(void **state) {
     model_close(m);
 }
 
+/* A projection that was one matrix in training had one scale, and has it in a file that divides it. */
+static void test_as_trained_together(void **state) {
+    run_folder *f = *state;
+    static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};
+    const recipe *r = recipe_find("tensorwise");
+    const hf_save_options options = {.dtype = OTT_BF16, .fp8 = true, .granularity = HF_SCALE_AS_TRAINED};
+    model_options o = wide_options("phi3");
+    o.fused_qkv = o.fused_gate_up = true;
+    model *m = filled_model(f, &o, 31);
+    shards *s;
+    convert(m, r->name, NULL);
+    save(m, at(f, "phi3"), &options);
+    succeed(shards_open(f->account, at(f, "phi3"), &s));
+    for (int i = 0; i < m->parameter_count; i++)
+        if (m->parameters[i].rank == 2 && strncmp(m->parameters[i].name, "model.layers.", 13) == 0)
+            check_trained(s, r, &m->parameters[i], "_scale");
+    shards_close(s);
+    float scale = scale_inverse(
+        scale_from_amax(amax_of(m, "model.layers.1.self_attn.qkv_proj"), OTT_E4M3, &r->weight.row.scale));
+    m->options.family = family_find("llama");
+    save(m, at(f, "llama"), &options);
+    succeed(shards_open(f->account, at(f, "llama"), &s));
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.1.self_attn.%s", parts[i]);
+        assert_true(scale_of(s, name) == scale);
+    }
+    shards_close(s);
+    model_close(m);
+}
+
 /* A layer that was filtered is bf16, and on both lists. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
@@ -762,7 +842,7 @@ static void test_as_trained_is_refused(void **state) {
     refuses_as_trained(*state, "llama", "delayed", "its scale is delayed");
     refuses_as_trained(*state, "llama", "mxfp8", "blocks that serving programs do not read");
     refuses_as_trained(*state, "llama", "rowwise", "compressed-tensors");
-    refuses_as_trained(*state, "phi3", "tensorwise", "in one tensor with others");
+    refuses_as_trained(*state, "phi3", "tensorwise", "divide it differently");
     refuses_as_trained(*state, "phi3", "block", "k_proj.weight");
 }
 
@@ -772,6 +852,7 @@ int main(void) {
         TEST(test_round_trip_of_features),
         TEST(test_formats_round_once),
         TEST(test_fused_tensors_hold_the_parts_in_order),
+        TEST(test_projections_together_or_apart),
         TEST(test_a_model_is_saved_as_the_family_that_can_say_it),
         TEST(test_what_the_original_gives),
         TEST(test_keys_that_were_given_stay),
@@ -784,6 +865,7 @@ int main(void) {
         TEST(test_zeroes_and_what_is_not_finite),
         TEST(test_what_config_json_says),
         TEST(test_exactly_as_trained),
+        TEST(test_as_trained_together),
         TEST(test_as_trained_keeps_what_the_run_kept),
         TEST(test_as_trained_is_refused),
     };

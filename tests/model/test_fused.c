@@ -1,0 +1,110 @@
+/*
+ * Projections as one matrix compute what they compute apart: from the same seed the same weights, and in
+ * every format whose scales are of single rows the same losses, bit for bit. Gradients of the input are
+ * summed in another order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/init.h"
+#include "model/parts.h"
+#include "model/tiny_model.h"
+
+enum { SEQUENCES = 3, LENGTH = 24, TOKENS = SEQUENCES * LENGTH };
+
+static void open_pair(tiny *apart, tiny *fused, model_options o) {
+    tiny_open(apart, &o, 1, NULL);
+    o.fused_qkv = o.fused_gate_up = true;
+    tiny_open(fused, &o, 1, NULL);
+    HARNESS_OK(model_initialize(apart->m, 11));
+    HARNESS_OK(model_initialize(fused->m, 11));
+}
+
+/* Values of a part of the fused model beside the parameter of the other. */
+static void compare_parts(tiny *apart, tiny *fused,
+                          float (*difference)(const float *, const float *, int64_t), bool grads,
+                          float limit) {
+    for (int i = 0; i < fused->m->parameter_count; i++) {
+        const parameter *whole = &fused->m->parameters[i];
+        parameter_part part[PARTS_MOST];
+        int parts = model_parts_of(fused->m, whole, part);
+        for (int j = 0; j < parts; j++) {
+            const parameter *own = tiny_parameter(apart, part[j].name);
+            const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &whole->grad : &whole->value;
+            int64_t width = whole->rank == 2 ? whole->columns : 1;
+            assert_int_equal(parameter_count(own), part[j].count * width);
+            float found =
+                difference(a->data, (const float *)b->data + part[j].first * width, parameter_count(own));
+            if (found > limit) fail_msg("%s is off by %g", part[j].name, (double)found);
+        }
+    }
+}
+
+static float bits_differ(const float *a, const float *b, int64_t count) {
+    return memcmp(a, b, (size_t)count * sizeof *a) != 0;
+}
+
+/* Norm of the difference, of the norm. */
+static float relative(const float *a, const float *b, int64_t count) {
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        apart += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    return size > 0 ? (float)sqrt(apart / size) : apart > 0;
+}
+
+static void same_start(void **state) {
+    (void)state;
+    static const config_init_style styles[] = {INIT_HF, INIT_KEMPNER, INIT_TITAN};
+    for (int i = 0; i < 3; i++) {
+        tiny apart, fused;
+        model_options o = tiny_options();
+        o.init_style = styles[i];
+        o.init_std = 0.02;
+        o.qkv_bias = i == 0;
+        open_pair(&apart, &fused, o);
+        compare_parts(&apart, &fused, bits_differ, false, 0);
+        tiny_close(&apart);
+        tiny_close(&fused);
+    }
+}
+
+static void same_pass(const char *recipe_name, bool same_bits, float limit) {
+    tiny apart, fused;
+    model_options o = tiny_options();
+    o.init_std = 0.2;
+    open_pair(&apart, &fused, o);
+    tiny *both[] = {&apart, &fused};
+    float *losses[2];
+    for (int i = 0; i < 2; i++) {
+        tiny_convert(both[i], recipe_find(recipe_name), NULL, NULL);
+        tiny_random_batch(both[i], SEQUENCES, LENGTH);
+        tiny_run(both[i]);
+        losses[i] = tiny_losses(both[i]);
+    }
+    if (same_bits) assert_memory_equal(losses[0], losses[1], TOKENS * sizeof **losses);
+    compare_parts(&apart, &fused, relative, true, limit);
+    for (int i = 0; i < 2; i++) {
+        free(losses[i]);
+        tiny_close(both[i]);
+    }
+}
+
+static void same_pass_in_each_format(void **state) {
+    (void)state;
+    same_pass("fp32", true, 2e-6f);
+    same_pass("bf16", true, 0.02f);
+    same_pass("rowwise", true, 0.2f);
+    same_pass("mxfp8", true, 0.2f);
+    same_pass("tensorwise", false, 0.5f); /* one scale for all three */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_start),
+                                       cmocka_unit_test(same_pass_in_each_format)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
