@@ -143,7 +143,7 @@ static ott_status attention_module_forward(exec *cx, ott_module *m, module_value
     TRY(attention_forward(cx, b->layer, &b->places.at, &b->x, &b->saved));
     TRY(attention_project(cx, b->layer, &b->saved, y));
     if (cx->phase == PHASE_TRAIN) {
-        TRY(attention_keep(cx, b->layer, &b->saved));
+        TRY(attention_keep(cx, &b->saved));
         return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
     }
     TRY(attention_discard(cx, &b->saved));

@@ -73,7 +73,7 @@ static ott_status drop_mlp(exec *cx, block_saved *s) {
 }
 
 static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
-    TRY(attention_keep(cx, &b->attention, &s->attention));
+    TRY(attention_keep(cx, &s->attention));
     return edge_keep_for_backward(cx, &s->n1, &b->attention_input, false);
 }
 
@@ -86,7 +86,7 @@ static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
 static ott_status keep_products(exec *cx, block_saved *s) {
     TRY(edge_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
-    TRY(attention_drop_forms(cx, &s->attention));
+    TRY(attention_keep(cx, &s->attention));
     TRY(edge_close(cx, &s->n2));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
     return edge_close(cx, &s->mlp.y);
@@ -136,9 +136,7 @@ static ott_status restore_mlp(exec *cx, block *b, const placement *at, block_sav
 static ott_status restore_attention(exec *cx, block *b, const placement *at, block_saved *s) {
     if (b->checkpointing != CHECKPOINT_SELECTIVE && b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
-    if (b->checkpointing == CHECKPOINT_OP)
-        TRY(attention_requantize(cx, &b->attention, &s->attention));
-    else
+    if (b->checkpointing == CHECKPOINT_SELECTIVE)
         TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     return keep_attention(cx, b, s);
 }

@@ -180,6 +180,14 @@ static ott_status convert_linear(void *user, linear *l) {
     return OTT_OK;
 }
 
+/* Where gate and up are made in high precision they wait in it. */
+static void choose_stored(model *m, bool store) {
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        mlp *f = &m->blocks[i].mlp;
+        f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->gate).spec.fp8;
+    }
+}
+
 static ott_status check_recipes(const convert_options *o) {
     TRY(recipe_check(o->recipe));
     for (int i = 0; i < o->rule_count; i++) TRY(recipe_check(o->rules[i].recipe));
@@ -199,6 +207,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     ott_status status = model_visit_linears(m, convert_linear, &c);
     if (status == OTT_OK) status = delayed_store_set(&m->delayed, m->device, c.wanted, (int)wants);
     mem_give(account, memory);
+    choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
     return status == OTT_OK ? model_connect(m) : status;
 }

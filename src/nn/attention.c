@@ -145,15 +145,12 @@ ott_status attention_project(exec *cx, attention *a, const attention_saved *s, c
     return linear_forward(cx, &a->o, &s->o, y);
 }
 
-ott_status attention_keep(exec *cx, attention *a, attention_saved *s) {
-    return edge_keep_for_backward(cx, &s->o, &a->output_specs, true);
-}
-
-ott_status attention_drop_forms(exec *cx, attention_saved *s) {
+ott_status attention_keep(exec *cx, attention_saved *s) {
     return edge_close_forms(cx, &s->o);
 }
 
-ott_status attention_requantize(exec *cx, attention *a, attention_saved *s) {
+/* o's forms, which were let go of, for its weight gradient. */
+static ott_status requantize(exec *cx, const attention *a, attention_saved *s) {
     edge o;
     TRY(edge_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
     s->o = o;
@@ -185,6 +182,7 @@ ott_status attention_discard(exec *cx, attention_saved *s) {
 static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const edge *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
+    TRY(requantize(cx, a, s));
     TRY(linear_grad_weight(cx, &a->o, &s->o, g));
     return edge_close_forms(cx, &s->o);
 }

@@ -54,11 +54,9 @@ ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_o
 ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
-/* After forward when backward will use s as it is: closes what backward does not read. */
-ott_status attention_keep(exec *cx, attention *a, attention_saved *s);
-/* Closes the quantized forms of o only; attention_requantize makes them again. */
-ott_status attention_drop_forms(exec *cx, attention_saved *s);
-ott_status attention_requantize(exec *cx, attention *a, attention_saved *s);
+/* After forward when backward will use s as it is: o is kept once, as attention's backward reads it; its
+   quantized forms are made again there. */
+ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
 /* From g, the gradient of y, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
 ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,

@@ -5,7 +5,17 @@ static bool is_fused(const mlp *m) {
     return m->gate_up.weight != NULL;
 }
 
+/* gate and up have outliers in single tokens, so each row has its own scale, as in the rowwise recipe. */
+static ott_status connect_stored(mlp *m) {
+    int form;
+    ott_dtype high = m->down.spec.activation;
+    quant_spec spec = {.row = recipe_find("rowwise")->input.row, .column = {.format = high}};
+    m->stored_specs = (edge_specs){0};
+    return m->stores_fp8 ? edge_specs_add(&m->stored_specs, &spec, NULL, &form) : OTT_OK;
+}
+
 ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output) {
+    TRY(connect_stored(m));
     m->hidden_specs = m->grad_gate_up = m->grad_gate = m->grad_up = (edge_specs){0};
     if (is_fused(m)) {
         TRY(linear_connect(&m->gate_up, input, &m->grad_gate_up));
@@ -48,11 +58,46 @@ ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) 
     return linear_forward(cx, &m->down, &s->y, out);
 }
 
+/* t goes, its FP8 form stays. */
+static ott_status store(exec *cx, const mlp *m, const tensor *t, plan_buffer *buffer, edge *stored) {
+    TRY(edge_adopt(cx, "stored mlp input", *t, buffer, &m->stored_specs, stored));
+    TRY(edge_quantize(cx, stored));
+    return edge_close_tensor(cx, stored);
+}
+
+static ott_status restore(exec *cx, edge *stored, tensor *t, plan_buffer *buffer) {
+    TRY(exec_open(cx, "restored mlp input", t->dtype, t->rows, t->columns, t, buffer));
+    TRY(op_dequantize(cx, &(dequantize_args){.q = edge_form(stored, 0), .y = t}));
+    return edge_close(cx, stored);
+}
+
+static ott_status store_inputs(exec *cx, const mlp *m, mlp_saved *s) {
+    if (!m->stores_fp8) return OTT_OK;
+    if (is_fused(m)) return store(cx, m, &s->gate_up, &s->gate_up_buffer, &s->stored_gate_up);
+    TRY(store(cx, m, &s->gate, &s->gate_buffer, &s->stored_gate));
+    return store(cx, m, &s->up, &s->up_buffer, &s->stored_up);
+}
+
+static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
+    if (!m->stores_fp8) return OTT_OK;
+    if (!is_fused(m)) {
+        TRY(restore(cx, &s->stored_gate, &s->gate, &s->gate_buffer));
+        return restore(cx, &s->stored_up, &s->up, &s->up_buffer);
+    }
+    TRY(restore(cx, &s->stored_gate_up, &s->gate_up, &s->gate_up_buffer));
+    split(&s->gate_up, &s->gate, &s->up);
+    return OTT_OK;
+}
+
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s) {
+    TRY(store_inputs(cx, m, s));
     return edge_keep_for_backward(cx, &s->y, &m->hidden_specs, false);
 }
 
 ott_status mlp_discard(exec *cx, mlp_saved *s) {
+    TRY(edge_close(cx, &s->stored_gate_up));
+    TRY(edge_close(cx, &s->stored_gate));
+    TRY(edge_close(cx, &s->stored_up));
     TRY(plan_close(cx->plan, &s->gate_up_buffer));
     TRY(plan_close(cx->plan, &s->gate_buffer));
     TRY(plan_close(cx->plan, &s->up_buffer));
@@ -111,6 +156,7 @@ ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edg
     tensor dy;
     plan_buffer dy_buffer;
     TRY(backward_projection(cx, m, s, g, &dy, &dy_buffer));
+    TRY(restore_inputs(cx, m, s));
     if (is_fused(m)) return backward_fused(cx, m, s, x, &dy, &dy_buffer, dx);
     return backward_apart(cx, m, s, x, &dy, &dy_buffer, dx);
 }

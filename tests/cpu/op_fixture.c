@@ -332,6 +332,7 @@ static const op_fixture fixtures[] = {
     {.op = "cast", .sets = "q", .quant_writes = QUANT_CODES},
     {.op = "quantize_statistics", .sets = "q", .bind = statistics_bind},
     {.op = "amax_record", .sets = "q"},
+    {.op = "dequantize", .sets = "q"},
     {.op = "amax_update", .sets = "spec", .prepare = amax_update_prepare},
     {.op = "gemm",
      .sets = "a b accumulate spec",

@@ -305,7 +305,7 @@ static ott_status forward_attention(exec *cx, layer *l) {
     edge x = edge_of(l->x);
     TRY(attention_forward(cx, &l->attention, &l->at, &x, &l->attention_saved));
     TRY(attention_project(cx, &l->attention, &l->attention_saved, &l->output[0]));
-    return attention_keep(cx, &l->attention, &l->attention_saved);
+    return attention_keep(cx, &l->attention_saved);
 }
 
 static ott_status backward_attention(exec *cx, layer *l) {

@@ -72,6 +72,19 @@ static void cast_side(const tensor *x, const side_spec *spec, bool column, const
         }
 }
 
+ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
+    (void)cx;
+    bool column = !side_spec_is_fp8(&a->q->spec.row);
+    const side_spec *spec = column ? &a->q->spec.column : &a->q->spec.row;
+    const qside *s = column ? &a->q->column : &a->q->row;
+    for (int64_t i = 0; i < a->y->rows; i++)
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            uint8_t code = ((const uint8_t *)s->data)[i * a->y->columns + j];
+            put(a->y, i, j, fp8_to_float(code, spec->format) * s->inverse[group_of(spec, column, i, j, s)]);
+        }
+    return OTT_OK;
+}
+
 ott_status reference_op_amax(exec *cx, const amax_args *a) {
     (void)cx;
     amax_side(a->x, a->q, &a->q->spec.row, false, &a->q->row);

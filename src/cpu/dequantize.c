@@ -1,0 +1,62 @@
+/* cpu/dequantize: codes times scales, back into a high-precision format. */
+#include "cpu/quantize.h"
+#include "cpu/rows.h"
+
+typedef struct dequantize_job {
+    const qtensor *q;
+    const tensor *y;
+    quantize_side side;
+} dequantize_job;
+
+enum { RUN = 512 }; /* elements whose inverses are spread at a time */
+
+/* Row r, columns [begin, begin + count). `each`: every element has an inverse; else all have inverse[0]. */
+SIMD void multiply_run(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *inverse, bool each,
+                       void *y, int64_t count) {
+    v16 one = v16_set1(inverse[0]);
+    BY_16(j, lanes, count, {
+        v16 code = lanes >= 16 ? v16_load_fp8(codes + j, format) : v16_load_fp8_n(codes + j, format, lanes);
+        v16 by = each ? v16_get(inverse, OTT_F32, j, lanes) : one;
+        v16_put(y, d, j, v16_mul(code, by), lanes);
+    });
+}
+
+static void multiply_any(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *inverse, bool each,
+                         void *y, int64_t count) {
+    if (format == OTT_E4M3)
+        WITH_DTYPE(d, D, multiply_run(D, OTT_E4M3, codes, inverse, each, y, count));
+    else
+        WITH_DTYPE(d, D, multiply_run(D, OTT_E5M2, codes, inverse, each, y, count));
+}
+
+static void dequantize_row(const dequantize_job *job, int64_t r) {
+    float room[RUN + 16];
+    const quantize_side *s = &job->side;
+    const tensor *y = job->y;
+    bool each = s->columns != QUANTIZE_ALL;
+    int64_t run = each ? RUN : y->columns;
+    for (int64_t j = 0; j < y->columns; j += run) {
+        int64_t count = y->columns - j < run ? y->columns - j : run;
+        const float *inverse = each ? quantize_spread(s, s->at->inverse, r, j, count, room)
+                                    : s->at->inverse + quantize_group(s, r, 0);
+        const uint8_t *codes = (const uint8_t *)s->at->data + r * y->columns + j;
+        multiply_any(y->dtype, s->spec->format, codes, inverse, each,
+                     (char *)row_of(y, r) + j * dtype_bytes(y->dtype), count);
+    }
+}
+
+static void dequantize_task(void *argument, int thread, int threads) {
+    const dequantize_job *job = argument;
+    int64_t r, end;
+    pool_share(job->y->rows, 1, thread, threads, &r, &end);
+    for (; r < end; r++) dequantize_row(job, r);
+}
+
+ott_status TIER(dequantize)(exec *cx, const dequantize_args *a) {
+    quantize_side side[2];
+    if (quantize_sides(a->q, side) == 0)
+        return status_fail(OTT_ERR_INTERNAL, "dequantize: neither side of the tensor is FP8");
+    dequantize_job job = {.q = a->q, .y = a->y, .side = side[0]};
+    cpu_run_sized(cx, tensor_count(*a->y), dequantize_task, &job);
+    return OTT_OK;
+}
