@@ -87,18 +87,23 @@ bool handle_is_open(const void *object, handle_kind kind) {
     return h && h->magic == MAGIC_OPEN && h->kind == kind;
 }
 
+static const char *article(const char *noun) {
+    return strchr("aeiou", noun[0]) ? "an" : "a";
+}
+
 ott_status handle_check(const void *object, handle_kind kind, const char *function, const char *argument) {
     const handle *h = object;
     const char *wanted = kind_names[kind];
     if (handle_is_open(object, kind)) return OTT_OK;
     if (!h) return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL", function, argument);
     if (h->magic != MAGIC_OPEN && h->magic != MAGIC_CLOSED)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: %s points to no object of this library; give a %s",
-                           function, argument, wanted);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s points to no object of this library; give %s %s",
+                           function, argument, article(wanted), wanted);
     if (h->kind != kind)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a %s; give a %s", function, argument,
-                           kind_names[h->kind], wanted);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a %s that has been closed", function, argument, wanted);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is %s %s; give %s %s", function, argument,
+                           article(kind_names[h->kind]), kind_names[h->kind], article(wanted), wanted);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s is %s %s that has been closed", function, argument,
+                       article(wanted), wanted);
 }
 
 ott_status handle_check_in(const void *object, handle_kind kind, const ott_context *context,
