@@ -75,8 +75,20 @@ static int utf8_length(const unsigned char *p, int64_t left) {
     return overlong || surrogate || too_large ? 0 : length;
 }
 
+/* Bytes at the beginning that are ASCII, as far as eights of them go. */
+static int64_t ascii_length(const char *text, int64_t length) {
+    int64_t at = 0;
+    for (uint64_t eight; at + 8 <= length; at += 8) {
+        memcpy(&eight, text + at, 8);
+        if (eight & UINT64_C(0x8080808080808080)) return at;
+    }
+    return at;
+}
+
 int64_t str_utf8_error(const char *text, int64_t length) {
     for (int64_t at = 0, step; at < length; at += step) {
+        at += ascii_length(text + at, length - at);
+        if (at == length) break;
         step = utf8_length((const unsigned char *)text + at, length - at);
         if (step == 0) return at;
     }

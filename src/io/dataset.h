@@ -113,10 +113,4 @@ ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row);
 ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
 int64_t loader_epoch(const dataset *d, int64_t number); /* number / rows */
 
-/* ---- writing ---- */
-
-/* A token file as llm.c's 20240801 has it: 256 int32 of header, uint32 tokens; at most 2^31 - 1 of them.
-   Written aside: complete or absent. OTT_ERR_ARGUMENT: a negative id. */
-ott_status token_file_write(mem *account, const char *path, const int32_t *tokens, int64_t count);
-
 #endif

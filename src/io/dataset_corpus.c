@@ -31,29 +31,15 @@ void corpus_close(corpus *c) {
     c->scratch = NULL;
 }
 
-static ott_status reserve_ids(tokenizer_ids *ids, int64_t more) {
-    int64_t need = ids->count + more, capacity = 2 * ids->capacity;
-    void *memory = ids->ids;
-    if (need <= ids->capacity) return OTT_OK;
-    if (capacity < need + 1024) capacity = need + 1024;
-    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "tokens", &memory));
-    ids->ids = memory;
-    ids->capacity = capacity;
-    return OTT_OK;
-}
-
 ott_status corpus_add(corpus *c, const char *text, int64_t bytes, unsigned flags) {
     if (c->scratch) return tokenizer_encode(c->source->tokenizer, c->scratch, text, bytes, flags, &c->ids);
-    TRY(reserve_ids(&c->ids, bytes));
+    TRY(tokenizer_ids_reserve(&c->ids, bytes));
     for (int64_t i = 0; i < bytes; i++) c->ids.ids[c->ids.count++] = (unsigned char)text[i];
     return OTT_OK;
 }
 
 static ott_status add_id(corpus *c, int32_t id) {
-    if (id < 0) return OTT_OK;
-    TRY(reserve_ids(&c->ids, 1));
-    c->ids.ids[c->ids.count++] = id;
-    return OTT_OK;
+    return id < 0 ? OTT_OK : tokenizer_ids_append(&c->ids, id);
 }
 
 ott_status corpus_add_bos(corpus *c) {

@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "io/dataset_parts.h"
 #include "io/dataset_token_file.h"
-#include "io/tokens_write.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -191,15 +190,4 @@ ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **
     if (status != OTT_OK) return dataset_close(d), status;
     *out = d;
     return OTT_OK;
-}
-
-/* ---- writing ---- */
-
-ott_status token_file_write(mem *account, const char *path, const int32_t *tokens, int64_t count) {
-    token_writer *w;
-    TRY(token_writer_open(account, path, &w));
-    ott_status status = token_writer_append(w, tokens, count);
-    if (status == OTT_OK) return token_writer_commit(w);
-    token_writer_abandon(w);
-    return status;
 }

@@ -101,7 +101,7 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
 
 /* ---- lists of ids ---- */
 
-ott_status ids_reserve(tokenizer_ids *ids, int64_t extra) {
+ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
     int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;
     void *memory = ids->ids;
     if (need <= ids->capacity) return OTT_OK;
@@ -109,6 +109,12 @@ ott_status ids_reserve(tokenizer_ids *ids, int64_t extra) {
     TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &memory));
     ids->ids = memory;
     ids->capacity = capacity;
+    return OTT_OK;
+}
+
+ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id) {
+    TRY(tokenizer_ids_reserve(ids, 1));
+    ids->ids[ids->count++] = id;
     return OTT_OK;
 }
 
@@ -166,7 +172,7 @@ static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
 }
 
 static ott_status append_all(tokenizer_ids *out, const int32_t *ids, int count) {
-    for (int i = 0; i < count; i++) TRY(ids_append(out, ids[i]));
+    for (int i = 0; i < count; i++) TRY(tokenizer_ids_append(out, ids[i]));
     return OTT_OK;
 }
 
@@ -191,6 +197,8 @@ ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char
     ott_status status;
     STATUS_REQUIRE(s->t == t);
     TRY(check_text(text, bytes));
+    matcher_begin(&s->matcher, bytes);
+    TRY(tokenizer_ids_reserve(ids, bytes / 3)); /* as many as most texts need */
     if (around) TRY_OUT(append_all(ids, t->prefix, t->prefix_count));
     if (bytes > 0) TRY_OUT(added_walk(&run, &t->raw_tree, (text_view){text, bytes}, true, encode_raw));
     status = around ? append_all(ids, t->suffix, t->suffix_count) : OTT_OK;

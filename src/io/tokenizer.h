@@ -50,6 +50,9 @@ typedef struct tokenizer_ids {
     int64_t count, capacity;
 } tokenizer_ids;
 
+/* Makes room for `extra` more, at least doubling the list when it must grow. */
+ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra);
+ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id);
 void tokenizer_ids_free(tokenizer_ids *ids);
 
 /* What encoding needs beside the tokenizer: work space and a cache of words (4 MiB). For one thread at a

@@ -3,8 +3,18 @@
  * leftmost wins. Those marked "normalized" are looked for after the normalizer, in their normalized form.
  */
 #include "io/tokenizer_parts.h"
+#include <inttypes.h>
+
+/* Bytes of an added token; those of real models have 30. Every place of a text is compared with them. */
+enum { LONGEST = 1024 };
 
 /* ---- loading ---- */
+
+static ott_status check_length(const added_token *token, int64_t bytes, const char *form) {
+    if (bytes <= LONGEST) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "'%s' (id %d) has %" PRId64 " bytes%s; at most %d are supported",
+                       json_show(token->content.at).text, token->id, bytes, form, LONGEST);
+}
 
 static ott_status load_token(tokenizer *t, const json_t *object, added_token *token) {
     int64_t id;
@@ -16,7 +26,7 @@ static ott_status load_token(tokenizer *t, const json_t *object, added_token *to
     TRY(json_get_bool(object, "single_word", false, &token->single_word));
     TRY(json_get_bool(object, "normalized", !token->special, &token->normalized));
     token->id = (int32_t)id;
-    return OTT_OK;
+    return check_length(token, token->content.bytes, "");
 }
 
 /* An added token may be one of the vocabulary, under the same id. */
@@ -84,7 +94,10 @@ static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
     }
     if (text.bytes == 0) return OTT_OK; /* would be found everywhere */
     if (tree->nodes[node].token < 0) tree->nodes[node].token = token;
-    tree->first[(unsigned char)text.at[0]] = true;
+    unsigned char first = (unsigned char)text.at[0];
+    tree->firsts += !tree->first[first];
+    tree->first[first] = true;
+    tree->any_first = first;
     return OTT_OK;
 }
 
@@ -109,6 +122,7 @@ static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool no
         text_view text = t->added[i].content;
         if (t->added[i].normalized != normalized) continue;
         if (normalized) TRY(normalize_text(s, text, &text));
+        TRY(check_length(&t->added[i], text.bytes, " once normalized"));
         *bytes += text.bytes;
     }
     if (*bytes < INT32_MAX) return OTT_OK;
@@ -119,6 +133,7 @@ static ott_status load_trees(tokenizer *t) {
     tokenizer_scratch *s;
     int64_t bytes;
     TRY(tokenizer_scratch_open(t->account, t, &s));
+    matcher_begin(&s->matcher, t->names.used);
     ott_status status = OTT_OK;
     for (int normalized = 0; normalized < 2 && status == OTT_OK; normalized++) {
         added_tree *tree = normalized ? &t->normalized_tree : &t->raw_tree;
@@ -157,11 +172,21 @@ static const added_token *longest_at(const tokenizer *t, const added_tree *tree,
     return found;
 }
 
+/* Where a token may begin, from `at` on; text.bytes: nowhere. */
+static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
+    if (tree->firsts == 0) return text.bytes;
+    if (tree->firsts == 1) { /* "<", mostly */
+        const char *found = memchr(text.at + at, tree->any_first, (size_t)(text.bytes - at));
+        return found ? found - text.at : text.bytes;
+    }
+    while (at < text.bytes && !tree->first[(unsigned char)text.at[at]]) at++;
+    return at;
+}
+
 static const added_token *next_token(const tokenizer *t, const added_tree *tree, text_view text, int64_t from,
                                      int64_t *begin, int64_t *end) {
     const added_token *found = NULL;
-    for (int64_t at = from; at < text.bytes && !found; at++) {
-        if (!tree->first[(unsigned char)text.at[at]]) continue;
+    for (int64_t at = from; !found && (at = next_first(tree, text, at)) < text.bytes; at++) {
         *begin = at;
         found = longest_at(t, tree, text, at, end);
     }
@@ -186,7 +211,7 @@ ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, b
         if (token->lstrip) begin -= spaces_at_end(before);
         if (token->rstrip) end += spaces_at_start(behind);
         if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
-        TRY(ids_append(run->ids, token->id));
+        TRY(tokenizer_ids_append(run->ids, token->id));
         done = end;
     }
     if (done == text.bytes) return OTT_OK;

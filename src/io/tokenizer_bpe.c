@@ -67,7 +67,7 @@ static ott_status fail_no_token(const char *what, text_view piece, int64_t at, i
 }
 
 static ott_status start_bytes(const bpe_model *m, text_view piece, tokenizer_ids *out) {
-    TRY(ids_reserve(out, piece.bytes));
+    TRY(tokenizer_ids_reserve(out, piece.bytes));
     for (int64_t i = 0; i < piece.bytes; i++) {
         int32_t id = m->byte_ids[(unsigned char)piece.at[i]];
         if (id < 0) id = m->unk;
@@ -92,10 +92,11 @@ static ott_status start_characters(const tokenizer *t, text_view piece, tokenize
     const bpe_model *m = &t->model;
     bool unknown = false;
     int bytes;
-    TRY(ids_reserve(out, piece.bytes));
+    TRY(tokenizer_ids_reserve(out, piece.bytes));
     for (int64_t i = 0; i < piece.bytes; i += bytes) {
-        bytes = character_bytes((unsigned char)piece.at[i]);
-        int32_t id = text_index_find(&t->by_piece, piece.at + i, bytes);
+        unsigned char lead = (unsigned char)piece.at[i];
+        bytes = character_bytes(lead);
+        int32_t id = lead < 0x80 ? m->ascii[lead] : text_index_find(&t->by_piece, piece.at + i, bytes);
         if (id < 0 && m->byte_fallback && append_fallback(m, piece.at + i, bytes, out)) continue;
         if (id < 0 && m->unk < 0) return fail_no_token("character", piece, i, bytes);
         if (unknown && (id >= 0 || !m->fuse_unk)) out->ids[out->count++] = m->unk;
@@ -218,7 +219,7 @@ static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, cons
         push_pair(m, w, w->symbols[c.at].previous);
         push_pair(m, w, c.at);
     }
-    TRY(ids_reserve(out, count));
+    TRY(tokenizer_ids_reserve(out, count));
     for (int32_t i = 0; i >= 0; i = w->symbols[i].next) out->ids[out->count++] = w->symbols[i].id;
     return OTT_OK;
 }
@@ -230,21 +231,21 @@ static ott_status encode_new(encode_run *run, text_view word) {
     tokenizer_ids *start = &run->s->work->start;
     if (t->model.ignore_merges) {
         int32_t whole = text_index_find(&t->by_piece, word.at, word.bytes);
-        if (whole >= 0) return ids_append(run->ids, whole);
+        if (whole >= 0) return tokenizer_ids_append(run->ids, whole);
     }
     start->count = 0;
     TRY(t->model.byte_level ? start_bytes(&t->model, word, start) : start_characters(t, word, start));
     if (start->count > SHORT_WORD)
         return merge_long(run->s->account, &t->model, run->s->work, start->ids, start->count, run->ids);
     int count = merge_short(&t->model, start->ids, (int)start->count);
-    TRY(ids_reserve(run->ids, count));
+    TRY(tokenizer_ids_reserve(run->ids, count));
     memcpy(run->ids->ids + run->ids->count, start->ids, (size_t)count * sizeof(int32_t));
     run->ids->count += count;
     return OTT_OK;
 }
 
 static bool is_slot_of(const cache_slot *slot, text_view word) {
-    return slot->bytes == word.bytes && memcmp(slot->key, word.at, (size_t)word.bytes) == 0;
+    return slot->bytes == word.bytes && same_bytes(slot->key, word.at, word.bytes);
 }
 
 /* A set has two slots; a new word takes the first, the one there before moves to the second. */
@@ -268,27 +269,33 @@ static ott_status encode_word(encode_run *run, text_view word) {
         remember(set, word, out->ids + before, out->count - before);
         return OTT_OK;
     }
-    if (out->capacity - out->count < CACHE_IDS) TRY(ids_reserve(out, CACHE_IDS));
+    if (out->capacity - out->count < CACHE_IDS) TRY(tokenizer_ids_reserve(out, CACHE_IDS));
     memcpy(out->ids + out->count, hit->ids, sizeof hit->ids); /* all of them: a constant length is fast */
     out->count += hit->count;
     return OTT_OK;
 }
 
-/* Where the next word begins behind `at`: at a U+2581 that follows another character. */
-static int64_t next_word(text_view piece, int64_t at) {
-    for (bool run = true; at < piece.bytes;) {
-        bool mark = at + 2 < piece.bytes && memcmp(piece.at + at, "\xe2\x96\x81", 3) == 0;
-        if (mark && !run) return at;
-        run = mark;
-        at += character_bytes((unsigned char)piece.at[at]);
+static bool is_mark(const unsigned char *p, const unsigned char *end) {
+    return end - p >= 3 && p[0] == 0xe2 && p[1] == 0x96 && p[2] == 0x81;
+}
+
+/* Where the next word begins behind `at`: at a U+2581 that follows another character, or between two
+ * characters that nothing joins. */
+static int64_t next_word(const bpe_model *m, text_view piece, int64_t at) {
+    const unsigned char *begin = (const unsigned char *)piece.at, *end = begin + piece.bytes, *p = begin + at;
+    while (is_mark(p, end)) p += 3;
+    if (p < end) p += character_bytes(*p);
+    for (; p < end; p += character_bytes(*p)) {
+        if (is_mark(p, end)) break;
+        if ((p[-1] | *p) < 0x80 && m->cuts[p[-1]][*p]) break;
     }
-    return piece.bytes;
+    return p - begin;
 }
 
 ott_status bpe_encode(encode_run *run, text_view piece) {
     if (!run->t->model.cut) return encode_word(run, piece);
     for (int64_t at = 0, end; at < piece.bytes; at = end) {
-        end = next_word(piece, at);
+        end = next_word(&run->t->model, piece, at);
         TRY(encode_word(run, (text_view){piece.at + at, end - at}));
     }
     return OTT_OK;

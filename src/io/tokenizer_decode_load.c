@@ -209,6 +209,7 @@ static ott_status make_texts(decode_draft *d) {
     tokenizer_scratch *s;
     str rooms[2] = {{.account = t->account}, {.account = t->account}};
     TRY(tokenizer_scratch_open(t->account, t, &s));
+    matcher_begin(&s->matcher, t->names.used);
     ott_status status = change_all(d, s, false, rooms, &t->decode.texts);
     if (status == OTT_OK && d->count > 0 && d->steps[0].drop_first)
         status = change_all(d, s, true, rooms, &t->decode.first_texts);

@@ -11,6 +11,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#define METASPACE "\xe2\x96\x81" /* U+2581, how SentencePiece writes a space */
+
 typedef struct text_view {
     const char *at; /* [bytes]; borrowed */
     int64_t bytes;
@@ -50,14 +52,24 @@ bool text_index_add(text_index *index, int32_t id);
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{"     \
     "1f170}-\\x{1f189}"
 
+/* One of a few known expressions, as plain code for ASCII (tokenizer_ascii.c). */
+typedef struct ascii_rule ascii_rule;
+const ascii_rule *ascii_rule_find(text_view regex); /* NULL: not a known one */
+/* Where the match that begins at `from` < text.bytes ends: these patterns match everywhere. -1: characters
+ * that are not ASCII have a say in it. */
+int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from);
+
 /* A regular expression of Oniguruma's Ruby syntax, or a literal text when `code` is NULL. */
 typedef struct pattern {
-    struct pcre2_real_code_8 *code;
+    struct pcre2_real_code_8 *code, *counted; /* counted: the same, with a callout before each item */
+    const ascii_rule *ascii;                  /* NULL: none */
     text_view literal;
 } pattern;
 
 /* What running patterns needs, one per thread. */
 typedef struct matcher {
+    int64_t budget, left; /* steps: of the text, and what of them is left */
+    int64_t searches;     /* in the text */
     struct pcre2_real_general_context_8 *memory;
     struct pcre2_real_match_context_8 *context;
     struct pcre2_real_match_data_8 *data;
@@ -69,6 +81,9 @@ typedef struct matcher {
 ott_status pattern_compile(mem *account, text_view regex, pattern *out);
 void pattern_free(pattern *p);
 ott_status matcher_open(mem *account, matcher *out);
+/* A text of so many bytes begins: all searches in it share its budget of steps, so that no text and pattern
+ * together run without end. matcher_open: a text of none. */
+void matcher_begin(matcher *m, int64_t bytes);
 void matcher_close(matcher *m);
 
 /* Walks over the matches of a pattern in a text, empty ones included, as Oniguruma's find_iter does. */
@@ -82,7 +97,8 @@ typedef struct match_walk {
 } match_walk;
 
 match_walk match_walk_start(const pattern *p, matcher *m, text_view text);
-/* Sets begin and end of the next match; begin == -1 when there is none. */
+/* Sets begin and end of the next match; begin == -1 when there is none. OTT_ERR_UNSUPPORTED: the budget is
+ * used up. */
 ott_status match_walk_next(match_walk *w);
 
 /* ---- the steps of a tokenizer ---- */
@@ -142,6 +158,8 @@ typedef struct added_tree {
     added_node *nodes; /* [count]; nodes[0]: the root */
     int64_t count, capacity;
     bool first[256]; /* bytes that begin a token */
+    int firsts;      /* how many of them */
+    unsigned char any_first;
 } added_tree;
 
 typedef struct merge_slot {
@@ -155,9 +173,11 @@ typedef struct bpe_model {
     bool ignore_merges, byte_fallback, fuse_unk;
     int32_t unk;           /* -1: none */
     int32_t byte_ids[256]; /* byte-level: of each byte; else of "<0xNN>"; -1: none */
+    int32_t ascii[128];    /* of each ASCII character alone, as a piece; -1: none */
     merge_slot *merges;    /* [merge_mask + 1] */
     uint64_t merge_mask;
     bool cut; /* no merge joins a character with a U+2581 behind it, so that words can be encoded alone */
+    bool cuts[128][128]; /* if so: nor does one join these two ASCII characters */
 } bpe_model;
 
 typedef struct decode_rule {
@@ -300,14 +320,6 @@ ott_status bpe_open(mem *account, bpe_work **out);
 void bpe_close(mem *account, bpe_work *work);
 ott_status bpe_encode(encode_run *run, text_view piece);
 
-ott_status ids_reserve(tokenizer_ids *ids, int64_t extra);
-
-static inline ott_status ids_append(tokenizer_ids *ids, int32_t id) {
-    if (ids->count == ids->capacity) TRY(ids_reserve(ids, 1));
-    ids->ids[ids->count++] = id;
-    return OTT_OK;
-}
-
 static inline bool view_starts_with(text_view text, text_view prefix) {
     return text.bytes >= prefix.bytes && memcmp(text.at, prefix.at, (size_t)prefix.bytes) == 0;
 }
@@ -339,9 +351,21 @@ static inline uint64_t hash_bytes(const char *p, int64_t n) {
         return hash_mix(h, hash_load(p + n - 8, 8));
     }
     if (n >= 4) return hash_mix(h, hash_load(p, 4) | hash_load(p + n - 4, 4) << 32);
-    uint64_t value = 0;
-    for (int64_t i = 0; i < n; i++) value = value << 8 | (unsigned char)p[i];
-    return hash_mix(h, value);
+    if (n == 0) return h;
+    return hash_mix(h, (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 |
+                           (unsigned char)p[n - 1]);
+}
+
+/* memcmp for words, which are too short for a call. */
+static inline bool same_bytes(const char *a, const char *b, int64_t n) {
+    if (n >= 8) {
+        for (int64_t i = 0; i + 8 < n; i += 8)
+            if (hash_load(a + i, 8) != hash_load(b + i, 8)) return false;
+        return hash_load(a + n - 8, 8) == hash_load(b + n - 8, 8);
+    }
+    if (n >= 4)
+        return hash_load(a, 4) == hash_load(b, 4) && hash_load(a + n - 4, 4) == hash_load(b + n - 4, 4);
+    return n == 0 || (a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1]);
 }
 
 #endif

@@ -131,7 +131,8 @@ static void give(void *block, void *account) {
     mem_give(account, block);
 }
 
-static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, pattern *out) {
+static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, uint32_t options,
+                          pcre2_code **out) {
     int error = 0;
     PCRE2_SIZE at;
     PCRE2_UCHAR message[128];
@@ -139,17 +140,17 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
     if (!context) return OTT_ERR_MEMORY;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     /* Ruby's ^ and $ are those of lines. \C could split a character. */
-    out->code = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
-                              context);
+    *out = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
+                         &at, context);
     pcre2_compile_context_free(context);
     if (error == PCRE2_ERROR_HEAP_FAILED) return OTT_ERR_MEMORY;
-    if (!out->code) {
+    if (!*out) {
         pcre2_get_error_message(error, message, sizeof message);
         return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
                            json_show(regex.at).text, (const char *)message);
     }
-    pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
     return OTT_OK;
 }
 
@@ -158,7 +159,10 @@ ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
     *out = (pattern){0};
     pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
-    if (status == OTT_OK) status = compile(memory, regex, &t.to, out);
+    if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
+    if (status == OTT_OK)
+        status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT | PCRE2_AUTO_CALLOUT, &out->counted);
+    out->ascii = ascii_rule_find(regex);
     pcre2_general_context_free(memory);
     str_free(&t.to);
     return status;
@@ -166,12 +170,21 @@ ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
 
 void pattern_free(pattern *p) {
     pcre2_code_free(p->code);
+    pcre2_code_free(p->counted);
     *p = (pattern){0};
 }
 
 /* ---- matching ---- */
 
 enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled matcher's own stack */
+
+/*
+ * No pattern and text may run without end, and only a walk through the pattern's items with a callout before
+ * each counts what it does; that is slow. So a search is first tried without counting, from a few places,
+ * with a few steps of backtracking from each, which is what the patterns of tokenizers need. Where that is
+ * not enough it is counted, against the budget of the text; of the others one in SAMPLE is, in place of all.
+ */
+enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
 ott_status matcher_open(mem *account, matcher *out) {
     *out = (matcher){.memory = pcre2_general_context_create(take, give, account)};
@@ -181,10 +194,16 @@ ott_status matcher_open(mem *account, matcher *out) {
     out->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, out->memory);
     if (out->context && out->data && out->stack) {
         pcre2_jit_stack_assign(out->context, NULL, out->stack);
+        matcher_begin(out, 0);
         return OTT_OK;
     }
     matcher_close(out);
     return status_fail(OTT_ERR_MEMORY, "out of memory: the work space of regular expressions");
+}
+
+void matcher_begin(matcher *m, int64_t bytes) {
+    m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
+    m->searches = 0; /* which ones are counted is a matter of the text alone */
 }
 
 void matcher_close(matcher *m) {
@@ -196,17 +215,17 @@ void matcher_close(matcher *m) {
 }
 
 match_walk match_walk_start(const pattern *p, matcher *m, text_view text) {
-    /* Tokenizers' patterns backtrack a few times over a run of characters; one that needs more is an error,
-       not an endless search. */
-    if (p->code) {
-        int64_t limit = 10000000 + 32 * text.bytes;
-        pcre2_set_match_limit(m->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
-    }
     return (match_walk){.pattern = p, .matcher = m, .text = text, .last_end = -1};
 }
 
 static ott_status fail_match(const match_walk *w, int code) {
     PCRE2_UCHAR message[128];
+    if (code == PCRE2_ERROR_CALLOUT)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "a regular expression of the tokenizer gives up at byte %" PRId64
+                           " of a text of %" PRId64 " bytes: it backtracks more than the %" PRId64
+                           " steps that are the budget of a text",
+                           w->from, w->text.bytes, w->matcher->budget);
     pcre2_get_error_message(code, message, sizeof message);
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a regular expression of the tokenizer gives up at byte %" PRId64
@@ -214,9 +233,49 @@ static ott_status fail_match(const match_walk *w, int code) {
                        w->from, w->text.bytes, (const char *)message);
 }
 
+static int run_code(const match_walk *w, const pcre2_code *code) {
+    return pcre2_match(code, (PCRE2_SPTR)w->text.at, (PCRE2_SIZE)w->text.bytes, (PCRE2_SIZE)w->from,
+                       PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
+}
+
+/* A search that is being counted: each item costs 1, and 1 for each byte between it and the one before. */
+typedef struct search_count {
+    matcher *matcher;
+    int64_t times; /* searches it stands for */
+    int64_t at;
+} search_count;
+
+static int count_item(pcre2_callout_block *block, void *context) {
+    search_count *c = context;
+    int64_t at = (int64_t)block->current_position, moved = at > c->at ? at - c->at : c->at - at;
+    c->at = at;
+    c->matcher->left -= c->times * (1 + moved);
+    return c->matcher->left < 0 ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+static int search_counted(const match_walk *w, int64_t times) {
+    matcher *m = w->matcher;
+    search_count count = {.matcher = m, .times = times, .at = w->from};
+    pcre2_set_callout(m->context, count_item, &count);
+    pcre2_set_match_limit(m->context, UINT32_MAX);
+    pcre2_set_offset_limit(m->context, PCRE2_UNSET);
+    int code = run_code(w, w->pattern->counted);
+    pcre2_set_callout(m->context, NULL, NULL);
+    return code;
+}
+
+static int search(const match_walk *w) {
+    matcher *m = w->matcher;
+    if (++m->searches % SAMPLE == 0) return search_counted(w, SAMPLE);
+    pcre2_set_match_limit(m->context, FREE_STEPS);
+    pcre2_set_offset_limit(m->context, (PCRE2_SIZE)(w->from + FREE_PLACES));
+    int code = run_code(w, w->pattern->code);
+    bool further = code == PCRE2_ERROR_NOMATCH && w->text.bytes > w->from + FREE_PLACES;
+    return further || code == PCRE2_ERROR_MATCHLIMIT ? search_counted(w, 1) : code;
+}
+
 static ott_status find_regex(match_walk *w) {
-    int code = pcre2_match(w->pattern->code, (PCRE2_SPTR)w->text.at, (PCRE2_SIZE)w->text.bytes,
-                           (PCRE2_SIZE)w->from, PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
+    int code = search(w);
     w->begin = w->end = -1;
     if (code == PCRE2_ERROR_NOMATCH) return OTT_OK;
     if (code < 0) return fail_match(w, code);
@@ -225,6 +284,16 @@ static ott_status find_regex(match_walk *w) {
     w->end = (int64_t)bounds[1];
     STATUS_REQUIRE(w->begin >= w->from && w->end >= w->begin);
     return OTT_OK;
+}
+
+/* A known pattern, where plain code can tell the match. */
+static bool find_ascii(match_walk *w) {
+    if (!w->pattern->ascii || w->from == w->text.bytes) return false;
+    int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
+    if (end < 0) return false;
+    w->begin = w->from;
+    w->end = end;
+    return true;
 }
 
 static void find_literal(match_walk *w) {
@@ -246,10 +315,10 @@ ott_status match_walk_next(match_walk *w) {
     for (;;) {
         w->begin = w->end = -1;
         if (w->from > w->text.bytes) return OTT_OK;
-        if (w->pattern->code)
-            TRY(find_regex(w));
-        else
+        if (!w->pattern->code)
             find_literal(w);
+        else if (!find_ascii(w))
+            TRY(find_regex(w));
         if (w->begin < 0) return OTT_OK;
         w->from = w->end;
         if (w->begin != w->end || w->end != w->last_end) break;

@@ -216,16 +216,53 @@ static ott_status run_add_space(encode_run *run, int step, text_view text, bool 
     return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
 }
 
+/* Every space becomes the mark, one character. What is written is never a decision, only how far it counts.
+ */
+static void mark_spaces(text_view text, text_view mark, str *out) {
+    enum { PART = 1024 };
+    char part[4 * PART + 4], four[4] = {0};
+    memcpy(four, mark.at, (size_t)mark.bytes);
+    for (int64_t at = 0, end; at < text.bytes; at = end) {
+        int64_t used = 0;
+        end = text.bytes - at < PART ? text.bytes : at + PART;
+        for (int64_t i = at; i < end; i++) {
+            bool space = text.at[i] == ' ';
+            memcpy(part + used, four, 4);
+            part[used] = space ? four[0] : text.at[i];
+            used += space ? mark.bytes : 1;
+        }
+        str_append_bytes(out, part, used);
+    }
+}
+
+/* Where what begins at `at` may end. Words that are encoded alone need not be collected: a stretch of them
+ * stays in the cache. A word begins with the space behind another character. */
+static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
+    enum { STRETCH = 1 << 15 };
+    const tokenizer *t = run->t;
+    bool marks = view_starts_with(t->split[step].replacement, (text_view){METASPACE, sizeof METASPACE - 1});
+    if (!t->model.cut || !marks || step + 1 < t->split_count) return text.bytes;
+    for (int64_t i = at + STRETCH; i < text.bytes; i++) {
+        unsigned char before = (unsigned char)text.at[i - 1];
+        if (text.at[i] == ' ' && before != ' ' && before < 0x80) return i;
+    }
+    return text.bytes;
+}
+
 static ott_status run_metaspace(encode_run *run, int step, text_view text, bool at_start) {
     const split_step *how = &run->t->split[step];
-    static const pattern space = {.literal = {" ", 1}};
     str *room = &run->s->split_text[step];
     bool wanted = how->prepend == PREPEND_ALWAYS || (how->prepend == PREPEND_FIRST && at_start);
-    room->length = 0;
-    if (wanted && text.at[0] != ' ' && !view_starts_with(text, how->replacement))
-        str_append_bytes(room, how->replacement.at, how->replacement.bytes);
-    TRY(replace_all(&space, &run->s->matcher, text, how->replacement, INT64_MAX, room));
-    return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
+    for (int64_t at = 0, end; at < text.bytes; at = end) {
+        end = stretch_end(run, step, text, at);
+        room->length = 0;
+        if (at == 0 && wanted && text.at[0] != ' ' && !view_starts_with(text, how->replacement))
+            str_append_bytes(room, how->replacement.at, how->replacement.bytes);
+        mark_spaces((text_view){text.at + at, end - at}, how->replacement, room);
+        TRY(str_finish(room));
+        TRY(split_run(run, step + 1, (text_view){room->text, room->length}, at_start && at == 0));
+    }
+    return OTT_OK;
 }
 
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start) {

@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MAX_ID = (1 << 24) - 1 };                /* a file with larger ids would only cost memory */
-static const char metaspace[] = "\xe2\x96\x81"; /* U+2581 */
+/* Tables go by id, so ids are dense but for some room: a small file with a large id would only cost memory.
+ */
+enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
+static const char metaspace[] = METASPACE;
 
 /* ---- lists and indexes of texts ---- */
 
@@ -69,15 +71,29 @@ bool text_index_add(text_index *index, int32_t id) {
 
 typedef struct extent {
     int64_t tokens, largest, bytes;
+    const char *name; /* of the token with the largest id */
 } extent;
 
 static ott_status measure_id(const json_t *id, const char *name, extent *e) {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > MAX_ID)
-        return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is no integer from 0 to %d",
-                           json_show(name).text, MAX_ID);
-    if (json_integer_value(id) > e->largest) e->largest = json_integer_value(id);
+    if (!json_is_integer(id) || json_integer_value(id) < 0)
+        return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is no integer from 0 on",
+                           json_show(name).text);
+    if (json_integer_value(id) > e->largest) {
+        e->largest = json_integer_value(id);
+        e->name = name;
+    }
     e->tokens++;
     return OTT_OK;
+}
+
+static ott_status check_largest(const extent *e) {
+    int64_t limit = IDS_PER_TOKEN * e->tokens + IDS_OF_ANY;
+    if (limit > INT32_MAX) limit = INT32_MAX;
+    if (e->largest < limit) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "token '%s' has the id %" PRId64 ", far beyond the others: with %" PRId64
+                       " tokens, ids below %" PRId64 " are possible",
+                       json_show(e->name).text, e->largest, e->tokens, limit);
 }
 
 static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
@@ -96,7 +112,7 @@ static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
         TRY(measure_id(json_object_get(token, "id"), json_string_value(content), e));
         e->bytes += (int64_t)json_string_length(content) + 1;
     }
-    return OTT_OK;
+    return check_largest(e);
 }
 
 static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e) {
@@ -217,6 +233,15 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
+/* A merge of tokens that stand for bytes is none of characters: then only U+2581 says where to cut. */
+static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
+    unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
+    if ((last | first) < 0x80) m->cuts[last][first] = false;
+    for (int byte = 0; byte < 256; byte++)
+        if (m->byte_ids[byte] == (int32_t)a || m->byte_ids[byte] == (int32_t)b)
+            memset(m->cuts, 0, sizeof m->cuts);
+}
+
 static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str *joined) {
     text_view left, right;
     uint32_t a, b, id;
@@ -235,6 +260,7 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
     *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later one wins */
     if (t->model.cut && joins_words(whole)) t->model.cut = false;
+    if (t->model.cut) note_joined(&t->model, left, right, a, b);
     return OTT_OK;
 }
 
@@ -258,6 +284,14 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
+/* Between two characters that are both no tokens an unknown one may wait for a known one to be written. */
+static void keep_unknown(tokenizer *t) {
+    bpe_model *m = &t->model;
+    for (int a = 0; a < 128; a++)
+        for (int b = 0; b < 128; b++)
+            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->cuts[a][b] = false;
+}
+
 /* Byte-level: what a token's name stands for. Else the name itself. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
@@ -268,6 +302,7 @@ static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));
     for (int32_t id = 0; id < t->vocab; id++)
         if (pieces->at[id].at) text_index_add(&t->by_piece, id);
+    for (int c = 0; c < 128; c++) t->model.ascii[c] = text_index_find(&t->by_piece, &(char){(char)c}, 1);
     return OTT_OK;
 }
 
@@ -325,6 +360,9 @@ ott_status model_load(tokenizer *t, const json_t *root) {
     /* Cutting must change nothing: U+2581 is a token, so that no unknown characters are fused across it. */
     t->model.cut = !t->model.byte_level && !t->model.ignore_merges &&
                    text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
+    memset(t->model.cuts, t->model.cut, sizeof t->model.cuts);
     TRY(load_merges(t, json_object_get(model, "merges")));
-    return load_pieces(t, e.tokens);
+    TRY(load_pieces(t, e.tokens));
+    keep_unknown(t);
+    return OTT_OK;
 }

@@ -59,11 +59,14 @@ ott_status token_writer_open(mem *account, const char *path, token_writer **out)
 }
 
 static void put_little(unsigned char *to, uint32_t value) {
-    for (int i = 0; i < 4; i++) to[i] = (unsigned char)(value >> 8 * i);
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+    to[2] = (unsigned char)(value >> 16);
+    to[3] = (unsigned char)(value >> 24);
 }
 
 ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count) {
-    unsigned char bytes[4096];
+    unsigned char bytes[16384];
     if (count > INT32_MAX - w->count)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: more than 2^31 - 1 tokens, which its format cannot count: split the text",

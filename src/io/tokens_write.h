@@ -1,7 +1,6 @@
 /*
  * io/tokens_write: a token file whose tokens come piece by piece, when nobody knows yet how many there will
- * be: llm.c's 20240801 format, 256 int32 of header and uint32 tokens, as token_file_write of io/dataset.h
- * makes it.
+ * be: llm.c's 20240801 format, 256 int32 of header and uint32 tokens.
  */
 #ifndef IO_TOKENS_WRITE_H
 #define IO_TOKENS_WRITE_H

@@ -149,14 +149,7 @@ static ott_status open_tokenizer(eval_model *e, const eval_source *s, bool folde
 }
 
 static ott_status encode_bytes(const char *text, int64_t bytes, tokenizer_ids *ids) {
-    void *memory = ids->ids;
-    if (ids->count + bytes > ids->capacity) {
-        int64_t capacity = 2 * ids->capacity + bytes;
-        TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "tokens of a text",
-                     &memory));
-        ids->ids = memory;
-        ids->capacity = capacity;
-    }
+    TRY(tokenizer_ids_reserve(ids, bytes));
     for (int64_t i = 0; i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
     return OTT_OK;
 }

@@ -20,19 +20,6 @@ void text_codec_close(text_codec *c) {
     tokenizer_close(c->tokenizer);
 }
 
-ott_status text_codec_append(tokenizer_ids *ids, int32_t id) {
-    void *block = ids->ids;
-    if (ids->count == ids->capacity) {
-        int64_t capacity = ids->capacity ? 2 * ids->capacity : 256;
-        TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "tokens of the text",
-                     &block));
-        ids->ids = block;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->count++] = id;
-    return OTT_OK;
-}
-
 static ott_status encode_bytes(const text_codec *c, const char *text, tokenizer_ids *ids) {
     for (; *text; text++) {
         unsigned char byte = (unsigned char)*text;
@@ -40,7 +27,7 @@ static ott_status encode_bytes(const text_codec *c, const char *text, tokenizer_
             return status_fail(OTT_ERR_ARGUMENT,
                                "the prompt has byte %d, which the model's vocabulary of %lld does not", byte,
                                (long long)c->vocab);
-        TRY(text_codec_append(ids, byte));
+        TRY(tokenizer_ids_append(ids, byte));
     }
     return OTT_OK;
 }

@@ -23,7 +23,6 @@ void text_codec_close(text_codec *c);
    post-processor says, with BOS where it has one. OTT_ERR_ARGUMENT: a token that the model does not have. On
    failure `ids` is as it was. */
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
-ott_status text_codec_append(tokenizer_ids *ids, int32_t id);
 /* The model's next token: what it adds to the text, nothing for a character that is not whole yet. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);
 bool text_codec_ends(const text_codec *c, int32_t token); /* an end of text */

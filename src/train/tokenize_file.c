@@ -59,16 +59,7 @@ typedef struct corpus_job {
 /* ---- one document, on any thread ---- */
 
 static ott_status append_mark(tokenizer_ids *ids, int32_t id) {
-    void *memory = ids->ids;
-    if (id < 0) return OTT_OK;
-    if (ids->count == ids->capacity) {
-        int64_t capacity = 2 * ids->capacity + 1024;
-        TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "tokens", &memory));
-        ids->ids = memory;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->count++] = id;
-    return OTT_OK;
+    return id < 0 ? OTT_OK : tokenizer_ids_append(ids, id);
 }
 
 static ott_status add_document(const corpus_job *j, share *s, const char *text, int64_t bytes) {
@@ -200,7 +191,8 @@ static void tell(const corpus_job *j) {
 /* A document that does not fit a round takes more room; so there is always something to read into. */
 static ott_status make_room(corpus_job *j) {
     void *memory = j->text;
-    int64_t capacity = j->capacity ? j->capacity : ROUND * j->threads, left = j->reader.bytes - j->read_bytes;
+    int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
+    int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
     if (capacity > j->held + left) capacity = j->held + left + 1;
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
@@ -235,7 +227,7 @@ static ott_status run_rounds(corpus_job *j) {
         TRY(read_more(j));
         TRY(cut_documents(j, j->read_bytes == j->reader.bytes, &used));
         TRY(run_round(j));
-        memmove(j->text, j->text + used, (size_t)(j->held - used));
+        if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;
         tell(j);
     }

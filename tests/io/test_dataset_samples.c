@@ -252,6 +252,8 @@ static void bad_rows_are_named(void **state) {
     refuse(f, hs, "{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}\n",
            ":1: ", "endings is a text, not a list");
     refuse(f, hs, "{\"endings\": [\"b\"], \"label\": 0}\n", ":1: ", "no field \"ctx\"");
+    refuse(f, hs, GOOD "{\"context\": \"a\", \"endings\": [\"b\"], \"label\": 0}\n",
+           ":2: ", "no field \"ctx\"; it has context, endings, label");
     refuse(f, hs, "{\"ctx\": \"\", \"endings\": [\"b\"], \"label\": 0}\n", ":1: ", "ctx has no tokens");
 }
 

@@ -5,6 +5,7 @@
 #include "io/folder.h"
 #include "base/str.h"
 #include "io/rows.h"
+#include "io/token_file.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

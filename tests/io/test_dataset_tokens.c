@@ -3,6 +3,7 @@
 #include "io/folder.h"
 #include "base/file.h"
 #include "io/rows.h"
+#include "io/token_file.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -62,9 +62,10 @@ static void refuses_malformed_models(void **state) {
         {"model.vocab", NULL, "model.vocab is missing or no object"},
         {"model.vocab", "[[\"a\", -1.0]]", "model.vocab is missing or no object"},
         {"model.vocab", "{}", "model.vocab has no tokens"},
-        {"model.vocab.a", "-1", "the id of token 'a' is no integer from 0 to"},
-        {"model.vocab.a", "16777216", "the id of token 'a' is no integer from 0 to 16777215"},
-        {"model.vocab.a", "9223372036854775807", "the id of token 'a'"},
+        {"model.vocab.a", "-1", "the id of token 'a' is no integer from 0 on"},
+        {"model.vocab.a", "1073741824",
+         "token 'a' has the id 1073741824, far beyond the others: with 258 tokens, ids below 66568 are"},
+        {"model.vocab.a", "9223372036854775807", "token 'a' has the id 9223372036854775807, far beyond"},
         {"model.vocab.a", "1.0", "the id of token 'a'"},
         {"model.vocab.a", "\"1\"", "the id of token 'a'"},
         {"model.vocab.a", "98", "have the same id 98"},
@@ -92,7 +93,8 @@ static void refuses_malformed_parts(void **state) {
         {"added_tokens", "[{\"id\": 1}]", "content of token 0 is missing or no string"},
         {"added_tokens", "[{\"content\": \"<s>\"}]", "the id of token '<s>'"},
         {"added_tokens", "[{\"id\": -5, \"content\": \"<s>\"}]", "the id of token '<s>'"},
-        {"added_tokens", "[{\"id\": 99999999, \"content\": \"<s>\"}]", "the id of token '<s>'"},
+        {"added_tokens", "[{\"id\": 99999999, \"content\": \"<s>\"}]",
+         "token '<s>' has the id 99999999, far beyond the others"},
         {"added_tokens", "[{\"id\": 97, \"content\": \"<s>\"}]", "'<s>' has the id 97 of 'a'"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"a\"}]",
          "'a' has the id 400, and 97 in the vocabulary"},
@@ -214,6 +216,108 @@ static void limits_nesting_and_steps(void **state) {
     case_refuse(*state, root, OTT_ERR_UNSUPPORTED, "normalizer: NFC: more than 64 steps");
 }
 
+/* ---- files and texts that would take for ever, or all memory ---- */
+
+static json_t *split_by(const char *regex) {
+    char part[256];
+    json_t *root = case_bytes("");
+    snprintf(part, sizeof part,
+             "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}", regex);
+    case_set(root, "pre_tokenizer", part);
+    return root;
+}
+
+static char *repeat(const char *part, int times) {
+    size_t bytes = strlen(part);
+    char *text = malloc(bytes * (size_t)times + 1);
+    assert_non_null(text);
+    for (int i = 0; i < times; i++) memcpy(text + bytes * (size_t)i, part, bytes);
+    text[bytes * (size_t)times] = '\0';
+    return text;
+}
+
+/* Each place takes fewer steps than a text may; together they take too many. The budget is of the text. */
+static void gives_up_on_endless_backtracking(void **state) {
+    folder *f = *state;
+    static const struct {
+        const char *regex, *part;
+        int times;
+    } cases[] = {{"(x+x+)+[yz]", "x", 60},       {"(x+x+)+[yz]", "xxxxxxxxxxxxxxxxxx ", 20000},
+                 {"(x|x)*y|x", "x", 5000},       {"(?:x?){30}x{30}[yz]", "x", 40000},
+                 {"(x+)(x+)[yz]|x", "x", 30000}, {"x+[yz]|x", "x", 300000},
+                 {"x+[yz]", "x", 300000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char message[64], *text = repeat(cases[i].part, cases[i].times);
+        tokenizer *t = case_open(f, split_by(cases[i].regex));
+        char *ids = case_ids(f, t, text, -1, 0);
+        snprintf(message, sizeof message, "the %d steps that are the budget of a text",
+                 1000000 + 1024 * (int)strlen(text));
+        if (!strstr(ids, "gives up at byte ") || !strstr(ids, message))
+            fail_msg("%s: \"%.200s\" instead of \"%s\"", cases[i].regex, ids, message);
+        free(ids);
+        free(text);
+        tokenizer_close(t);
+    }
+}
+
+/* What backtracks over a long run, but not again and again, is no error. */
+static void allows_long_runs(void **state) {
+    folder *f = *state;
+    tokenizer *t = case_open(f, split_by("x*[yz]|x+"));
+    char *text = repeat("x", 300000), *ids = case_ids(f, t, text, -1, 0);
+    if (strstr(ids, "gives up")) fail_msg("%s", ids);
+    free(ids);
+    free(text);
+    tokenizer_close(t);
+}
+
+/* An id may lie beyond the others (Phi-4's do), not far beyond them. */
+static void limits_the_largest_id(void **state) {
+    folder *f = *state;
+    json_t *root = case_bytes("");
+    case_set(root, "added_tokens", "[{\"id\": 66559, \"content\": \"<s>\"}]");
+    int64_t before = mem_read(f->account).peak;
+    tokenizer *t = case_open(f, root);
+    assert_int_equal(tokenizer_vocab(t), 66560);
+    tokenizer_close(t);
+    assert_true(mem_read(f->account).peak - before < 16 << 20);
+    root = case_bytes("");
+    case_set(root, "added_tokens", "[{\"id\": 66564, \"content\": \"<s>\"}]");
+    case_refuse(f, root, OTT_ERR_FORMAT,
+                "token '<s>' has the id 66564, far beyond the others: with 257 tokens, ids below 66564 are");
+    root = case_bytes("");
+    case_set(root, "added_tokens", "[{\"id\": 1073741824, \"content\": \"<s>\"}]");
+    case_refuse(f, root, OTT_ERR_FORMAT, "token '<s>' has the id 1073741824, far beyond the others");
+}
+
+static json_t *with_added_text(const char *content, const char *more) {
+    char part[2048];
+    json_t *root = case_bytes("");
+    snprintf(part, sizeof part, "[{\"id\": 300, \"content\": \"%s\"%s}]", content, more);
+    case_set(root, "added_tokens", part);
+    return root;
+}
+
+static void limits_added_tokens(void **state) {
+    folder *f = *state;
+    char *longest = repeat("a", 1024), *longer = repeat("a", 1025);
+    tokenizer *t = case_open(f, with_added_text(longest, ""));
+    char *ids = case_ids(f, t, longer, -1, 0);
+    assert_string_equal(ids, "300 97"); /* case_bytes: the id of a byte is the byte */
+    free(ids);
+    tokenizer_close(t);
+    case_refuse(
+        f, with_added_text(longer, ""), OTT_ERR_UNSUPPORTED,
+        "added_tokens: "
+        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
+        "' (id 300) has 1025 bytes; at most 1024 are supported");
+    json_t *root = with_added_text(longest, ", \"normalized\": true");
+    case_set(root, "normalizer", "{\"type\": \"Prepend\", \"prepend\": \"b\"}");
+    case_refuse(f, root, OTT_ERR_UNSUPPORTED, "(id 300) has 1025 bytes once normalized; at most 1024");
+    free(longest);
+    free(longer);
+}
+
 /* Any one byte of a good file changed, or the file cut there: it opens or it is refused, and what opens
  * encodes. */
 static void survives_any_damage(void **state) {
@@ -246,8 +350,16 @@ static void survives_any_damage(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(refuses_what_is_no_json),     TEST(refuses_malformed_models),  TEST(refuses_malformed_parts),
-        TEST(names_what_is_not_supported), TEST(refuses_doubtful_patterns), TEST(limits_nesting_and_steps),
+        TEST(refuses_what_is_no_json),
+        TEST(refuses_malformed_models),
+        TEST(refuses_malformed_parts),
+        TEST(names_what_is_not_supported),
+        TEST(refuses_doubtful_patterns),
+        TEST(limits_nesting_and_steps),
+        TEST(gives_up_on_endless_backtracking),
+        TEST(allows_long_runs),
+        TEST(limits_the_largest_id),
+        TEST(limits_added_tokens),
         TEST(survives_any_damage),
     };
 #undef TEST

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "cpu/cpu.h"
 #include "io/dataset.h"
+#include "io/token_file.h"
 #include "model/cache.h"
 #include "parallel/hf_save.h"
 #include "train/eval.h"
