@@ -15,6 +15,9 @@ double clock_seconds(void) {
 double clock_wall(void) {
     return seconds_of(CLOCK_REALTIME);
 }
+double clock_thread(void) {
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
+}
 
 const char *clock_stamp(char out[32]) {
     struct timespec now;

@@ -17,6 +17,7 @@
     X(STEP, "step arena")        /* activations and workspace of one step, packed by the memory plan */      \
     X(SCRATCH, "thread scratch") /* kernel packing buffers */                                                \
     X(DATA, "data")                                                                                          \
+    X(STAGING, "checkpoint staging") /* copy of the state that is written while training goes on */          \
     X(OTHER, "other")
 
 typedef enum mem_kind {

@@ -128,6 +128,12 @@ static ott_status check_eval(const config *cfg) {
     return OTT_OK;
 }
 
+static ott_status check_profiling(const config *cfg) {
+    if (cfg->profiling.frequency > 0 || cfg->profiling.end_step > cfg->profiling.start_step) return OTT_OK;
+    FAIL("profiling.end_step (%lld) must be greater than profiling.start_step (%lld)",
+         (long long)cfg->profiling.end_step, (long long)cfg->profiling.start_step);
+}
+
 static ott_status check_schedule(const config *cfg) {
     long long warmup = cfg->scheduler.warmup_steps, steps = cfg->train.max_steps;
     long long decay = cfg->scheduler.decay_steps,
@@ -287,6 +293,7 @@ ott_status config_check(config *cfg) {
     TRY(check_model(cfg));
     TRY(check_data(cfg));
     TRY(check_eval(cfg));
+    TRY(check_profiling(cfg));
     TRY(check_schedule(cfg));
     return check_float8(cfg);
 }

@@ -125,8 +125,8 @@
 
 #define CHOICES_async_mode(X)                                                                                \
     X(ASYNC_DISABLED, "disabled", "")                                                                        \
-    X(ASYNC_ASYNC, "async", "writing checkpoints while training is not built yet")                           \
-    X(ASYNC_PINNED, "async_with_pinned_mem", "writing checkpoints while training is not built yet")
+    X(ASYNC_ASYNC, "async", "")                                                                              \
+    X(ASYNC_PINNED, "async_with_pinned_mem", "")
 
 #define CHOICES_export_dtype(X)                                                                              \
     X(EXPORT_FLOAT32, "float32", "")                                                                         \

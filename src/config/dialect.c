@@ -24,6 +24,8 @@ static const struct {
     {DIALECT_TITAN, "checkpoint.keep_last_n", "10"},
     {DIALECT_TITAN, "float8.enable_fsdp_float8_all_gather", "false"},
     {DIALECT_TITAN, "eval.interval", "10"},
+    {DIALECT_TITAN, "profiling.frequency", "10"},
+    {DIALECT_TITAN, "profiling.trace_dir", "profile_traces"},
     {DIALECT_AUTOMODEL, "model.init_style", "hf"},
     {DIALECT_AUTOMODEL, "train.compile_model", "false"},
     {DIALECT_AUTOMODEL, "train.batch_size", "1"},

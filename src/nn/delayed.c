@@ -37,8 +37,15 @@ static ott_status fill(device *d, const delayed_want *want, const delayed_state 
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
+/* Nobody has delayed scaling (any more). */
+static ott_status leave_states(const delayed_want *wanted, int count) {
+    for (int i = 0; i < count; i++) *wanted[i].state = (delayed_state){0};
+    return OTT_OK;
+}
+
 /* Layout: seen of all, scales of all, then the windows. */
 static ott_status place_states(delayed_store *fresh, device *d, const delayed_want *wanted, int count) {
+    if (!fresh->block) return leave_states(wanted, count);
     float *scale = (float *)fresh->block + fresh->seen.columns, *window = scale + fresh->seen.columns;
     int64_t next = 0;
     for (int i = 0; i < count; i++) {

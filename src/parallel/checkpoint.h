@@ -10,7 +10,8 @@
  *     state.json             counters, model dimensions, and size and CRC-32C of the other files
  *
  * It is complete or absent: written into a folder aside, synced, renamed. A tensor is stored whole, whatever
- * the layout that wrote it, so any layout can read it.
+ * the layout that wrote it, so any layout can read it. When a run's checkpoints are written is
+ * parallel/checkpoint_writer's.
  */
 #ifndef PARALLEL_CHECKPOINT_H
 #define PARALLEL_CHECKPOINT_H
@@ -33,9 +34,9 @@ typedef struct run_state {
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
                            const char *folder, int64_t keep, char **path);
 
-/* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in its
-   "checkpoints" folder, or, for "latest", in `folder`. An incomplete or damaged one is an error that names
-   the newest complete one beside it. */
+/* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in the
+   folder of checkpoints of the run it is, or, for "latest", in `folder`. An incomplete or damaged one is an
+   error that names the newest complete one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);

@@ -1,9 +1,7 @@
-/* parallel/checkpoint_float8: writing and reading the FP8 state. All of it is small: it goes through host
- * memory. */
+/* parallel/checkpoint_float8: describing and reading the FP8 state. All of it is small: it is read through
+ * host memory. */
 #include "parallel/checkpoint_float8.h"
-#include "base/arena.h"
 #include "fp8/history.h"
-#include "io/safetensors.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -21,7 +19,7 @@ typedef struct entry {
 typedef struct inventory {
     mem *account;
     device *device;
-    arena *memory;
+    arena *memory; /* borrowed */
     safetensors_tensor *declared;
     entry *entries;
     int64_t count, capacity;
@@ -62,64 +60,53 @@ static ott_status count_layer(void *user, linear *l) {
     return OTT_OK;
 }
 
-static ott_status inventory_open(inventory *v, model *m, bool every_layer) {
-    void *memory;
-    *v = (inventory){.account = m->device->account, .device = m->device, .every_layer = every_layer};
-    TRY(model_visit_linears(m, count_layer, v));
-    TRY(arena_open(v->account, MEM_OTHER, &v->memory));
-    TRY(arena_take(v->memory, v->capacity * (int64_t)sizeof *v->declared, &memory));
-    v->declared = memory;
-    TRY(arena_take(v->memory, v->capacity * (int64_t)sizeof *v->entries, &memory));
-    v->entries = memory;
-    return model_visit_linears(m, add_layer, v);
+/* How many entries there may be. */
+static ott_status inventory_size(inventory *v, model *m) {
+    *v = (inventory){.account = m->device->account, .device = m->device};
+    return model_visit_linears(m, count_layer, v);
 }
 
-static void inventory_close(inventory *v) {
-    if (v->memory) arena_close(v->memory);
+static ott_status inventory_fill(inventory *v, model *m, arena *memory, bool every_layer) {
+    void *place;
+    v->memory = memory;
+    v->every_layer = every_layer;
+    TRY(arena_take(memory, v->capacity * (int64_t)sizeof *v->declared, &place));
+    v->declared = place;
+    TRY(arena_take(memory, v->capacity * (int64_t)sizeof *v->entries, &place));
+    v->entries = place;
+    return model_visit_linears(m, add_layer, v);
 }
 
 static int64_t longest(const inventory *v, const safetensors *f) {
     int64_t most = 1;
     for (int64_t i = 0; i < v->count; i++)
         if (v->declared[i].shape[0] > most) most = v->declared[i].shape[0];
-    for (int64_t i = 0; f && i < safetensors_count(f); i++)
+    for (int64_t i = 0; i < safetensors_count(f); i++)
         if (safetensors_at(f, i)->bytes / 4 > most) most = safetensors_at(f, i)->bytes / 4;
     return most;
 }
 
-/* ---- writing ---- */
+/* ---- describing ---- */
 
-static ott_status write_entry(const inventory *v, safetensors_writer *w, const entry *e, float *buffer) {
-    if (!e->device) return safetensors_writer_append(w, &e->layer->below, sizeof(float));
-    int64_t bytes = tensor_bytes(*e->device);
-    TRY(device_copy_out(v->device, buffer, e->device->data, bytes));
-    return safetensors_writer_append(w, buffer, bytes);
+/* A layer's count is in no device memory: the set gets a copy of it. */
+static ott_status add_to_set(tensor_set *set, const safetensors_tensor *declared, const entry *e) {
+    void *count;
+    if (e->device) return tensor_set_add(set, declared, e->device->data, false);
+    TRY(arena_take(set->memory, sizeof(float), &count));
+    *(float *)count = e->layer->below;
+    return tensor_set_add(set, declared, count, true);
 }
 
-static ott_status write_all(const inventory *v, const char *recipe_name, const char *path, float *buffer) {
-    safetensors_writer *w;
-    const safetensors_pair metadata = {"recipe", recipe_name};
-    TRY(safetensors_writer_open(v->account, path, v->declared, v->count, &metadata, 1, &w));
-    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
-        ott_status status = write_entry(v, w, &v->entries[next], buffer);
-        if (status == OTT_OK) continue;
-        safetensors_writer_abandon(w);
-        return status;
-    }
-    return safetensors_writer_commit(w);
-}
-
-ott_status checkpoint_float8_write(const model *m, const char *recipe_name, const char *path) {
+ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set) {
     inventory v;
-    void *buffer = NULL;
-    ott_status status;
-    TRY_OUT(inventory_open(&v, (model *)m, false));
-    TRY_OUT(mem_take_array(v.account, MEM_OTHER, longest(&v, NULL), sizeof(float), "FP8 state", &buffer));
-    TRY_OUT(write_all(&v, recipe_name, path, buffer));
-out:
-    mem_give(v.account, buffer);
-    inventory_close(&v);
-    return status;
+    const char *name;
+    TRY(inventory_size(&v, (model *)m));
+    TRY(tensor_set_open(set, v.account, v.capacity));
+    TRY(inventory_fill(&v, (model *)m, set->memory, false));
+    for (int64_t i = 0; i < v.count; i++) TRY(add_to_set(set, &v.declared[i], &v.entries[i]));
+    TRY(arena_strdup(set->memory, recipe_name, &name));
+    set->metadata = (safetensors_pair){"recipe", name};
+    return OTT_OK;
 }
 
 /* ---- reading ---- */
@@ -223,12 +210,15 @@ static void say(const inventory *v, const logger *log, const safetensors *f, tal
 
 ott_status checkpoint_float8_read(model *m, const logger *log, const char *path, bool *fallen) {
     inventory v;
+    arena *memory = NULL;
     safetensors *f = NULL;
     void *buffer = NULL;
     tally count = {0};
     ott_status status;
     *fallen = false;
-    TRY_OUT(inventory_open(&v, m, true));
+    TRY(inventory_size(&v, m));
+    TRY_OUT(arena_open(v.account, MEM_OTHER, &memory));
+    TRY_OUT(inventory_fill(&v, m, memory, true));
     TRY_OUT(safetensors_open(v.account, path, &f));
     int64_t most = longest(&v, f);
     TRY_OUT(mem_take_array(v.account, MEM_OTHER, 2 * most, sizeof(float), "FP8 state", &buffer));
@@ -239,6 +229,6 @@ ott_status checkpoint_float8_read(model *m, const logger *log, const char *path,
 out:
     mem_give(v.account, buffer);
     safetensors_close(f);
-    inventory_close(&v);
+    arena_close(memory);
     return status;
 }

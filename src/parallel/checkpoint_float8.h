@@ -9,10 +9,10 @@
 #define PARALLEL_CHECKPOINT_FLOAT8_H
 
 #include "base/log.h"
-#include "model/model.h"
+#include "parallel/checkpoint_tensors.h"
 
-/* recipe_name: the name of the one in force, kept for messages. */
-ott_status checkpoint_float8_write(const model *m, const char *recipe_name, const char *path);
+/* Opens the set and fills it. recipe_name: the name of the one in force, kept for messages. */
+ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set);
 /* Looks at every entry before the first one of the model changes. A window of another length keeps its newest
    members; a state the file has not starts anew; one the model has no use for is dropped; the log says so.
    *fallen: some layer of the file has fallen back and the model does not run it so. */

@@ -230,6 +230,18 @@ static ott_status is_checkpoint(mem *account, const char *path, bool *is) {
     return status;
 }
 
+/* Where a run has its checkpoints: its configuration says it; without one, in "checkpoints". */
+static ott_status append_folder(mem *account, const char *run, str *out) {
+    config *cfg = NULL;
+    ott_status status = checkpoint_config(account, run, &cfg);
+    if (status == OTT_ERR_MEMORY) return status;
+    const char *folder = status == OTT_OK ? cfg->checkpoint.dir : "checkpoints";
+    if (folder[0] != '/') str_printf(out, "%s/", run);
+    str_append(out, folder);
+    config_close(cfg);
+    return str_finish(out);
+}
+
 /* What a path that is not "latest" means; nothing when it holds no checkpoint. */
 static ott_status append_meant(mem *account, const char *path, str *out) {
     bool is;
@@ -238,8 +250,7 @@ static ott_status append_meant(mem *account, const char *path, str *out) {
     if (is) str_append(out, path);
     if (!is) TRY(append_newest(account, path, out));
     if (out->length > 0) return str_finish(out);
-    str_printf(&inside, "%s/checkpoints", path);
-    ott_status status = str_finish(&inside);
+    ott_status status = append_folder(account, path, &inside);
     if (status == OTT_OK) status = append_newest(account, inside.text, out);
     str_free(&inside);
     return status;

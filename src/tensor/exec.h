@@ -25,6 +25,17 @@ typedef struct probe {
     void *user;
 } probe;
 
+/* How long each op ran, by its place in ops.def. What an op has made by another op (the forms of a QOUT, by
+   quantize) counts there and not for itself. */
+typedef struct op_times {
+    double seconds[OP_COUNT];
+    double nested; /* of the op at hand: spent in ops it called */
+    /* Hears of each op when it has run: when it began (clock_seconds), how long it took, and how much of that
+       itself; NULL: nobody. */
+    void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds, double own);
+    void *user;
+} op_times;
+
 struct exec {
     device *device;
     plan *plan;
@@ -34,6 +45,7 @@ struct exec {
     group *data_group;      /* ranks that hold the same model and other data */
     const logger *log;
     const probe *probe;           /* NULL: none */
+    op_times *times;              /* NULL: ops are not timed */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
 

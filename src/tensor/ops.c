@@ -1,4 +1,5 @@
 /* tensor/ops: the table of ops.def as data, the check of arguments against it, and the checked calls. */
+#include "base/clock.h"
 #include "tensor/exec.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -150,6 +151,9 @@ static ott_status check_operand(binding *b, const op_field *f, const operand *o)
     char lines = f->name[0] == 'a' ? 'M' : 'N';
     op_shape shape = {
         .dtype = "any", .rows = o->transposed ? 'K' : lines, .columns = o->transposed ? lines : 'K'};
+    if (o->packed && (lines == 'M' || o->transposed || o->t.ld != o->t.columns))
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s is packed%s; only b can be, by rows, and dense",
+                           b->op->name, f->name, o->transposed ? " and transposed" : "");
     return check_tensor(b, f, &shape, &o->t);
 }
 
@@ -194,13 +198,38 @@ static ott_status has_no_op(const exec *cx, const char *op) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op, cx->device->name);
 }
 
+/* An op that runs while it is timed. */
+typedef struct op_timing {
+    double began, nested_before;
+} op_timing;
+
+static op_timing time_begin(const exec *cx) {
+    op_timing t = {0};
+    if (!cx->times) return t;
+    t.nested_before = cx->times->nested;
+    cx->times->nested = 0;
+    t.began = clock_seconds();
+    return t;
+}
+
+static void time_end(const exec *cx, op_timing t, enum op_index op, const void *args) {
+    if (!cx->times) return;
+    double seconds = clock_seconds() - t.began, own = seconds - cx->times->nested;
+    cx->times->seconds[op] += own;
+    cx->times->nested = t.nested_before + seconds;
+    if (cx->times->ran) cx->times->ran(cx->times->user, op, args, t.began, seconds, own);
+}
+
 /* Checks always, runs unless the memory plan is being recorded. */
 #define OP(name, fields)                                                                                     \
     ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
         TRY(op_check(info_##name(), a));                                                                     \
         if (!cx->device->ops->name) return has_no_op(cx, #name);                                             \
         if (cx->plan && plan_recording(cx->plan)) return OTT_OK;                                             \
-        return cx->device->ops->name(cx, a);                                                                 \
+        op_timing timing = time_begin(cx);                                                                   \
+        ott_status status = cx->device->ops->name(cx, a);                                                    \
+        time_end(cx, timing, OP_INDEX_##name, a);                                                            \
+        return status;                                                                                       \
     }
 #include "tensor/ops.def"
 #undef OP

@@ -48,6 +48,14 @@ typedef struct op_table {
 #define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
 #include "tensor/ops.def"
 #undef OP
+
+/* OP_INDEX_gemm: the op's place in the table. */
+enum op_index {
+#define OP(name, fields) OP_INDEX_##name,
+#include "tensor/ops.def"
+#undef OP
+    OP_COUNT
+};
 #undef IN
 #undef IN_OPT
 #undef OUT

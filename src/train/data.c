@@ -13,7 +13,7 @@ typedef struct opener {
     mem *account;
     const logger *log;
     config *cfg;
-    const model_options *shape;
+    model_options *shape;
     tokenizer *tokenizer; /* NULL: none is configured */
 } opener;
 
@@ -208,6 +208,16 @@ static ott_status set_number(config *cfg, const char *key, int64_t value) {
     return config_set(cfg, key, text);
 }
 
+/* A preset's vocabulary is that of the tokenizer it was made with; a larger one makes the model larger. */
+static ott_status choose_vocabulary(const opener *o) {
+    int64_t ids = o->tokenizer ? tokenizer_vocab(o->tokenizer) : 0;
+    bool given = o->cfg->model.preset == PRESET_NONE || config_was_set(o->cfg, "model.vocab_size");
+    if (given || ids <= o->shape->vocab) return OTT_OK;
+    log_info(o->log, "model.vocab_size = %lld, from the tokenizer", (long long)ids);
+    o->shape->vocab = ids;
+    return set_number(o->cfg, "model.vocab_size", ids);
+}
+
 /* Samples that are not packed decide how long a row is, unless the configuration does. */
 static ott_status choose_length(const opener *o, const dataset *train, const dataset *validation) {
     config *cfg = o->cfg;
@@ -270,6 +280,7 @@ static ott_status count_epochs(const opener *o, const dataset *train) {
 
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_tokenizer(o));
+    TRY(choose_vocabulary(o));
     TRY(open_training(o, train));
     TRY(check_vocabulary(*train, o->shape));
     TRY(open_validation(o, validation));
@@ -283,8 +294,8 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     return check_validation(*validation, o->cfg);
 }
 
-ott_status data_open(mem *account, const logger *log, config *cfg, const model_options *shape,
-                     dataset **train, dataset **validation) {
+ott_status data_open(mem *account, const logger *log, config *cfg, model_options *shape, dataset **train,
+                     dataset **validation) {
     opener o = {.account = account, .log = log, .cfg = cfg, .shape = shape};
     *train = *validation = NULL;
     ott_status status = open_both(&o, train, validation);

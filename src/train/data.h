@@ -10,10 +10,11 @@
 /*
  * Opens both and cuts them into rows; *validation is NULL when nothing is evaluated. Both are closed with
  * dataset_close. What the data decides goes into cfg: train.seq_len, when it was not given and samples are
- * not packed, and train.max_steps, when train.num_epochs was given. OTT_ERR_CONFIG when the vocabulary of the
- * data is larger than the model's, or a batch of validation is more than there is.
+ * not packed, train.max_steps, when train.num_epochs was given, and model.vocab_size, when a preset's is
+ * smaller than the tokenizer's (in *shape too). OTT_ERR_CONFIG when the vocabulary of the data is larger than
+ * the model's, or a batch of validation is more than there is.
  */
-ott_status data_open(mem *account, const logger *log, config *cfg, const model_options *shape,
-                     dataset **train, dataset **validation);
+ott_status data_open(mem *account, const logger *log, config *cfg, model_options *shape, dataset **train,
+                     dataset **validation);
 
 #endif

@@ -4,9 +4,11 @@
 #include "base/file.h"
 #include "cpu/cpu.h"
 #include "io/report.h"
+#include "parallel/checkpoint_writer.h"
 #include "parallel/hf_model.h"
 #include "train/data.h"
 #include "train/health.h"
+#include "train/profile.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -27,9 +29,11 @@ typedef struct run {
     device *device;
     dataset *train_data, *validation_data;
     trainer *trainer;
+    checkpoint_writer *writer; /* NULL: none are written */
     health *health;
+    profile *profile; /* NULL: no step is profiled */
     progress progress;
-    int64_t saved_step; /* step of the newest checkpoint written, -1: none */
+    int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
     bool stopped;
 } run;
 
@@ -77,7 +81,14 @@ static int64_t memory_available(void) {
  * written. */
 static ott_status check_memory(const run *r) {
     int64_t planned = r->trainer->planned_bytes, available = memory_available();
+    int64_t staging = mem_read(r->account).now_of[MEM_STAGING];
     if (planned <= available) return OTT_OK;
+    if (planned - staging <= available)
+        return status_fail(OTT_ERR_MEMORY,
+                           "the run needs %.2f GiB, %.2f GiB of it for checkpoint.async_mode = \"%s\", and "
+                           "%.2f GiB are free: set checkpoint.async_mode = \"disabled\"",
+                           (double)planned / 1073741824.0, (double)staging / 1073741824.0,
+                           config_word(r->cfg, "checkpoint.async_mode"), (double)available / 1073741824.0);
     return status_fail(OTT_ERR_MEMORY,
                        "the run needs %.2f GiB (%.2f GiB of it for the step) and %.2f GiB are free: lower "
                        "train.batch_size or "
@@ -105,8 +116,8 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
 
 static void say_what_differs(void *user, const char *key, const char *saved, const char *now) {
     const comparison *c = user;
-    static const char *const incidental[] = {"run.", "checkpoint.", "metrics.", "train.max_steps",
-                                             "train.threads"};
+    static const char *const incidental[] = {"run.",       "checkpoint.",     "metrics.",
+                                             "profiling.", "train.max_steps", "train.threads"};
     for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
         if (str_starts_with(key, incidental[i])) return;
     if (str_starts_with(key, "float8.") && is_float8_incidental(c, key)) return;
@@ -164,6 +175,14 @@ static ott_status plan_phases(run *r) {
     return status;
 }
 
+/* What a writer stages is memory of the run like any other. */
+static ott_status open_writer(run *r) {
+    if (r->cfg->checkpoint.interval == 0) return OTT_OK;
+    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->checkpoints, &r->writer));
+    r->trainer->planned_bytes += mem_read(r->account).now_of[MEM_STAGING];
+    return OTT_OK;
+}
+
 static ott_status open_trainer(run *r) {
     trainer_options options;
     int64_t step;
@@ -172,6 +191,7 @@ static ott_status open_trainer(run *r) {
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      (uint64_t)r->cfg->train.seed, &r->trainer));
     TRY(plan_phases(r));
+    TRY(open_writer(r));
     TRY(check_memory(r));
     TRY(load_start(r));
     return resume(r);
@@ -243,17 +263,23 @@ static void say_precision(const run *r) {
 
 static void say_model(const run *r) {
     const model *m = r->trainer->m;
-    int decayed = 0;
+    int trained = 0, decayed = 0;
     char count[32];
-    for (int i = 0; i < m->parameter_count; i++) decayed += m->parameters[i].decay;
+    for (int i = 0; i < m->parameter_count; i++) {
+        trained += !m->parameters[i].frozen;
+        decayed += m->parameters[i].decay && !m->parameters[i].frozen;
+    }
     log_info(r->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
-             m->parameter_count - decayed);
+             trained - decayed);
     log_info(r->log,
              "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
              "vocabulary %lld%s",
              r->shape.family->name, str_commas(model_parameter_count(m), count), (long long)r->shape.dim,
              (long long)r->shape.layers, (long long)r->shape.heads, (long long)r->shape.kv_heads,
              (long long)r->shape.hidden, (long long)r->shape.vocab, r->shape.tied ? ", tied head" : "");
+    if (trained < m->parameter_count)
+        log_info(r->log, "Frozen: %d params, %s of the parameters", m->parameter_count - trained,
+                 str_commas(model_frozen_count(m), count));
     if (recipe_gemm_is_fp8(r->trainer->recipe, GEMM_COUNT))
         log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
                  r->trainer->converted.linears);
@@ -271,6 +297,11 @@ static void say_memory(const run *r) {
              (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
              (double)s.now_of[MEM_SCRATCH] / mib, (double)s.now_of[MEM_DATA] / mib,
              (double)s.now_of[MEM_OTHER] / mib);
+    if (s.now_of[MEM_STAGING] > 0)
+        log_info(
+            r->log,
+            "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
+            (double)s.now_of[MEM_STAGING] / mib);
 }
 
 static void say_start(const run *r) {
@@ -290,14 +321,16 @@ static void say_start(const run *r) {
 /* ---- the loop ---- */
 
 static ott_status save(run *r) {
-    char *path;
-    if (r->cfg->checkpoint.interval == 0 || r->saved_step == r->trainer->run.step) return OTT_OK;
-    TRY(checkpoint_save(r->trainer->m, r->cfg, r->trainer->recipe->name, &r->trainer->run, r->checkpoints,
-                        r->cfg->checkpoint.keep_last_n, &path));
-    log_info(r->log, "Saved %s", path);
-    mem_give(r->account, path);
+    if (!r->writer || r->saved_step == r->trainer->run.step) return OTT_OK;
+    TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run));
     r->saved_step = r->trainer->run.step;
     return OTT_OK;
+}
+
+/* The last one: a run ends when it is complete. */
+static ott_status save_last(run *r) {
+    TRY(save(r));
+    return r->writer ? checkpoint_writer_wait(r->writer) : OTT_OK;
 }
 
 static ott_status validate(run *r) {
@@ -360,11 +393,14 @@ static ott_status follow_schedule(run *r) {
 
 static ott_status one_step(run *r) {
     step_result s;
+    if (r->writer) TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);
     health_begin_step(r->health);
+    TRY(profile_begin_step(r->profile));
     TRY(trainer_step(r->trainer, learning_rate, &s));
+    TRY(profile_end_step(r->profile));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
     TRY(health_end_step(r->health, r->progress.metrics));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
@@ -391,11 +427,11 @@ static ott_status steps(run *r) {
             r->stopped = true;
             log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint",
                      (long long)r->trainer->run.step);
-            return save(r);
+            return save_last(r);
         }
         TRY(one_step(r));
     }
-    return save(r);
+    return save_last(r);
 }
 
 /* ---- the end ---- */
@@ -452,11 +488,14 @@ static ott_status open_run(run *r) {
     TRY(open_trainer(r));
     TRY(open_progress(r));
     TRY(open_health(r));
+    TRY(profile_open(r->trainer, r->cfg, r->folder, &r->profile));
     return write_config(r);
 }
 
 static void close_run(run *r) {
     progress_close(&r->progress);
+    checkpoint_writer_close(r->writer);
+    profile_close(r->profile);
     health_close(r->health);
     trainer_close(r->trainer);
     device_close(r->device);
@@ -473,6 +512,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     TRY_OUT(open_run(&r));
     say_start(&r);
     TRY_OUT(steps(&r));
+    TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
     if (!r.stopped) say_end(&r);
 out:

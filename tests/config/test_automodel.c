@@ -122,6 +122,21 @@ static void test_epochs(void **state) {
     config_close(cfg);
 }
 
+/* local_batch_size of some 2025 files. */
+static void test_micro_batch_size(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".yaml",
+                            "step_scheduler:\n  global_batch_size: 32\n  micro_batch_size: 4\n"
+                            "checkpoint:\n  is_async: true\n",
+                            NULL);
+    assert_int_equal(cfg->train.batch_size, 4);
+    assert_int_equal(cfg->train.grad_accum_steps, 8);
+    assert_int_equal(cfg->checkpoint.async_mode, ASYNC_ASYNC);
+    config_close(cfg);
+    case_bad(c, ".yaml", "step_scheduler:\n  global_batch_size: 30\n  micro_batch_size: 4\n",
+             "global_batch_size (30) must be divisible by local_batch_size", NULL);
+}
+
 static void test_guide_spelling(void **state) {
     config_case *c = *state;
     config *cfg =
@@ -178,18 +193,20 @@ static void test_targets(void **state) {
              "weight decay inside the gradient is not built yet", NULL);
     case_bad(c, ".yaml", "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n  dim: 8\n",
              "peft.", "LoRA", NULL);
-    case_bad(c, ".yaml", "wandb:\n  project: x\n", "wandb.project = x", "Weights & Biases", NULL);
-    config *cfg =
-        case_good(c, ".yaml", "rng:\n  seed: 5\nwandb: null\npeft:\nvalidation_dataset: null\n", NULL);
+    config *cfg = case_good(c, ".yaml",
+                            "rng:\n  seed: 5\nwandb:\n  project: x\npeft:\nvalidation_dataset: null\n", NULL);
     assert_int_equal(cfg->train.seed, 5);
+    assert_non_null(strstr(c->log, "wandb.project = x"));
     config_close(cfg);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_2025),           CASE(test_2026),     CASE(test_hub_names),
-        CASE(test_local_datasets), CASE(test_epochs),   CASE(test_guide_spelling),
-        CASE(test_switches),       CASE(test_schedule), CASE(test_targets),
+        CASE(test_2025),      CASE(test_2026),
+        CASE(test_hub_names), CASE(test_local_datasets),
+        CASE(test_epochs),    CASE(test_guide_spelling),
+        CASE(test_switches),  CASE(test_schedule),
+        CASE(test_targets),   CASE(test_micro_batch_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

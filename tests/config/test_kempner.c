@@ -57,14 +57,12 @@ static void test_defaults(void **state) {
 
 static void test_not_built(void **state) {
     config_case *c = *state;
-    case_bad(c, ".toml", "[metrics]\nenable_wandb = true\n", ":2: metrics.enable_wandb = true",
-             "Weights & Biases", NULL);
+    case_bad(c, ".toml", "[train]\nz_loss_weight = 0.5\n", ":2: train.z_loss_weight = 0.5",
+             "z-loss is not built yet", NULL);
     case_bad(c, ".toml", "[model]\nnum_experts = 8\nmoe_top_k = 2\n", "model.num_experts = 8",
              "mixture of experts", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\n", "optimizer.name = \"lion\"",
              "Lion is not built yet", "\"adamw\"", NULL);
-    case_bad(c, ".toml", "[checkpoint]\nasync_mode = \"async_with_pinned_mem\"\n", "checkpoint.async_mode",
-             "\"disabled\"", NULL);
     case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",
              "powers of two", NULL);
     case_bad(c, ".toml", "[train]\nseed = 1\n[vlm]\narch = \"cross_attention\"\n", "vlm.arch",
@@ -74,6 +72,41 @@ static void test_not_built(void **state) {
     case_bad(c, ".toml", "[distributed]\ndp_shard = 8\n", "distributed.dp_shard = 8", "sharding", NULL);
     case_bad(c, ".toml", "[float8]\ntensor_parallel = true\n", "float8.tensor_parallel = true",
              "FP8 with tensor parallelism is not built yet", NULL);
+}
+
+static void test_async_mode(void **state) {
+    config_case *c = *state;
+    config *cfg =
+        case_good(c, ".toml", "[checkpoint]\ninterval = 25\nasync_mode = \"async_with_pinned_mem\"\n", NULL);
+    assert_int_equal(cfg->checkpoint.async_mode, ASYNC_PINNED);
+    config_close(cfg);
+    case_bad(c, ".toml", "[checkpoint]\nasync_mode = \"pinned\"\n", "checkpoint.async_mode", "\"disabled\"",
+             "\"async\"", "\"async_with_pinned_mem\"", NULL);
+}
+
+/* Where its metrics go instead is said, and the file runs. */
+static void test_wandb(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);
+    assert_non_null(strstr(c->log, "metrics.enable_wandb = true"));
+    assert_non_null(strstr(c->log, "always writes metrics.jsonl into the run folder"));
+    config_close(cfg);
+}
+
+/* A range of steps, once. */
+static void test_profiling(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[train]\nseed = 1\n[profiling]\nenable = true\n", NULL);
+    assert_true(cfg->profiling.enable);
+    assert_int_equal(cfg->profiling.start_step, 5);
+    assert_int_equal(cfg->profiling.end_step, 8);
+    assert_int_equal(cfg->profiling.frequency, 0);
+    assert_string_equal(cfg->profiling.trace_dir, "profiler_traces");
+    config_close(cfg);
+    case_bad(c, ".toml", "[profiling]\nenable = true\nstart_step = 8\n", "end_step (8)",
+             "must be greater than", "start_step (8)", NULL);
+    case_bad(c, ".toml", "[profiling]\nmemory_snapshot = true\n", "memory_snapshot = true", "not built yet",
+             NULL);
 }
 
 /* A value that asks for nothing is no error, and a later one takes an earlier one back. */
@@ -185,9 +218,10 @@ static void test_mixture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_mixture),   CASE(test_fp8_file),         CASE(test_defaults),
-        CASE(test_not_built), CASE(test_neutral),          CASE(test_messages),
-        CASE(test_derived),   CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
+        CASE(test_mixture),    CASE(test_fp8_file),         CASE(test_defaults),
+        CASE(test_not_built),  CASE(test_neutral),          CASE(test_wandb),
+        CASE(test_async_mode), CASE(test_profiling),        CASE(test_messages),
+        CASE(test_derived),    CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

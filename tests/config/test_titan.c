@@ -76,6 +76,27 @@ static void test_llama3_8b(void **state) {
     config_close(cfg);
 }
 
+/* One step of every profile_freq, torchtitan's 10 when it is not said. */
+static void test_profiling(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", llama3_8b, "--training.dataset_path=c4.txt", NULL);
+    assert_true(cfg->profiling.enable);
+    assert_int_equal(cfg->profiling.frequency, 100);
+    assert_string_equal(cfg->profiling.trace_dir, "profile_trace");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[training]\nsteps = 20\n", "--profiling.enable_profiling", NULL);
+    assert_true(cfg->profiling.enable);
+    assert_int_equal(cfg->profiling.frequency, 10);
+    assert_string_equal(cfg->profiling.trace_dir, "profile_traces");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[training]\nsteps = 20\n", "--profiling.enable", "--profiling.frequency=0",
+                    NULL);
+    assert_int_equal(cfg->profiling.frequency, 0);
+    config_close(cfg);
+    case_bad(c, ".toml", "[training]\nsteps = 20\n[profiling]\nenable_memory_snapshot = true\n",
+             "enable_memory_snapshot = true", "not built yet", NULL);
+}
+
 static void test_debug_model(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", debug_model, NULL);
@@ -203,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_llama3_8b_is_refused_once),
         CASE(test_llama3_8b),
+        CASE(test_profiling),
         CASE(test_debug_model),
         CASE(test_schedule),
         CASE(test_precision),

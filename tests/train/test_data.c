@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "io/dataset.h"
+#include "io/token_file.h"
 #include "train/data.h"
 #include "train/train_fixture.h"
 
@@ -160,6 +161,54 @@ static void formats_are_found_out(void **state) {
     refuse(f, OTT_ERR_CONFIG, "data.num_samples_limit = 5 counts documents",
            WITH("--data.num_samples_limit=5"));
     refuse(f, OTT_ERR_CONFIG, "model.vocab_size = 100 is too small", WITH("--model.vocab_size=100"));
+}
+
+/* 300 words. */
+static void write_tokenizer(const fixture *f) {
+    char *text = calloc(1, 20000);
+    strcpy(text, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0");
+    for (int i = 1; i < 300; i++) sprintf(text + strlen(text), ", \"w%d\": %d", i, i);
+    strcat(text, "}, \"merges\": []}}");
+    write_file(f, "tokenizer.json", text);
+    free(text);
+}
+
+/* A preset's vocabulary grows to the tokenizer's; a given one does not. */
+static void vocabulary_follows_the_tokenizer(void **state) {
+    const fixture *f = *state;
+    write_tokenizer(f);
+    write_file(f, "a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    char *path = data_path(f, "a.txt"), *tokens = option("data.tokenizer_path", path_of(f, "tokenizer.json"));
+    static spoken said;
+    logger log = spoken_logger(&said);
+    str written = {0};
+    config *cfg;
+    mem *account;
+    model_options shape;
+    dataset *train, *validation;
+    FIXTURE_OK(mem_open(&account));
+    written.account = account;
+    const char *arguments[] = {path, tokens, "--model.preset=debug", "--train.seq_len=8",
+                               "--train.batch_size=1"};
+    FIXTURE_OK(config_parse(account, NULL, 5, arguments, &cfg));
+    FIXTURE_OK(model_options_resolve(cfg, &shape));
+    assert_int_equal(shape.vocab, 256);
+    FIXTURE_OK(data_open(account, &log, cfg, &shape, &train, &validation));
+    assert_int_equal(shape.vocab, 300);
+    assert_int_equal(cfg->model.vocab_size, 300);
+    assert_true(spoken_has(&said, "model.vocab_size = 300, from the tokenizer"));
+    FIXTURE_OK(config_write_toml(cfg, &written));
+    assert_non_null(strstr(written.text, "vocab_size = 300"));
+    str_free(&written);
+    dataset_close(train);
+    config_close(cfg);
+    mem_close(account);
+    refuse(f, OTT_ERR_CONFIG, "model.vocab_size = 256 is too small",
+           WITH(path, tokens, "--model.vocab_size=256", "--train.seq_len=8", "--eval.enabled=false"));
+    opened *o = open_good(f, WITH(path, tokens, "--model.vocab_size=400", "--train.seq_len=8",
+                                  "--train.batch_size=1", "--eval.enabled=false"));
+    assert_int_equal(o->cfg->model.vocab_size, 400);
+    close_data(o);
 }
 
 static void rows_are_as_long_as_samples(void **state) {
@@ -388,10 +437,17 @@ static void a_run_counts_labels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(paths_mean_files),      TEST(formats_are_found_out), TEST(rows_are_as_long_as_samples),
-        TEST(mixes_datasets),        TEST(epochs_set_the_steps),  TEST(packing_changes_no_loss),
+        TEST(paths_mean_files),
+        TEST(formats_are_found_out),
+        TEST(rows_are_as_long_as_samples),
+        TEST(vocabulary_follows_the_tokenizer),
+        TEST(mixes_datasets),
+        TEST(epochs_set_the_steps),
+        TEST(packing_changes_no_loss),
 
-        TEST(evaluates_over_labels), TEST(no_label_is_an_error),  TEST(resumes_inside_an_epoch),
+        TEST(evaluates_over_labels),
+        TEST(no_label_is_an_error),
+        TEST(resumes_inside_an_epoch),
         TEST(a_run_counts_labels),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

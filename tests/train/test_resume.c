@@ -362,23 +362,41 @@ static void finished_run_resumed(void **state) {
     check_same_run(the_fixture, "once", "finished");
 }
 
+/* A run's folder stands for its newest checkpoint, wherever its configuration put them. */
+static void checkpoints_in_another_folder(void **state) {
+    (void)state;
+    char load[160];
+    static spoken said;
+    const char *first[] = {"--checkpoint.dir=kept/here", "--train.max_steps=3", NULL};
+    const char *then[] = {load, NULL};
+    run_options o = {.name = "elsewhere", .precision = &fixture_precisions[BF16], .said = &said};
+    snprintf(load, sizeof load, "--checkpoint.load_path=%s/elsewhere", the_fixture->folder);
+    o.more = first;
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    o.more = then;
+    o.name = "continued";
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    assert_true(spoken_has(&said, "elsewhere/kept/here/step-3 at step 3"));
+}
+
 int main(void) {
     static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
                                    {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
                                    {ROWWISE, "1"}, {ROWWISE, "2"}};
     enum { WHOLES = sizeof wholes / sizeof *wholes };
     static char names[WHOLES][64];
-    struct CMUnitTest tests[VARIANTS + WHOLES + 4] = {
+    struct CMUnitTest tests[VARIANTS + WHOLES + 5] = {
         cmocka_unit_test(precisions_differ), cmocka_unit_test(what_is_loaded_matters),
-        cmocka_unit_test(metrics_after_the_checkpoint_are_cut), cmocka_unit_test(finished_run_resumed)};
+        cmocka_unit_test(metrics_after_the_checkpoint_are_cut), cmocka_unit_test(finished_run_resumed),
+        cmocka_unit_test(checkpoints_in_another_folder)};
     for (size_t i = 0; i < VARIANTS; i++)
-        tests[4 + i] = (struct CMUnitTest){.name = variants[i].name,
+        tests[5 + i] = (struct CMUnitTest){.name = variants[i].name,
                                            .test_func = resumed_equals_uninterrupted,
                                            .initial_state = (void *)(uintptr_t)&variants[i]};
     for (size_t i = 0; i < WHOLES; i++) {
         snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
                  fixture_precisions[wholes[i].precision].name, wholes[i].threads);
-        tests[4 + VARIANTS + i] = (struct CMUnitTest){.name = names[i],
+        tests[5 + VARIANTS + i] = (struct CMUnitTest){.name = names[i],
                                                       .test_func = whole_runs_are_equal,
                                                       .initial_state = (void *)(uintptr_t)&wholes[i]};
     }

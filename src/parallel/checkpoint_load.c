@@ -1,0 +1,130 @@
+/* parallel/checkpoint_load: loading. Tensors stream from file to device through one small buffer. */
+#include "parallel/checkpoint.h"
+#include "parallel/checkpoint_float8.h"
+#include "parallel/checkpoint_folder.h"
+#include "parallel/checkpoint_tensors.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 18 };
+
+static ott_status stream_in(model *m, const safetensors *f, const safetensors_entry *e,
+                            const tensor_place *to, void *buffer) {
+    for (int64_t at = 0, piece; at < e->bytes; at += piece) {
+        piece = e->bytes - at < BUFFER_BYTES ? e->bytes - at : BUFFER_BYTES;
+        TRY(safetensors_read(f, e, at, piece, buffer));
+        TRY(device_copy_in(m->device, (char *)to->data + at, buffer, piece));
+    }
+    return OTT_OK;
+}
+
+static ott_status check_set(const safetensors *f, const tensor_set *set) {
+    const safetensors_entry *e;
+    if (safetensors_count(f) != set->count)
+        return status_fail(OTT_ERR_SHAPE, "%s: has %" PRId64 " tensors, the model has %" PRId64,
+                           safetensors_path(f), safetensors_count(f), set->count);
+    for (int64_t i = 0; i < set->count; i++) {
+        const safetensors_tensor *t = &set->declared[i];
+        TRY(safetensors_expect(f, t->name, t->dtype, t->rank, t->shape, &e));
+    }
+    return OTT_OK;
+}
+
+/* A parameter that trains has two moments. */
+static ott_status check_trained(const safetensors *f, const tensor_set *set) {
+    if (safetensors_count(f) == set->count) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
+                       ": give train.freeze as it was there",
+                       safetensors_path(f), safetensors_count(f) / 2, set->count / 2);
+}
+
+static ott_status read_set(model *m, const safetensors *f, const tensor_set *set) {
+    mem *account = m->device->account;
+    ott_status status = OTT_OK;
+    void *buffer;
+    TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
+    for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
+        status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer);
+    mem_give(account, buffer);
+    return status;
+}
+
+/* One file of a checkpoint, opened, with what the model wants of it. */
+typedef struct loader {
+    safetensors *file;
+    tensor_set set;
+} loader;
+
+static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
+    mem *account = m->device->account;
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(id));
+    ott_status status =
+        id == CHECKPOINT_MODEL ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m);
+    if (status == OTT_OK) status = str_finish(&path);
+    if (status == OTT_OK) status = safetensors_open(account, path.text, &l->file);
+    if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER) status = check_trained(l->file, &l->set);
+    if (status == OTT_OK) status = check_set(l->file, &l->set);
+    str_free(&path);
+    return status;
+}
+
+static void loader_close(loader *l) {
+    safetensors_close(l->file);
+    tensor_set_close(&l->set);
+}
+
+/* Both files are looked at before the first byte of the model changes. */
+static ott_status load_tensors(model *m, const char *path) {
+    loader weights = {0}, moments = {0};
+    ott_status status;
+    TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
+    if (m->moment1) TRY_OUT(loader_open(&moments, m, path, CHECKPOINT_OPTIMIZER));
+    TRY_OUT(read_set(m, weights.file, &weights.set));
+    if (m->moment1) TRY_OUT(read_set(m, moments.file, &moments.set));
+    model_weights_changed(m);
+out:
+    loader_close(&weights);
+    loader_close(&moments);
+    return status;
+}
+
+ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
+    checkpoint_state s;
+    ott_status status = checkpoint_verify(account, path, false, &s);
+    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    *state = s.run;
+    return OTT_OK;
+}
+
+ott_status checkpoint_config(mem *account, const char *path, config **out) {
+    str file = {.account = account};
+    str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
+    ott_status status = str_finish(&file);
+    const char *arguments[] = {file.text};
+    if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
+    str_free(&file);
+    return status;
+}
+
+static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
+    str path = {.account = m->device->account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(CHECKPOINT_FLOAT8));
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = checkpoint_float8_read(m, log, path.text, fallen);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen) {
+    mem *account = m->device->account;
+    checkpoint_state s;
+    ott_status status = checkpoint_verify(account, path, true, &s);
+    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    TRY(checkpoint_state_match(&s, &m->options, path));
+    TRY(load_tensors(m, path));
+    TRY(load_float8(m, log, path, fallen));
+    *state = s.run;
+    return OTT_OK;
+}

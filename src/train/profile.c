@@ -1,0 +1,292 @@
+/* train/profile: which steps are profiled, and what is written about each operation while they run. */
+#include "train/profile.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "io/trace.h"
+#include "train/profile_summary.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The parts of a step. Which begins is told by the operations: embedding, what follows the loss, the gradient
+   norm. With a loss in chunks, backward begins in the first of them. */
+typedef enum part { PART_NONE, PART_FORWARD, PART_BACKWARD, PART_OPTIMIZER } part;
+static const char *const part_names[] = {"", "forward", "backward", "optimizer"};
+
+struct profile {
+    trainer *t;
+    const config *cfg;
+    char *folder;        /* of all traces */
+    char path[PATH_MAX]; /* of the one being written */
+    trace_writer *trace; /* NULL: none is being written */
+    op_times times;
+    profile_counts counts;
+    ott_status failed; /* of the first slice that could not be written; its text */
+    char reason[512];
+    /* the step at hand */
+    bool running;
+    double step_began, part_began, last_end;
+    part part;
+    bool loss_is_done; /* the next operation is backward's */
+};
+
+/* ---- slices ---- */
+
+static void note(profile *p, ott_status status) {
+    if (status == OTT_OK || p->failed != OTT_OK) return;
+    p->failed = status;
+    snprintf(p->reason, sizeof p->reason, "%s", status_text());
+}
+
+static void slice(profile *p, const char *name, const char *category, double began, double seconds,
+                  const char *arguments) {
+    if (p->failed == OTT_OK) note(p, trace_slice(p->trace, name, category, began, seconds, arguments));
+}
+
+static void end_part(profile *p) {
+    if (p->part != PART_NONE)
+        slice(p, part_names[p->part], "user_annotation", p->part_began, p->last_end - p->part_began, "{}");
+    p->part = PART_NONE;
+}
+
+static void follow_parts(profile *p, enum op_index op, const void *args, double began) {
+    part now = op == OP_INDEX_embedding_forward             ? PART_FORWARD
+               : op == OP_INDEX_sum_squares                 ? PART_OPTIMIZER
+               : p->loss_is_done && p->part == PART_FORWARD ? PART_BACKWARD
+                                                            : p->part;
+    p->loss_is_done = op == OP_INDEX_cross_entropy && ((const cross_entropy_args *)args)->grad_scale;
+    if (now == p->part) return;
+    end_part(p);
+    p->part = now;
+    p->part_began = began;
+}
+
+/* ---- arguments ---- */
+
+/* A JSON object in a fixed place; what does not fit is left out. */
+typedef struct object {
+    char text[TRACE_EVENT_MAX - 100];
+    size_t length;
+} object;
+
+static void add(object *o, const char *name, const char *value) {
+    size_t room = sizeof o->text - o->length - 2; /* the end */
+    int length =
+        snprintf(o->text + o->length, room, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
+    if (length > 0 && (size_t)length < room) o->length += (size_t)length;
+}
+
+static void add_tensor(object *o, const char *name, const tensor *t) {
+    char value[64];
+    snprintf(value, sizeof value, "%s[%lld,%lld]", dtype_name(t->dtype), (long long)t->rows,
+             (long long)t->columns);
+    add(o, name, value);
+}
+
+static void add_operand(object *o, const char *name, const operand *x) {
+    char value[96];
+    snprintf(value, sizeof value, "%s[%lld,%lld]%s%s%s", dtype_name(x->t.dtype), (long long)x->t.rows,
+             (long long)x->t.columns, x->transposed ? " transposed" : "", x->inverse ? " scaled by " : "",
+             x->inverse ? granularity_name(x->grain) : "");
+    add(o, name, value);
+}
+
+static const char *side_text(const side_spec *s, char out[40]) {
+    bool fp8 = side_spec_is_fp8(s);
+    snprintf(out, 40, "%s%s%s", dtype_name(s->format), fp8 ? " by " : "",
+             fp8 ? granularity_name(s->grain) : "");
+    return out;
+}
+
+static void add_qtensor(object *o, const char *name, const qtensor *q) {
+    char value[160], row[40], column[40];
+    snprintf(value, sizeof value, "[%lld,%lld] rows %s, columns %s", (long long)q->rows,
+             (long long)q->columns, side_text(&q->spec.row, row), side_text(&q->spec.column, column));
+    add(o, name, value);
+}
+
+static void add_field(object *o, const op_field *f, const void *args) {
+    if (f->kind == OP_SCALAR) return;
+    const void *value = *(const void *const *)((const char *)args + f->offset);
+    if (!value) return;
+    if (f->kind == OP_OPERAND) {
+        add_operand(o, f->name, value);
+    } else if (f->kind == OP_QTENSOR) {
+        add_qtensor(o, f->name, value);
+    } else if (f->kind == OP_QOUT) {
+        for (int i = 0; i < ((const qlist *)value)->count; i++) {
+            char name[40];
+            snprintf(name, sizeof name, "%s%d", f->name, i);
+            add_qtensor(o, name, &((const qlist *)value)->item[i]);
+        }
+    } else {
+        add_tensor(o, f->name, value);
+    }
+}
+
+static const char *describe(object *o, const op_info *info, const void *args) {
+    o->text[0] = '{';
+    o->length = 1;
+    for (int i = 0; i < info->field_count; i++) add_field(o, &info->fields[i], args);
+    strcpy(o->text + o->length, "}");
+    return o->text;
+}
+
+/* ---- one operation ---- */
+
+static bool is_scaled_gemm(enum op_index op, const void *args) {
+    const gemm_args *a = args;
+    return op == OP_INDEX_gemm && dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
+}
+
+static void see(void *user, enum op_index op, const void *args, double began, double seconds, double own) {
+    profile *p = user;
+    object arguments;
+    bool scaled = is_scaled_gemm(op, args);
+    profile_count *count = scaled ? &p->counts.scaled_gemm : &p->counts.ops[op];
+    const op_info *info = op_at(op);
+    follow_parts(p, op, args, began);
+    slice(p, scaled ? "scaled_mm" : info->name,
+          profile_category_word(scaled ? PROFILE_GEMM_FP8 : profile_category_of(op)), began, seconds,
+          describe(&arguments, info, args));
+    count->seconds += own;
+    count->calls++;
+    if (began + seconds > p->last_end) p->last_end = began + seconds;
+}
+
+/* ---- which steps ---- */
+
+/* The last step of the range that `step` (counted from 1) belongs to; 0: it is not profiled. */
+static int64_t last_of_range(const config *cfg, int64_t step) {
+    int64_t end = cfg->profiling.end_step - 1;
+    if (cfg->profiling.frequency > 0) return step % cfg->profiling.frequency == 0 ? step : 0;
+    if (step < cfg->profiling.start_step || step > end) return 0;
+    return end < cfg->train.max_steps ? end : cfg->train.max_steps;
+}
+
+static void say_plan(const profile *p) {
+    const config *cfg = p->cfg;
+    int64_t every = cfg->profiling.frequency, first = p->t->run.step + 1, last = cfg->train.max_steps;
+    if (every > 0)
+        log_info(p->t->log, "Profiling one step of every %lld; traces go to %s", (long long)every, p->folder);
+    else
+        log_info(p->t->log, "Profiling steps %lld to %lld; traces go to %s",
+                 (long long)cfg->profiling.start_step, (long long)cfg->profiling.end_step - 1, p->folder);
+    bool none = every > 0 ? last / every * every < first
+                          : last < cfg->profiling.start_step || first >= cfg->profiling.end_step;
+    if (none)
+        log_warning(p->t->log, "No step will be profiled: this run has the steps %lld to %lld",
+                    (long long)first, (long long)last);
+}
+
+/* ---- a profile's files ---- */
+
+static ott_status open_trace(profile *p, int64_t last) {
+    char process[160];
+    const trainer *t = p->t;
+    int length = snprintf(p->path, sizeof p->path, "%s/iteration_%lld", p->folder, (long long)last);
+    if (length < 0 || (size_t)length + sizeof "/rank0_trace.json" > sizeof p->path)
+        return status_fail(OTT_ERR_CONFIG, "profiling.trace_dir: the path of a trace is too long");
+    TRY(file_make_folder(p->path));
+    strcpy(p->path + length, "/rank0_trace.json");
+    p->counts = (profile_counts){.first = t->run.step + 1};
+    snprintf(process, sizeof process, "rank 0: %s, %s", t->recipe->name, t->device->name);
+    return trace_open(t->account, p->path, process, &p->trace);
+}
+
+static ott_status write_summary(const profile *p) {
+    char title[200], path[PATH_MAX + 16];
+    str text = {.account = p->t->account};
+    snprintf(title, sizeof title, "%s, %s.", p->t->recipe->name, p->t->device->name);
+    snprintf(path, sizeof path, "%.*s/summary.md", (int)(strrchr(p->path, '/') - p->path), p->path);
+    profile_summary_write(&p->counts, title, &text);
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
+    str_free(&text);
+    return status;
+}
+
+static void say_written(const profile *p) {
+    const profile_counts *c = &p->counts;
+    int64_t other = profile_category_count(c, PROFILE_GEMM).calls;
+    log_info(p->t->log, "Wrote the profile of %lld step%s to %s; matrix products in FP8: %lld of %lld",
+             (long long)c->steps, c->steps > 1 ? "s" : "", p->path, (long long)c->scaled_gemm.calls,
+             (long long)(c->scaled_gemm.calls + other));
+}
+
+ott_status profile_finish(profile *p) {
+    if (!p || !p->trace) return OTT_OK;
+    trace_writer *trace = p->trace;
+    p->trace = NULL;
+    TRY(trace_commit(trace));
+    TRY(write_summary(p));
+    say_written(p);
+    return OTT_OK;
+}
+
+/* ---- around a step ---- */
+
+ott_status profile_begin_step(profile *p) {
+    int64_t last = p ? last_of_range(p->cfg, p->t->run.step + 1) : 0;
+    if (last == 0) return OTT_OK;
+    if (!p->trace) TRY(open_trace(p, last));
+    p->running = true;
+    p->t->cx.times = &p->times;
+    p->step_began = p->last_end = clock_seconds();
+    return OTT_OK;
+}
+
+ott_status profile_end_step(profile *p) {
+    char name[48];
+    if (!p || !p->running) return OTT_OK;
+    double seconds = clock_seconds() - p->step_began;
+    int64_t step = p->t->run.step;
+    p->running = false;
+    p->t->cx.times = NULL;
+    end_part(p);
+    snprintf(name, sizeof name, "ProfilerStep#%lld", (long long)step);
+    slice(p, name, "user_annotation", p->step_began, seconds, "{}");
+    p->counts.last = step;
+    p->counts.steps++;
+    p->counts.seconds += seconds;
+    if (p->failed != OTT_OK) return status_fail(p->failed, "%s", p->reason);
+    return step == last_of_range(p->cfg, step) ? profile_finish(p) : OTT_OK;
+}
+
+/* ---- open and close ---- */
+
+static ott_status choose_folder(profile *p, const char *run_folder) {
+    const char *folder = p->cfg->profiling.trace_dir;
+    str path = {.account = p->t->account};
+    if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
+    str_append(&path, folder);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = mem_strdup(p->t->account, path.text, &p->folder);
+    str_free(&path);
+    return status;
+}
+
+ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, profile **out) {
+    void *memory;
+    *out = NULL;
+    if (!cfg->profiling.enable) return OTT_OK;
+    TRY(mem_take(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
+    profile *p = memory;
+    *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .user = p}};
+    ott_status status = choose_folder(p, run_folder);
+    if (status != OTT_OK) {
+        profile_close(p);
+        return status;
+    }
+    say_plan(p);
+    *out = p;
+    return OTT_OK;
+}
+
+void profile_close(profile *p) {
+    if (!p) return;
+    p->t->cx.times = NULL;
+    trace_abandon(p->trace);
+    mem_give(p->t->account, p->folder);
+    mem_give(p->t->account, p);
+}

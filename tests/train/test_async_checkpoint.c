@@ -1,0 +1,319 @@
+/*
+ * Checkpoints written while training goes on: the files are those of the synchronous mode, byte for byte, and
+ * hold the state at the moment of the save whatever happens after it; an error of the write ends the run as
+ * it would have there; whatever ends a run, the write in flight ends first.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "parallel/checkpoint_writer.h"
+#include "train/train_fixture.h"
+
+#define ASYNC "--checkpoint.async_mode=async"
+
+static const char *const file_names[] = {"model.safetensors", "optimizer.safetensors", "float8.safetensors",
+                                         "config.toml", "state.json"};
+enum { FILES = sizeof file_names / sizeof *file_names };
+
+/* ---- the same bytes ---- */
+
+static bool same_file(const fixture *f, const char *a, const char *b, const char *file) {
+    char names[2][160];
+    int64_t bytes[2];
+    snprintf(names[0], sizeof names[0], "%s/%s", a, file);
+    snprintf(names[1], sizeof names[1], "%s/%s", b, file);
+    char *data[2] = {fixture_read(f, names[0], &bytes[0]), fixture_read(f, names[1], &bytes[1])};
+    bool same = bytes[0] == bytes[1] && memcmp(data[0], data[1], (size_t)bytes[0]) == 0;
+    free(data[0]);
+    free(data[1]);
+    return same;
+}
+
+static void check_same_files(const fixture *f, const char *a, const char *b) {
+    for (int i = 0; i < FILES; i++)
+        if (!same_file(f, a, b, file_names[i])) fail_msg("%s: %s and %s differ", file_names[i], a, b);
+}
+
+static void open_writer(const rig *r, const fixture *f, const char *name, const logger *log, char folder[160],
+                        checkpoint_writer **w) {
+    snprintf(folder, 160, "%s/%s", f->folder, name);
+    FIXTURE_OK(checkpoint_writer_open(r->t->m, log, r->cfg, folder, w));
+}
+
+static void save(rig *r, checkpoint_writer *w) {
+    FIXTURE_OK(checkpoint_writer_save(w, r->t->recipe->name, &r->t->run));
+}
+
+/* Right after the save, before the write can have ended, nothing of the model is as it was. */
+static void change_everything(rig *r) {
+    FIXTURE_OK(device_zero(r->device, r->t->m->values, r->t->m->block_bytes));
+    FIXTURE_OK(device_zero(r->device, r->t->m->moment1, r->t->m->block_bytes));
+    FIXTURE_OK(device_zero(r->device, r->t->m->moment2, r->t->m->block_bytes));
+    model_weights_changed(r->t->m);
+    for (int i = 0; i < 3; i++) rig_step(r);
+}
+
+static void check_precision(const fixture *f, int which) {
+    rig r;
+    checkpoint_writer *w;
+    char name[64], plain[160], beside[200], folder[160];
+    static spoken said;
+    logger log = spoken_logger(&said);
+    const char *more[] = {ASYNC, NULL};
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    snprintf(name, sizeof name, "plain-%d", which);
+    rig_save(&r, f, name, plain);
+    snprintf(name, sizeof name, "beside-%d", which);
+    open_writer(&r, f, name, &log, folder, &w);
+    save(&r, w);
+    change_everything(&r);
+    FIXTURE_OK(checkpoint_writer_wait(w));
+    checkpoint_writer_close(w);
+    snprintf(beside, sizeof beside, "%s/step-3", folder);
+    assert_true(spoken_has(&said, beside));
+    check_same_files(f, plain + strlen(f->folder) + 1, beside + strlen(f->folder) + 1);
+    rig_close(&r);
+}
+
+static void files_are_the_same(void **state) {
+    for (int i = 0; i < PRECISIONS; i++) check_precision(*state, i);
+}
+
+/* A whole run: the checkpoints hold the same tensors and counters, and the run itself has the same bits. */
+static void runs_are_the_same(void **state) {
+    static const char *const modes[] = {"disabled", "async", "async_with_pinned_mem"};
+    char mode[64], folder[64];
+    static spoken said;
+    for (int i = 0; i < 3; i++) {
+        snprintf(mode, sizeof mode, "--checkpoint.async_mode=%s", modes[i]);
+        const char *more[] = {mode, "--checkpoint.interval=1", NULL};
+        FIXTURE_OK(fixture_run(*state, &(run_options){.name = modes[i],
+                                                      .precision = &fixture_precisions[DELAYED],
+                                                      .more = more,
+                                                      .said = &said}));
+        assert_int_equal(spoken_count(&said, "Saved "), 6);
+        assert_int_equal(spoken_count(&said, "hold a copy of the state"), i > 0);
+        for (int step = 1; i > 0 && step <= 6; step++)
+            for (int file = 0; file < 3; file++) {
+                char plain[64];
+                snprintf(plain, sizeof plain, "disabled/checkpoints/step-%d", step);
+                snprintf(folder, sizeof folder, "%s/checkpoints/step-%d", modes[i], step);
+                assert_true(same_file(*state, plain, folder, file_names[file]));
+            }
+    }
+}
+
+/* ---- one at a time, the newest stay ---- */
+
+static void old_ones_go_when_the_new_one_is_there(void **state) {
+    const fixture *f = *state;
+    rig r;
+    checkpoint_writer *w;
+    char folder[160];
+    file_list names;
+    static spoken said;
+    logger log = spoken_logger(&said);
+    const char *more[] = {ASYNC, "--checkpoint.keep_last_n=2", NULL};
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
+    open_writer(&r, f, "kept", &log, folder, &w);
+    for (int step = 1; step <= 5; step++) {
+        rig_step(&r);
+        save(&r, w); /* waits for the one before */
+        assert_int_equal(spoken_count(&said, "Saved "), step - 1);
+    }
+    checkpoint_writer_close(w); /* waits for the last */
+    assert_int_equal(spoken_count(&said, "Saved "), 5);
+    FIXTURE_OK(file_list_folder(r.account, folder, &names));
+    assert_int_equal(names.count, 2);
+    assert_string_equal(names.names[0], "step-4");
+    assert_string_equal(names.names[1], "step-5");
+    file_list_free(&names);
+    rig_close(&r);
+}
+
+/* The writer's memory is taken once, and counted. */
+static void memory_is_counted(void **state) {
+    rig r;
+    checkpoint_writer *w;
+    char folder[160];
+    const char *more[] = {ASYNC, NULL};
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    assert_int_equal(mem_read(r.account).now_of[MEM_STAGING], 0);
+    open_writer(&r, *state, "counted", NULL, folder, &w);
+    int64_t staging = mem_read(r.account).now_of[MEM_STAGING];
+    assert_int_equal(staging, 12 * model_parameter_count(r.t->m));
+    save(&r, w);
+    FIXTURE_OK(checkpoint_writer_wait(w));
+    assert_int_equal(mem_read(r.account).now_of[MEM_STAGING], staging);
+    checkpoint_writer_close(w);
+    assert_int_equal(mem_read(r.account).now_of[MEM_STAGING], 0);
+    rig_close(&r);
+}
+
+static void memory_that_cannot_be_had(void **state) {
+    rig r;
+    checkpoint_writer *w;
+    const char *more[] = {ASYNC, NULL};
+    ott_status status = OTT_ERR_MEMORY;
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    int64_t held = mem_read(r.account).now;
+    bool told = false;
+    for (int n = 1; status != OTT_OK && n < 1000; n++) {
+        mem_fail_after(r.account, n);
+        status = checkpoint_writer_open(r.t->m, NULL, r.cfg, "nowhere", &w);
+        mem_fail_after(r.account, 0);
+        if (status == OTT_OK) break;
+        assert_int_equal(status, OTT_ERR_MEMORY);
+        assert_int_equal(mem_read(r.account).now, held);
+        told |= strstr(status_text(), "checkpoint.async_mode = \"async\" needs a copy") &&
+                strstr(status_text(), " MiB") &&
+                strstr(status_text(), "set checkpoint.async_mode = \"disabled\"");
+    }
+    assert_int_equal(status, OTT_OK);
+    assert_true(told);
+    checkpoint_writer_close(w);
+    rig_close(&r);
+}
+
+/* ---- errors ---- */
+
+/* A limit on the size of files stands for a full disk. */
+typedef struct full_disk {
+    struct rlimit before;
+    void (*handler)(int);
+} full_disk;
+
+static full_disk fill_disk(rlim_t bytes) {
+    full_disk d;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &d.before), 0);
+    d.handler = signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {.rlim_cur = bytes, .rlim_max = d.before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return d;
+}
+
+static void empty_disk(const full_disk *d) {
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &d->before), 0);
+    signal(SIGXFSZ, d->handler);
+}
+
+static void check_full_disk(const fixture *f, const char *mode, const char *name, char error[400]) {
+    char argument[64], folder[160];
+    file_list names;
+    mem *account;
+    snprintf(argument, sizeof argument, "--checkpoint.async_mode=%s", mode);
+    const char *more[] = {argument, "--checkpoint.interval=2", "--train.max_steps=40", NULL};
+    full_disk d = fill_disk(60000);
+    ott_status status =
+        fixture_run(f, &(run_options){.name = name, .precision = &fixture_precisions[FP32], .more = more});
+    empty_disk(&d);
+    assert_int_equal(status, OTT_ERR_IO);
+    snprintf(error, 400, "%.399s", status_text());
+    snprintf(folder, sizeof folder, "%s/%s/checkpoints", f->folder, name);
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(file_list_folder(account, folder, &names));
+    assert_int_equal(names.count, 0); /* no half checkpoint */
+    file_list_free(&names);
+    mem_close(account);
+}
+
+/* The same error in both modes, but for the folder's name, and the same end. */
+static void full_disk_ends_the_run(void **state) {
+    char plain[400], beside[400];
+    check_full_disk(*state, "disabled", "full-a", plain);
+    check_full_disk(*state, "async", "full-b", beside);
+    assert_non_null(strstr(plain, "cannot save the checkpoint of step 2: "));
+    char *at = strstr(beside, "full-b");
+    assert_non_null(at);
+    at[5] = 'a';
+    assert_string_equal(plain, beside);
+}
+
+/* The save after a write that failed fails with its error, and saves nothing. */
+static void error_comes_before_the_next_save(void **state) {
+    rig r;
+    checkpoint_writer *w;
+    char folder[160];
+    file_list names;
+    const char *more[] = {ASYNC, NULL};
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    open_writer(&r, *state, "failing", NULL, folder, &w);
+    rig_step(&r);
+    full_disk d = fill_disk(60000);
+    save(&r, w);
+    rig_step(&r);
+    assert_int_equal(checkpoint_writer_save(w, "fp32", &r.t->run), OTT_ERR_IO);
+    empty_disk(&d);
+    assert_non_null(strstr(status_text(), "cannot save the checkpoint of step 1"));
+    FIXTURE_OK(checkpoint_writer_wait(w)); /* nothing is in flight */
+    FIXTURE_OK(file_list_folder(r.account, folder, &names));
+    assert_int_equal(names.count, 0);
+    file_list_free(&names);
+    checkpoint_writer_close(w);
+    rig_close(&r);
+}
+
+/* A run that stops for another reason waits for the write, and its own error stays the one told. */
+static void other_ends_wait_for_the_write(void **state) {
+    const fixture *f = *state;
+    static spoken said;
+    char path[200];
+    const char *more[] = {ASYNC,
+                          "--checkpoint.interval=1",
+                          "--optimizer.lr=1e30",
+                          "--train.max_consecutive_nan=2",
+                          "--train.max_steps=50",
+                          NULL};
+    ott_status status = fixture_run(
+        f, &(run_options){
+               .name = "diverged", .precision = &fixture_precisions[FP32], .more = more, .said = &said});
+    assert_int_equal(status, OTT_ERR_DIVERGED);
+    assert_non_null(strstr(status_text(), "too many consecutive NaNs"));
+    snprintf(path, sizeof path, "%s/diverged/checkpoints/step-1/state.json", f->folder);
+    assert_true(file_exists(path));
+    assert_int_equal(spoken_count(&said, "Saved "), spoken_count(&said, "checkpoints/step-"));
+}
+
+/* Stopped on request: the emergency checkpoint is complete when the run returns, and continues. */
+static void stopped_run_goes_on(void **state) {
+    static spoken said;
+    const char *more[] = {ASYNC, NULL}, *again[] = {ASYNC, "--checkpoint.load_path=latest", NULL};
+    run_options o = {.name = "stopped", .precision = &fixture_precisions[TENSORWISE], .said = &said};
+    o.more = more;
+    o.stop_after = 4;
+    FIXTURE_OK(fixture_run(*state, &o));
+    assert_true(spoken_has(&said, "saving emergency checkpoint"));
+    assert_true(spoken_has(&said, "stopped/checkpoints/step-4"));
+    o.more = again;
+    o.stop_after = 0;
+    FIXTURE_OK(fixture_run(*state, &o));
+    assert_true(spoken_has(&said, "at step 4"));
+    o = (run_options){.name = "straight", .precision = &fixture_precisions[TENSORWISE]};
+    FIXTURE_OK(fixture_run(*state, &o));
+    for (int i = 0; i < 3; i++)
+        assert_true(
+            same_file(*state, "stopped/checkpoints/step-6", "straight/checkpoints/step-6", file_names[i]));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_the_same),
+        cmocka_unit_test(runs_are_the_same),
+        cmocka_unit_test(old_ones_go_when_the_new_one_is_there),
+        cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(memory_that_cannot_be_had),
+        cmocka_unit_test(full_disk_ends_the_run),
+        cmocka_unit_test(error_comes_before_the_next_save),
+        cmocka_unit_test(other_ends_wait_for_the_write),
+        cmocka_unit_test(stopped_run_goes_on),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
