@@ -102,6 +102,7 @@ static void backward_task(void *argument, int thread, int threads) {
     int64_t rows = a->dy->rows, t, end, first, last;
     pool_share(rows, 1, thread, threads, &t, &end);
     for (; t < end; t++) WITH_DTYPE(a->dy->dtype, D, input_gradient_row(D, a, t));
+    if (!a->dweight) return;
     pool_share(a->dy->columns, 16, thread, threads, &first, &last);
     for (t = 0; t + 4 <= rows; t += 4)
         WITH_DTYPE(a->dy->dtype, D, weight_gradient_rows(D, a, t, 4, first, last - first));

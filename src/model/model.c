@@ -1,14 +1,37 @@
 /* model/model: building a model, and one pass through it. */
 #include "model/model.h"
+#include "base/str.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- parameters ---- */
 
+enum { PATTERN_BYTES = 256 };
 enum { PER_LAYER = 14 }; /* parameters of a block at most: 9 weights, 3 biases, 2 norms of heads */
 
 static int64_t padded(int64_t count) {
     int64_t bytes = count * (int64_t)sizeof(float);
     return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+}
+
+/* A pattern freezes what it names: a parameter, or all of a module, in any framework's spelling. */
+static bool fits(const char *pattern, const char *parameter_name) {
+    char below[PATTERN_BYTES];
+    snprintf(below, sizeof below, "%s.*", pattern);
+    return str_glob(pattern, parameter_name) || str_glob(below, parameter_name);
+}
+
+static bool is_frozen(model *m, enum family_module module, int layer, const char *kind) {
+    const config_list *freeze = m->options.freeze;
+    bool found = false;
+    for (int style = 0; freeze && style < NAMING_COUNT; style++) {
+        char name[PATTERN_BYTES], text[128];
+        family_module_name(module, (naming)style, layer, text);
+        snprintf(name, sizeof name, "%s.%s", text, kind);
+        for (int64_t i = 0; i < freeze->count; i++)
+            if (fits(freeze->items[i], name)) found = m->freezes[i] = true;
+    }
+    return found;
 }
 
 /* Declares the next parameter, "<module>.weight". rows 0: a vector. */
@@ -23,6 +46,7 @@ static ott_status declare(model *m, enum family_module module, int layer, int64_
     p->rows = rows ? rows : 1;
     p->columns = columns;
     p->decay = rows != 0;
+    p->frozen = is_frozen(m, module, layer, "weight");
     *out = p;
     return OTT_OK;
 }
@@ -42,6 +66,7 @@ static ott_status declare_biased(model *m, enum family_module module, int layer,
     if (!m->options.qkv_bias) return OTT_OK;
     parameter *p = &m->parameters[m->parameter_count++];
     *p = (parameter){.rank = 1, .rows = 1, .columns = l->out};
+    p->frozen = is_frozen(m, module, layer, "bias");
     l->bias = p;
     return arena_printf(m->names, &p->name, "%s.bias", l->name);
 }
@@ -106,7 +131,11 @@ static ott_status declare_all(model *m) {
     for (int i = 0; i < m->options.layers; i++) TRY(declare_block(m, i));
     TRY(declare_norm(m, FAMILY_final_norm, 0, &m->final_norm));
     TRY(declare_head(m));
-    for (int i = 0; i < m->parameter_count; i++) m->block_bytes += padded(parameter_count(&m->parameters[i]));
+    for (int i = 0; i < m->parameter_count; i++) {
+        int64_t bytes = padded(parameter_count(&m->parameters[i]));
+        m->block_bytes += bytes;
+        if (!m->parameters[i].frozen) m->trained_bytes += bytes;
+    }
     return OTT_OK;
 }
 
@@ -114,23 +143,47 @@ static tensor view(const parameter *p, void *store, int64_t offset) {
     return tensor_matrix(store ? (char *)store + offset : NULL, OTT_F32, p->rows, p->columns);
 }
 
-static ott_status allocate(model *m, model_use use) {
+/* Gradient and moments of a parameter at `offset` of their blocks; NULL blocks: none. */
+static void view_trained(const model *m, parameter *p, int64_t offset) {
+    p->grad = view(p, m->grads, offset);
+    p->moment1 = view(p, m->moment1, offset);
+    p->moment2 = view(p, m->moment2, offset);
+}
+
+static ott_status allocate_trained(model *m) {
     device *d = m->device;
-    TRY(device_allocate(d, MEM_PARAM, m->block_bytes, "parameters", &m->values));
-    if (use == MODEL_TRAINING) {
-        TRY(device_allocate(d, MEM_GRAD, m->block_bytes, "gradients", &m->grads));
-        TRY(device_allocate(d, MEM_OPTIMIZER, m->block_bytes, "first moments", &m->moment1));
-        TRY(device_allocate(d, MEM_OPTIMIZER, m->block_bytes, "second moments", &m->moment2));
-    }
-    int64_t offset = 0;
+    if (m->trained_bytes == 0)
+        return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
+    TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
+    TRY(device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, "first moments", &m->moment1));
+    return device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, "second moments", &m->moment2);
+}
+
+static ott_status allocate(model *m, model_use use) {
+    TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
+    if (use == MODEL_TRAINING) TRY(allocate_trained(m));
+    int64_t offset = 0, trained = 0;
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
+        int64_t bytes = padded(parameter_count(p));
         p->value = view(p, m->values, offset);
-        p->grad = view(p, m->grads, offset);
-        p->moment1 = view(p, m->moment1, offset);
-        p->moment2 = view(p, m->moment2, offset);
-        offset += padded(parameter_count(p));
+        offset += bytes;
+        if (p->frozen) continue;
+        view_trained(m, p, trained);
+        trained += bytes;
     }
+    return OTT_OK;
+}
+
+/* A pattern that freezes nothing is a slip. */
+static ott_status check_freeze(const model *m) {
+    const config_list *freeze = m->options.freeze;
+    for (int64_t i = 0; freeze && i < freeze->count; i++)
+        if (!m->freezes[i])
+            return status_fail(OTT_ERR_CONFIG,
+                               "train.freeze: no parameter is called %s; names are as model.embed_tokens, "
+                               "model.layers.0 or model.layers.*.mlp.up_proj.weight",
+                               freeze->items[i]);
     return OTT_OK;
 }
 
@@ -142,8 +195,14 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     m->parameters = memory;
     TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;
+    if (o->freeze) {
+        TRY(arena_take(m->names, o->freeze->count * (int64_t)sizeof *m->freezes, &memory));
+        m->freezes = memory;
+    }
     TRY(declare_all(m));
+    TRY(check_freeze(m));
     TRY(allocate(m, use));
+    m->options.freeze = NULL; /* the parameters know */
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
 }
 
@@ -152,6 +211,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     TRY(mem_take(d->account, MEM_OTHER, sizeof(model), "model", &memory));
     model *m = memory;
     m->options = *o;
+    if (use == MODEL_INFERENCE) m->options.freeze = NULL;
     m->device = d;
     m->loss.chunk = INT64_MAX;
     ott_status status = build(m, use, positions);
@@ -187,6 +247,13 @@ void model_close(model *m) {
 int64_t model_parameter_count(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->parameter_count; i++) count += parameter_count(&m->parameters[i]);
+    return count;
+}
+
+int64_t model_frozen_count(const model *m) {
+    int64_t count = 0;
+    for (int i = 0; i < m->parameter_count; i++)
+        if (m->parameters[i].frozen) count += parameter_count(&m->parameters[i]);
     return count;
 }
 

@@ -17,9 +17,11 @@ typedef struct model {
     arena *names;
     parameter *parameters; /* in the order they are used forward; a tied head adds none */
     int parameter_count;
+    bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *values, *grads, *moment1,
-        *moment2;        /* device blocks the parameters view; NULL where nothing trains */
-    int64_t block_bytes; /* size of each of the four, parameters padded to MEM_ALIGNMENT */
+        *moment2;          /* device blocks the parameters view; NULL where nothing trains */
+    int64_t block_bytes;   /* size of values, parameters padded to MEM_ALIGNMENT */
+    int64_t trained_bytes; /* size of each of the others, which have the parameters that are not frozen */
     embedding embedding;
     block *blocks;
     norm final_norm;
@@ -39,6 +41,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
 void model_close(model *m); /* NULL is allowed */
 
 int64_t model_parameter_count(const model *m); /* elements, each counted once */
+int64_t model_frozen_count(const model *m);    /* of them, those that are not trained */
 /* Elements of matrices that take part in a GEMM for each token (tied embedding counted as the head). */
 int64_t model_matmul_weights(const model *m);
 /* Calls visit for every linear layer, in forward order. */

@@ -168,6 +168,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
                            .init_style = cfg->model.init_style,
-                           .init_std = cfg->model.init_std};
+                           .init_std = cfg->model.init_std,
+                           .freeze = &cfg->train.freeze};
     return OTT_OK;
 }

@@ -1,12 +1,14 @@
 /* nn/edge: opening, quantizing and letting go of the tensors between layers. */
 #include "nn/edge.h"
 
-ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, int *index) {
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, bool grad_weight,
+                          int *index) {
     *index = -1;
-    if (!side_spec_is_fp8(&s->column)) e->column_high_precision = true;
+    if (grad_weight && !side_spec_is_fp8(&s->column)) e->column_high_precision = true;
     if (!quant_spec_is_fp8(s)) return OTT_OK;
     for (int i = 0; i < e->count; i++)
         if (quant_spec_equal(&e->spec[i], s)) {
+            e->column_used[i] |= grad_weight;
             *index = i;
             return OTT_OK;
         }
@@ -14,6 +16,7 @@ ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next,
         return status_fail(OTT_ERR_UNSUPPORTED, "one tensor is wanted in more than %d FP8 forms", QLIST_MAX);
     *index = e->count;
     e->next[e->count] = next;
+    e->column_used[e->count] = grad_weight;
     e->spec[e->count++] = *s;
     return OTT_OK;
 }
@@ -93,6 +96,8 @@ static ott_status close_rows(exec *cx, edge *e) {
 
 ott_status edge_keep_for_backward(exec *cx, edge *e, const edge_specs *specs, bool keep_tensor) {
     TRY(close_rows(cx, e));
+    for (int i = 0; i < e->q.count; i++)
+        if (!specs->column_used[i]) TRY(plan_close(cx->plan, &e->column[i]));
     if (keep_tensor || (specs && specs->column_high_precision)) return OTT_OK;
     return edge_close_tensor(cx, e);
 }
@@ -112,13 +117,14 @@ const qtensor *edge_form(const edge *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* The first row's place in a side, its scales included. Scale blocks that are cut by it would mean others. */
-static ott_status side_skip_rows(qside *side, const side_spec *s, int64_t first, int64_t columns,
-                                 bool lines_are_rows) {
+/* The first row's place in a side, its scales included. Scale blocks that are cut by it would mean others, but
+   not where all rows are of one. */
+static ott_status side_skip_rows(qside *side, const side_spec *s, int64_t first, int64_t count,
+                                 int64_t columns, bool lines_are_rows) {
     if (!side_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);
     int64_t size = lines_are_rows ? block.lines : block.depth;
-    STATUS_REQUIRE(size == INT64_MAX || first % size == 0);
+    STATUS_REQUIRE(size == INT64_MAX || first % size == 0 || first % size + count <= size);
     int64_t skipped = first / size * (lines_are_rows ? side->line_step : side->depth_step);
     side->data = (char *)side->data + first * columns;
     side->amax += skipped;
@@ -132,8 +138,8 @@ ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view) {
     for (int i = 0; i < view->q.count; i++) {
         qtensor *q = &view->q.item[i];
         q->rows = count;
-        TRY(side_skip_rows(&q->row, &q->spec.row, first, q->columns, true));
-        TRY(side_skip_rows(&q->column, &q->spec.column, first, q->columns, false));
+        TRY(side_skip_rows(&q->row, &q->spec.row, first, count, q->columns, true));
+        TRY(side_skip_rows(&q->column, &q->spec.column, first, count, q->columns, false));
     }
     return OTT_OK;
 }

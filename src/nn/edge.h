@@ -16,14 +16,16 @@ typedef struct edge_specs {
     int count;
     quant_spec spec[QLIST_MAX];
     const float *next[QLIST_MAX]; /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
+    bool column_used[QLIST_MAX];  /* some consumer contracts this form in its grad_weight GEMM */
     bool
         column_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
 } edge_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
-   form have seen the same tensors, so the first one's scale serves all. *index: which of the edge's forms it
-   will use, -1: only the high-precision tensor. */
-ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, int *index);
+   form have seen the same tensors, so the first one's scale serves all. grad_weight: it has that GEMM (its
+   weight is trained). *index: which of the edge's forms it will use, -1: only the high-precision tensor. */
+ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, bool grad_weight,
+                          int *index);
 
 typedef struct edge {
     tensor t; /* the high-precision tensor */
@@ -40,8 +42,8 @@ ott_status edge_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                       edge *e);
 /* Makes the forms of a tensor whose producer does not. */
 ott_status edge_quantize(exec *cx, const edge *e);
-/* After the output GEMMs: lets go of what only they used. The high-precision tensor stays when `keep_tensor`
-   or when a consumer's grad_weight GEMM reads it. */
+/* After the output GEMMs: lets go of what only they used, and of forms that no grad_weight GEMM reads. The
+   high-precision tensor stays when `keep_tensor` or when a consumer's grad_weight GEMM reads it. */
 ott_status edge_keep_for_backward(exec *cx, edge *e, const edge_specs *specs, bool keep_tensor);
 ott_status edge_close_tensor(exec *cx, edge *e);
 ott_status edge_close_forms(exec *cx, edge *e);
@@ -49,7 +51,7 @@ ott_status edge_close(exec *cx, edge *e); /* all that is still open */
 /* Form `index` of an edge, NULL for -1. */
 const qtensor *edge_form(const edge *e, int index);
 /* Rows [first, first + count) as an edge that owns nothing; column scales stay those of the whole. Where
-   scales are of blocks of rows, `first` must be a multiple of those. */
+   scales are of blocks of rows, `first` must be a multiple of those, or all rows lie in one of them. */
 ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view);
 
 #endif

@@ -58,6 +58,7 @@ void linear_release(linear *l, device *d) {
     device_release(d, l->compute_block);
     l->compute_block = NULL;
     l->compute_step = -1;
+    l->packed = (operand){0};
 }
 
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
@@ -72,18 +73,25 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
 
 ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output) {
     l->quantized.row.next = l->quantized.column.next = next_scale(l, TENSOR_WEIGHT);
-    TRY(edge_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), &l->input_form));
-    return edge_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT),
+    bool trains = !l->weight->frozen;
+    TRY(edge_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
+    return edge_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
                           &l->grad_form);
+}
+
+static ott_status make_compute(exec *cx, linear *l) {
+    const tensor *master = &l->weight->value;
+    if (quant_spec_is_fp8(&l->spec.weight))
+        TRY(op_quantize(cx, &(quantize_args){.x = master, .q = &l->quantized}));
+    if (l->compute.data == master->data) return OTT_OK;
+    return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
 }
 
 /* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
+    if (l->packed.t.data) return OTT_OK;
     if (l->compute_step == cx->step && !plan_recording(cx->plan)) return OTT_OK;
-    const tensor *master = &l->weight->value;
-    if (quant_spec_is_fp8(&l->spec.weight))
-        TRY(op_quantize(cx, &(quantize_args){.x = master, .q = &l->quantized}));
-    if (l->compute.data != master->data) TRY(op_convert(cx, &(convert_args){.x = master, .y = &l->compute}));
+    TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;
 }
@@ -108,11 +116,54 @@ static const qtensor *weight_form(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
+/* Places for the packed lines of `from` and for its scales. */
+static operand lay_out_packed(layout *at, const linear *l, const operand *from) {
+    operand o = *from;
+    int64_t groups = granularity_groups(o.grain, l->out, l->in);
+    o.packed = true;
+    o.t.data = layout_take(at, panel_round(l->out) * l->in * dtype_bytes(o.t.dtype));
+    o.inverse = from->inverse ? layout_take(at, groups * 4) : NULL;
+    return o;
+}
+
+/* Fills the places with what `from` has. */
+static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
+    tensor panels = tensor_matrix(to->t.data, to->t.dtype, panel_round(l->out), l->in);
+    TRY(op_pack(cx, &(pack_args){.x = &from->t, .y = &panels}));
+    if (!from->inverse) return OTT_OK;
+    int64_t groups = granularity_groups(from->grain, l->out, l->in);
+    tensor scales = tensor_vector((float *)from->inverse, OTT_F32, groups),
+           copy = tensor_vector((float *)to->inverse, OTT_F32, groups);
+    return op_convert(cx, &(convert_args){.x = &scales, .y = &copy});
+}
+
+ott_status linear_pack(exec *cx, linear *l) {
+    TRY(make_compute(cx, l));
+    operand plain = operand_by_rows(l->compute, weight_form(l));
+    layout place = {0};
+    lay_out_packed(&place, l, &plain);
+    void *block;
+    TRY(device_allocate(cx->device, MEM_WEIGHT, place.used, l->name, &block));
+    place = (layout){.base = block};
+    operand packed = lay_out_packed(&place, l, &plain);
+    ott_status status = fill_packed(cx, l, &plain, &packed);
+    if (status != OTT_OK) {
+        device_release(cx->device, block);
+        return status;
+    }
+    linear_release(l, cx->device);
+    l->quantized.row = l->quantized.column = (qside){0};
+    l->compute.data = NULL;
+    l->compute_block = block;
+    l->packed = packed;
+    return OTT_OK;
+}
+
 ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y) {
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
     operand a = operand_by_rows(x->t, edge_form(x, l->input_form));
-    operand b = operand_by_rows(l->compute, weight_form(l));
+    operand b = l->packed.t.data ? l->packed : operand_by_rows(l->compute, weight_form(l));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
@@ -132,17 +183,21 @@ ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *d
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]});
 }
 
+static ott_status accumulate_weight(exec *cx, linear *l, const edge *x, const edge *g) {
+    operand a = operand_by_columns(g->t, edge_form(g, l->grad_form));
+    operand b = operand_by_columns(x->t, edge_form(x, l->input_form));
+    return exec_gemm(cx, GEMM_GRAD_WEIGHT,
+                     &(gemm_args){.a = &a,
+                                  .b = &b,
+                                  .c = &l->weight->grad,
+                                  .accumulate = true,
+                                  .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});
+}
+
 ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g) {
     TRY(exec_probe(cx, l->name, "grad_output", &g->t));
     TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, edge_form(g, l->grad_form)));
-    operand a = operand_by_columns(g->t, edge_form(g, l->grad_form));
-    operand b = operand_by_columns(x->t, edge_form(x, l->input_form));
-    TRY(exec_gemm(cx, GEMM_GRAD_WEIGHT,
-                  &(gemm_args){.a = &a,
-                               .b = &b,
-                               .c = &l->weight->grad,
-                               .accumulate = true,
-                               .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]}));
-    if (!l->bias) return OTT_OK;
+    if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
+    if (!l->bias || l->bias->frozen) return OTT_OK;
     return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
 }

@@ -25,7 +25,8 @@ typedef struct linear {
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step. */
     tensor compute;                      /* in the activation format; the master itself in fp32 */
     qtensor quantized;                   /* FP8 sides */
-    void *compute_block;                 /* device memory behind both; owned by the linear */
+    operand packed;                      /* b of linear_forward, after linear_pack; data NULL: not packed */
+    void *compute_block;                 /* device memory behind all of these; owned by the linear */
     int64_t compute_step;                /* exec.step it was made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
@@ -41,11 +42,16 @@ void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the edge that feeds it and on the edge of its grad_output. */
 ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output);
 
+/* For inference: makes the compute weight from the master as it is now, by rows only and packed
+   (tensor/tensor.h), in place of what linear_set_spec allocated. From then on the master is not read, and
+   there is no backward. */
+ott_status linear_pack(exec *cx, linear *l);
+
 /* y[M,out] = x W^T + bias. */
 ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y);
 /* dx[M,in] = g W, or dx += g W. */
 ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate);
-/* weight.grad += g^T x; bias.grad += column sums of g in high precision. */
+/* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g);
 
 #endif

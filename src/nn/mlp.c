@@ -11,7 +11,7 @@ static ott_status connect_stored(mlp *m) {
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.row = recipe_find("rowwise")->input.row, .column = {.format = high}};
     m->stored_specs = (edge_specs){0};
-    return m->stores_fp8 ? edge_specs_add(&m->stored_specs, &spec, NULL, &form) : OTT_OK;
+    return m->stores_fp8 ? edge_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
 }
 
 ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output) {

@@ -17,12 +17,13 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const edge *dx) {
     TRY(exec_probe(cx, n->name, "grad_output", dy));
-    return op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
-                                                            .h = h,
-                                                            .weight = &n->weight->value,
-                                                            .rstd = rstd,
-                                                            .dresidual = dresidual,
-                                                            .dx = &dx->t,
-                                                            .dweight = &n->weight->grad,
-                                                            .q = &dx->q});
+    return op_rmsnorm_backward(
+        cx, &(rmsnorm_backward_args){.dy = dy,
+                                     .h = h,
+                                     .weight = &n->weight->value,
+                                     .rstd = rstd,
+                                     .dresidual = dresidual,
+                                     .dx = &dx->t,
+                                     .dweight = n->weight->frozen ? NULL : &n->weight->grad,
+                                     .q = &dx->q});
 }

@@ -12,7 +12,8 @@ typedef struct parameter {
         *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;  /* 1: a vector of `columns`, 2: a matrix, as in the file */
     int64_t rows, columns;
-    bool decay; /* takes part in weight decay */
+    bool decay;  /* takes part in weight decay */
+    bool frozen; /* is not trained: no gradient, no moments, whatever else trains */
     tensor value, grad, moment1, moment2;
 } parameter;
 

@@ -22,12 +22,16 @@ static ott_status update_parameter(exec *cx, const optimizer_options *o, const p
 
 ott_status optimizer_update_parameters(exec *cx, const parameter *parameters, int count,
                                        const optimizer_options *o, const tensor *norms, const tensor *state) {
+    int trained = 0;
     for (int i = 0; i < count; i++) {
-        tensor slot = tensor_columns(*norms, i, 1);
+        if (parameters[i].frozen) continue;
+        tensor slot = tensor_columns(*norms, trained++, 1);
         TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].grad, .sum = &slot}));
     }
-    TRY(op_grad_norm(cx, &(grad_norm_args){.sum_squares = norms, .state = state, .max_norm = o->max_norm}));
-    for (int i = 0; i < count; i++) TRY(update_parameter(cx, o, &parameters[i], state));
+    tensor sums = tensor_columns(*norms, 0, trained);
+    TRY(op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm}));
+    for (int i = 0; i < count; i++)
+        if (!parameters[i].frozen) TRY(update_parameter(cx, o, &parameters[i], state));
     return OTT_OK;
 }
 

@@ -275,13 +275,13 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
  * ranks. */
 static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
-    TRY(device_zero(t->device, t->m->grads, t->m->block_bytes));
+    TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     for (int64_t i = 0; i < t->options.grad_accum; i++) {
         TRY(run_micro_batch(t, i, i == 0 ? t->probe : NULL));
         TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
     }
-    tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->block_bytes / 4);
+    tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     return group_all_reduce(t->cx.data_group, &t->cx, &grads, REDUCE_SUM);
 }

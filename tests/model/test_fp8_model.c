@@ -412,7 +412,7 @@ static void shift_weights(tiny *t) {
 
 /* One pass from zero gradients: of the step the last one was of, or of the next. */
 static outcome run_again(tiny *t, bool same_step) {
-    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->block_bytes));
+    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
     if (same_step) t->h.cx.step--; /* a replay is of the next step */
     tiny_again(t);
     return outcome_of(t);

@@ -107,7 +107,7 @@ static ott_status pass(exec *cx, void *user) {
 }
 
 void tiny_run(tiny *t) {
-    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->block_bytes));
+    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
     memset(t->h.cx.gemms, 0, sizeof t->h.cx.gemms);
     harness_rehearse(&t->h, pass, t);
     harness_replay(&t->h, pass, t);
@@ -126,7 +126,7 @@ float *tiny_losses(tiny *t) {
 }
 
 int64_t tiny_gradient_count(const tiny *t) {
-    return t->m->block_bytes / (int64_t)sizeof(float);
+    return t->m->trained_bytes / (int64_t)sizeof(float);
 }
 
 float *tiny_gradients(tiny *t) {

@@ -83,8 +83,8 @@ void assert_same_model(const model *a, const model *b) {
     assert_int_equal(a->block_bytes, b->block_bytes);
     assert_memory_equal(a->values, b->values, (size_t)a->block_bytes);
     if (!a->moment1 || !b->moment1) return;
-    assert_memory_equal(a->moment1, b->moment1, (size_t)a->block_bytes);
-    assert_memory_equal(a->moment2, b->moment2, (size_t)a->block_bytes);
+    assert_memory_equal(a->moment1, b->moment1, (size_t)a->trained_bytes);
+    assert_memory_equal(a->moment2, b->moment2, (size_t)a->trained_bytes);
 }
 
 run_state state_at(int64_t step) {

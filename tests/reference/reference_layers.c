@@ -61,7 +61,7 @@ static void rmsnorm_backward_row(const rmsnorm_backward_args *a, int64_t t) {
 ott_status reference_op_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
     (void)cx;
     for (int64_t t = 0; t < a->dy->rows; t++) rmsnorm_backward_row(a, t);
-    for (int64_t j = 0; j < a->dy->columns; j++) {
+    for (int64_t j = 0; a->dweight && j < a->dy->columns; j++) {
         float s = at(a->dweight, 0, j);
         for (int64_t t = 0; t < a->dy->rows; t++)
             s = fmaf(at(a->dy, t, j), at(a->h, t, j) * at(a->rstd, 0, t), s);

@@ -283,11 +283,16 @@ float *rig_copy(rig *r, const void *device_data, int64_t count) {
 
 snapshot snapshot_take(const rig *r) {
     const model *m = r->t->m;
-    snapshot s = {.data = malloc(3 * (size_t)m->block_bytes), .bytes = 3 * m->block_bytes};
-    const void *blocks[] = {m->values, m->moment1, m->moment2};
-    for (int i = 0; i < 3; i++)
-        FIXTURE_OK(
-            device_copy_out(r->device, (char *)s.data + i * m->block_bytes, blocks[i], m->block_bytes));
+    const struct {
+        const void *data;
+        int64_t bytes;
+    } blocks[] = {
+        {m->values, m->block_bytes}, {m->moment1, m->trained_bytes}, {m->moment2, m->trained_bytes}};
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->trained_bytes))};
+    for (int i = 0; i < 3; i++) {
+        FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));
+        s.bytes += blocks[i].bytes;
+    }
     return s;
 }
 

@@ -1,0 +1,147 @@
+/*
+ * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
+ * all else gets the gradients it would get anyway; such a run stops and goes on like any other.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "train/train_fixture.h"
+
+static void open_rig(rig *r, const fixture *f, int which, const char *freeze) {
+    const char *more[] = {freeze, NULL};
+    rig_open(r, f, &(rig_options){.precision = &fixture_precisions[which], .more = freeze ? more : NULL});
+}
+
+/* Frozen parameters by their first letters: e(mbedding), n(orm), q k v o, g(ate) u(p) d(own), h(ead). */
+static void spell(const rig *r, char *out) {
+    static const struct {
+        const char *part;
+        char letter;
+    } letters[] = {{"embed", 'e'},     {"norm", 'n'},   {"q_proj", 'q'},    {"k_proj", 'k'},
+                   {"v_proj", 'v'},    {"o_proj", 'o'}, {"gate_proj", 'g'}, {"up_proj", 'u'},
+                   {"down_proj", 'd'}, {"lm_head", 'h'}};
+    const model *m = r->t->m;
+    for (int i = 0; i < m->parameter_count; i++)
+        for (size_t j = 0; j < sizeof letters / sizeof *letters; j++)
+            if (m->parameters[i].frozen && strstr(m->parameters[i].name, letters[j].part)) {
+                *out++ = letters[j].letter;
+                break;
+            }
+    *out = '\0';
+}
+
+static void names(void **state) {
+    static const struct {
+        const char *freeze, *frozen;
+    } rows[] = {
+        {"--train.freeze=model.embed_tokens", "e"},
+        {"--train.freeze=tok_embeddings,output", "eh"}, /* torchtitan's */
+        {"--train.freeze=model.layers.0", "nqkvongud"},
+        {"--train.freeze=layers.0.attention.wq", "q"},
+        {"--train.freeze=layers.0.attention", "qkvo"}, /* KempnerForge's */
+        {"--train.freeze=model.layers.*.mlp.up_proj.weight", "uu"},
+        {"--train.freeze=model.norm,model.layers.?.input_layernorm", "nnn"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rig r;
+        char found[64];
+        open_rig(&r, *state, BF16, rows[i].freeze);
+        spell(&r, found);
+        assert_string_equal(found, rows[i].frozen);
+        rig_close(&r);
+    }
+}
+
+static void refused(void **state) {
+    static const struct {
+        const char *freeze, *part;
+    } rows[] = {{"--train.freeze=model.embed_tokens,model.layer.0", "no parameter is called model.layer.0"},
+                {"--train.freeze=model.layers.7", "no parameter is called model.layers.7"},
+                {"--train.freeze=*", "nothing is left to train"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rig r;
+        mem *account;
+        FIXTURE_OK(mem_open(&account));
+        const char *more[] = {rows[i].freeze, NULL};
+        const rig_options o = {.precision = &fixture_precisions[BF16], .more = more};
+        assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+        assert_non_null(strstr(status_text(), rows[i].part));
+        mem_close(account);
+    }
+}
+
+/* One step; what is trained moves as in a run without freezing that has the same clipping. */
+static void check_step(const fixture *f, int which) {
+    static const char *const freeze = "--train.freeze=model.embed_tokens,model.layers.0.mlp,model.norm";
+    const char *const all[] = {"--train.grad_clip_norm=0", NULL};
+    const char *const part[] = {"--train.grad_clip_norm=0", freeze, NULL};
+    rig whole, frozen;
+    rig_open(&whole, f, &(rig_options){.precision = &fixture_precisions[which], .more = all});
+    rig_open(&frozen, f, &(rig_options){.precision = &fixture_precisions[which], .more = part});
+    assert_true(frozen.t->m->trained_bytes < whole.t->m->trained_bytes);
+    assert_true(plan_bytes(frozen.t->cx.plan) <= plan_bytes(whole.t->cx.plan));
+    snapshot before = snapshot_take(&frozen);
+    step_result a = rig_step(&whole), b = rig_step(&frozen);
+    assert_true(a.loss == b.loss && b.grad_norm < a.grad_norm);
+    int kept = 0;
+    for (int i = 0; i < whole.t->m->parameter_count; i++) {
+        const parameter *p = &whole.t->m->parameters[i], *q = &frozen.t->m->parameters[i];
+        size_t bytes = (size_t)parameter_count(p) * sizeof(float);
+        const char *start =
+            (const char *)before.data + ((const char *)q->value.data - (const char *)frozen.t->m->values);
+        if (q->frozen) {
+            assert_null(q->grad.data);
+            assert_memory_equal(q->value.data, start, bytes);
+            kept++;
+        } else
+            assert_memory_equal(p->value.data, q->value.data, bytes);
+    }
+    assert_int_equal(kept, 5);
+    assert_int_equal(whole.t->cx.gemms[GEMM_GRAD_WEIGHT][0] + whole.t->cx.gemms[GEMM_GRAD_WEIGHT][1],
+                     frozen.t->cx.gemms[GEMM_GRAD_WEIGHT][0] + frozen.t->cx.gemms[GEMM_GRAD_WEIGHT][1] + 3);
+    snapshot_free(&before);
+    rig_close(&whole);
+    rig_close(&frozen);
+}
+
+static void only_the_rest_moves(void **state) {
+    static const int precisions[] = {FP32, BF16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, MXFP8};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) check_step(*state, precisions[i]);
+}
+
+static void goes_on(void **state) {
+    const fixture *f = *state;
+    static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
+    rig through, stopped, other;
+    char path[160];
+    bool fallen;
+    run_state run;
+    open_rig(&through, f, TENSORWISE, freeze);
+    open_rig(&stopped, f, TENSORWISE, freeze);
+    for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
+    rig_save(&stopped, f, "frozen", path);
+    rig_close(&stopped);
+    open_rig(&stopped, f, TENSORWISE, freeze);
+    FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, path, &stopped.t->run, &fallen));
+    for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
+    snapshot a = snapshot_take(&through), b = snapshot_take(&stopped);
+    assert_true(snapshot_equal(&a, &b));
+    snapshot_free(&a);
+    snapshot_free(&b);
+    rig_close(&through);
+    rig_close(&stopped);
+    open_rig(&other, f, TENSORWISE, NULL);
+    assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, path, &run, &fallen), OTT_ERR_SHAPE);
+    assert_non_null(strstr(status_text(), "train.freeze"));
+    rig_close(&other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(refused),
+                                       cmocka_unit_test(only_the_rest_moves), cmocka_unit_test(goes_on)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
