@@ -399,6 +399,7 @@ static ott_status train_pass(exec *cx, model *m, model_slot *slot, const batch *
     plan_buffer dfinal_buffer;
     edge g;
     TRY(forward(cx, m, slot, b));
+    plan_mark_saved(cx->plan);
     TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
                   &dfinal_buffer));
     TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));

@@ -20,7 +20,7 @@ struct plan {
     int32_t count, open;
     int32_t time;   /* ticks at every open and close of the rehearsal */
     int32_t cursor; /* next entry of a replay */
-    int64_t bytes, live_peak;
+    int64_t bytes, live_peak, saved;
     int32_t peak_time;
     char *arena;
     bool poison;
@@ -43,7 +43,7 @@ static void clear(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
     p->count = p->open = p->time = p->cursor = p->peak_time = 0;
-    p->bytes = p->live_peak = 0;
+    p->bytes = p->live_peak = p->saved = 0;
     p->arena = NULL;
     p->device = NULL;
 }
@@ -78,6 +78,18 @@ int64_t plan_bytes(const plan *p) {
 int64_t plan_live_peak(const plan *p) {
     return p->live_peak;
 }
+int64_t plan_saved(const plan *p) {
+    return p->saved;
+}
+
+void plan_mark_saved(plan *p) {
+    int64_t live = 0;
+    if (p->state != PLAN_RECORDING) return;
+    for (int32_t i = 0; i < p->count; i++)
+        if (p->entries[i].died < 0) live += p->entries[i].bytes;
+    if (live > p->saved) p->saved = live;
+}
+
 void plan_bind(plan *p, void *arena) {
     p->arena = arena;
 }

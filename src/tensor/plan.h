@@ -32,8 +32,12 @@ void plan_record(plan *p);             /* forgets all and starts a rehearsal */
 ott_status plan_seal(plan *p);         /* ends it: packs; every buffer must have been closed */
 int64_t plan_bytes(const plan *p);     /* size of the arena a sealed plan needs */
 int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least any packing could need */
-void plan_bind(plan *p, void *arena);  /* device memory of at least plan_bytes; not owned */
-void plan_replay(plan *p);             /* back to the first buffer, before each run of the step */
+/* Marks the moment of a rehearsal when forward is over and its activations wait for backward; nothing in the
+   other modes. plan_saved: bytes alive at the mark, the most of all marks. */
+void plan_mark_saved(plan *p);
+int64_t plan_saved(const plan *p);
+void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
+void plan_replay(plan *p);            /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
 /* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. The device
    is borrowed; what is still open is given back by plan_destroy, plan_record or plan_immediate. */

@@ -290,13 +290,12 @@ static void say_memory(const run *r) {
     double mib = 1048576.0;
     log_info(r->log,
              "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
-             "step %.1f, "
-             "thread scratch %.1f, data %.1f, other %.1f",
+             "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)r->trainer->planned_bytes / mib, (double)s.now_of[MEM_PARAM] / mib,
              (double)s.now_of[MEM_GRAD] / mib, (double)s.now_of[MEM_OPTIMIZER] / mib,
              (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
-             (double)s.now_of[MEM_SCRATCH] / mib, (double)s.now_of[MEM_DATA] / mib,
-             (double)s.now_of[MEM_OTHER] / mib);
+             (double)plan_saved(r->trainer->train_plan) / mib, (double)s.now_of[MEM_SCRATCH] / mib,
+             (double)s.now_of[MEM_DATA] / mib, (double)s.now_of[MEM_OTHER] / mib);
     if (s.now_of[MEM_STAGING] > 0)
         log_info(
             r->log,

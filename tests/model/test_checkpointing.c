@@ -14,6 +14,7 @@
 #define LAYERS    6
 #define SEQUENCES 4
 #define LENGTH    40
+#define TOKENS    (SEQUENCES * LENGTH)
 
 /* A mode for every `every`-th block; the others keep everything. */
 typedef struct mode {
@@ -61,7 +62,7 @@ static const kind kinds[] = {
 typedef struct outcome {
     float *losses, *grads;
     int64_t tokens, gradients; /* how many */
-    int64_t arena_bytes;
+    int64_t arena_bytes, saved_bytes;
     int64_t products[GEMM_COUNT]; /* of both kinds */
 } outcome;
 
@@ -87,7 +88,8 @@ static outcome run(const kind *k, const mode *m) {
                    .grads = tiny_gradients(&t),
                    .tokens = t.losses.columns,
                    .gradients = tiny_gradient_count(&t),
-                   .arena_bytes = plan_bytes(t.h.plan)};
+                   .arena_bytes = plan_bytes(t.h.plan),
+                   .saved_bytes = plan_saved(t.h.plan)};
     for (int g = 0; g < GEMM_COUNT; g++) out.products[g] = t.h.cx.gemms[g][0] + t.h.cx.gemms[g][1];
     tiny_close(&t);
     return out;
@@ -179,6 +181,10 @@ static void stored_inputs(void **state) {
     }
     assert_true(apart > 0 && apart < 0.09 * size); /* as near as FP8 itself: test_fp8_model.c */
     assert_true(b.arena_bytes < a.arena_bytes);
+    /* gate and up are F of 2 bytes each, and become F of 1 byte with a scale a row */
+    const model_options o = tiny_options();
+    int64_t all = 2 * LAYERS * TOKENS * o.hidden * 2;
+    assert_in_range(a.saved_bytes - b.saved_bytes, all / 4, all / 2);
     outcome_free(&a);
     outcome_free(&b);
     plain.recipe = stored.recipe = "bf16";
