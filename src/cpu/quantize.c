@@ -24,6 +24,8 @@ typedef struct quantize_job {
     int64_t band, width;    /* rows and columns of a unit */
     int64_t strips;         /* units across the tensor */
     int64_t run;            /* columns of a row whose amax is found together */
+    bool tiled;             /* TILE_ROWS rows at a time */
+    row_ahead ahead[3];     /* of amax, of a cast in the same pass, of the second pass */
     int64_t most_floats[2]; /* of quantize_work */
     int64_t spread_floats;  /* the same */
     bool each_whole;        /* its `each` is of all columns, not the unit's */
@@ -38,16 +40,12 @@ typedef struct quantize_unit {
 typedef struct quantize_work {
     float *most[2]; /* amax so far of each side's blocks: those across the unit, or of whole columns, or of
                        all */
-    float *runs;    /* of the row at hand */
+    float *runs;    /* of the row at hand, or of the tile's rows: [run][TILE_ROWS] */
     float *spread;  /* a row's scales */
-    float *each;    /* most[] of the side whose blocks are one column wide, or NULL */
+    void *each;     /* most[] of the side whose blocks are one column wide (quantize_row.h), or NULL */
 } quantize_work;
 
 /* ---- what is worked on at a time ---- */
-
-/* Blocks along a row are taken 16 rows at a time: in memory the scales of neighbouring rows are neighbours.
-   Their amax, then their scales, wait in a tile [block][row]. */
-enum { TILE_ROWS = 16 };
 
 static bool is_tiled(const quantize_side *s) {
     return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
@@ -100,8 +98,23 @@ static void choose_units(quantize_job *job, int64_t columns) {
         job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns) *
                               (is_tiled(s) ? TILE_ROWS : 1);
         job->each_whole |= whole_columns(s);
+        job->tiled |= is_tiled(s);
         if (quantize_spreads(s)) job->spread_floats = job->width;
     }
+}
+
+/* Memory is asked for ahead where rows are taken one by one, which leaves them little work, and a thread's
+   part of x does not stay in its second cache. */
+static void choose_ahead(quantize_job *job) {
+    enum { AHEAD_BYTES = 4096, CACHED_BYTES = 4 << 20, BLOCK = 64 };
+    int64_t row = job->x->ld * dtype_bytes(job->x->dtype);
+    if (job->band != 1 || row * job->x->rows <= (int64_t)CACHED_BYTES * job->threads) return;
+    int64_t distance = (AHEAD_BYTES / row + 1) * job->x->ld, mask = 0;
+    for (int i = 0; i < job->sides && job->casts; i++)
+        if (!job->waits[i]) mask = BLOCK;
+    job->ahead[0] = (row_ahead){distance, mask, 0};
+    job->ahead[1] = (row_ahead){distance, BLOCK, BLOCK};
+    job->ahead[2] = (row_ahead){distance, 0, 0};
 }
 
 /* Arrays begin at cache lines, and vectors may be stored a little beyond their ends. */
@@ -110,7 +123,7 @@ static int64_t with_room(int64_t floats) {
 }
 
 static int64_t runs_floats(const quantize_job *job) {
-    return job->run > 0 ? quantize_blocks(job->width, job->run) : 0;
+    return job->run > 0 ? quantize_blocks(job->width, job->run) * (job->tiled ? TILE_ROWS : 1) : 0;
 }
 
 static int64_t work_floats(const quantize_job *job) {
@@ -160,19 +173,20 @@ static uint8_t *codes_at(const quantize_job *job, const quantize_side *s, int64_
 
 /* Rows [row, end), which share their scales, within the unit's columns. */
 static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_unit u, int64_t row,
-                      int64_t end, float *spread) {
+                      int64_t end, row_ahead ahead, float *spread) {
     bool each = s->columns != QUANTIZE_ALL;
-    const float *scale = s->at->scale;
+    row_scale scale = {.scale = s->at->scale};
     if (each)
-        scale = quantize_spread(s, scale, row, u.column, u.columns, spread);
+        scale.scale = quantize_spread(s, scale.scale, row, u.column, u.columns, spread);
     else
-        scale += quantize_group(s, row, u.column);
+        scale.scale += quantize_group(s, row, u.column);
     for (; row < end; row++) {
         uint8_t *codes = codes_at(job, s, row, u.column);
+        int64_t from = row * job->x->ld + u.column;
         if (each)
-            cast_row_each(job->x, row, u.column, u.columns, scale, s->spec, codes);
+            cast_row_each(job->x, from, u.columns, ahead, scale, s->spec, codes);
         else
-            cast_row_one_scale(job->x, row, u.column, u.columns, scale, s->spec, codes);
+            cast_row_one_scale(job->x, from, u.columns, ahead, scale, s->spec, codes);
     }
 }
 
@@ -187,7 +201,7 @@ static void cast_task(void *argument, int thread, int threads) {
             const quantize_side *s = &job->side[i];
             int64_t step = at_most(s->rows, job->band);
             for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
-                cast_rows(job, s, u, row, at_most(row + step, u.row_end), spread);
+                cast_rows(job, s, u, row, at_most(row + step, u.row_end), job->ahead[2], spread);
         }
     }
 }
@@ -202,29 +216,39 @@ static void raise_blocks(float *most, int64_t step, const float *runs, int64_t c
 
 /* The row's largest magnitudes to those of each side's blocks. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
-    float *each = w->each ? w->each + (job->each_whole ? u.column : 0) : NULL;
-    amax_row(job->x, row, u.column, u.columns, job->run, each, w->runs);
+    void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
+    amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
     if (u.columns == 0) return;
     int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
     for (int i = 0; i < job->sides; i++) {
         int64_t columns = job->side[i].columns, per = columns == QUANTIZE_ALL ? runs : columns / job->run;
-        if (is_tiled(&job->side[i]))
-            raise_blocks(w->most[i] + row % TILE_ROWS, TILE_ROWS, w->runs, runs, per);
-        else if (columns != 1)
-            raise_blocks(w->most[i], 1, w->runs, runs, per);
+        if (columns != 1) raise_blocks(w->most[i], 1, w->runs, runs, per);
     }
 }
 
-/* A row's scales in a tile, for each element of the unit's columns. */
-static void spread_tile(const quantize_side *s, const float *tile, int64_t columns, float *spread) {
-    for (int64_t j = 0; j < columns; j += s->columns, tile += TILE_ROWS)
-        for (int64_t i = j; i < j + s->columns && i < columns; i += 16)
-            v16_store(spread + i, v16_set1(*tile));
+/* The same for rows [row, end), TILE_ROWS of them at most. */
+static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
+                       const quantize_work *w) {
+    void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
+    amax_tiles(job->x, row, end - row, u.column, u.columns, job->run, each, w->runs);
+    for (int i = 0; i < job->sides; i++) {
+        const quantize_side *s = &job->side[i];
+        int64_t runs = quantize_blocks(u.columns, job->run);
+        int64_t per = s->columns == QUANTIZE_ALL ? runs : s->columns / job->run;
+        for (int64_t n = 0; n < runs && s->columns != 1; n++) {
+            v16 most = v16_load(w->runs + n * TILE_ROWS);
+            float *tile = w->most[i] + n / per * TILE_ROWS;
+            if (is_tiled(s))
+                v16_store(tile, v16_amax(v16_load(tile), most));
+            else
+                w->most[i][n / per] = amax_of(w->most[i][n / per], v16_fold_amax(most));
+        }
+    }
 }
 
 /* The tile of rows [row, end) is complete. */
 static void finish_tile(const quantize_job *job, const quantize_side *s, float *tile, quantize_unit u,
-                        int64_t row, int64_t end, float *spread) {
+                        int64_t row, int64_t end) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
     for (int64_t n = 0; n < count; n++, g += s->column_step) {
         v16_store_n(s->at->amax + g, v16_load(tile + n * TILE_ROWS), end - row);
@@ -233,10 +257,17 @@ static void finish_tile(const quantize_job *job, const quantize_side *s, float *
         v16_store(tile + n * TILE_ROWS, v16_load_n(s->at->scale + g, end - row));
     }
     for (int64_t i = row; i < end && job->casts; i++) {
-        spread_tile(s, tile + i - row, u.columns, spread);
-        cast_row_each(job->x, i, u.column, u.columns, spread, s->spec, codes_at(job, s, i, u.column));
+        row_scale scale = {.scale = tile + i - row, .shift = s->column_shift};
+        cast_row_blocks(job->x, i * job->x->ld + u.column, u.columns, scale, s->spec,
+                        codes_at(job, s, i, u.column));
     }
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
+}
+
+/* Entries [n, n + count), 16 at most, of most[i]. */
+static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
+    bool each = job->side[i].columns == 1;
+    return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
 }
 
 /* The rows [row, end) of the unit are all of their blocks: their amax, and with `casts` scales and codes. */
@@ -244,18 +275,19 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
                         const quantize_work *w) {
     const quantize_side *s = &job->side[i];
     if (is_tiled(s)) {
-        finish_tile(job, s, w->most[i], u, row, end, w->spread);
+        finish_tile(job, s, w->most[i], u, row, end);
         return;
     }
     if (s->rows != QUANTIZE_ALL) {
         int64_t count = quantize_blocks(u.columns, s->columns), first = quantize_group(s, row, u.column);
-        for (int64_t n = 0; n < count; n++) {
+        for (int64_t n = 0; n < count && s->columns != 1; n++)
             s->at->amax[first + n * s->column_step] = w->most[i][n];
-            w->most[i][n] = 0.0f;
-        }
+        for (int64_t n = 0; n < count && s->columns == 1; n += 16)
+            v16_store_n(s->at->amax + first + n, amax_so_far(job, i, w, n, count - n), count - n);
+        memset(w->most[i], 0, (size_t)count * sizeof(float));
         if (job->casts) set_scales(s, first, count, s->column_step);
     }
-    if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, w->spread);
+    if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, job->ahead[1], w->spread);
 }
 
 static void amax_task(void *argument, int thread, int threads) {
@@ -266,12 +298,15 @@ static void amax_task(void *argument, int thread, int threads) {
     share_units(job, thread, threads, &index, &end);
     for (; index < end; index++) {
         quantize_unit u = unit_at(job, index);
-        for (int64_t row = u.row; row < u.row_end; row++) {
-            raise_row(job, u, row, &w);
+        for (int64_t row = u.row, next; row < u.row_end; row = next) {
+            next = job->tiled ? at_most(row + TILE_ROWS, u.row_end) : row + 1;
+            if (job->tiled)
+                raise_tile(job, u, row, next, &w);
+            else
+                raise_row(job, u, row, &w);
             for (int i = 0; i < job->sides; i++) {
                 int64_t rows = at_most(height(&job->side[i]), job->band), first = row & -rows;
-                if (row + 1 == u.row_end || row + 1 == first + rows)
-                    finish_rows(job, i, u, first, row + 1, &w);
+                if (next == u.row_end || next == first + rows) finish_rows(job, i, u, first, next, &w);
             }
         }
     }
@@ -287,8 +322,10 @@ static void merge_task(void *argument, int thread, int threads) {
         pool_share(s->groups, 64, thread, threads, &begin, &end);
         for (int64_t g = begin; g < end; g += 16) {
             v16 most = v16_zero();
-            for (int t = 0; t < job->threads; t++)
-                most = v16_amax(most, v16_load_n(work_of(job, t).most[i] + g, end - g));
+            for (int t = 0; t < job->threads; t++) {
+                quantize_work w = work_of(job, t);
+                most = v16_amax(most, amax_so_far(job, i, &w, g, end - g));
+            }
             v16_store_n(s->at->amax + g, most, end - g);
         }
         if (job->casts) set_scales(s, begin, end - begin, 1);
@@ -326,7 +363,8 @@ static void run(const quantize_job *job, pool_task task, bool split) {
         cpu_run(job->cx, task, to.argument);
 }
 
-static void first_pass(const quantize_job *job) {
+static void first_pass(quantize_job *job) {
+    choose_ahead(job);
     run(job, amax_task, true);
     run(job, merge_task, job->each_whole);
 }
@@ -351,7 +389,7 @@ ott_status TIER(quantize)(exec *cx, const quantize_args *a) {
 }
 
 ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
-    for (int i = 0; q && i < q->count; i++) TRY(quantize(cx, x, &q->item[i]));
+    for (int i = 0; q && i < q->count; i++) TRY(op_quantize(cx, &(quantize_args){.x = x, .q = &q->item[i]}));
     return OTT_OK;
 }
 
@@ -373,6 +411,7 @@ ott_status TIER(cast)(exec *cx, const cast_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
     for (int i = 0; i < job.sides; i++) job.waits[i] = true;
+    choose_ahead(&job);
     run(&job, cast_task, true);
     return OTT_OK;
 }

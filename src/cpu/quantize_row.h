@@ -1,6 +1,6 @@
 /*
- * cpu/quantize_row: one row of a tensor: largest magnitudes and codes, a copy of the loop for each number
- * format.
+ * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, a copy of the loop for
+ * each number format.
  */
 #ifndef CPU_QUANTIZE_ROW_H
 #define CPU_QUANTIZE_ROW_H
@@ -8,102 +8,228 @@
 #include "cpu/simd.h"
 #include "tensor/tensor.h"
 
+/* Blocks along a row are taken TILE_ROWS at a time: in memory the scales of neighbouring rows are neighbours.
+   Their amax, then their scales, wait in a tile [block][row]. */
+enum { TILE_ROWS = 16 };
+
+/* Which memory a loop over a row asks for, into the second cache, long before it is needed; by itself a
+   processor looks no further than the end of a page. */
+typedef struct row_ahead {
+    int64_t distance; /* in elements; 0: none */
+    int64_t mask;     /* of every 64 elements i those with (i & mask) == turn: two loops over the same rows */
+    int64_t turn;     /* take turns */
+} row_ahead;
+
+/* For elements [i, i + 64) of the row from index `from` on. */
+SIMD void fetch(row_ahead a, const void *x, ott_dtype d, int64_t from, int64_t i) {
+    if (a.distance == 0 || (i & a.mask) != a.turn) return;
+    const char *p = (const char *)x + (from + i + a.distance) * dtype_bytes(d);
+    for (int64_t at = 0; at < 64 * dtype_bytes(d); at += 64) __builtin_prefetch(p + at, 0, 2);
+}
+
 /* ---- amax ---- */
 
-/* Elements [i, i + n) of a run, n at most 16, into `most` and, where it is not NULL, into columns[n]. */
-SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, float *columns, v16 most) {
-    bool full = n >= 16;
-    v16 value = full ? v16_load_any(x, d, i) : v16_load_any_n(x, d, i, n);
-    if (columns && full) v16_store(columns, v16_amax(v16_load(columns), value));
-    if (columns && !full) v16_store_n(columns, v16_amax(v16_load_n(columns, n), value), n);
+/* The amax of each column so far are floats, but of a bf16 tensor bf16 numbers: of these a vector compares
+   twice as many. */
+SIMD int64_t column_amax_bytes(ott_dtype d) {
+    return d == OTT_BF16 ? 2 : 4;
+}
+/* Column n of it, NULL when there is none. */
+SIMD void *column_amax_at(void *columns, ott_dtype d, int64_t n) {
+    return columns ? (char *)columns + n * column_amax_bytes(d) : NULL;
+}
+SIMD v16 column_amax_load_n(const void *columns, ott_dtype d, int64_t at, int64_t n) {
+    return d == OTT_BF16 ? v16_load_bf16_n((const uint16_t *)columns + at, n)
+                         : v16_load_n((const float *)columns + at, n);
+}
+
+/* Elements [i, i + n), n at most 16, into `most` and, where it is not NULL, into columns[n]. */
+SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *columns, v16 most) {
+    v16 value = v16_abs(n >= 16 ? v16_load_any(x, d, i) : v16_load_any_n(x, d, i, n));
+    if (columns) {
+        v16 column = v16_amax(column_amax_load_n(columns, d, 0, n), value);
+        if (d == OTT_BF16)
+            v16i_store_u16_n(columns, v16i_shr(v16_bits(column), 16), n);
+        else
+            v16_store_n(columns, column, n);
+    }
     return v16_amax(most, value);
 }
 
-/* amax of n elements from index `from` on; columns: amax of each column so far, to be raised, or NULL. */
-SIMD float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, float *columns) {
+/* amax of n elements from index `from` on; columns: to be raised, or NULL. */
+SIMD float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
+    v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
     int64_t i = 0;
-    for (; i + 64 <= n; i += 64)
-        for (int v = 0; v < 4; v++)
-            most[v] = amax_step(x, d, from + i + 16 * v, 16, columns ? columns + i + 16 * v : NULL, most[v]);
-    for (; i + 16 <= n; i += 16)
-        most[0] = amax_step(x, d, from + i, 16, columns ? columns + i : NULL, most[0]);
-    if (i < n) most[1] = amax_step(x, d, from + i, n - i, columns ? columns + i : NULL, most[1]);
+    for (; i + 64 <= n; i += 64) {
+        fetch(ahead, x, d, from, i);
+        for (int v = 0; v < 4 && d != OTT_BF16; v++)
+            most[v] = amax_step(x, d, from + i + 16 * v, 16, column_amax_at(columns, d, i + 16 * v), most[v]);
+        for (int v = 0; v < 2 && d == OTT_BF16; v++) {
+            const uint16_t *at = (const uint16_t *)x + from + i + 32 * v;
+            uint16_t *column = column_amax_at(columns, d, i + 32 * v);
+            pairs[v] = v16i_amax_bf16(pairs[v], at);
+            if (column) v16i_store(column, v16i_amax_bf16(v16i_load(column), at));
+        }
+    }
+    for (; i < n; i += 16) {
+        int64_t left = n - i < 16 ? n - i : 16;
+        most[0] = amax_step(x, d, from + i, left, column_amax_at(columns, d, i), most[0]);
+    }
+    most[1] = v16_amax(most[1], v16_larger_bf16(v16i_umax16(pairs[0], pairs[1])));
     return v16_fold_amax(v16_amax(v16_amax(most[0], most[1]), v16_amax(most[2], most[3])));
 }
 
-SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t run, float *columns,
-                    float *runs) {
-    for (int64_t i = 0; i < n; i += run) {
-        int64_t count = n - i < run ? n - i : run;
-        *runs++ = amax_run(x, d, from + i, count, columns ? columns + i : NULL);
-    }
+SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t run, row_ahead ahead,
+                    void *columns, float *runs) {
+    for (int64_t i = 0; i < n; i += run)
+        *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
 /* n elements of a row from `column` on: the amax of each `run` of them to runs[]; columns[n] as above. */
-static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, float *columns,
-                     float *runs) {
+static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
+                     void *columns, float *runs) {
     int64_t from = row * x->ld + column;
     if (x->dtype == OTT_F32 && columns)
-        amax_runs(x->data, OTT_F32, from, n, run, columns, runs);
+        amax_runs(x->data, OTT_F32, from, n, run, ahead, columns, runs);
     else if (x->dtype == OTT_F32)
-        amax_runs(x->data, OTT_F32, from, n, run, NULL, runs);
+        amax_runs(x->data, OTT_F32, from, n, run, ahead, NULL, runs);
     else if (x->dtype == OTT_BF16 && columns)
-        amax_runs(x->data, OTT_BF16, from, n, run, columns, runs);
+        amax_runs(x->data, OTT_BF16, from, n, run, ahead, columns, runs);
     else if (x->dtype == OTT_BF16)
-        amax_runs(x->data, OTT_BF16, from, n, run, NULL, runs);
+        amax_runs(x->data, OTT_BF16, from, n, run, ahead, NULL, runs);
     else
-        amax_runs(x->data, OTT_F16, from, n, run, columns, runs);
+        amax_runs(x->data, OTT_F16, from, n, run, ahead, columns, runs);
+}
+
+/* The magnitudes of a vector's elements: 32 of bf16, else 16. */
+SIMD v16i magnitudes(const void *x, ott_dtype d, int64_t i) {
+    if (d == OTT_BF16) return v16i_amax_bf16(v16i_set1(0), (const uint16_t *)x + i);
+    return v16_bits(v16_abs(v16_load_any(x, d, i)));
+}
+SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
+    return d == OTT_BF16 ? v16i_umax16(a, b) : v16i_umax(a, b);
+}
+
+/* TILE_ROWS rows, ld apart, of n elements, whole vectors of them, from index `from` on: lane r is the amax of
+   row r. */
+SIMD v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
+    v16i most[TILE_ROWS];
+    SIMD_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
+    for (int64_t i = 0; i < n; i += d == OTT_BF16 ? 32 : 16) {
+        void *at = column_amax_at(columns, d, i);
+        v16i column = at ? v16i_load(at) : v16i_set1(0);
+        SIMD_UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            v16i value = magnitudes(x, d, from + r * ld + i);
+            most[r] = larger(d, most[r], value);
+            column = larger(d, column, value);
+        }
+        if (at) v16i_store(at, column);
+    }
+    return v16_fold_rows_amax(most, d == OTT_BF16);
+}
+
+/* The same for any number of rows up to TILE_ROWS and of elements. */
+SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
+                        void *columns) {
+    float most[TILE_ROWS] = {0};
+    for (int64_t r = 0; r < rows; r++) most[r] = amax_run(x, d, from + r * ld, n, (row_ahead){0}, columns);
+    return v16_load(most);
+}
+
+/* Columns [column, column + n) of rows [row, row + rows): for each `run` of columns a vector of the rows'
+   amax to runs[][TILE_ROWS]. */
+SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n,
+                        int64_t run, void *columns, float *runs) {
+    for (int64_t i = 0; i < n; i += run, runs += TILE_ROWS) {
+        int64_t from = row * x->ld + column + i, count = n - i < run ? n - i : run;
+        void *at = column_amax_at(columns, d, i);
+        v16 most = rows == TILE_ROWS && count % 32 == 0
+                       ? amax_whole_tile(x->data, d, from, x->ld, count, at)
+                       : amax_part_tile(x->data, d, from, x->ld, rows, count, at);
+        v16_store(runs, most);
+    }
+}
+static void amax_tiles(const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n, int64_t run,
+                       void *columns, float *runs) {
+    if (x->dtype == OTT_F32)
+        amax_tiles_of(OTT_F32, x, row, rows, column, n, run, columns, runs);
+    else if (x->dtype == OTT_BF16)
+        amax_tiles_of(OTT_BF16, x, row, rows, column, n, run, columns, runs);
+    else
+        amax_tiles_of(OTT_F16, x, row, rows, column, n, run, columns, runs);
 }
 
 /* ---- codes ---- */
 
-/* Codes of n elements from index `from` on. scale: one, or with `each` one for every element. */
-SIMD void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, const float *scale, bool each,
-                   ott_dtype format, cast_mode mode, uint8_t *codes) {
-    v16 one = v16_set1(each ? 0.0f : scale[0]);
+/* How a row's elements are scaled: all by scale[0], each by its own, or blocks of 1 << shift elements by the
+   entries of a tile's row. */
+typedef enum scale_kind { SCALE_ONE, SCALE_EACH, SCALE_BLOCKS } scale_kind;
+typedef struct row_scale {
+    const float *scale;
+    int shift;
+} row_scale;
+
+/* The scale of n (at most 16) elements from i on. */
+SIMD v16 scale_at(row_scale s, scale_kind kind, int64_t i, int64_t n) {
+    if (kind == SCALE_BLOCKS) return v16_set1(s.scale[(i >> s.shift) * TILE_ROWS]);
+    if (kind == SCALE_EACH) return n >= 16 ? v16_load(s.scale + i) : v16_load_n(s.scale + i, n);
+    return v16_set1(s.scale[0]);
+}
+
+/* Codes of n elements from index `from` on. */
+SIMD void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
+                   scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
+    v16 one = kind == SCALE_ONE ? v16_set1(scale.scale[0]) : v16_zero();
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
-        v16i code[4];
+        v16 scaled[4];
+        fetch(ahead, x, d, from, i);
         for (int v = 0; v < 4; v++) {
-            v16 s = each ? v16_load(scale + i + 16 * v) : one;
-            code[v] = v16_to_fp8(v16_mul(v16_load_any(x, d, from + i + 16 * v), s), format, mode);
+            v16 s = kind == SCALE_ONE ? one : scale_at(scale, kind, i + 16 * v, 16);
+            scaled[v] = v16_mul(v16_load_any(x, d, from + i + 16 * v), s);
         }
-        v16i_store_u8x64(codes + i, code[0], code[1], code[2], code[3]);
+        v16_store_fp8x64(codes + i, scaled, format, mode);
     }
     for (; i < n; i += 16) {
-        v16 s = each ? v16_load_n(scale + i, n - i) : one;
+        v16 s = scale_at(scale, kind, i, n - i);
         v16_store_fp8_n(codes + i, v16_mul(v16_load_any_n(x, d, from + i, n - i), s), format, mode, n - i);
     }
 }
 
-SIMD void cast_format(const tensor *x, int64_t from, int64_t n, const float *scale, bool each,
-                      ott_dtype format, cast_mode mode, uint8_t *codes) {
+SIMD void cast_format(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
+                      scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
     if (x->dtype == OTT_F32)
-        cast_run(x->data, OTT_F32, from, n, scale, each, format, mode, codes);
+        cast_run(x->data, OTT_F32, from, n, ahead, scale, kind, format, mode, codes);
     else if (x->dtype == OTT_BF16)
-        cast_run(x->data, OTT_BF16, from, n, scale, each, format, mode, codes);
+        cast_run(x->data, OTT_BF16, from, n, ahead, scale, kind, format, mode, codes);
     else
-        cast_run(x->data, OTT_F16, from, n, scale, each, format, mode, codes);
+        cast_run(x->data, OTT_F16, from, n, ahead, scale, kind, format, mode, codes);
 }
 
-/* n elements of a row from `column` on to codes[n]. */
-static void cast_row_one_scale(const tensor *x, int64_t row, int64_t column, int64_t n, const float *scale,
+/* n elements from index `from` on to codes[n]. */
+static void cast_row_one_scale(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                                const side_spec *s, uint8_t *codes) {
-    int64_t from = row * x->ld + column;
     if (s->format == OTT_E4M3)
-        cast_format(x, from, n, scale, false, OTT_E4M3, s->mode, codes);
+        cast_format(x, from, n, ahead, scale, SCALE_ONE, OTT_E4M3, s->mode, codes);
     else
-        cast_format(x, from, n, scale, false, OTT_E5M2, s->mode, codes);
+        cast_format(x, from, n, ahead, scale, SCALE_ONE, OTT_E5M2, s->mode, codes);
 }
 
-static void cast_row_each(const tensor *x, int64_t row, int64_t column, int64_t n, const float *scale,
+static void cast_row_each(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                           const side_spec *s, uint8_t *codes) {
-    int64_t from = row * x->ld + column;
     if (s->format == OTT_E4M3)
-        cast_format(x, from, n, scale, true, OTT_E4M3, s->mode, codes);
+        cast_format(x, from, n, ahead, scale, SCALE_EACH, OTT_E4M3, s->mode, codes);
     else
-        cast_format(x, from, n, scale, true, OTT_E5M2, s->mode, codes);
+        cast_format(x, from, n, ahead, scale, SCALE_EACH, OTT_E5M2, s->mode, codes);
+}
+
+static void cast_row_blocks(const tensor *x, int64_t from, int64_t n, row_scale scale, const side_spec *s,
+                            uint8_t *codes) {
+    if (s->format == OTT_E4M3)
+        cast_format(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, OTT_E4M3, s->mode, codes);
+    else
+        cast_format(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, OTT_E5M2, s->mode, codes);
 }
 
 #endif

@@ -15,7 +15,8 @@
  *   v16_lt le eq isnan, v16i_gt (signed) eq, v16_select(m, yes, no), v16i_select, v16m_first(n), v16m_count
  *   v16_fold_sum                                      lane[i] += lane[i+8], [i+4], [i+2], [i+1]: the SUM16 of
  * tensor/ops.def v16_fold_max                                      the same order, with v16_max v16i_set1 add
- * sub and or xor umax umin shl shr sar fold_umax; load_u16 store_u16 load_u8 store_u8 (and _n)
+ * sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store; load_u16 store_u16 load_u8
+ * store_u8 (and _n)
  */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -72,6 +73,20 @@ SIMD float v16_fold_amax(v16 amax) {
 SIMD float amax_of(float amax, float x) {
     uint32_t a = float_bits(amax), b = float_bits(x) & 0x7fffffffu;
     return float_from_bits(a > b ? a : b);
+}
+
+/* ---- the same for bf16, two numbers in each lane, by their 16 bits ---- */
+SIMD v16i v16i_amax_bf16(v16i amax, const void *two_each) {
+    return v16i_umax16(amax, v16i_and(v16i_load(two_each), v16i_set1(0x7fff7fffu)));
+}
+/* The larger of each lane's two. */
+SIMD v16 v16_larger_bf16(v16i amax) {
+    return v16_from_bits(v16i_umax(v16i_shl(amax, 16), v16i_and(amax, v16i_set1(0xffff0000u))));
+}
+/* Lane i: the largest of amax[i], whose lanes hold one fp32 or with `bf16` two numbers each. */
+SIMD v16 v16_fold_rows_amax(v16i amax[16], bool bf16) {
+    v16i folded = v16i_fold_rows(amax, bf16);
+    return bf16 ? v16_larger_bf16(folded) : v16_from_bits(folded);
 }
 
 /* ---- exp: bit for bit fmath_exp ---- */
@@ -155,6 +170,38 @@ SIMD void v16_store_fp8(uint8_t *p, v16 x, ott_dtype d, cast_mode mode) {
 }
 SIMD void v16_store_fp8_n(uint8_t *p, v16 x, ott_dtype d, cast_mode mode, int64_t n) {
     v16i_store_u8_n(p, v16_to_fp8(x, d, mode), n);
+}
+
+/* The largest magnitude a cast keeps: what lies beyond becomes it, or with CAST_OVERFLOW the number after it,
+   whose code is E4M3's NaN and E5M2's infinity. */
+SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
+    if (d == OTT_E4M3) return v16_set1(mode == CAST_SATURATE ? 448.0f : 480.0f);
+    return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
+}
+
+/* 64 codes as v16_to_fp8 gives them. Without a NaN they cost less: adding the power of two whose last bit is
+   the target's lets the adder round; in bits the sum's upper half is then its exponent and its lower half the
+   count of the target's last bits, of which a product of 16-bit halves makes the code, times a power of two.
+ */
+SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
+    v16i code[4];
+#ifndef CPU_TIER_scalar
+    const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
+    const v16i smallest_normal = v16i_set1((uint32_t)(127 + 1 - bias) << 23);
+    const v16i halves = v16i_set1((1u << 16) + (128u >> mantissa));
+    if (v16_have_no_nan(x)) {
+        for (int v = 0; v < 4; v++) {
+            v16 a = v16_magnitude(x[v], v16_fp8_limit(d, mode));
+            v16i power = v16i_umax(v16i_and(v16_bits(a), v16i_set1(0x7f800000u)), smallest_normal);
+            power = v16i_add(power, v16i_set1((uint32_t)(23 - mantissa) << 23));
+            code[v] = v16i_madd16(v16_bits(v16_add(a, v16_from_bits(power))), halves);
+        }
+        v16i_store_signed_u8x64(p, code, (127 + 1 - bias + 23 - mantissa) << 7, 7 - mantissa, x);
+        return;
+    }
+#endif
+    for (int v = 0; v < 4; v++) code[v] = v16_to_fp8(x[v], d, mode);
+    v16i_store_u8x64(p, code[0], code[1], code[2], code[3]);
 }
 
 /* ---- any high-precision format; `index` counts elements ---- */

@@ -120,6 +120,17 @@ SIMD v16i v16i_umax(v16i a, v16i b) {
 SIMD v16i v16i_umin(v16i a, v16i b) {
     return V16I_BINARY(_mm256_min_epu32, a, b);
 }
+/* Of 32 unsigned 16-bit numbers. */
+SIMD v16i v16i_umax16(v16i a, v16i b) {
+    return V16I_BINARY(_mm256_max_epu16, a, b);
+}
+SIMD v16i v16i_load(const void *p) {
+    return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+SIMD void v16i_store(void *p, v16i x) {
+    _mm256_storeu_si256(p, x.a);
+    _mm256_storeu_si256((__m256i *)p + 1, x.b);
+}
 SIMD v16i v16i_shl(v16i x, int count) {
     return (v16i){_mm256_slli_epi32(x.a, count), _mm256_slli_epi32(x.b, count)};
 }
@@ -181,6 +192,28 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
     b = _mm_max_epu32(b, _mm_shuffle_epi32(b, 0x4e));
     b = _mm_max_epu32(b, _mm_shuffle_epi32(b, 0xb1));
     return (uint32_t)_mm_cvtsi128_si32(b);
+}
+
+/* Lane i: the largest of t[i]'s lanes, for 8 of them; with `halves` the larger of each half of the lanes. */
+SIMD __m256i v16i_fold_rows8(v16i t[8], bool halves) {
+#define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
+#define LANES(x, y, which)                                                                                   \
+    _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), which))
+    __m256i m[8];
+    for (int i = 0; i < 8; i++) m[i] = LARGER(t[i].a, t[i].b);
+    for (int i = 0; i < 4; i++)
+        m[i] = LARGER(_mm256_permute2x128_si256(m[i], m[i + 4], 0x20),
+                      _mm256_permute2x128_si256(m[i], m[i + 4], 0x31));
+    for (int i = 0; i < 2; i++)
+        m[i] = LARGER(_mm256_unpacklo_epi64(m[i], m[i + 2]), _mm256_unpackhi_epi64(m[i], m[i + 2]));
+    __m256i folded = LARGER(LANES(m[0], m[1], 0x88), LANES(m[0], m[1], 0xdd));
+#undef LARGER
+#undef LANES
+    return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
+}
+/* The same for 16. */
+SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
+    return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }
 
 SIMD void v16_transpose8(__m256 t[8]) {
@@ -273,6 +306,39 @@ SIMD __m256i v16i_u8_lanes(v16i x, v16i y) {
 SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     _mm256_storeu_si256((void *)p, v16i_u8_lanes(a, b));
     _mm256_storeu_si256((void *)(p + 32), v16i_u8_lanes(c, d));
+}
+
+/* ---- what v16_store_fp8x64 is made of ---- */
+SIMD bool v16_have_no_nan(const v16 x[4]) {
+    __m256 nan = _mm256_cmp_ps(x[0].a, x[0].b, _CMP_UNORD_Q);
+    for (int v = 1; v < 4; v++) nan = _mm256_or_ps(nan, _mm256_cmp_ps(x[v].a, x[v].b, _CMP_UNORD_Q));
+    return _mm256_movemask_ps(nan) == 0;
+}
+/* |x|, at most `limit`. */
+SIMD v16 v16_magnitude(v16 x, v16 limit) {
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    return (v16){_mm256_min_ps(_mm256_and_ps(x.a, magnitude), limit.a),
+                 _mm256_min_ps(_mm256_and_ps(x.b, magnitude), limit.b)};
+}
+/* The sum of the products of the signed 16-bit halves. */
+SIMD v16i v16i_madd16(v16i a, v16i b) {
+    return (v16i){_mm256_madd_epi16(a.a, b.a), _mm256_madd_epi16(a.b, b.b)};
+}
+SIMD __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
+    const __m256i from = _mm256_set1_epi16((short)offset), sign = _mm256_set1_epi8((char)0x80);
+    __m256i low = _mm256_sub_epi16(_mm256_packs_epi32(a.a, a.b), from);
+    __m256i high = _mm256_sub_epi16(_mm256_packs_epi32(b.a, b.b), from);
+    __m256i bytes = _mm256_packus_epi16(_mm256_srli_epi16(low, shift), _mm256_srli_epi16(high, shift));
+    v16i left = v16_bits(x), right = v16_bits(y);
+    __m256i signs =
+        _mm256_packs_epi16(_mm256_packs_epi32(left.a, left.b), _mm256_packs_epi32(right.a, right.b));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(signs, sign));
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+/* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift, const v16 x[4]) {
+    _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));
+    _mm256_storeu_si256((void *)(p + 32), v16i_signed_u8_lanes(word[2], word[3], offset, shift, x[2], x[3]));
 }
 
 SIMD v16 v16_load_f16(const uint16_t *p) {

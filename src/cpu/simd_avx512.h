@@ -104,6 +104,16 @@ SIMD v16i v16i_umax(v16i a, v16i b) {
 SIMD v16i v16i_umin(v16i a, v16i b) {
     return _mm512_min_epu32(a, b);
 }
+/* Of 32 unsigned 16-bit numbers. */
+SIMD v16i v16i_umax16(v16i a, v16i b) {
+    return _mm512_max_epu16(a, b);
+}
+SIMD v16i v16i_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+SIMD void v16i_store(void *p, v16i x) {
+    _mm512_storeu_si512(p, x);
+}
 #define v16i_shl(a, count) _mm512_slli_epi32(a, count)
 #define v16i_shr(a, count) _mm512_srli_epi32(a, count)
 #define v16i_sar(a, count) _mm512_srai_epi32(a, count)
@@ -150,6 +160,26 @@ SIMD float v16_fold_max(v16 x) {
 }
 SIMD uint32_t v16i_fold_umax(v16i x) {
     return _mm512_reduce_max_epu32(x);
+}
+
+/* Lane i: the largest of t[i]'s lanes; with `halves` the larger of each half of the lanes. */
+SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
+#define LARGER(a, b)       (halves ? _mm512_max_epu16(a, b) : _mm512_max_epu32(a, b))
+#define UNITS(a, b, which) _mm512_shuffle_i32x4(a, b, which)
+#define LANES(a, b, which)                                                                                   \
+    _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), which))
+    SIMD_UNROLL for (int i = 0; i < 8; i++) t[i] =
+        LARGER(UNITS(t[i], t[i + 8], 0x44), UNITS(t[i], t[i + 8], 0xee));
+    SIMD_UNROLL for (int i = 0; i < 4; i++) t[i] =
+        LARGER(UNITS(t[i], t[i + 4], 0x88), UNITS(t[i], t[i + 4], 0xdd));
+    for (int i = 0; i < 2; i++)
+        t[i] = LARGER(_mm512_unpacklo_epi64(t[i], t[i + 2]), _mm512_unpackhi_epi64(t[i], t[i + 2]));
+    v16i folded = LARGER(LANES(t[0], t[1], 0x88), LANES(t[0], t[1], 0xdd));
+#undef LARGER
+#undef UNITS
+#undef LANES
+    const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+    return _mm512_permutexvar_epi32(order, folded);
 }
 
 /* t[i] lane j becomes t[j] lane i: pairs, then fours within each 128-bit part, then the parts themselves. */
@@ -209,6 +239,32 @@ SIMD void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
 /* 64 values of 0..255 in four vectors, as bytes in order. */
 SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
+}
+
+/* ---- what v16_store_fp8x64 is made of ---- */
+SIMD bool v16_have_no_nan(const v16 x[4]) {
+    __mmask16 nan = _mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q);
+    return _kortestz_mask16_u8(nan, _mm512_cmp_ps_mask(x[2], x[3], _CMP_UNORD_Q));
+}
+/* |x|, at most `limit`. */
+SIMD v16 v16_magnitude(v16 x, v16 limit) {
+    return _mm512_range_ps(x, limit, 0xa);
+}
+/* The sum of the products of the signed 16-bit halves. */
+SIMD v16i v16i_madd16(v16i a, v16i b) {
+    return _mm512_madd_epi16(a, b);
+}
+/* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift, const v16 x[4]) {
+    const __m512i from = _mm512_set1_epi16((short)offset);
+    __m512i low = _mm512_sub_epi16(_mm512_packs_epi32(word[0], word[1]), from);
+    __m512i high = _mm512_sub_epi16(_mm512_packs_epi32(word[2], word[3]), from);
+    __m512i bytes = _mm512_packus_epi16(_mm512_srli_epi16(low, shift), _mm512_srli_epi16(high, shift));
+    __m512i signs = _mm512_packs_epi16(_mm512_packs_epi32(v16_bits(x[0]), v16_bits(x[1])),
+                                       _mm512_packs_epi32(v16_bits(x[2]), v16_bits(x[3])));
+    bytes = _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8((char)0x80), 0xf8); /* a | (b & c) */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }

@@ -122,6 +122,20 @@ SIMD v16i v16i_umax(v16i a, v16i b) {
 SIMD v16i v16i_umin(v16i a, v16i b) {
     V16_LANES(v16i, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
 }
+/* Of 32 unsigned 16-bit numbers. */
+SIMD v16i v16i_umax16(v16i a, v16i b) {
+    v16i low = v16i_umax(v16i_and(a, v16i_set1(0xffffu)), v16i_and(b, v16i_set1(0xffffu)));
+    v16i high = v16i_umax(v16i_and(a, v16i_set1(0xffff0000u)), v16i_and(b, v16i_set1(0xffff0000u)));
+    return v16i_or(low, high);
+}
+SIMD v16i v16i_load(const void *p) {
+    v16i x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+SIMD void v16i_store(void *p, v16i x) {
+    memcpy(p, &x, sizeof x);
+}
 SIMD v16i v16i_shl(v16i a, int count) {
     V16_LANES(v16i, a.lane[i] << count);
 }
@@ -177,6 +191,22 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
     uint32_t most = 0;
     for (int i = 0; i < 16; i++) most = x.lane[i] > most ? x.lane[i] : most;
     return most;
+}
+
+/* Lane i: the largest of t[i]'s lanes; with `halves` the larger of each half of the lanes. */
+SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
+    v16i folded;
+    for (int i = 0; i < 16; i++) {
+        uint32_t most = t[i].lane[0];
+        for (int j = 1; j < 16; j++) {
+            uint32_t high = most & 0xffff0000u, low = most & 0xffffu, x = t[i].lane[j];
+            if ((x & 0xffff0000u) > high) high = x & 0xffff0000u;
+            if ((x & 0xffffu) > low) low = x & 0xffffu;
+            most = halves ? high | low : x > most ? x : most;
+        }
+        folded.lane[i] = most;
+    }
+    return folded;
 }
 
 /* t[i] lane j becomes t[j] lane i. */

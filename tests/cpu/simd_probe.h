@@ -34,6 +34,8 @@ typedef struct simd_probe {
     void (*to_int)(const float *x, int32_t *y);
     int (*count_nan)(const float *x);
     void (*transpose)(float *square); /* 16 x 16, in place */
+    /* The amax of each of 16 rows of 16 fp32 or 32 bf16 numbers. */
+    void (*fold_rows)(const void *rows, bool bf16, float *y);
     /* n elements from index on of any format into y[16], 0 behind; and back, nothing written behind. n = 16
        uses the functions for a whole vector. */
     void (*load)(const void *x, ott_dtype d, int64_t index, int64_t n, float *y);

@@ -67,6 +67,18 @@ static void probe_transpose(float *square) {
     for (int i = 0; i < 16; i++) v16_store(square + 16 * i, t[i]);
 }
 
+static void probe_fold_rows(const void *rows, bool bf16, float *y) {
+    v16i t[16];
+    for (int i = 0; i < 16; i++) {
+        const char *row = (const char *)rows + 64 * i;
+        if (bf16)
+            t[i] = v16i_amax_bf16(v16i_set1(0), row);
+        else
+            t[i] = v16i_and(v16i_load(row), v16i_set1(0x7fffffffu));
+    }
+    v16_store(y, bf16 ? v16_fold_rows_amax(t, true) : v16_fold_rows_amax(t, false));
+}
+
 static void probe_load(const void *x, ott_dtype d, int64_t index, int64_t n, float *y) {
     if (dtype_is_fp8(d)) {
         const uint8_t *p = (const uint8_t *)x + index;
@@ -89,15 +101,12 @@ static void probe_store(void *y, ott_dtype d, cast_mode mode, int64_t index, int
 }
 
 static void probe_encode64(uint8_t *codes, ott_dtype d, cast_mode mode, const float *x) {
-    v16i c[4];
-    for (int i = 0; i < 4; i++) {
-        v16 part = v16_load(x + 16 * i);
-        if (d == OTT_E4M3)
-            c[i] = v16_to_fp8(part, OTT_E4M3, mode);
-        else
-            c[i] = v16_to_fp8(part, OTT_E5M2, mode);
-    }
-    v16i_store_u8x64(codes, c[0], c[1], c[2], c[3]);
+    v16 part[4];
+    for (int i = 0; i < 4; i++) part[i] = v16_load(x + 16 * i);
+    if (d == OTT_E4M3)
+        v16_store_fp8x64(codes, part, OTT_E4M3, mode);
+    else
+        v16_store_fp8x64(codes, part, OTT_E5M2, mode);
 }
 
 static void probe_rounded(const float *x, ott_dtype d, float *y) {
@@ -108,6 +117,6 @@ static void probe_rounded(const float *x, ott_dtype d, float *y) {
     {                                                                                                        \
         .tier = name, .unary = probe_unary, .binary = probe_binary, .ternary = probe_ternary,                \
         .fold = probe_fold, .to_int = probe_to_int, .count_nan = probe_count_nan,                            \
-        .transpose = probe_transpose, .load = probe_load, .store = probe_store, .encode64 = probe_encode64,  \
-        .rounded = probe_rounded                                                                             \
+        .transpose = probe_transpose, .fold_rows = probe_fold_rows, .load = probe_load,                      \
+        .store = probe_store, .encode64 = probe_encode64, .rounded = probe_rounded                           \
     }
