@@ -7,6 +7,7 @@
  */
 #include "cpu/gemm.h"
 #include "cpu/gemm_blocks.h"
+#include "cpu/gemm_few.h"
 #include "cpu/gemm_kernel.h"
 #include "cpu/gemm_pack.h"
 
@@ -95,9 +96,9 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
 }
 
 /* Columns of C that are worked on at a time: as many as packed B holds, and its block scales. */
-static int64_t block_columns(int64_t k) {
-    if (k > GEMM_KC) return GEMM_NB;
-    return GEMM_B_FLOATS / (k > GEMM_BLOCK_MIN ? k : GEMM_BLOCK_MIN) / GEMM_NR * GEMM_NR;
+static int64_t block_columns(const gemm_job *job) {
+    if (job->k > GEMM_KC) return GEMM_NB;
+    return GEMM_B_FLOATS / (job->k > GEMM_BLOCK_MIN ? job->k : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
 
 /* Rows: all of them when no sums have to wait. */
@@ -106,7 +107,7 @@ static int64_t block_rows(int64_t k) {
 }
 
 static void multiply(const gemm_job *job, gemm_work *w, gemm_part p) {
-    int64_t rows = at_most(block_rows(job->k), p.m), columns = at_most(block_columns(job->k), p.n);
+    int64_t rows = at_most(block_rows(job->k), p.m), columns = at_most(block_columns(job), p.n);
     for (int64_t j = 0; j < p.n; j += columns)
         for (int64_t i = 0; i < p.m; i += rows)
             multiply_block(job, w,
@@ -121,7 +122,7 @@ static void gemm_task(void *argument, int thread, int threads) {
     if (thread >= job->grid_m * job->grid_n) return;
     int64_t i, i_end, j, j_end;
     pool_share(job->m, GEMM_MR, thread / job->grid_n, job->grid_m, &i, &i_end);
-    pool_share(job->n, GEMM_NR, thread % job->grid_n, job->grid_n, &j, &j_end);
+    pool_share(job->n, job->grain, thread % job->grid_n, job->grid_n, &j, &j_end);
     gemm_part part = {i, i_end - i, j, j_end - j};
     if (part.m <= 0 || part.n <= 0) return;
     multiply(job, cpu_scratch(job->cx, thread), part);
@@ -144,8 +145,8 @@ static void choose_grid(gemm_job *job, int threads) {
     for (int grid_m = 1; grid_m <= threads; grid_m++) {
         if (threads % grid_m) continue;
         int grid_n = threads / grid_m;
-        int64_t m = share(job->m, GEMM_MR, grid_m), n = share(job->n, GEMM_NR, grid_n);
-        int64_t packed = m * blocks(n, block_columns(job->k)) + n * blocks(m, block_rows(job->k));
+        int64_t m = share(job->m, GEMM_MR, grid_m), n = share(job->n, job->grain, grid_n);
+        int64_t packed = m * blocks(n, block_columns(job)) + n * blocks(m, block_rows(job->k));
         int64_t cost = m * n + PACK_COST * packed;
         if (cost >= least) continue;
         least = cost;
@@ -174,13 +175,15 @@ ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
     TRY(check(a));
     int64_t depth = granularity_block(a->a->grain).depth;
     job.block = depth == INT64_MAX || job.k == 0 ? 0 : depth; /* nothing to scale in an empty sum */
+    job.grain = a->b->packed ? PANEL_LINES : GEMM_NR;
     /* A few microseconds of work: waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
+    pool_task task = gemm_is_few(&job) ? gemm_few_task : gemm_task;
     choose_grid(&job, alone ? 1 : cpu_threads(cx));
     if (alone)
-        gemm_task(&job, 0, 1);
+        task(&job, 0, 1);
     else
-        cpu_run(cx, gemm_task, &job);
+        cpu_run(cx, task, &job);
     return OTT_OK;
 }

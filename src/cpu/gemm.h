@@ -68,6 +68,7 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k;
+    int64_t grain;      /* lines of B that stay together: a tile's, or a panel's when they are packed */
     int64_t block;      /* depth of the scale blocks; 0: scales hold for the whole contraction */
     int grid_m, grid_n; /* the threads as a grid over C */
 } gemm_job;

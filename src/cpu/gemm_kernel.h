@@ -12,17 +12,6 @@
 
 #include "cpu/gemm_tile.h"
 
-/* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
-   multiply and an add give the same bits. */
-SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
-#ifdef CPU_TIER_scalar
-    if (exact) return v16_add(sum, v16_mul(a, b));
-#else
-    (void)exact;
-#endif
-    return v16_fma(a, b, sum);
-}
-
 SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout layout, bool exact) {
     const float *restrict a = t->a, *restrict b = t->b;
     const char *soon = t->soon, *soon_last = soon + (lines - 1) * t->soon_step;

@@ -7,6 +7,7 @@
 #define CPU_GEMM_PACK_H
 
 #include "cpu/gemm.h"
+#include "cpu/gemm_panel.h"
 
 /* Part of an operand: lines [line, line + lines) and terms [k, k + depth) of the contraction. */
 typedef struct gemm_block {
@@ -140,6 +141,31 @@ SIMD void pack_b_lines(float *out, const operand *o, ott_dtype d, gemm_block b) 
     }
 }
 
+/* A term of a panel as it is: a NaN too. */
+SIMD void pack_load_panel(const operand *o, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
+    panel_load(o->t.data, d, at, out);
+    SIMD_UNROLL for (int v = 0; d == OTT_E4M3 && v < PANEL_VECTORS; v++) {
+        v16m nan = v16_eq(v16_abs(out[v]), v16_set1(PANEL_NAN));
+        out[v] = v16_select(nan, v16_set1(NAN), v16_mul(out[v], v16_set1(PANEL_FACTOR)));
+    }
+}
+
+/* Packed lines: b.line is the first of a panel, and whole panels are written. */
+SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t j = 0; j < b.lines; j += PANEL_LINES)
+        for (int64_t t = 0; t < b.depth; t++) {
+            int64_t from = panel_index(b.line + j, b.k + t, o->t.columns);
+            for (int part = 0; part < PANEL_PARTS; part++) {
+                v16 terms[PANEL_VECTORS];
+                pack_load_panel(o, d, from + part * 16 * PANEL_VECTORS, terms);
+                SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+                    int64_t line = panel_line(part, v), tile = (j + line) / GEMM_NR;
+                    v16_store(out + (tile * b.depth + t) * GEMM_NR + line % GEMM_NR, terms[v]);
+                }
+            }
+        }
+}
+
 /* ---- by format ---- */
 
 /* function(out, o, <format>, b), each format a call of its own. */
@@ -160,7 +186,9 @@ static void gemm_pack_a(float *out, const operand *o, gemm_block b) {
 }
 
 static void gemm_pack_b(float *out, const operand *o, gemm_block b) {
-    if (o->transposed)
+    if (o->packed)
+        PACK_EACH_FORMAT(pack_b_packed, out, o, b)
+    else if (o->transposed)
         PACK_EACH_FORMAT(pack_b_panels, out, o, b)
     else
         PACK_EACH_FORMAT(pack_b_lines, out, o, b)

@@ -29,6 +29,17 @@ typedef struct gemm_tile {
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
+/* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
+   multiply and an add give the same bits. */
+SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
+#ifdef CPU_TIER_scalar
+    if (exact) return v16_add(sum, v16_mul(a, b));
+#else
+    (void)exact;
+#endif
+    return v16_fma(a, b, sum);
+}
+
 /* The block's sums onto those of the blocks before it: scale_order of fp8/recipe.h. */
 SIMD void gemm_add_block(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV],
                          scale_order order) {

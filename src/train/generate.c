@@ -5,6 +5,7 @@
 #include "cpu/cpu.h"
 #include "model/cache.h"
 #include "model/convert.h"
+#include "model/pack.h"
 #include "train/generate_sample.h"
 #include "train/generate_text.h"
 #include "train/run.h"
@@ -59,6 +60,7 @@ static ott_status open_model(text_generator *g, const char *checkpoint) {
     TRY(model_convert(g->m, &options.convert, NULL));
     TRY(checkpoint_load(g->m, g->log, checkpoint, &state, &fallen));
     if (fallen) TRY(model_convert(g->m, &options.convert, NULL));
+    TRY(model_pack(g->m));
     return model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache);
 }
 
@@ -184,7 +186,7 @@ static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bo
     TRY(sampler_choose(&g->sampler, &token));
     *ends = text_codec_ends(&g->codec, token);
     if (*ends) return OTT_OK;
-    TRY(text_codec_append(&g->text, token));
+    TRY(tokenizer_ids_append(&g->text, token));
     g->piece.length = 0;
     TRY(text_codec_decode(&g->codec, token, &g->piece));
     TRY(str_finish(&g->piece));

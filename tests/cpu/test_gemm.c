@@ -29,6 +29,7 @@ typedef struct side {
     bool scaled;
     granularity grain;
     bool turned; /* the scales lie as qside_shared has them */
+    bool packed; /* b: the lines are packed, not transposed and without padding */
 } side;
 
 typedef struct gemm_case {
@@ -109,6 +110,7 @@ static operand side_operand(const side *s, void *data, int64_t lines, int64_t k,
     if (s->turned) scales = qside_shared(scales);
     operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
                  .transposed = s->transposed,
+                 .packed = s->packed,
                  .inverse = s->scaled ? inverse : NULL,
                  .grain = s->grain,
                  .line_step = scales.line_step,
@@ -126,6 +128,18 @@ static reference_operand side_reference(const operand *o) {
                                .grain = o->grain,
                                .line_step = o->line_step,
                                .depth_step = o->depth_step};
+}
+
+/* A dense matrix's lines as packed ones, to be given back with free(). */
+static void *pack_lines(const void *plain, ott_dtype d, int64_t lines, int64_t k) {
+    int64_t size = dtype_bytes(d);
+    char *packed = calloc((size_t)(panel_round(lines) * k * size + 1), 1);
+    assert_non_null(packed);
+    for (int64_t i = 0; i < lines; i++)
+        for (int64_t j = 0; j < k; j++)
+            memcpy(packed + panel_index(i, j, k) * size, (const char *)plain + (i * k + j) * size,
+                   (size_t)size);
+    return packed;
 }
 
 static gemm_data make(const gemm_case *t) {
@@ -156,11 +170,11 @@ static void assert_same(const gemm_case *t, const gemm_data *d, const device *on
                            (char *)d->c_expected + i * dtype_bytes(t->c), (size_t)dtype_bytes(t->c)) == 0;
         if (same || (t->c == OTT_F32 && isnan(found) && isnan(expected))) continue;
         int64_t ld = t->n + t->c_padding;
-        fail_msg("%s: %s%s by %s x %s%s by %s -> %s, %dx%dx%d: c[%d,%d] is %a, expected %a", on->name,
+        fail_msg("%s: %s%s by %s x %s%s%s by %s -> %s, %dx%dx%d: c[%d,%d] is %a, expected %a", on->name,
                  dtype_name(t->a.format), t->a.transposed ? "^T" : "", granularity_name(t->a.grain),
-                 dtype_name(t->b.format), t->b.transposed ? "^T" : "", granularity_name(t->b.grain),
-                 dtype_name(t->c), (int)t->m, (int)t->n, (int)t->k, (int)(i / ld), (int)(i % ld),
-                 (double)found, (double)expected);
+                 dtype_name(t->b.format), t->b.transposed ? "^T" : "", t->b.packed ? " packed" : "",
+                 granularity_name(t->b.grain), dtype_name(t->c), (int)t->m, (int)t->n, (int)t->k,
+                 (int)(i / ld), (int)(i % ld), (double)found, (double)expected);
     }
 }
 
@@ -171,6 +185,8 @@ static void check(const gemm_case *t) {
     reference_operand ra = side_reference(&a), rb = side_reference(&b);
     tensor bias = tensor_vector(d.bias, OTT_F32, t->n), c = tensor_matrix(d.c, t->c, t->m, t->n);
     c.ld += t->c_padding;
+    void *packed = t->b.packed ? pack_lines(d.b, t->b.format, t->n, t->k) : NULL;
+    if (packed) b.t.data = packed;
     memcpy(d.c_expected, d.c_before, (size_t)d.c_bytes);
     reference_gemm(t->m, t->n, t->k, &ra, &rb, &t->spec, t->bias ? d.bias : NULL, t->accumulate, d.c_expected,
                    t->c, c.ld);
@@ -186,6 +202,7 @@ static void check(const gemm_case *t) {
         if (status != OTT_OK) fail_msg("%s: %s", all.list[i]->name, status_text());
         assert_same(t, &d, all.list[i]);
     }
+    free(packed);
     discard(&d);
 }
 
@@ -322,6 +339,112 @@ static void block_scales(void **state) {
             }
 }
 
+/* ---- packed lines ---- */
+
+static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
+    gemm_case t = some_case(m, n, k, a, b);
+    t.a.transposed = pick(8) == 0;
+    t.b.transposed = false;
+    t.b.padding = 0;
+    t.b.packed = true;
+    return t;
+}
+
+/* Few lines of A and many: beyond 16 they go another way. All pairs of formats, with every kind of values. */
+static void packed_lines_of_every_format(void **state) {
+    (void)state;
+    const int64_t lines[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
+    for (int64_t m = 1; m <= 18; m++)
+        for (int a = 0; a < 5; a++)
+            for (int b = 0; b < 5; b++) {
+                gemm_case t = some_packed_case(m, lines[pick(8)], depths[pick(7)], formats[a], formats[b]);
+                for (int v = 0; v < VALUES_KINDS; v++) {
+                    t.values = (values)v;
+                    check(&t);
+                }
+            }
+}
+
+/* Shared by several threads, and contractions and lines beyond what is packed at a time. */
+static void packed_lines_of_large_shapes(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{1, 700, 800},  {1, 65, 8200}, {4, 513, 300},  {16, 520, 70}, {2, 300, 1030},
+                                 {1, 16400, 33}, {40, 530, 70}, {20, 40, 2100}, {300, 70, 40}, {7, 1200, 90}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int b = 0; b < 5; b++) {
+            ott_dtype a = b < 2 ? formats[pick(2)] : formats[2 + pick(3)];
+            gemm_case t = some_packed_case(shapes[i][0], shapes[i][1], shapes[i][2], a, formats[b]);
+            check(&t);
+        }
+}
+
+static void packed_lines_with_every_scale(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{1, 64, 128}, {1, 200, 257}, {2, 129, 31},  {5, 70, 160},
+                                 {9, 40, 96},  {16, 65, 300}, {17, 65, 129}, {1, 130, 1153}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int pair = 0; pair < GRAIN_PAIRS; pair++)
+            for (int repeat = 0; repeat < 8; repeat++) {
+                gemm_case t = some_packed_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(2)],
+                                               formats[repeat & 1]);
+                set_grains(&t, pair);
+                t.b.scaled = repeat >> 1 & 1;
+                t.spec.order = repeat >> 2 ? SCALE_PRODUCT : SCALE_A_THEN_B;
+                check(&t);
+            }
+}
+
+static void packed_lines_in_the_tensor_core(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{1, 70, 100}, {3, 17, 300}, {14, 64, 128}, {20, 65, 40}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int repeat = 0; repeat < 8; repeat++) {
+            gemm_case t = some_packed_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[repeat & 1],
+                                           formats[repeat >> 1 & 1]);
+            t.spec.accumulate = repeat >> 2 & 1 ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
+            check(&t);
+        }
+}
+
+/* The op that packs, between lines that leave room. */
+static void packs_as_the_layout_says(void **state) {
+    (void)state;
+    const int64_t shapes[][2] = {{1, 1}, {63, 65}, {64, 64}, {65, 200}, {300, 130}, {2, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int f = 0; f < 5; f++) {
+            int64_t n = shapes[i][0], k = shapes[i][1], bytes = panel_round(n) * k * dtype_bytes(formats[f]);
+            side s = {.format = formats[f]};
+            void *plain = side_matrix(&s, n, k, VALUES_ANY_BITS), *packed = malloc((size_t)bytes + 1);
+            void *expected = pack_lines(plain, formats[f], n, k);
+            tensor x = tensor_matrix(plain, formats[f], n, k),
+                   y = tensor_matrix(packed, formats[f], panel_round(n), k);
+            for (int j = 0; j < all.count; j++) {
+                exec cx = {.device = all.list[j]};
+                memset(packed, 0x5a, (size_t)bytes + 1);
+                assert_int_equal(op_pack(&cx, &(pack_args){.x = &x, .y = &y}), OTT_OK);
+                assert_memory_equal(packed, expected, (size_t)bytes);
+            }
+            free(plain), free(packed), free(expected);
+        }
+}
+
+static void refuses_to_pack_what_it_cannot_read(void **state) {
+    (void)state;
+    float x[2 * 64 * 3] = {0}, c[4];
+    exec cx = {.device = all.list[0]};
+    operand plain = {.t = tensor_matrix(x, OTT_F32, 2, 3)}, packed = plain;
+    tensor tc = tensor_matrix(c, OTT_F32, 2, 2);
+    packed.packed = true;
+    assert_int_equal(op_gemm(&cx, &(gemm_args){.a = &packed, .b = &plain, .c = &tc}), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "a is packed"));
+    packed.transposed = true;
+    packed.t = tensor_matrix(x, OTT_F32, 3, 2);
+    assert_int_equal(op_gemm(&cx, &(gemm_args){.a = &plain, .b = &packed, .c = &tc}), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "transposed"));
+    tensor from = tensor_matrix(x, OTT_F32, 2, 3), to = tensor_matrix(x, OTT_F32, 65, 3);
+    assert_int_equal(op_pack(&cx, &(pack_args){.x = &from, .y = &to}), OTT_ERR_INTERNAL);
+}
+
 static void refuses_blocks_that_differ(void **state) {
     (void)state;
     uint8_t a[4] = {0};
@@ -421,6 +544,12 @@ int main(void) {
         cmocka_unit_test(shapes_that_are_shared),
         cmocka_unit_test(every_scale_order_bias_and_accumulation),
         cmocka_unit_test(block_scales),
+        cmocka_unit_test(packed_lines_of_every_format),
+        cmocka_unit_test(packed_lines_of_large_shapes),
+        cmocka_unit_test(packed_lines_with_every_scale),
+        cmocka_unit_test(packed_lines_in_the_tensor_core),
+        cmocka_unit_test(packs_as_the_layout_says),
+        cmocka_unit_test(refuses_to_pack_what_it_cannot_read),
         cmocka_unit_test(refuses_blocks_that_differ),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
         cmocka_unit_test(tensor_core_accumulation),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "model/cache.h"
+#include "model/pack.h"
 #include "model/tiny_model.h"
 
 #define VOCAB    64 /* of the tiny model */
@@ -44,9 +45,9 @@ static void run_whole(tiny *t, int64_t length, float logits[VOCAB]) {
 
 /* ---- models ---- */
 
-static void open_model(tiny *t, const model_options *o, const char *name, int threads) {
+static void open_model_under(tiny *t, const model_options *o, const recipe *r, int threads) {
     tiny_open(t, o, threads, NULL);
-    tiny_convert(t, recipe_find(name), NULL, NULL);
+    tiny_convert(t, r, NULL, NULL);
     tiny_randomize(t);
     for (int i = 0; i < t->m->parameter_count; i++) { /* biases are vectors around 1: not what tests them */
         const parameter *p = &t->m->parameters[i];
@@ -56,6 +57,10 @@ static void open_model(tiny *t, const model_options *o, const char *name, int th
         harness_put(&t->h, &p->value, values);
     }
     model_weights_changed(t->m);
+}
+
+static void open_model(tiny *t, const model_options *o, const char *name, int threads) {
+    open_model_under(t, o, recipe_find(name), threads);
 }
 
 /* Everything that a cached position touches: grouped heads, norms of heads, biases, a sliding window. */
@@ -160,6 +165,30 @@ static void one_scale_a_chunk_is_near_the_whole(void **state) {
     }
 }
 
+/* One scale for 128 tokens: the last token's row, which the head is given, lies within a block of its input.
+ */
+static void square_blocks_of_activations(void **state) {
+    static const int64_t once[2] = {CACHE_CHUNK};
+    (void)state;
+    recipe r = *recipe_find("block");
+    r.input.row.grain = GRANULARITY_128X128;
+    r.weight.row.grain = GRANULARITY_1X128;
+    model_options o = options_of(0);
+    tiny t;
+    model_cache *c;
+    float expected[VOCAB], got[VOCAB];
+    open_model_under(&t, &o, &r, 1);
+    HARNESS_OK(model_cache_open(t.m, NULL, CAPACITY, &c));
+    run_whole(&t, CACHE_CHUNK, expected);
+    run_parts(c, once, CACHE_CHUNK, got);
+    assert_memory_equal(got, expected, sizeof got);
+    run_whole(&t, LENGTH, expected);
+    run_parts(c, splits[3], LENGTH, got);
+    assert_true(distance(got, expected) < 0.2);
+    model_cache_close(c);
+    tiny_close(&t);
+}
+
 /* What was cut away leaves nothing behind. */
 static void a_cut_forgets(void **state) {
     (void)state;
@@ -253,16 +282,65 @@ static void every_failed_allocation_is_undone(void **state) {
     tiny_close(&t);
 }
 
+static void run_cached(tiny *t, float logits[VOCAB]) {
+    model_cache *c;
+    HARNESS_OK(model_cache_open(t->m, NULL, CAPACITY, &c));
+    run_parts(c, splits[3], LENGTH, logits); /* chunks of many sizes, and single tokens */
+    model_cache_close(c);
+}
+
+/* Packed weights: the same bits in every recipe, for chunks of all sizes, with biases and with a tied head,
+   and less memory. */
+static void packed_weights_give_the_same_bits(void **state) {
+    static const char *const recipes[] = {
+        "fp32",  "bf16",  "fp16",    "tensorwise", "rowwise", "rowwise_with_gw_hp",
+        "block", "mxfp8", "delayed", "current"};
+    (void)state;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        model_options o = options_of(i % 2 ? 2 : 0);
+        o.tied = i % 3 == 0;
+        tiny t;
+        float expected[VOCAB], got[VOCAB];
+        open_model(&t, &o, recipes[i], 1 + (int)i % 2);
+        run_cached(&t, expected);
+        int64_t before = mem_read(t.h.account).now_of[MEM_PARAM];
+        HARNESS_OK(model_pack(t.m));
+        assert_true(mem_read(t.h.account).now_of[MEM_PARAM] < before);
+        run_cached(&t, got);
+        if (memcmp(got, expected, sizeof got) != 0)
+            fail_msg("%s: packed, logits differ by %g", recipes[i], distance(got, expected));
+        tiny_close(&t);
+    }
+}
+
+static void packing_that_fails_leaves_a_model_to_close(void **state) {
+    (void)state;
+    for (int failures = 0;; failures++) {
+        model_options o = options_of(2);
+        tiny t;
+        open_model(&t, &o, "rowwise", 1);
+        mem_fail_after(t.h.account, failures + 1);
+        ott_status status = model_pack(t.m);
+        mem_fail_after(t.h.account, 0);
+        tiny_close(&t);
+        if (status == OTT_OK) break;
+        assert_int_equal(status, OTT_ERR_MEMORY);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_give_the_bits_of_the_whole),
         cmocka_unit_test(every_kind_of_model),
         cmocka_unit_test(one_scale_a_chunk_is_near_the_whole),
+        cmocka_unit_test(square_blocks_of_activations),
         cmocka_unit_test(a_cut_forgets),
         cmocka_unit_test(nothing_is_allocated_after_opening),
         cmocka_unit_test(products_are_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(every_failed_allocation_is_undone),
+        cmocka_unit_test(packed_weights_give_the_same_bits),
+        cmocka_unit_test(packing_that_fails_leaves_a_model_to_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

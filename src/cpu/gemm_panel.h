@@ -1,0 +1,176 @@
+/*
+ * cpu/gemm_panel: packed lines (tensor/tensor.h) on their way to fp32: the elements of one term of a panel.
+ *
+ * The lines that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
+ * of what widening each element would.
+ */
+#ifndef CPU_GEMM_PANEL_H
+#define CPU_GEMM_PANEL_H
+
+#include "cpu/gemm.h"
+
+/* A panel is read in parts of PANEL_VECTORS vectors of 16 lines, as many as a load of pairs gives. */
+#if defined(CPU_TIER_avx512)
+#define PANEL_VECTORS 4
+#else
+#define PANEL_VECTORS 2
+#endif
+#define PANEL_PARTS (PANEL_LINES / 16 / PANEL_VECTORS)
+_Static_assert(PANEL_LINES == 64 && PANEL_LINES % GEMM_NR == 0,
+               "a panel is four vectors of lines, and whole tiles");
+
+/* The panel's line that is lane 0 of vector v of a part. */
+SIMD int64_t panel_line(int part, int v) {
+    return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_LINES / 2 * v;
+}
+
+/* E4M3 numbers come out divided by this, exactly: whoever multiplies with them has it in the other factor,
+   once, and not in each of them. Their NaN comes out as PANEL_NAN, and is looked for apart. */
+#ifdef CPU_TIER_scalar
+#define PANEL_FACTOR 1.0f
+#else
+#define PANEL_FACTOR 256.0f
+#endif
+#define PANEL_NAN (480.0f / PANEL_FACTOR)
+
+/* ---- the pairs of a part: even places, odd places ---- */
+
+#if defined(CPU_TIER_avx512)
+
+/* 64 FP8 codes through fp16 (cpu/simd_avx512.h: v16_from_e4m3). */
+SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
+    __m512i codes = _mm512_loadu_si512(p), even = _mm512_slli_epi16(codes, 8), odd;
+    if (d == OTT_E4M3) {
+        const __m512i kept = _mm512_set1_epi16((short)0xbf80);
+        even = _mm512_and_si512(_mm512_srai_epi16(even, 1), kept);
+        odd = _mm512_and_si512(_mm512_srai_epi16(codes, 1), kept);
+    } else
+        odd = _mm512_and_si512(codes, _mm512_set1_epi16((short)0xff00));
+    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(even));
+    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(even, 1));
+    out[2] = _mm512_cvtph_ps(_mm512_castsi512_si256(odd));
+    out[3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(odd, 1));
+}
+
+SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
+    SIMD_UNROLL for (int i = 0; i < 2; i++) {
+        __m512i pairs = _mm512_loadu_si512(p + 32 * i);
+        out[i] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+        out[i + 2] = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
+    }
+}
+
+/* Numbers in pairs. */
+SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
+    const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(a, first, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(first, _mm512_set1_epi32(1)), b);
+}
+
+#elif defined(CPU_TIER_avx2)
+
+SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
+    __m256i codes = _mm256_loadu_si256((const void *)p), even = _mm256_slli_epi16(codes, 8), odd;
+    if (d == OTT_E4M3) {
+        const __m256i kept = _mm256_set1_epi16((short)0xbf80);
+        even = _mm256_and_si256(_mm256_srai_epi16(even, 1), kept);
+        odd = _mm256_and_si256(_mm256_srai_epi16(codes, 1), kept);
+    } else
+        odd = _mm256_and_si256(codes, _mm256_set1_epi16((short)0xff00));
+    out[0] = v16_from_f16_lanes(even);
+    out[1] = v16_from_f16_lanes(odd);
+}
+
+SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000);
+    __m256i a = _mm256_loadu_si256((const void *)p), b = _mm256_loadu_si256((const void *)(p + 16));
+    out[0] =
+        (v16){_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
+    out[1] =
+        (v16){_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high))};
+}
+
+SIMD __m256 panel_every_second(v16 x, int odd) {
+    __m256 mixed = odd ? _mm256_shuffle_ps(x.a, x.b, 0xdd) : _mm256_shuffle_ps(x.a, x.b, 0x88);
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+}
+SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
+    *even = (v16){panel_every_second(a, 0), panel_every_second(b, 0)};
+    *odd = (v16){panel_every_second(a, 1), panel_every_second(b, 1)};
+}
+
+#else
+
+SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
+    for (int i = 0; i < 8; i++) {
+        even->lane[i] = a.lane[2 * i];
+        odd->lane[i] = a.lane[2 * i + 1];
+        even->lane[i + 8] = b.lane[2 * i];
+        odd->lane[i + 8] = b.lane[2 * i + 1];
+    }
+}
+SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
+    panel_split(v16_load_fp8(p, d), v16_load_fp8(p + 16, d), &out[0], &out[1]);
+}
+SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
+    panel_split(v16_load_bf16(p), v16_load_bf16(p + 16), &out[0], &out[1]);
+}
+
+#endif
+
+/* The vectors of a part of one term; `at` is the part's first element. */
+SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
+    if (d == OTT_E4M3 || d == OTT_E5M2)
+        panel_from_fp8((const uint8_t *)p + at, d, out);
+    else if (d == OTT_BF16)
+        panel_from_bf16((const uint16_t *)p + at, out);
+    else {
+        SIMD_UNROLL for (int i = 0; i < PANEL_VECTORS / 2; i++)
+            panel_split(v16_load_any(p, d, at + 32 * i), v16_load_any(p, d, at + 32 * i + 16), &out[i],
+                        &out[i + PANEL_VECTORS / 2]);
+    }
+}
+
+/* ---- NaN among E4M3 codes ---- */
+
+/* What codes of a part's places have been seen, of all terms so far: their largest magnitude. panel_nans has
+   a bit for each place that a NaN was at. */
+#if defined(CPU_TIER_avx512)
+typedef __m512i panel_seen;
+SIMD panel_seen panel_seen_none(void) {
+    return _mm512_setzero_si512();
+}
+SIMD uint64_t panel_nans(panel_seen seen) {
+    return _mm512_cmpeq_epi8_mask(seen, _mm512_set1_epi8(-1));
+}
+SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
+    return _mm512_max_epu8(seen, _mm512_or_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)0x80)));
+}
+#elif defined(CPU_TIER_avx2)
+typedef __m256i panel_seen;
+SIMD panel_seen panel_seen_none(void) {
+    return _mm256_setzero_si256();
+}
+SIMD uint64_t panel_nans(panel_seen seen) {
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(seen, _mm256_set1_epi8(-1)));
+}
+SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
+    return _mm256_max_epu8(
+        seen, _mm256_or_si256(_mm256_loadu_si256((const void *)p), _mm256_set1_epi8((char)0x80)));
+}
+#else
+typedef int panel_seen; /* the scalar tier decodes a NaN as one */
+SIMD panel_seen panel_seen_none(void) {
+    return 0;
+}
+SIMD uint64_t panel_nans(panel_seen seen) {
+    (void)seen;
+    return 0;
+}
+SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
+    (void)p;
+    return seen;
+}
+#endif
+
+#endif

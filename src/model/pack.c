@@ -1,0 +1,51 @@
+/* model/pack: packing the linear layers' weights, and moving the parameters that stay into a block of their
+ * own. */
+#include "model/pack.h"
+
+typedef struct packing {
+    exec cx;
+    const model *m;
+} packing;
+
+/* A packed layer's master is gone for everybody; a tied head's is the embedding's, which goes on reading it.
+ */
+static ott_status pack_linear(void *user, linear *l) {
+    packing *p = user;
+    TRY(linear_pack(&p->cx, l));
+    if (l->weight != p->m->embedding.weight) l->weight->value.data = NULL;
+    return OTT_OK;
+}
+
+/* Copies the parameters that are left to `store`, NULL: only counts. *bytes: what they take. */
+static ott_status move_parameters(packing *p, void *store, int64_t *bytes) {
+    *bytes = 0;
+    for (int i = 0; i < p->m->parameter_count; i++) {
+        tensor *value = &p->m->parameters[i].value, moved = *value;
+        if (!value->data) continue;
+        moved.data = (char *)store + *bytes;
+        *bytes += (tensor_bytes(*value) + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+        if (!store) continue;
+        TRY(op_convert(&p->cx, &(convert_args){.x = value, .y = &moved}));
+        *value = moved;
+    }
+    return OTT_OK;
+}
+
+ott_status model_pack(model *m) {
+    packing p = {.cx = {.device = m->device}, .m = m};
+    int64_t bytes;
+    void *store;
+    TRY(model_visit_linears(m, pack_linear, &p));
+    TRY(move_parameters(&p, NULL, &bytes));
+    TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));
+    ott_status status = move_parameters(&p, store, &bytes);
+    if (status == OTT_OK) status = device_synchronize(m->device);
+    if (status != OTT_OK) {
+        device_release(m->device, store);
+        return status;
+    }
+    device_release(m->device, m->values);
+    m->values = store;
+    m->block_bytes = bytes;
+    return OTT_OK;
+}

@@ -1,0 +1,15 @@
+/*
+ * model/pack: a model's weights as inference reads them: each once, in order, from packed lines
+ * (tensor/tensor.h), a byte a weight in FP8.
+ */
+#ifndef MODEL_PACK_H
+#define MODEL_PACK_H
+
+#include "model/model.h"
+
+/* Packs the weight of every linear layer from its master, and lets go of the masters that nothing else reads:
+   those of the embedding, norms and biases stay. The model must be converted and its weights be loaded; from
+   then on it only runs forward, with the same bits, and is neither converted nor saved again. */
+ott_status model_pack(model *m);
+
+#endif
