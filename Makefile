@@ -38,14 +38,14 @@ demo:
 	$(configure) -DOTTAVA_TESTS=OFF && $(compile) && tools/demo.sh
 
 bench: build
-	build/release/ottava bench
+	build/release/ottava bench gemm
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 format:
-	find src cli include tests examples -name '*.[ch]' -o -name '*.cpp' | xargs $(CLANG_FORMAT) -i
+	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' | xargs $(CLANG_FORMAT) -i
 
 clean:
 	rm -rf build

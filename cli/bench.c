@@ -1,6 +1,19 @@
 /* cli/bench: `ottava bench`: the speed of this machine. */
 #include "cli.h"
 
+static const char about[] =
+    "gemm       matrix products of FP8, BF16 and FP32 operands\n"
+    "gemv       products of few lines with weights that no cache holds\n"
+    "quantize   from fp32 and bf16 to FP8, by scaling\n"
+    "attention  forward and backward\n"
+    "norm       RMSNorm and SwiGLU, forward and backward\n"
+    "optimizer  AdamW and the gradient norm\n"
+    "step       whole training steps\n"
+    "generate   tokens added to one text\n"
+    "load PATH  a Hugging Face folder's weights into a model\n\n"
+    "Speeds stand beside the peaks of this machine, measured in the same run: of fp32\n"
+    "multiply-adds, of memcpy, of reading files.";
+
 int verb_bench(int argc, char **argv) {
     ott_bench_options o;
     bool json = false;
@@ -9,19 +22,27 @@ int verb_bench(int argc, char **argv) {
         {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements of each, interleaved; the median counts (5)"},
+        {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
+         "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b or tiny (small)"},
+        {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
+        {"--precision", "A,B", OPTION_TEXT, &o.precision,
+         "step, generate: of fp8, bf16 and fp32 those to compare (fp8,bf16)"},
+        {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8's (tensorwise)"},
+        {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences of a batch (4)"},
+        {"--seq-len", "N", OPTION_INT64, &o.seq_len, "step: tokens of a sequence (256; from 124M on 512)"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a table"},
     };
-    const command c = {
-        .name = "bench",
-        .synopsis = "gemm [options]",
-        .about = "gemm: matrix products with FP8, BF16 and FP32 operands, against the machine's peak.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
-        .operand = "benchmark",
-        .operands_most = 1};
+    const command c = {.name = "bench",
+                       .synopsis = "BENCHMARK [PATH] [options]",
+                       .about = about,
+                       .options = options,
+                       .option_count = sizeof options / sizeof *options,
+                       .operand = "BENCHMARK",
+                       .operands_most = 2};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;
     o.what = argv[0];
+    if (operands > 1) o.path = argv[1];
     o.json = json;
 
     output out;

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- tiers ---- */
 
@@ -194,4 +195,28 @@ double cpu_measure_peak(device *d) {
     }
     d->peak_flops = best;
     return best;
+}
+
+/* ---- what ops are measured by ---- */
+
+int cpu_thread_count(const device *d) {
+    return ((const cpu_device *)d)->threads;
+}
+
+typedef struct copy_job {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} copy_job;
+
+static void copy_share(void *argument, int thread, int threads) {
+    const copy_job *job = argument;
+    int64_t begin, end;
+    pool_share(job->bytes, MEM_ALIGNMENT, thread, threads, &begin, &end);
+    if (end > begin) memcpy(job->to + begin, job->from + begin, (size_t)(end - begin));
+}
+
+void cpu_copy(device *d, void *to, const void *from, int64_t bytes) {
+    copy_job job = {to, from, bytes};
+    pool_run(((cpu_device *)d)->pool, copy_share, &job);
 }

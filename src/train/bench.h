@@ -1,4 +1,4 @@
-/* train/bench: measuring: medians of interleaved repeats, against the peak measured in the same run. */
+/* train/bench: measuring: medians of interleaved repeats, against the peaks measured in the same run. */
 #ifndef TRAIN_BENCH_H
 #define TRAIN_BENCH_H
 
@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "ottava/ottava.h"
 
-/* See ott_bench with what = "gemm": FP8, BF16 and FP32 operands over three layouts and a list of shapes. */
-ott_status bench_gemm(mem *account, const logger *log, const ott_bench_options *options, ott_text_fn write,
-                      void *user);
+/* See ott_bench. OTT_ERR_ARGUMENT for an option that is wrong, or that this benchmark does not have. */
+ott_status bench_run(mem *account, const logger *log, const ott_bench_options *options, ott_text_fn write,
+                     void *user);
 
 #endif

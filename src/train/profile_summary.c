@@ -12,6 +12,7 @@ static const unsigned char category_of_op[OP_COUNT] = {
     [OP_INDEX_scale] = PROFILE_QUANTIZATION,
     [OP_INDEX_cast] = PROFILE_QUANTIZATION,
     [OP_INDEX_quantize_statistics] = PROFILE_QUANTIZATION,
+    [OP_INDEX_dequantize] = PROFILE_QUANTIZATION,
     [OP_INDEX_amax_record] = PROFILE_QUANTIZATION,
     [OP_INDEX_amax_update] = PROFILE_QUANTIZATION,
     [OP_INDEX_convert] = PROFILE_ELEMENTWISE,

@@ -75,11 +75,16 @@ static void test_eval(void **state) {
     run_script("eval.sh");
 }
 
+static void test_bench(void **state) {
+    (void)state;
+    run_script("bench.sh");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_recipes),  cmocka_unit_test(test_train),
-                                       cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
-                                       cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_export),   cmocka_unit_test(test_inspect)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_train),    cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
+        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
