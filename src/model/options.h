@@ -17,8 +17,9 @@ typedef struct model_options {
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     config_init_style init_style;
     double init_std;
-    const config_list *freeze; /* train.freeze: patterns of parameters that are not trained; read by model_open
-                                  with MODEL_TRAINING; borrowed from the configuration; NULL: none */
+    /* train.freeze: patterns of parameters that are not trained. Read by model_open with MODEL_TRAINING;
+       borrowed from the configuration; NULL: none. */
+    const config_list *freeze;
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the
