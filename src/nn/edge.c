@@ -117,8 +117,8 @@ const qtensor *edge_form(const edge *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* The first row's place in a side, its scales included. Scale blocks that are cut by it would mean others, but
-   not where all rows are of one. */
+/* The first row's place in a side, its scales included. Scale blocks that are cut by it would mean others,
+   but not where all rows are of one. */
 static ott_status side_skip_rows(qside *side, const side_spec *s, int64_t first, int64_t count,
                                  int64_t columns, bool lines_are_rows) {
     if (!side_spec_is_fp8(s)) return OTT_OK;
