@@ -22,7 +22,7 @@ typedef struct bench bench;
 
 typedef struct bench_case {
     const char *what;    /* "grad_input": with the shape, the line of the table */
-    char shape[40];      /* "2048 x 768 x 3072" */
+    char shape[64];      /* "2048 x 768 x 3072" */
     const char *variant; /* "bf16": the column */
     double flops;        /* of one run; 0: its work is bytes */
     double bytes;        /* of one run: read and written, each byte once */
