@@ -226,14 +226,6 @@ static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buf
     return edge_close(cx, &s->o);
 }
 
-/* One input projection: its share of dx and its weight gradient. Closes the gradient edge. */
-static ott_status backward_input(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx,
-                                 bool accumulate) {
-    TRY(linear_grad_input(cx, l, g, dx, accumulate));
-    TRY(linear_grad_weight(cx, l, x, g));
-    return edge_close(cx, g);
-}
-
 static ott_status backward_fused(exec *cx, attention *a, const placement *at, attention_saved *s,
                                  const edge *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
@@ -244,7 +236,7 @@ static ott_status backward_fused(exec *cx, attention *a, const placement *at, at
     TRY(backward_core(cx, a, at, s, dout, &dq, &dk, &dv));
     TRY(close_core(cx, s, dout_buffer));
     TRY(edge_quantize(cx, &g));
-    return backward_input(cx, &a->qkv, x, &g, dx, false);
+    return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
 static ott_status backward_apart(exec *cx, attention *a, const placement *at, attention_saved *s,
@@ -264,9 +256,9 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     TRY(edge_quantize(cx, &dq));
     TRY(edge_quantize(cx, &dk));
     TRY(edge_quantize(cx, &dv));
-    TRY(backward_input(cx, &a->q, x, &dq, dx, false));
-    TRY(backward_input(cx, &a->k, x, &dk, dx, true));
-    return backward_input(cx, &a->v, x, &dv, dx, true);
+    TRY(linear_backward(cx, &a->q, x, &dq, dx, false));
+    TRY(linear_backward(cx, &a->k, x, &dk, dx, true));
+    return linear_backward(cx, &a->v, x, &dv, dx, true);
 }
 
 ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,

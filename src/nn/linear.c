@@ -201,3 +201,9 @@ ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g)
     if (!l->bias || l->bias->frozen) return OTT_OK;
     return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
 }
+
+ott_status linear_backward(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx, bool accumulate) {
+    TRY(linear_grad_input(cx, l, g, dx, accumulate));
+    TRY(linear_grad_weight(cx, l, x, g));
+    return edge_close(cx, g);
+}

@@ -53,5 +53,7 @@ ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y);
 ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g);
+/* Both of these, dx first; closes g. */
+ott_status linear_backward(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx, bool accumulate);
 
 #endif

@@ -113,14 +113,6 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const edge
     return edge_close(cx, &s->y);
 }
 
-/* One input projection: its share of dx and its weight gradient. Closes the gradient edge. */
-static ott_status backward_input(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx,
-                                 bool accumulate) {
-    TRY(linear_grad_input(cx, l, g, dx, accumulate));
-    TRY(linear_grad_weight(cx, l, x, g));
-    return edge_close(cx, g);
-}
-
 /* The gradient of gate and up takes over their buffer. */
 static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const edge *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
@@ -131,7 +123,7 @@ static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const edge *x, 
         &(swiglu_backward_args){.dy = dy, .gate = &s->gate, .up = &s->up, .dgate = &s->gate, .dup = &s->up}));
     TRY(edge_quantize(cx, &g));
     TRY(plan_close(cx->plan, dy_buffer));
-    return backward_input(cx, &m->gate_up, x, &g, dx, false);
+    return linear_backward(cx, &m->gate_up, x, &g, dx, false);
 }
 
 /* The gradients of gate and up take over the buffers of gate and up. */
@@ -148,8 +140,8 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const edge *x, 
                                                        .q_gate = &dgate.q,
                                                        .q_up = &dup.q}));
     TRY(plan_close(cx->plan, dy_buffer));
-    TRY(backward_input(cx, &m->gate, x, &dgate, dx, false));
-    return backward_input(cx, &m->up, x, &dup, dx, true);
+    TRY(linear_backward(cx, &m->gate, x, &dgate, dx, false));
+    return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edge *g, const tensor *dx) {
