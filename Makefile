@@ -45,7 +45,7 @@ install: build
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 format:
-	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' | xargs $(CLANG_FORMAT) -i
+	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | xargs $(CLANG_FORMAT) -i
 
 clean:
 	rm -rf build

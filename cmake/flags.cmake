@@ -11,7 +11,7 @@ else()
 endif()
 option(OTTAVA_WERROR "Treat compiler warnings as errors" ${watched})
 if(OTTAVA_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>)
 endif()
 
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")

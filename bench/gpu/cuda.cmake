@@ -1,0 +1,31 @@
+# Finds CUDA: the headers (required), nvcc (without it only the CPU shim is built) and the libraries, which may lie in the
+# toolkit or in a Python environment (site-packages/nvidia/*). Sets OTTAVA_NVCC, OTTAVA_CUDA_INCLUDE, OTTAVA_cublasLt,
+# OTTAVA_cudnn.
+set(OTTAVA_CUDA_HINTS "" CACHE STRING "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
+
+find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 17)
+  set(OTTAVA_NVCC ON)
+  # IEEE arithmetic exactly as written: what a kernel computes must equal the CPU bit for bit.
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+else()
+  message(WARNING "no nvcc (is CUDA_HOME set?): only the CPU shim is built")
+endif()
+find_package(CUDAToolkit 12.9 REQUIRED)
+set(OTTAVA_CUDA_INCLUDE ${CUDAToolkit_INCLUDE_DIRS})
+include_directories(SYSTEM ${OTTAVA_CUDA_INCLUDE})
+
+foreach(library cublasLt cudnn)
+  find_library(OTTAVA_${library} NAMES ${library} lib${library}.so.13 lib${library}.so.9
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES lib lib64 REQUIRED)
+  message(STATUS "${library}: ${OTTAVA_${library}}")
+endforeach()
+find_path(OTTAVA_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES include REQUIRED)
+include_directories(SYSTEM ${OTTAVA_CUDNN_INCLUDE})

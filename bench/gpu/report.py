@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Makes the report of a run of bench/gpu/run.sh: Markdown for reading, JSON for programs.
+
+    bench/gpu/report.py results.jsonl [--name h200-ceilings] [--to bench/results]
+
+Writes NAME.md and NAME.json in the folder. Every figure comes from the results; what failed or is missing is said.
+"""
+import argparse
+import json
+import pathlib
+
+import roofline
+
+
+def cell(value):
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.2e}" if value and abs(value) < 0.01 else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def table(rows, columns):
+    """columns: (title, key or function of a row)."""
+    lines = ["| " + " | ".join(title for title, _ in columns) + " |", "|---" * len(columns) + "|"]
+    for row in rows:
+        values = [key(row) if callable(key) else row.get(key) for _, key in columns]
+        lines.append("| " + " | ".join(cell(value) for value in values) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def ok(rows):
+    return [row for row in rows if row.get("status", "ok") == "ok"]
+
+
+def failures(rows, keys):
+    """What failed, and why, a line each."""
+    bad = [row for row in rows if row.get("status", "ok") != "ok"]
+    if not bad:
+        return ""
+    lines = [f"- {' '.join(str(row[key]) for key in keys if key in row)}: {row['status']}" for row in bad]
+    return f"{len(bad)} of {len(rows)} cases gave no figure:\n\n" + "\n".join(lines) + "\n"
+
+
+# ---- one section a stage ----
+
+
+def environment(rows, runs):
+    text = table(rows, (("what", "key"), ("here", "value")))
+    return text + "\n" + table(runs, (("stage", "name"), ("command", "command"), ("exit", "rc"), ("s", "seconds")))
+
+
+def ceilings(rows):
+    return table([r for r in rows if r["case"] != "device"], (
+        ("what", "case"), ("us", "us"), ("GB/s", "gb_per_s"), ("TFLOP/s", "tflops")))
+
+
+GEMM_COLUMNS = (("bf16", 0), ("tensorwise", 1), ("tensorwise", 0), ("rowwise", 1), ("rowwise", 0), ("block", 0))
+
+
+def gemm_title(recipe, fast):
+    return recipe if recipe in ("bf16", "block") else f"{recipe} {'fast' if fast else 'split'}"
+
+
+def gemm_table(rows, rate):
+    """TFLOP/s: a line for each linear and product, a column for each recipe."""
+    places = list(dict.fromkeys((r["model"], r["shape"], r["gemm"]) for r in rows))
+    lines = []
+    for place in places:
+        line = dict(zip(("model", "shape", "gemm"), place))
+        for r in rows:
+            if (r["model"], r["shape"], r["gemm"]) == place:
+                line[gemm_title(r["recipe"], r["fast_accum"])] = r.get(rate)
+        lines.append(line)
+    titles = [gemm_title(recipe, fast) for recipe, fast in GEMM_COLUMNS]
+    return table(lines, [("model", "model"), ("linear", "shape"), ("product", "gemm")] + [(t, t) for t in titles])
+
+
+def gemm_errors(rows):
+    groups = dict.fromkeys((r["recipe"], r["fast_accum"], r["d"]) for r in rows)
+    lines = []
+    for group in groups:
+        errors = [r["rel_error"] for r in rows if (r["recipe"], r["fast_accum"], r["d"]) == group]
+        known = [e for e in errors if e is not None]
+        lines.append({"recipe": gemm_title(*group[:2]), "d": group[2], "least": min(known, default=None),
+                      "most": max(known, default=None), "wrong": sum(e is None or e > 0.05 for e in errors)})
+    return table(lines, (("recipe", "recipe"), ("D", "d"), ("least error", "least"), ("largest", "most"),
+                         ("cases above 5% or not finite", "wrong")))
+
+
+def fp8_gemm(rows):
+    cases = ok([r for r in rows if "recipe" in r])
+    text = ""
+    for d, beta in (("bf16", 0), ("fp32", 1)):
+        chosen = [r for r in cases if (r["d"], r["beta"]) == (d, beta)]
+        how = "written" if beta == 0 else "added to"
+        text += f"TFLOP/s, D in {d} and {how}, the best algorithm:\n\n{gemm_table(chosen, 'tflops_best')}\n"
+    slower = [r["tflops_best"] / r["tflops"] for r in cases if r["tflops"]]
+    if slower:
+        text += f"The best algorithm beside the one the library puts first: {max(slower):.2f}x at most, " \
+                f"{sum(slower) / len(slower):.3f}x on average.\n\n"
+    text += "RMS error relative to the RMS of float64 dot products of the same codes:\n\n" + gemm_errors(cases) + "\n"
+    for probe in (r for r in rows if "case" in r):
+        text += f"{probe['case']}: {probe['status']}\n\n"
+    return text + failures(rows, ("model", "shape", "gemm", "recipe", "fast_accum", "d", "beta"))
+
+
+def torch_gemm(rows):
+    text = f"TFLOP/s of `torch._scaled_mm` and bf16 `matmul`:\n\n{gemm_table(ok(rows), 'tflops')}\n"
+    return text + failures(rows, ("model", "shape", "gemm", "recipe", "fast_accum"))
+
+
+def tensor_core(rows):
+    cases = [r for r in rows if r.get("case") != "hypothesis"]
+    rules = [r for r in rows if r.get("case") == "hypothesis"]
+    keys = [k for k in dict.fromkeys(k for r in cases for k in r) if k not in ("stage", "operands", "first")]
+    text = table(cases, [(k, k) for k in keys])
+    if rules:
+        keys = [k for k in dict.fromkeys(k for r in rules for k in r) if k not in ("stage", "case")]
+        text += "\nOther rules, and how many results each explains:\n\n" + table(rules, [(k, k) for k in keys])
+    return text
+
+
+def attention(rows):
+    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("stage", "us_min", "us_max")]
+    return table(rows, [(k, k) for k in keys])
+
+
+def elementwise(rows):
+    text = table(ok(rows), (("kernel", "case"), ("rows", "rows"), ("columns", "columns"), ("B/element", "bytes_per_element"),
+                            ("us", "us"), ("GB/s", "gb_per_s"), ("share of copy", "share")))
+    return text + "\n" + failures(rows, ("case", "rows", "columns"))
+
+
+def torch_step(rows):
+    text = table(ok(rows), (("model", "preset"), ("case", "case"), ("state", "state"), ("batch", "batch"),
+                            ("tokens", "seq_len"), ("ms", "step_ms"), ("tokens/s", "tokens_per_s"),
+                            ("peak GiB", "peak_memory_gib"), ("first step s", "compile_s"), ("attention", "sdpa")))
+    return text + "\n" + failures(rows, ("preset", "case"))
+
+
+SECTIONS = (
+    ("ceilings", "Ceilings", ceilings),
+    ("fp8_gemm", "cuBLASLt's products", fp8_gemm),
+    ("torch_gemm", "PyTorch's products", torch_gemm),
+    ("tensor_core", "The tensor-core model", tensor_core),
+    ("attention", "cuDNN attention", attention),
+    ("elementwise", "Kernels that move bytes", elementwise),
+    ("torch_step", "PyTorch's training step", torch_step),
+)
+
+
+def report(results):
+    stages = {}
+    for r in results:
+        stages.setdefault(r["stage"], []).append(r)
+    device = next((r for r in stages.get("ceilings", []) if r.get("case") == "device"), {})
+    text = f"# Measured on {device.get('name', 'an unknown device')}\n\n"
+    text += "Medians of runs timed by events after warm-up, on random data, inputs out of the cache.\n\n"
+    text += "## How\n\n" + environment(stages.get("environment", []), stages.get("run", []))
+    for stage, title, section in SECTIONS:
+        text += f"\n## {title}\n\n" + (section(stages[stage]) if stage in stages else "Not measured.\n")
+    return text + "\n## A step's budget\n\n" + roofline.tables(results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--name", default="h200-ceilings")
+    parser.add_argument("--to", type=pathlib.Path, default=pathlib.Path("bench/results"))
+    arguments = parser.parse_args()
+    results = [json.loads(line) for line in arguments.results.read_text().splitlines()]
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    (arguments.to / f"{arguments.name}.md").write_text(report(results))
+    with open(arguments.to / f"{arguments.name}.json", "w") as file:
+        file.write("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
+    print(f"{arguments.to / arguments.name}.md and .json: {len(results)} results")
+
+
+if __name__ == "__main__":
+    main()

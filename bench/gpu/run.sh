@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Measures the first GPU of this machine: builds the programs of this folder and runs them, each under a time limit of
+# its own, a failed one not stopping the others; a table of what happened comes last.
+#
+#   bench/gpu/run.sh OUT [STAGE...]      (no stage named: all but torch_1b and torch_8b, about 8 minutes)
+#
+# OUT gets results.jsonl (one measurement a line; appended to, so that stages can be run in several calls), log.txt, and
+# what single stages write beside it. `bench/gpu/report.py OUT/results.jsonl` makes the report.
+# Without a GPU, SHIM=1 runs the same programs on the CPU shim in tiny sizes: a rehearsal, no measurement.
+set -uo pipefail
+here=$PWD
+cd "$(dirname "$0")/../.."
+
+# Name, limit in seconds, command. $P: the programs' prefix. Order: what steers design first.
+stages() {
+    cat <<STAGES
+environment  30   environment
+build        240  build
+ceilings     30   $P/${S}ceilings $options
+fp8_gemm     150  $P/${S}fp8_gemm $options
+tensor_core  60   $P/${S}tensor_core $options
+attention    120  $attention
+elementwise  60   $P/${S}elementwise $options
+torch_gemm   120  python3 bench/gpu/torch_gemm.py $torch --seconds 110
+torch_1b     560  python3 bench/gpu/torch_step.py $torch $one_b --seconds 550
+torch_8b     560  python3 bench/gpu/torch_step.py $torch $eight_b --seconds 550
+STAGES
+}
+default='environment build ceilings fp8_gemm tensor_core attention elementwise torch_gemm'
+
+usage() {
+    echo "usage: bench/gpu/run.sh OUT [STAGE...]; stages: $(stages | awk '{ printf "%s ", $1 }')" >&2
+    exit 2
+}
+
+build=build/gpu
+out=${1:-}
+[ "${out#/}" != "$out" ] || [ -z "$out" ] || out=$here/$out
+options="--out $out/results.jsonl"
+torch="--out $out/results.jsonl"
+one_b='--preset 1b --state fp32 --batch 4 --seq-len 2048'
+eight_b='--preset 8b --state bf16 --batch 1 --seq-len 8192'
+P=$build S='' attention="$build/attention $options"
+if [ -n "${SHIM:-}" ]; then
+    P=$build/tests S=shim_ attention='echo attention needs cuDNN and a GPU: the test gpu.attention_graph stands for it'
+    options="$options --tiny"
+    torch="$torch --device cpu --tiny"
+    one_b='' eight_b=''
+fi
+[ -n "$out" ] || usage
+shift
+wanted=${*:-$default}
+for stage in $wanted; do
+    stages | awk -v s="$stage" '$1 == s { found = 1 } END { exit !found }' || { echo "unknown stage '$stage'" >&2; usage; }
+done
+mkdir -p "$out" || exit 2
+
+# NVIDIA's libraries may lie in the toolkit or in a Python environment.
+export CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")}
+python_folders=$(python3 - 2>/dev/null <<'PYTHON'
+import glob, site, sys
+folders = [path + "/nvidia/*" for path in site.getsitepackages() + sys.path if path]
+print(";".join(sorted({f for pattern in folders for f in glob.glob(pattern)})))
+PYTHON
+)
+for folder in "$CUDA_HOME" ${python_folders//;/ }; do
+    for lib in "$folder/lib64" "$folder/lib"; do
+        [ -d "$lib" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib
+    done
+done
+export LD_LIBRARY_PATH
+
+# fact KEY VALUE: a line of the environment.
+fact() {
+    printf '{"stage": "environment", "key": "%s", "value": "%s"}\n' "$1" "$(printf %s "$2" | tr -d '\\"' | tr '\n' ' ')" |
+        tee -a "$out/results.jsonl"
+}
+
+# The newest file of that name in the folders of LD_LIBRARY_PATH or the loader's.
+library() {
+    IFS=: read -ra folders <<<"$LD_LIBRARY_PATH"
+    find -L "${folders[@]}" /usr/lib/x86_64-linux-gnu /usr/local/nvidia -maxdepth 2 -name "$1" 2>/dev/null | head -n 1
+}
+
+environment() {
+    local name
+    fact date "$(date -u +%Y-%m-%dT%H:%MZ)"
+    fact commit "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    fact kernel "$(uname -sr)"
+    fact processor "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
+    fact gpu "$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader)"
+    fact nvcc "$("$CUDA_HOME/bin/nvcc" --version | sed -n 's/.*\(release.*\)/\1/p')"
+    fact torch "$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
+    for name in libcuda.so.1 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
+        fact "$name" "$(library "$name")"
+    done
+}
+
+build() {
+    cmake -S bench/gpu -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" && cmake --build "$build" --parallel
+}
+
+# Runs one stage with its output in the log; adds its line to the table and to the results.
+table=''
+run_stage() {
+    local name=$1 limit=$2 since=$SECONDS rc
+    shift 2
+    echo "=== $name: $*" | tee -a "$out/log.txt"
+    if [ "$(type -t "$1")" = function ]; then
+        "$@" >>"$out/log.txt" 2>&1
+    else
+        timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out/log.txt"
+    fi
+    rc=$?
+    table+=$(printf '%-12s exit %-3d %4d s' "$name" $rc $((SECONDS - since)))$'\n'
+    printf '{"stage": "run", "name": "%s", "command": "%s", "rc": %d, "seconds": %d}\n' "$name" "$*" $rc $((SECONDS - since)) \
+        >>"$out/results.jsonl"
+    return $rc
+}
+
+failed=0
+while read -r name limit command; do
+    case " $wanted " in
+    *" $name "*) run_stage "$name" "$limit" $command </dev/null || failed=1 ;;
+    esac
+done < <(stages)
+printf '\n%s' "$table"
+exit $failed

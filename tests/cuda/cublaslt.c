@@ -1,0 +1,257 @@
+/*
+ * tests/cuda/cublaslt: the calls of cuBLASLt that our programs make, on the CPU: what the documentation of
+ * cuBLAS 13 says an sm_90 product computes and refuses, in float64, so that layouts, scales and pointers can
+ * be checked without a GPU. It refuses what is documented as unsupported: FP8 operands whose contraction is
+ * not contiguous, E5M2 with E5M2, sizes and pointers not aligned to 16 bytes, block scales with fast
+ * accumulation, C unlike D in place.
+ */
+#include "fp8/cast.h"
+#include <cublasLt.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct operation {
+    cublasOperation_t transa, transb;
+    int8_t fast;
+    int32_t a_mode, b_mode;
+    const float *a_scale, *b_scale;
+    float *amax;
+} operation;
+
+typedef struct layout {
+    cudaDataType_t type;
+    int64_t rows, columns, ld;
+} layout;
+
+_Static_assert(sizeof(operation) <= sizeof(cublasLtMatmulDescOpaque_t), "fits the opaque type");
+_Static_assert(sizeof(layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "fits the opaque type");
+
+size_t cublasLtGetVersion(void) {
+    return 0;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status) {
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    default: return "another status";
+    }
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+    return cublasLtGetStatusName(status);
+}
+
+/* A handle holds nothing: any address will do. */
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    static char nothing;
+    *handle = (cublasLtHandle_t)(void *)&nothing;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    (void)handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- descriptors ---- */
+
+static cublasStatus_t create(void *out, size_t bytes, const void *value, size_t value_bytes) {
+    void *made = calloc(1, bytes);
+    if (!made) return CUBLAS_STATUS_ALLOC_FAILED;
+    memcpy(made, value, value_bytes);
+    *(void **)out = made;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+    operation o = {.transa = CUBLAS_OP_N, .transb = CUBLAS_OP_N};
+    return create(out, sizeof(cublasLtMatmulDescOpaque_t), &o, sizeof o);
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+#define FIELD(name, member)                                                                                  \
+    case CUBLASLT_MATMUL_DESC_##name: return set_field(&o->member, sizeof o->member, value, bytes);
+
+static cublasStatus_t set_field(void *member, size_t wanted, const void *value, size_t bytes) {
+    if (bytes != wanted) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(member, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                              size_t bytes) {
+    operation *o = (operation *)(void *)desc;
+    switch ((int)attribute) {
+        FIELD(TRANSA, transa)
+        FIELD(TRANSB, transb)
+        FIELD(FAST_ACCUM, fast)
+        FIELD(A_SCALE_MODE, a_mode)
+        FIELD(B_SCALE_MODE, b_mode)
+        FIELD(A_SCALE_POINTER, a_scale)
+        FIELD(B_SCALE_POINTER, b_scale)
+        FIELD(AMAX_D_POINTER, amax)
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t ld) {
+    if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+    layout l = {type, (int64_t)rows, (int64_t)columns, ld};
+    return create(out, sizeof(cublasLtMatrixLayoutOpaque_t), &l, sizeof l);
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) {
+    free(l);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
+    return create(out, sizeof(cublasLtMatmulPreferenceOpaque_t), "", 0);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes) {
+    (void)preference, (void)value;
+    bool known = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t);
+    return known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- what an sm_90 product takes ---- */
+
+static bool is_fp8(cudaDataType_t type) {
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+static bool aligned(const void *p) {
+    return p && (uintptr_t)p % 16 == 0;
+}
+
+static bool scales_fit(const operation *o, const layout *a, const layout *b) {
+    int row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, vec = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    int square = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    if ((o->a_mode == row) != (o->b_mode == row)) return false;
+    bool block_a = o->a_mode == vec || o->a_mode == square, block_b = o->b_mode == vec || o->b_mode == square;
+    if (block_a != block_b || (o->a_mode == square && o->b_mode == square)) return false;
+    if (block_a && (o->fast || a->columns % 4 || b->columns % 4)) return false;
+    return aligned(o->a_scale) && aligned(o->b_scale);
+}
+
+static bool supported(const operation *o, const layout *a, const layout *b, const layout *c,
+                      const layout *d) {
+    if (c->type != d->type || c->ld != d->ld || (d->type != CUDA_R_16BF && d->type != CUDA_R_32F))
+        return false;
+    if (!is_fp8(a->type))
+        return a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && !o->a_scale && !o->b_scale;
+    if (!is_fp8(b->type) || (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2)) return false;
+    if (o->transa != CUBLAS_OP_T || o->transb != CUBLAS_OP_N) return false;
+    if (a->ld % 16 || b->ld % 16 || a->columns % 16 || o->amax) return false;
+    return scales_fit(o, a, b);
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found) {
+    (void)handle, (void)preference;
+    *found = 0;
+    if (!supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *found = wanted < 2 ? wanted : 2;
+    memset(results, 0, sizeof *results * (size_t)*found);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- the product ---- */
+
+static double load(const void *data, cudaDataType_t type, int64_t i) {
+    switch ((int)type) {
+    case CUDA_R_8F_E4M3: return (double)e4m3_to_float(((const uint8_t *)data)[i]);
+    case CUDA_R_8F_E5M2: return (double)e5m2_to_float(((const uint8_t *)data)[i]);
+    case CUDA_R_16BF: return (double)bf16_to_float(((const uint16_t *)data)[i]);
+    default: return (double)((const float *)data)[i];
+    }
+}
+
+static void store(void *data, cudaDataType_t type, int64_t i, double value) {
+    if (type == CUDA_R_16BF)
+        ((uint16_t *)data)[i] = bf16_from_float((float)value);
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+/* What scales element (line, depth) of an operand of `lines` lines; blocks: of 128 along the contraction. */
+static double factor(const float *scale, int32_t mode, int64_t lines, int64_t blocks, int64_t line,
+                     int64_t depth) {
+    if (!scale) return 1;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return (double)scale[line];
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return (double)scale[depth / 128 * lines + line];
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+        return (double)scale[line / 128 * ((blocks + 3) / 4 * 4) + depth / 128];
+    return (double)scale[0];
+}
+
+/* An operand as numbers, its scales applied: [lines][k]. `contiguous`: its contraction is. */
+static double *numbers(const void *data, const layout *l, bool contiguous, const float *scale, int32_t mode,
+                       int64_t lines, int64_t k) {
+    double *out = malloc(sizeof(double) * (size_t)(lines * k));
+    for (int64_t i = 0; out && i < lines; i++)
+        for (int64_t p = 0; p < k; p++)
+            out[i * k + p] = load(data, l->type, contiguous ? i * l->ld + p : p * l->ld + i) *
+                             factor(scale, mode, lines, (k + 127) / 128, i, p);
+    return out;
+}
+
+/* d = alpha a b^T + beta c, a [m][k], b [n][k], c and d column-major. */
+static void multiply(double alpha, const double *a, const double *b, double beta, const void *c, void *d,
+                     const layout *l, int64_t k) {
+    for (int64_t j = 0; j < l->columns; j++)
+        for (int64_t i = 0; i < l->rows; i++) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++) sum += a[i * k + p] * b[j * k + p];
+            double old = beta == 0 ? 0 : beta * load(c, l->type, j * l->ld + i);
+            store(d, l->type, j * l->ld + i, alpha * sum + old);
+        }
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
+    (void)handle, (void)algorithm, (void)workspace, (void)workspace_bytes, (void)stream;
+    const operation *o = (const void *)desc;
+    const layout *la = (const void *)a_layout, *lb = (const void *)b_layout, *lc = (const void *)c_layout;
+    const layout *ld = (const void *)d_layout;
+    if (!supported(o, la, lb, lc, ld)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!aligned(a) || !aligned(b) || !aligned(d)) return CUBLAS_STATUS_INVALID_VALUE;
+    bool a_contiguous = o->transa == CUBLAS_OP_T, b_contiguous = o->transb == CUBLAS_OP_N;
+    int64_t m = ld->rows, n = ld->columns, k = a_contiguous ? la->rows : la->columns;
+    if ((a_contiguous ? la->columns : la->rows) != m || (b_contiguous ? lb->columns : lb->rows) != n ||
+        (b_contiguous ? lb->rows : lb->columns) != k)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    double *x = numbers(a, la, a_contiguous, o->a_scale, o->a_mode, m, k);
+    double *y = numbers(b, lb, b_contiguous, o->b_scale, o->b_mode, n, k);
+    if (x && y) multiply((double)*(const float *)alpha, x, y, (double)*(const float *)beta, c, d, ld, k);
+    free(x);
+    free(y);
+    return x && y ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}

@@ -1,0 +1,226 @@
+/*
+ * tests/cuda/emulate: CUDA kernels on the CPU, for tests without a GPU. A kernel's source, unchanged, is
+ * compiled as C++; LAUNCH runs its grid block by block, each thread of a block as a fiber.
+ *
+ * What is there: threadIdx and its kin, __shared__, __syncthreads, __syncwarp, __shfl_xor_sync and
+ * __shfl_sync (full warps), atomicMax, atomicAdd. Made to find mistakes: shared memory is filled with 0xFF
+ * before each block, threads run in another order after each barrier, and a barrier that not all threads of
+ * its group reach ends the program.
+ */
+#ifndef EMULATE_H
+#define EMULATE_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+#include <vector_types.h>
+
+/* Bounds of the section that holds all shared memory, from the linker. */
+extern "C" char __start_emulated_shared[] __attribute__((weak));
+extern "C" char __stop_emulated_shared[] __attribute__((weak));
+
+namespace emulate {
+
+enum class waits { nothing, warp, block, done };
+
+struct fiber {
+    ucontext_t context;
+    waits state;
+    uint64_t slot; /* what it gives to a shuffle */
+};
+
+constexpr int warp_size = 32, stack_bytes = 64 << 10;
+
+inline std::vector<fiber> fibers;
+inline std::vector<char> stacks;
+inline std::function<void()> body;
+inline ucontext_t scheduler;
+inline int current, count;
+inline uint3 thread_index, block_index;
+inline dim3 block_size, grid_size;
+
+inline void run(int i) {
+    current = i;
+    thread_index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
+    fibers[i].state = waits::nothing;
+    swapcontext(&scheduler, &fibers[i].context);
+}
+
+inline void wait(waits what) {
+    int me = current;
+    fibers[me].state = what;
+    swapcontext(&fibers[me].context, &scheduler);
+}
+
+inline void enter() {
+    body();
+    wait(waits::done);
+}
+
+/* Whether every fiber of [from, to) waits for `what`, those that are done left out; false when none is left.
+ */
+inline bool all_wait(int from, int to, waits what) {
+    bool any = false;
+    for (int i = from; i < to; i++) {
+        if (fibers[i].state == waits::done) continue;
+        if (fibers[i].state != what) return false;
+        any = true;
+    }
+    return any;
+}
+
+inline void run_all(int from, int to, int round) {
+    int n = to - from;
+    for (int k = 0; k < n; k++) {
+        int i = from + (round % 2 ? n - 1 - k : k);
+        if (fibers[i].state != waits::done) run(i);
+    }
+}
+
+/* Lets one group whose threads all wait for the same barrier pass it. */
+inline bool pass_a_barrier(int round) {
+    bool passed = false;
+    for (int from = 0; from < count; from += warp_size) {
+        int to = from + warp_size < count ? from + warp_size : count;
+        if (all_wait(from, to, waits::warp)) {
+            run_all(from, to, round);
+            passed = true;
+        }
+    }
+    if (!passed && all_wait(0, count, waits::block)) {
+        run_all(0, count, round);
+        passed = true;
+    }
+    return passed;
+}
+
+inline void run_block() {
+    memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);
+    for (int i = 0; i < count; i++) {
+        fiber &f = fibers[i];
+        getcontext(&f.context);
+        f.context.uc_stack.ss_sp = &stacks[(size_t)stack_bytes * i];
+        f.context.uc_stack.ss_size = stack_bytes;
+        f.context.uc_link = nullptr;
+        makecontext(&f.context, enter, 0);
+        f.state = waits::nothing;
+    }
+    int round = 0;
+    run_all(0, count, round++);
+    while (pass_a_barrier(round)) round++;
+    for (int i = 0; i < count; i++) {
+        if (fibers[i].state == waits::done) continue;
+        fprintf(stderr,
+                "emulated kernel: thread %d of block (%u,%u,%u) waits at a barrier others do not reach\n", i,
+                block_index.x, block_index.y, block_index.z);
+        abort();
+    }
+}
+
+inline void launch(dim3 grid, dim3 block, std::function<void()> kernel) {
+    grid_size = grid;
+    block_size = block;
+    count = block.x * block.y * block.z;
+    fibers.resize(count);
+    stacks.resize((size_t)stack_bytes * count);
+    body = std::move(kernel);
+    for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
+        for (block_index.y = 0; block_index.y < grid.y; block_index.y++)
+            for (block_index.x = 0; block_index.x < grid.x; block_index.x++) run_block();
+}
+
+/* Every lane gives `value` and takes that of lane `from(lane)`. */
+template <class T, class From> T shuffle(T value, From from) {
+    static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
+    int lane = current % warp_size, first = current - lane;
+    memcpy(&fibers[current].slot, &value, sizeof value);
+    wait(waits::warp);
+    T got;
+    memcpy(&got, &fibers[first + from(lane)].slot, sizeof got);
+    wait(waits::warp);
+    return got;
+}
+
+} // namespace emulate
+
+#undef __global__
+#undef __device__
+#undef __shared__
+#undef __launch_bounds__
+#undef __forceinline__
+#define __global__ static
+#define __device__ static
+#define __shared__ static __attribute__((section("emulated_shared")))
+#define __launch_bounds__(...)
+#define __forceinline__ inline
+#define threadIdx       emulate::thread_index
+#define blockIdx        emulate::block_index
+#define blockDim        emulate::block_size
+#define gridDim         emulate::grid_size
+
+#define LAUNCH(kernel, grid, block, stream, ...)                                                             \
+    ((void)(stream), emulate::launch((grid), (block), [=] { kernel(__VA_ARGS__); }))
+
+static inline void __syncthreads() {
+    emulate::wait(emulate::waits::block);
+}
+static inline void __syncwarp() {
+    emulate::wait(emulate::waits::warp);
+}
+
+template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
+    return emulate::shuffle(value, [mask](int lane) { return lane ^ mask; });
+}
+template <class T> static inline T __shfl_sync(unsigned, T value, int lane) {
+    return emulate::shuffle(value, [lane](int) { return lane; });
+}
+
+static inline int atomicMax(int *p, int v) {
+    int old = *p;
+    if (v > old) *p = v;
+    return old;
+}
+static inline float atomicAdd(float *p, float v) {
+    float old = *p;
+    *p += v;
+    return old;
+}
+
+static inline int __float_as_int(float f) {
+    int i;
+    memcpy(&i, &f, 4);
+    return i;
+}
+static inline float __int_as_float(int i) {
+    float f;
+    memcpy(&f, &i, 4);
+    return f;
+}
+static inline unsigned __float_as_uint(float f) {
+    return (unsigned)__float_as_int(f);
+}
+static inline float __uint_as_float(unsigned i) {
+    return __int_as_float((int)i);
+}
+static inline float rsqrtf(float x) {
+    return 1.0f / sqrtf(x);
+}
+static inline float __frcp_rn(float x) {
+    return 1.0f / x;
+}
+static inline float __fdiv_rn(float x, float y) {
+    return x / y;
+}
+static inline float __fmul_rn(float x, float y) {
+    return x * y;
+}
+static inline float __fadd_rn(float x, float y) {
+    return x + y;
+}
+
+#endif
