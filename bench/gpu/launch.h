@@ -12,6 +12,9 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
+/* A variable of the block in shared memory, aligned to 128 bytes: SHARED(tile, uint8_t[64][80]). */
+#define SHARED(name, ...) __shared__ __align__(128) shared_type<__VA_ARGS__>::type name
+template <class T> struct shared_type { using type = T; };
 /* kernel<<<grid, block, 0, stream>>>(...); the status of the launch is cudaGetLastError()'s. */
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 #else

@@ -102,7 +102,8 @@ def fp8_gemm(rows):
     text += "RMS error relative to the RMS of float64 dot products of the same codes:\n\n" + gemm_errors(cases) + "\n"
     for probe in (r for r in rows if "case" in r):
         text += f"{probe['case']}: {probe['status']}\n\n"
-    return text + failures(rows, ("model", "shape", "gemm", "recipe", "fast_accum", "d", "beta"))
+    products = [r for r in rows if "recipe" in r]
+    return text + failures(products, ("model", "shape", "gemm", "recipe", "fast_accum", "d", "beta"))
 
 
 def torch_gemm(rows):
@@ -110,14 +111,43 @@ def torch_gemm(rows):
     return text + failures(rows, ("model", "shape", "gemm", "recipe", "fast_accum"))
 
 
+def fp8_bits(rows):
+    return table(rows, (("formats", "formats"), ("mode", "mode"), ("K", "K"), ("status", "status"), ("of", "samples"),
+                        ("equal to the model", "equal"), ("RMS error", "rms_error"),
+                        ("the model's", "model_rms_error")))
+
+
 def tensor_core(rows):
-    cases = [r for r in rows if r.get("case") != "hypothesis"]
-    rules = [r for r in rows if r.get("case") == "hypothesis"]
-    keys = [k for k in dict.fromkeys(k for r in cases for k in r) if k not in ("stage", "operands", "first")]
-    text = table(cases, [(k, k) for k in keys])
-    if rules:
-        keys = [k for k in dict.fromkeys(k for r in rules for k in r) if k not in ("stage", "case")]
-        text += "\nOther rules, and how many results each explains:\n\n" + table(rules, [(k, k) for k in keys])
+    """Single instructions by operands and formats, with what explains the wrong ones; then whole contractions."""
+    by_case = {}
+    for r in rows:
+        by_case.setdefault(r["case"], []).append(r)
+    text = failures(by_case.get("layout", []), ()) + "One instruction:\n\n"
+    groups = {}
+    for r in by_case.get("instruction", []):
+        line = groups.setdefault((r["formats"], r["operands"]),
+                                 {"formats": r["formats"], "operands": r["operands"], "vectors": 0, "mismatches": 0})
+        line["vectors"] += r["vectors"]
+        line["mismatches"] += r["mismatches"]
+    columns = (("formats", "formats"), ("operands", "operands"), ("results", "vectors"),
+               ("not the model's", "mismatches"))
+    text += table(groups.values(), columns)
+    wrong = [r for r in by_case.get("instruction", []) if r["mismatches"]]
+    if wrong:
+        text += "\nWhere it is not the model:\n\n" + table(wrong, columns + (("accumulator", "accumulator"),
+                                                                          ("explained by", "explained_by")))
+    text += "\nContractions, errors relative to the RMS of float64 dot products:\n\n" + table(
+        by_case.get("contraction", []),
+        (("formats", "formats"), ("data", "data"), ("mode", "mode"), ("K", "K"), ("results", "vectors"),
+         ("not the model's", "mismatches"), ("RMS error", "rms_error"), ("worst", "worst_error"),
+         ("the model's RMS", "model_rms_error"), ("worst", "model_worst_error")))
+    text += "\nRules, and how many results of single instructions each explains:\n\n" + table(
+        by_case.get("hypothesis", []),
+        (("rule", "rule"), ("explains", "explained"), ("of", "vectors"), ("of those that are not the model's",
+         "mismatches_explained")))
+    if "mismatch" in by_case:
+        text += "\nExamples:\n\n" + table(by_case["mismatch"], [(key, key) for key in (
+            "of", "formats", "mode", "K", "c", "got", "expected")])
     return text
 
 
@@ -127,8 +157,9 @@ def attention(rows):
 
 
 def elementwise(rows):
-    text = table(ok(rows), (("kernel", "case"), ("rows", "rows"), ("columns", "columns"), ("B/element", "bytes_per_element"),
-                            ("us", "us"), ("GB/s", "gb_per_s"), ("share of copy", "share")))
+    text = table(ok(rows), (("kernel", "case"), ("rows", "rows"), ("columns", "columns"),
+                            ("B/element", "bytes_per_element"), ("us", "us"), ("GB/s", "gb_per_s"),
+                            ("share of copy", "share")))
     return text + "\n" + failures(rows, ("case", "rows", "columns"))
 
 
@@ -143,6 +174,7 @@ SECTIONS = (
     ("ceilings", "Ceilings", ceilings),
     ("fp8_gemm", "cuBLASLt's products", fp8_gemm),
     ("torch_gemm", "PyTorch's products", torch_gemm),
+    ("fp8_bits", "cuBLASLt's products and the tensor-core model", fp8_bits),
     ("tensor_core", "The tensor-core model", tensor_core),
     ("attention", "cuDNN attention", attention),
     ("elementwise", "Kernels that move bytes", elementwise),
@@ -156,6 +188,8 @@ def report(results):
         stages.setdefault(r["stage"], []).append(r)
     device = next((r for r in stages.get("ceilings", []) if r.get("case") == "device"), {})
     text = f"# Measured on {device.get('name', 'an unknown device')}\n\n"
+    if device.get("name") == "CPU shim":
+        text += "**A rehearsal without a GPU: no figure here is a measurement.**\n\n"
     text += "Medians of runs timed by events after warm-up, on random data, inputs out of the cache.\n\n"
     text += "## How\n\n" + environment(stages.get("environment", []), stages.get("run", []))
     for stage, title, section in SECTIONS:

@@ -3,9 +3,9 @@
 
     bench/gpu/roofline.py [results.jsonl]
 
-Without results the rates are the planned ones; with results of bench/gpu/run.sh they are the measured ones, and both are
-printed. The model of a step: its products, attention, the kernels that only move bytes (bytes an element listed for each,
-so that a total can be checked), and, once a step, the weights' casts, AdamW and the gradient norm. Nothing overlaps.
+Without results the rates are the planned ones; with results of bench/gpu/run.sh they are the measured ones, and both
+are printed. The model of a step: its products, attention, the kernels that only move bytes (listed one by one, so that
+a total can be checked), and, once a step, the weights' casts, AdamW and the gradient norm. Nothing overlaps.
 """
 import json
 import sys
@@ -31,7 +31,8 @@ class Llama:
     def linears(self):
         """[N, K] of each linear of a layer."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return {"qkv": (q + 2 * kv, self.d), "o": (self.d, q), "gate_up": (2 * self.ff, self.d), "down": (self.d, self.ff)}
+        return {"qkv": (q + 2 * kv, self.d), "o": (self.d, q), "gate_up": (2 * self.ff, self.d),
+                "down": (self.d, self.ff)}
 
     def linear_parameters(self):
         return self.layers * sum(n * k for n, k in self.linears().values())
@@ -179,7 +180,8 @@ def table(model, rates, sequences, length, micro_batches):
         except Measured.Missing as what:
             missing.append(f"{recipe}: not measured: {what}")
     tokens = sequences * length
-    lines = [f"{model.name}, {sequences} x {length} tokens, {micro_batches} micro-batch(es) a step, {rates.name} rates", ""]
+    lines = [f"{model.name}, {sequences} x {length} tokens, {micro_batches} micro-batch(es) a step, {rates.name} rates",
+             ""]
     if columns:
         totals = {recipe: sum(parts.values()) for recipe, parts in columns.items()}
         lines.append("| ms a micro-batch | " + " | ".join(columns) + " |")
@@ -189,7 +191,8 @@ def table(model, rates, sequences, length, micro_batches):
         lines.append("| **all** | " + " | ".join(f"**{1e3 * total:.0f}**" for total in totals.values()) + " |")
         lines.append("| tokens/s | " + " | ".join(f"{tokens / total:.0f}" for total in totals.values()) + " |")
         if "bf16" in totals:
-            lines.append("| to bf16 | " + " | ".join(f"{totals['bf16'] / total:.2f}x" for total in totals.values()) + " |")
+            bf16 = totals["bf16"]
+            lines.append("| to bf16 | " + " | ".join(f"{bf16 / total:.2f}x" for total in totals.values()) + " |")
     return "\n".join(lines + [""] * bool(missing) + missing) + "\n"
 
 

@@ -18,15 +18,16 @@ environment  30   environment
 build        240  build
 ceilings     30   $P/${S}ceilings $options
 fp8_gemm     150  $P/${S}fp8_gemm $options
+fp8_bits     30   $P/${S}fp8_bits $options
 tensor_core  60   $P/${S}tensor_core $options
 attention    120  $attention
 elementwise  60   $P/${S}elementwise $options
-torch_gemm   120  python3 bench/gpu/torch_gemm.py $torch --seconds 110
-torch_1b     560  python3 bench/gpu/torch_step.py $torch $one_b --seconds 550
-torch_8b     560  python3 bench/gpu/torch_step.py $torch $eight_b --seconds 550
+torch_gemm   120  python3 bench/gpu/torch_gemm.py $torch_gemm --seconds 110
+torch_1b     420  python3 bench/gpu/torch_step.py $torch_1b --seconds 400
+torch_8b     560  python3 bench/gpu/torch_step.py $torch_8b --seconds 540
 STAGES
 }
-default='environment build ceilings fp8_gemm tensor_core attention elementwise torch_gemm'
+default='environment build ceilings fp8_gemm fp8_bits tensor_core attention elementwise torch_gemm'
 
 usage() {
     echo "usage: bench/gpu/run.sh OUT [STAGE...]; stages: $(stages | awk '{ printf "%s ", $1 }')" >&2
@@ -37,15 +38,16 @@ build=build/gpu
 out=${1:-}
 [ "${out#/}" != "$out" ] || [ -z "$out" ] || out=$here/$out
 options="--out $out/results.jsonl"
-torch="--out $out/results.jsonl"
-one_b='--preset 1b --state fp32 --batch 4 --seq-len 2048'
-eight_b='--preset 8b --state bf16 --batch 1 --seq-len 8192'
+torch_gemm=$options
+torch_1b="$options --preset 1b --state fp32 --batch 4 --seq-len 2048"
+torch_8b="$options --preset 8b --state bf16 --batch 1 --seq-len 8192"
 P=$build S='' attention="$build/attention $options"
 if [ -n "${SHIM:-}" ]; then
     P=$build/tests S=shim_ attention='echo attention needs cuDNN and a GPU: the test gpu.attention_graph stands for it'
+    torch_gemm="$options --device cpu --tiny"
+    torch_1b="$options --device cpu --preset tiny --seq-len 32"
+    torch_8b=$torch_1b
     options="$options --tiny"
-    torch="$torch --device cpu --tiny"
-    one_b='' eight_b=''
 fi
 [ -n "$out" ] || usage
 shift

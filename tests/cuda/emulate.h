@@ -2,7 +2,7 @@
  * tests/cuda/emulate: CUDA kernels on the CPU, for tests without a GPU. A kernel's source, unchanged, is
  * compiled as C++; LAUNCH runs its grid block by block, each thread of a block as a fiber.
  *
- * What is there: threadIdx and its kin, __shared__, __syncthreads, __syncwarp, __shfl_xor_sync and
+ * What is there: threadIdx and its kin, SHARED, __syncthreads, __syncwarp, __shfl_xor_sync and
  * __shfl_sync (full warps), atomicMax, atomicAdd. Made to find mistakes: shared memory is filled with 0xFF
  * before each block, threads run in another order after each barrier, and a barrier that not all threads of
  * its group reach ends the program.
@@ -20,10 +20,6 @@
 #include <vector>
 #include <vector_types.h>
 
-/* Bounds of the section that holds all shared memory, from the linker. */
-extern "C" char __start_emulated_shared[] __attribute__((weak));
-extern "C" char __stop_emulated_shared[] __attribute__((weak));
-
 namespace emulate {
 
 enum class waits { nothing, warp, block, done };
@@ -31,10 +27,14 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     ucontext_t context;
     waits state;
-    uint64_t slot; /* what it gives to a shuffle */
+    uint64_t slot;      /* what it gives to a shuffle */
+    size_t shared_used; /* bytes of shared memory that it has declared */
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
+constexpr size_t shared_bytes = 227 << 10; /* of a block on Hopper */
+
+alignas(1024) inline char shared_memory[shared_bytes];
 
 inline std::vector<fiber> fibers;
 inline std::vector<char> stacks;
@@ -100,7 +100,7 @@ inline bool pass_a_barrier(int round) {
 }
 
 inline void run_block() {
-    memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);
+    memset(shared_memory, 0xFF, shared_bytes);
     for (int i = 0; i < count; i++) {
         fiber &f = fibers[i];
         getcontext(&f.context);
@@ -109,6 +109,7 @@ inline void run_block() {
         f.context.uc_link = nullptr;
         makecontext(&f.context, enter, 0);
         f.state = waits::nothing;
+        f.shared_used = 0;
     }
     int round = 0;
     run_all(0, count, round++);
@@ -146,16 +147,26 @@ template <class T, class From> T shuffle(T value, From from) {
     return got;
 }
 
+/* The thread's next variable in shared memory: all threads declare the same ones in the same order. */
+template <class T> T &shared() {
+    size_t &used = fibers[current].shared_used, at = (used + 127) / 128 * 128;
+    used = at + sizeof(T);
+    if (used <= shared_bytes) return *reinterpret_cast<T *>(shared_memory + at);
+    fprintf(stderr, "emulated kernel: more than %zu bytes of shared memory\n", shared_bytes);
+    abort();
+}
+
 } // namespace emulate
 
 #undef __global__
 #undef __device__
-#undef __shared__
 #undef __launch_bounds__
 #undef __forceinline__
 #define __global__ static
 #define __device__ static
-#define __shared__ static __attribute__((section("emulated_shared")))
+#undef __shared__
+#define __shared__        static
+#define SHARED(name, ...) auto &name = emulate::shared<__VA_ARGS__>()
 #define __launch_bounds__(...)
 #define __forceinline__ inline
 #define threadIdx       emulate::thread_index
@@ -221,6 +232,22 @@ static inline float __fmul_rn(float x, float y) {
 }
 static inline float __fadd_rn(float x, float y) {
     return x + y;
+}
+static inline float __fdividef(float x, float y) {
+    return x / y;
+}
+#define __expf expf /* glibc declares that name, but has no such function */
+/* The larger ones of two pairs of 16-bit numbers. */
+static inline unsigned __vmaxu2(unsigned a, unsigned b) {
+    unsigned high = (a >> 16) > (b >> 16) ? a : b, low = (a & 0xffff) > (b & 0xffff) ? a : b;
+    return (high & 0xffff0000u) | (low & 0xffff);
+}
+/* Byte i of the result is byte number (selector >> 4 i) & 7 of b:a. */
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    uint64_t both = (uint64_t)b << 32 | a;
+    unsigned result = 0;
+    for (int i = 0; i < 4; i++) result |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return result;
 }
 
 #endif

@@ -1,0 +1,159 @@
+/*
+ * bench/gpu/fp8_bits: whether cuBLASLt's FP8 products are, bit by bit, what src/fp8/tensorcore.h gives for a
+ * chain of instructions along K: with fast accumulation one chain, with split accumulation a new one every
+ * 128. (tensor_core.c asks the same of the instruction itself; here the library's own order of additions is
+ * in it.)
+ *
+ * A difference is no failure: a library may split K or promote elsewhere. The results say how many of how
+ * many outputs are equal, and how far both are from float64.
+ */
+#include "base/rng.h"
+#include "fill.h"
+#include "fp8/cast.h"
+#include "fp8/tensorcore.h"
+#include "gpu.h"
+#include "matmul.h"
+#include <stdlib.h>
+
+enum { SIDE = 256, SAMPLES = 512, K_MAX = 4096 };
+
+typedef struct bits {
+    gpu g;
+    cublasLtHandle_t handle;
+    void *workspace;
+    uint8_t *a, *b;           /* [SIDE,K] codes on the device */
+    float *d, *one;           /* [SIDE,SIDE]; the scale 1 */
+    uint8_t *host_a, *host_b; /* the same codes */
+    float *host_d;
+} bits;
+
+static const int64_t lengths[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+
+static void open_bits(bits *p, int argc, char **argv) {
+    gpu_open(&p->g, "fp8_bits", argc, argv);
+    cublasStatus_t status = cublasLtCreate(&p->handle);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
+        exit(1);
+    }
+    size_t codes = (size_t)SIDE * K_MAX, results = sizeof(float) * SIDE * SIDE;
+    p->workspace = gpu_alloc(matmul_workspace_bytes);
+    p->a = gpu_alloc(codes);
+    p->b = gpu_alloc(codes);
+    p->d = gpu_alloc(results);
+    p->one = gpu_alloc(sizeof(float));
+    p->host_a = malloc(codes);
+    p->host_b = malloc(codes);
+    p->host_d = malloc(results);
+    if (!p->host_a || !p->host_b || !p->host_d) {
+        fprintf(stderr, "fp8_bits: %zu bytes of host memory: out of memory\n", 2 * codes + results);
+        exit(1);
+    }
+    float one = 1;
+    gpu_write(&p->g, p->one, &one, sizeof one);
+}
+
+static void close_bits(bits *p) {
+    gpu_free(p->workspace);
+    gpu_free(p->a);
+    gpu_free(p->b);
+    gpu_free(p->d);
+    gpu_free(p->one);
+    free(p->host_a);
+    free(p->host_b);
+    free(p->host_d);
+    cublasLtDestroy(p->handle);
+    gpu_close(&p->g);
+}
+
+static void fill_codes(bits *p, const matmul_spec *spec) {
+    cudaStream_t stream = p->g.stream;
+    bool e5m2 = spec->a == CUDA_R_8F_E5M2;
+    size_t count = (size_t)(SIDE * spec->k);
+    GPU_CHECK(fill_normal(p->a, e5m2 ? FILL_E5M2 : FILL_E4M3, count, 1, 1, stream));
+    GPU_CHECK(fill_normal(p->b, FILL_E4M3, count, 1, 2, stream));
+    gpu_read(&p->g, p->host_a, p->a, count);
+    gpu_read(&p->g, p->host_b, p->b, count);
+}
+
+static cublasStatus_t multiply(bits *p, const matmul_spec *spec) {
+    matmul plan;
+    matmul_data data = {p->a, p->b, p->d, p->one, p->one, NULL};
+    gpu_poison(&p->g, p->d, sizeof(float) * SIDE * SIDE);
+    cublasStatus_t status = matmul_plan(&plan, p->handle, spec, &data);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = matmul_run(&plan, 0, spec, &data, p->workspace, p->g.stream);
+    matmul_close(&plan);
+    gpu_read(&p->g, p->host_d, p->d, sizeof(float) * SIDE * SIDE);
+    return status;
+}
+
+static double exact_dot(const uint8_t *a, ott_dtype da, const uint8_t *b, int64_t k) {
+    double sum = 0;
+    for (int64_t i = 0; i < k; i++)
+        sum += (double)fp8_to_float(a[i], da) * (double)fp8_to_float(b[i], OTT_E4M3);
+    return sum;
+}
+
+typedef struct comparison {
+    int64_t equal;
+    gpu_error library, model; /* to float64 */
+} comparison;
+
+static comparison compare(const bits *p, const matmul_spec *spec) {
+    comparison c = {0};
+    ott_dtype da = spec->a == CUDA_R_8F_E5M2 ? OTT_E5M2 : OTT_E4M3;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        uint32_t at = rng_u32(17, 0, i) % (SIDE * SIDE);
+        const uint8_t *a = p->host_a + at / SIDE * spec->k, *b = p->host_b + at % SIDE * spec->k;
+        float model =
+            (spec->fast ? tensorcore_fp8_dot_fast : tensorcore_fp8_dot_split)(a, da, b, OTT_E4M3, spec->k);
+        double exact = exact_dot(a, da, b, spec->k);
+        c.equal += float_bits(model) == float_bits(p->host_d[at]);
+        gpu_error_add(&c.library, (double)p->host_d[at], exact);
+        gpu_error_add(&c.model, (double)model, exact);
+    }
+    return c;
+}
+
+static void measure(bits *p, const matmul_spec *spec) {
+    gpu *g = &p->g;
+    cublasStatus_t status = multiply(p, spec);
+    const char *formats = spec->a == CUDA_R_8F_E5M2 ? "e5m2 x e4m3" : "e4m3 x e4m3";
+    result_begin(g);
+    result_text(g, "formats", formats);
+    result_text(g, "mode", spec->fast ? "fast" : "split");
+    result_int(g, "K", spec->k);
+    result_text(g, "status", status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status));
+    printf("%s, %s, K %lld: ", formats, spec->fast ? "fast" : "split", (long long)spec->k);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        comparison c = compare(p, spec);
+        result_int(g, "samples", SAMPLES);
+        result_int(g, "equal", c.equal);
+        result_number(g, "rms_error", gpu_error_rms(&c.library));
+        result_number(g, "model_rms_error", gpu_error_rms(&c.model));
+        printf("%lld of %d are the model's; rms error %.2e, the model's %.2e\n", (long long)c.equal, SAMPLES,
+               gpu_error_rms(&c.library), gpu_error_rms(&c.model));
+    } else
+        printf("%s\n", cublasLtGetStatusString(status));
+    result_end(g);
+}
+
+int main(int argc, char **argv) {
+    bits p;
+    open_bits(&p, argc, argv);
+    size_t count = p.g.tiny ? 3 : sizeof lengths / sizeof *lengths;
+    for (size_t i = 0; i < count; i++)
+        for (int e5m2 = 0; e5m2 < 2; e5m2++) {
+            matmul_spec spec = {.m = SIDE, .n = SIDE, .k = lengths[i], .b = CUDA_R_8F_E4M3, .d = CUDA_R_32F};
+            spec.a = e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+            spec.scales = SCALES_TENSOR;
+            fill_codes(&p, &spec);
+            for (int fast = 1; fast >= 0; fast--) {
+                spec.fast = fast;
+                measure(&p, &spec);
+            }
+        }
+    close_bits(&p);
+    return 0;
+}

@@ -1,0 +1,153 @@
+/*
+ * bench/gpu/wgmma: implements wgmma.h. One block of four warps multiplies one tile; each instruction's
+ * operands go through shared memory. On the CPU shim the model of fp8/tensorcore stands in for the
+ * instruction and finds its operands through the same descriptors.
+ */
+#include "wgmma.h"
+#include "launch.h"
+#ifndef __CUDACC__
+#include <math.h>
+#include <string.h>
+extern "C" {
+#include "fp8/tensorcore.h"
+}
+#endif
+
+/* Shared memory without swizzle: core matrices of 8 rows x 16 bytes, each dense; the two of 8 rows stand side
+   by side, one group of 8 rows after the other. */
+enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
+/* B has one group of rows, but a wrong layout may look for its second half in the next. */
+enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
+
+/* ---- descriptors ---- */
+
+#ifdef __CUDACC__
+__device__ __forceinline__ uint32_t shared_address(const uint8_t *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+#else
+static uint32_t shared_address(const uint8_t *p) {
+    return (uint32_t)((const char *)p - emulate::shared_memory);
+}
+#endif
+
+/* Three fields of 14 bits in units of 16 bytes: address from bit 0, leading offset from 16, stride offset
+   from
+   32. Swizzle mode (bits 62 and 63) and base offset are 0. */
+__device__ uint64_t descriptor(const uint8_t *operand, wgmma_layout layout) {
+    return (uint64_t)(shared_address(operand) >> 4 & 0x3fff) |
+           (uint64_t)(layout.leading >> 4 & 0x3fff) << 16 | (uint64_t)(layout.stride >> 4 & 0x3fff) << 32;
+}
+
+/* Where output i (of 4) of this thread stands in D. */
+__device__ int output_row(int i) {
+    return (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 * 8;
+}
+__device__ int output_column(int i) {
+    return (int)threadIdx.x % 4 * 2 + i % 2;
+}
+
+/* ---- one instruction ---- */
+
+#ifdef __CUDACC__
+
+/* d += A B^T, complete when it returns. The predicate is scale-d = 1, the two last operands keep signs. */
+#define MULTIPLY(formats)                                                                                    \
+    asm volatile("{ .reg .pred accumulate; setp.ne.b32 accumulate, 1, 0;\n"                                  \
+                 "wgmma.fence.sync.aligned;\n"                                                               \
+                 "wgmma.mma_async.sync.aligned.m64n8k32.f32." formats                                        \
+                 " {%0,%1,%2,%3}, %4, %5, accumulate, 1, 1;\n"                                               \
+                 "wgmma.commit_group.sync.aligned;\n"                                                        \
+                 "wgmma.wait_group.sync.aligned 0; }\n"                                                      \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                            \
+                 : "l"(a), "l"(b)                                                                            \
+                 : "memory")
+
+__device__ __forceinline__ void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS], uint64_t a,
+                                         uint64_t b) {
+    bool a_e4m3 = batch.a_format == OTT_E4M3, b_e4m3 = batch.b_format == OTT_E4M3;
+    if (a_e4m3 && b_e4m3)
+        MULTIPLY("e4m3.e4m3");
+    else if (a_e4m3)
+        MULTIPLY("e4m3.e5m2");
+    else if (b_e4m3)
+        MULTIPLY("e5m2.e4m3");
+    else
+        MULTIPLY("e5m2.e5m2");
+}
+
+/* The tensor cores read shared memory on another path than the stores that filled it. */
+__device__ __forceinline__ void publish_shared() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+}
+
+#else
+
+static void gather_row(uint8_t *codes, uint64_t descriptor, int row) {
+    uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
+             stride = (descriptor >> 32 & 0x3fff) << 4;
+    for (int k = 0; k < WGMMA_PRODUCTS; k++)
+        codes[k] = (uint8_t)emulate::shared_memory[start + row / 8 * stride + k / CHUNK * leading +
+                                                   row % 8 * CHUNK + k % CHUNK];
+}
+
+static void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS], uint64_t a, uint64_t b) {
+    for (int i = 0; i < OUTPUTS; i++) {
+        uint8_t row[WGMMA_PRODUCTS], column[WGMMA_PRODUCTS];
+        gather_row(row, a, output_row(i));
+        gather_row(column, b, output_column(i));
+        d[i] = tensorcore_fp8_step(row, batch.a_format, column, batch.b_format, WGMMA_PRODUCTS, d[i]);
+    }
+}
+
+static void publish_shared() {
+    __syncthreads();
+}
+
+#endif
+
+/* ---- one tile ---- */
+
+/* Columns [from, from + 32) of `rows` rows of codes [rows,k]. */
+__device__ void stage(uint8_t *shared, const uint8_t *codes, int rows, int64_t k, int64_t from) {
+    int row = (int)threadIdx.x / 2, chunk = (int)threadIdx.x % 2;
+    if (row >= rows) return;
+    uint8_t *to = shared + row / 8 * GROUP_BYTES + chunk * CORE_BYTES + row % 8 * CHUNK;
+    *(uint4 *)to = *(const uint4 *)(codes + row * k + from + chunk * CHUNK);
+}
+
+__global__ void __launch_bounds__(THREADS) multiply_kernel(wgmma_batch batch) {
+    SHARED(a, uint8_t[A_BYTES]);
+    SHARED(b, uint8_t[B_BYTES]);
+    int64_t tile = blockIdx.x, k = batch.k;
+    float d[OUTPUTS], sum[OUTPUTS];
+    for (int i = 0; i < OUTPUTS; i++) {
+        int64_t at = (tile * WGMMA_ROWS + output_row(i)) * WGMMA_COLUMNS + output_column(i);
+        sum[i] = batch.c[at];
+        d[i] = batch.split ? 0.0f : sum[i];
+    }
+    for (int64_t from = 0; from < k; from += WGMMA_PRODUCTS) {
+        stage(a, batch.a + tile * WGMMA_ROWS * k, WGMMA_ROWS, k, from);
+        stage(b, batch.b + tile * WGMMA_COLUMNS * k, WGMMA_COLUMNS, k, from);
+        publish_shared();
+        multiply(batch, d, descriptor(a, batch.layout), descriptor(b, batch.layout));
+        __syncthreads();
+        int64_t done = from + WGMMA_PRODUCTS;
+        if (!batch.split || (done % WGMMA_PROMOTION != 0 && done < k)) continue;
+        for (int i = 0; i < OUTPUTS; i++) {
+            sum[i] += d[i];
+            d[i] = 0.0f;
+        }
+    }
+    for (int i = 0; i < OUTPUTS; i++) {
+        int64_t at = (tile * WGMMA_ROWS + output_row(i)) * WGMMA_COLUMNS + output_column(i);
+        batch.d[at] = batch.split ? sum[i] : d[i];
+    }
+}
+
+extern "C" cudaError_t wgmma_multiply(const wgmma_batch *batch, cudaStream_t stream) {
+    wgmma_batch copy = *batch;
+    LAUNCH(multiply_kernel, (unsigned)batch->tiles, THREADS, stream, copy);
+    return cudaGetLastError();
+}
