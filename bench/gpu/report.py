@@ -152,8 +152,19 @@ def tensor_core(rows):
 
 
 def attention(rows):
-    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("stage", "us_min", "us_max")]
-    return table(rows, [(k, k) for k in keys])
+    shape = (("layout", "layout"), ("documents", "documents"), ("length", "length"), ("heads", "heads"),
+             ("KV heads", "kv_heads"), ("head_dim", "head_dim"))
+    times = [r for r in rows if r["what"] == "time"]
+    text = "Causal; TFLOP/s count half of all pairs of queries and keys, and 2.5 times that backward.\n\n" + table(
+        times, (("model", "model"), ("pass", "direction")) + shape + (
+            ("us", "us"), ("TFLOP/s", "tflops"), ("engine", "engine"), ("workspace B", "workspace"),
+            ("plan s", "build_seconds"), ("status", "status")))
+    checks = [r for r in rows if r["what"] == "check"]
+    text += "\nErrors relative to the RMS of the reference; same bits: of two backward passes.\n\n" + table(
+        checks, shape + (("deterministic", "deterministic"), ("O", "error_o"), ("LSE", "error_lse"),
+                         ("dQ", "error_grad_q"), ("dK", "error_grad_k"), ("dV", "error_grad_v"),
+                         ("same bits", "same_bits"), ("scratch overrun B", "scratch_overrun"), ("status", "status")))
+    return text
 
 
 def elementwise(rows):

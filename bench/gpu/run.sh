@@ -20,7 +20,7 @@ ceilings     30   $P/${S}ceilings $options
 fp8_gemm     150  $P/${S}fp8_gemm $options
 fp8_bits     30   $P/${S}fp8_bits $options
 tensor_core  60   $P/${S}tensor_core $options
-attention    120  $attention
+attention    200  $P/${S}attention $options
 elementwise  60   $P/${S}elementwise $options
 torch_gemm   120  python3 bench/gpu/torch_gemm.py $torch_gemm --seconds 110
 torch_1b     420  python3 bench/gpu/torch_step.py $torch_1b --seconds 400
@@ -41,9 +41,9 @@ options="--out $out/results.jsonl"
 torch_gemm=$options
 torch_1b="$options --preset 1b --state fp32 --batch 4 --seq-len 2048"
 torch_8b="$options --preset 8b --state bf16 --batch 1 --seq-len 8192"
-P=$build S='' attention="$build/attention $options"
+P=$build S=''
 if [ -n "${SHIM:-}" ]; then
-    P=$build/tests S=shim_ attention='echo attention needs cuDNN and a GPU: the test gpu.attention_graph stands for it'
+    P=$build/tests S=shim_
     torch_gemm="$options --device cpu --tiny"
     torch_1b="$options --device cpu --preset tiny --seq-len 32"
     torch_8b=$torch_1b

@@ -1,0 +1,340 @@
+/* bench/gpu/attention_graph: implements attention_graph.h. */
+#include "attention_graph.h"
+#include <assert.h>
+#include <string.h>
+
+/* ---- tensors ---- */
+
+static const int64_t one[4] = {1, 1, 1, 1};
+
+static int add_virtual(graph *g, graph_type type, const int64_t dims[4], const int64_t strides[4]) {
+    assert(g->tensor_count < GRAPH_TENSORS_MOST);
+    graph_tensor *t = &g->tensors[g->tensor_count];
+    *t = (graph_tensor){.type = type, .is_virtual = true};
+    memcpy(t->dims, dims, sizeof t->dims);
+    memcpy(t->strides, strides, sizeof t->strides);
+    return g->tensor_count++;
+}
+
+/* One number per pair of a query and a key: [documents, heads, length, length]. */
+static int add_pairs(graph *g, graph_type type) {
+    int64_t h = g->config.heads, s = g->config.length;
+    return add_virtual(g, type, (int64_t[]){g->config.documents, h, s, s},
+                       (int64_t[]){h * s * s, s * s, s, 1});
+}
+
+/* The same memory with keys before queries. */
+static int add_pairs_transposed(graph *g) {
+    int64_t h = g->config.heads, s = g->config.length;
+    return add_virtual(g, GRAPH_BF16, (int64_t[]){g->config.documents, h, s, s},
+                       (int64_t[]){h * s * s, s * s, 1, s});
+}
+
+/* One fp32 number per query: [documents, heads, length, 1]. */
+static int add_queries(graph *g) {
+    int64_t h = g->config.heads, s = g->config.length;
+    return add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, 1}, (int64_t[]){h * s, s, 1, 1});
+}
+
+static void name(graph *g, attention_name uid, graph_type type, const int64_t dims[4],
+                 const int64_t strides[4]) {
+    graph_tensor *t = &g->tensors[uid];
+    *t = (graph_tensor){.type = type, .offsets_factor = 1};
+    memcpy(t->dims, dims, sizeof t->dims);
+    memcpy(t->strides, strides, sizeof t->strides);
+}
+
+/* [rows, heads * head_dim] seen as [documents, heads, length, head_dim]. */
+static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int offsets) {
+    int64_t s = g->config.length, d = g->config.head_dim;
+    name(g, uid, type, (int64_t[]){g->config.documents, heads, s, d},
+         (int64_t[]){s * heads * d, d, heads * d, 1});
+    if (g->config.packed) g->tensors[uid].offsets = offsets;
+}
+
+static void swap(int64_t *a, int64_t *b) {
+    int64_t c = *a;
+    *a = *b;
+    *b = c;
+}
+
+static void transpose(graph_tensor *t) {
+    swap(&t->dims[2], &t->dims[3]);
+    swap(&t->strides[2], &t->strides[3]);
+}
+
+static void name_q(graph *g, attention_name uid) {
+    name_rows(g, uid, GRAPH_BF16, g->config.heads, ATTENTION_Q_OFFSETS);
+}
+
+static void name_k(graph *g, attention_name uid) {
+    name_rows(g, uid, GRAPH_BF16, g->config.kv_heads, ATTENTION_K_OFFSETS);
+}
+
+static void name_lse(graph *g, attention_name uid) {
+    int64_t b = g->config.documents, h = g->config.heads, s = g->config.length;
+    if (g->config.packed)
+        name(g, uid, GRAPH_F32, (int64_t[]){b, h, s, 1}, (int64_t[]){h * s, 1, h, 1});
+    else
+        name(g, uid, GRAPH_F32, (int64_t[]){b, h, s, 1}, (int64_t[]){h * s, s, 1, 1});
+    if (g->config.packed) g->tensors[uid].offsets = ATTENTION_LSE_OFFSETS;
+}
+
+static void name_scalar(graph *g, attention_name uid) {
+    name(g, uid, GRAPH_F32, one, one);
+    g->tensors[uid].by_value = true;
+}
+
+static void name_documents(graph *g) {
+    if (!g->config.packed) return;
+    int64_t b = g->config.documents;
+    for (int uid = ATTENTION_Q_LENGTHS; uid <= ATTENTION_K_LENGTHS; uid++)
+        name(g, uid, GRAPH_I32, (int64_t[]){b, 1, 1, 1}, one);
+    for (int uid = ATTENTION_Q_OFFSETS; uid <= ATTENTION_LSE_OFFSETS; uid++)
+        name(g, uid, GRAPH_I64, (int64_t[]){b + 1, 1, 1, 1}, one);
+}
+
+/* What forward and backward have in common. Scores are a product with the transposed keys. */
+static void start(graph *g, const attention_config *config) {
+    *g = (graph){.config = *config, .tensor_count = ATTENTION_NAMED};
+    name_documents(g);
+    name_q(g, ATTENTION_Q);
+    name_k(g, ATTENTION_K);
+    name_k(g, ATTENTION_V);
+    name_q(g, ATTENTION_O);
+    name_lse(g, ATTENTION_LSE);
+    transpose(&g->tensors[ATTENTION_K]);
+    name_scalar(g, ATTENTION_SCALE);
+    if (config->packed || config->causal) name_scalar(g, ATTENTION_MINUS_INFINITY);
+}
+
+/* ---- operations ---- */
+
+static int add_op(graph *g, graph_op op) {
+    assert(g->op_count < GRAPH_OPS_MOST);
+    g->ops[g->op_count++] = op;
+    return op.out;
+}
+
+/* A pointwise operation on pairs or queries, in fp32. */
+static int add_f32(graph *g, graph_mode mode, int a, int b, int out) {
+    return add_op(g, (graph_op){.mode = mode, .compute = GRAPH_F32, .a = a, .b = b, .out = out});
+}
+
+static int add_index(graph *g, int axis, graph_type compute, int like) {
+    return add_op(g, (graph_op){.mode = GRAPH_INDEX,
+                                .compute = compute,
+                                .axis = axis,
+                                .a = like,
+                                .out = add_pairs(g, GRAPH_I32)});
+}
+
+static int add_predicate(graph *g, graph_mode mode, int a, int b) {
+    return add_op(
+        g, (graph_op){.mode = mode, .compute = GRAPH_BOOL, .a = a, .b = b, .out = add_pairs(g, GRAPH_BOOL)});
+}
+
+/* scores where `keep`, minus infinity elsewhere. */
+static int add_select(graph *g, int scores, int keep) {
+    return add_op(g, (graph_op){.mode = GRAPH_SELECT,
+                                .compute = GRAPH_F32,
+                                .a = scores,
+                                .b = ATTENTION_MINUS_INFINITY,
+                                .c = keep,
+                                .out = add_pairs(g, GRAPH_F32)});
+}
+
+/* Masks what lies beyond a document's end and after each query. */
+static int add_masks(graph *g, int scores) {
+    if (g->config.packed) {
+        int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
+        int row_inside = add_predicate(g, GRAPH_LESS, row, ATTENTION_Q_LENGTHS);
+        int column_inside = add_predicate(g, GRAPH_LESS, column, ATTENTION_K_LENGTHS);
+        scores = add_select(g, scores, add_predicate(g, GRAPH_AND, row_inside, column_inside));
+    }
+    if (g->config.causal) {
+        int row = add_index(g, 2, GRAPH_F32, scores), column = add_index(g, 3, GRAPH_F32, scores);
+        scores = add_select(g, scores, add_predicate(g, GRAPH_GREATER_EQUAL, row, column));
+    }
+    return scores;
+}
+
+typedef enum extent { WHOLE, QUERIES, KEYS } extent;
+
+static int lengths(const graph *g, extent e) {
+    if (!g->config.packed || e == WHOLE) return ATTENTION_NONE;
+    return e == QUERIES ? ATTENTION_Q_LENGTHS : ATTENTION_K_LENGTHS;
+}
+
+/* out[m,n] = a[m,k] b[k,n]: which of m, n, k count queries or keys. */
+static int add_matmul(graph *g, int a, int b, int out, extent m, extent n, extent k) {
+    return add_op(g, (graph_op){.mode = GRAPH_MATMUL,
+                                .compute = GRAPH_F32,
+                                .a = a,
+                                .b = b,
+                                .out = out,
+                                .m = lengths(g, m),
+                                .n = lengths(g, n),
+                                .k = lengths(g, k)});
+}
+
+static int add_transpose(graph *g, int a, int out) {
+    return add_op(g, (graph_op){.mode = GRAPH_RESHAPE, .a = a, .out = out});
+}
+
+static int add_scores(graph *g) {
+    int products = add_matmul(g, ATTENTION_Q, ATTENTION_K, add_pairs(g, GRAPH_F32), QUERIES, KEYS, WHOLE);
+    return add_f32(g, GRAPH_MUL, products, ATTENTION_SCALE, add_pairs(g, GRAPH_F32));
+}
+
+/* ---- forward ---- */
+
+/* Softmax of each query's scores, in bf16; LSE on the way. */
+static int add_softmax(graph *g, int scores) {
+    int largest = add_f32(g, GRAPH_REDUCE_MAX, scores, 0, add_queries(g));
+    int shifted = add_f32(g, GRAPH_SUB, scores, largest, add_pairs(g, GRAPH_F32));
+    int exponential = add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
+    int sum = add_f32(g, GRAPH_REDUCE_ADD, exponential, 0, add_queries(g));
+    int log_sum = add_f32(g, GRAPH_LOG, sum, 0, add_queries(g));
+    add_f32(g, GRAPH_ADD, largest, log_sum, ATTENTION_LSE);
+    return add_f32(g, GRAPH_DIV, exponential, sum, add_pairs(g, GRAPH_BF16));
+}
+
+void attention_graph_forward(graph *g, const attention_config *config) {
+    start(g, config);
+    int probabilities = add_softmax(g, add_masks(g, add_scores(g)));
+    add_matmul(g, probabilities, ATTENTION_V, ATTENTION_O, QUERIES, WHOLE, KEYS);
+}
+
+/* ---- backward ---- */
+
+static void name_gradients(graph *g) {
+    const attention_config *c = &g->config;
+    transpose(&g->tensors[ATTENTION_V]);
+    name_q(g, ATTENTION_GRAD_O);
+    name_q(g, ATTENTION_GRAD_Q);
+    name_k(g, ATTENTION_GRAD_K);
+    name_k(g, ATTENTION_GRAD_V);
+    name_lse(g, ATTENTION_DELTA);
+    name_scalar(g, ATTENTION_ONE);
+    if (c->deterministic) return;
+    name_rows(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, c->heads, ATTENTION_Q_OFFSETS);
+    if (!c->packed) {
+        int64_t h = c->heads, s = c->length, d = c->head_dim;
+        name(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, (int64_t[]){c->documents, h, s, d},
+             (int64_t[]){h * s * d, s * d, d, 1});
+    }
+}
+
+/* DELTA[query] = sum of grad_o * o. (The factor is where a dropout's scale would stand.) */
+static void add_delta(graph *g) {
+    int64_t h = g->config.heads, s = g->config.length, d = g->config.head_dim;
+    int product = add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, d},
+                              (int64_t[]){h * s * d, s * d, h * d, 1});
+    add_f32(g, GRAPH_MUL, ATTENTION_GRAD_O, ATTENTION_O, product);
+    int sum = add_f32(g, GRAPH_REDUCE_ADD, product, 0, add_queries(g));
+    add_f32(g, GRAPH_MUL, sum, ATTENTION_ONE, ATTENTION_DELTA);
+}
+
+/* exp(scores - LSE). The masks come last: beyond a document's end LSE is another document's. */
+static int add_probabilities(graph *g) {
+    int shifted = add_f32(g, GRAPH_SUB, add_scores(g), ATTENTION_LSE, add_pairs(g, GRAPH_F32));
+    return add_f32(g, GRAPH_EXP, add_masks(g, shifted), 0, add_pairs(g, GRAPH_F32));
+}
+
+/* The gradient of every query head's own keys (or values). A packed one lies in memory of the caller, since
+   cuDNN would take documents * length rows of workspace for it; its offsets are those of the K-shaped
+   tensors times the number of grouped heads. */
+static int add_heads(graph *g, attention_name uid) {
+    const attention_config *c = &g->config;
+    int64_t h = c->heads, s = c->length, d = c->head_dim;
+    if (!c->packed)
+        return add_virtual(g, GRAPH_BF16, (int64_t[]){c->documents, h, s, d},
+                           (int64_t[]){h * s * d, s * d, d, 1});
+    name_rows(g, uid, GRAPH_BF16, h, ATTENTION_K_OFFSETS);
+    g->tensors[uid].offsets_factor = h / c->kv_heads;
+    return uid;
+}
+
+/* gradient[key] = sum over the queries of pairs[query, key] * rows[query]; grouped heads are added up. */
+static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
+    int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
+    if (g->config.heads == g->config.kv_heads) {
+        add_matmul(g, transposed, rows, gradient, KEYS, WHOLE, QUERIES);
+    } else {
+        int all = add_matmul(g, transposed, rows, add_heads(g, heads), KEYS, WHOLE, QUERIES);
+        add_f32(g, GRAPH_REDUCE_ADD, all, 0, gradient);
+    }
+}
+
+/* probabilities * (grad_o V^T - DELTA) * scale, in bf16. */
+static int add_score_gradient(graph *g, int probabilities) {
+    int gradient =
+        add_matmul(g, ATTENTION_GRAD_O, ATTENTION_V, add_pairs(g, GRAPH_F32), QUERIES, KEYS, WHOLE);
+    int centred = add_f32(g, GRAPH_SUB, gradient, ATTENTION_DELTA, add_pairs(g, GRAPH_F32));
+    int weighted = add_f32(g, GRAPH_MUL, centred, probabilities, add_pairs(g, GRAPH_F32));
+    return add_f32(g, GRAPH_MUL, weighted, ATTENTION_SCALE, add_pairs(g, GRAPH_BF16));
+}
+
+static void add_query_gradient(graph *g, int scores) {
+    graph_tensor k = g->tensors[ATTENTION_K];
+    transpose(&k);
+    int keys = add_virtual(g, GRAPH_BF16, k.dims, k.strides);
+    g->tensors[keys].offsets = k.offsets;
+    g->tensors[keys].offsets_factor = 1;
+    add_transpose(g, ATTENTION_K, keys);
+    if (g->config.deterministic) {
+        add_matmul(g, scores, keys, ATTENTION_GRAD_Q, QUERIES, WHOLE, KEYS);
+    } else {
+        add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, WHOLE, KEYS);
+        add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
+    }
+}
+
+void attention_graph_backward(graph *g, const attention_config *config) {
+    start(g, config);
+    name_gradients(g);
+    add_delta(g);
+    int probabilities = add_probabilities(g);
+    add_key_gradient(g, probabilities, ATTENTION_GRAD_O, ATTENTION_GRAD_V_HEADS, ATTENTION_GRAD_V);
+    int scores = add_score_gradient(g, probabilities);
+    add_key_gradient(g, scores, ATTENTION_Q, ATTENTION_GRAD_K_HEADS, ATTENTION_GRAD_K);
+    add_query_gradient(g, scores);
+}
+
+/* ---- memory ---- */
+
+bool graph_has(const graph *g, int uid) {
+    return uid > 0 && uid < g->tensor_count && g->tensors[uid].dims[0] > 0;
+}
+
+size_t graph_type_bytes(graph_type type) {
+    static const size_t bytes[] = {4, 2, 4, 8, 1};
+    return bytes[type];
+}
+
+int64_t graph_row_stride(const graph_tensor *t) {
+    int64_t largest = 1;
+    for (int i = 1; i < 4; i++)
+        if (t->strides[i] > largest) largest = t->strides[i];
+    return largest;
+}
+
+size_t graph_tensor_bytes(const graph_tensor *t, int64_t rows) {
+    int64_t count = t->offsets ? rows * graph_row_stride(t) : t->dims[0] * t->strides[0];
+    return (size_t)count * graph_type_bytes(t->type);
+}
+
+int64_t graph_tensor_at(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]) {
+    int64_t at = t->offsets ? offsets[index[0]] * t->offsets_factor : index[0] * t->strides[0];
+    for (int i = 1; i < 4; i++) at += index[i] * t->strides[i];
+    return at;
+}
+
+void graph_offsets(const graph *g, int uid, const int64_t *starts, int64_t *offsets) {
+    attention_name like = uid == ATTENTION_Q_OFFSETS   ? ATTENTION_Q
+                          : uid == ATTENTION_K_OFFSETS ? ATTENTION_K
+                                                       : ATTENTION_LSE;
+    int64_t stride = graph_row_stride(&g->tensors[like]);
+    for (int64_t i = 0; i <= g->config.documents; i++) offsets[i] = starts[i] * stride;
+}

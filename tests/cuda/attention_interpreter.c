@@ -1,0 +1,243 @@
+/* tests/cuda/attention_interpreter: implements attention_interpreter.h. */
+#include "attention_interpreter.h"
+#include "fp8/cast.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A tensor's numbers are a dense array of its dims, whatever its strides. */
+typedef struct interpreter {
+    const graph *g;
+    void *const *images;
+    const size_t *bytes;
+    char *error;
+    float *values[GRAPH_TENSORS_MOST];
+} interpreter;
+
+static bool fail(interpreter *in, const char *what, int uid) {
+    if (!in->error[0]) snprintf(in->error, ATTENTION_TEXT, "tensor %d: %s", uid, what);
+    return false;
+}
+
+/* ---- numbers ---- */
+
+static int64_t count(const graph_tensor *t) {
+    return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+}
+
+static int64_t dense(const graph_tensor *t, const int64_t at[4]) {
+    return ((at[0] * t->dims[1] + at[1]) * t->dims[2] + at[2]) * t->dims[3] + at[3];
+}
+
+/* The next index in dense order; false after the last. */
+static bool next(const graph_tensor *t, int64_t at[4]) {
+    for (int i = 3; i >= 0; i--) {
+        if (++at[i] < t->dims[i]) return true;
+        at[i] = 0;
+    }
+    return false;
+}
+
+static void *take(int64_t bytes) {
+    void *data = malloc((size_t)bytes);
+    if (data) return data;
+    fprintf(stderr, "no memory for %lld bytes of a tensor\n", (long long)bytes);
+    exit(1);
+}
+
+static float *new_values(interpreter *in, int uid) {
+    int64_t n = count(&in->g->tensors[uid]);
+    free(in->values[uid]);
+    float *values = in->values[uid] = take(n * (int64_t)sizeof *values);
+    for (int64_t i = 0; i < n; i++) values[i] = NAN;
+    return values;
+}
+
+static float rounded(double x, graph_type type) {
+    return type == GRAPH_BF16 ? bf16_to_float(bf16_from_float((float)x)) : (float)x;
+}
+
+/* ---- memory ---- */
+
+/* Whether an index is within its document: the rows that the offsets leave it. */
+static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t at[4]) {
+    if (!t->offsets) return true;
+    int axis = t->strides[3] > t->strides[2] ? 3 : 2;
+    int64_t elements = (offsets[at[0] + 1] - offsets[at[0]]) * t->offsets_factor;
+    return at[axis] * t->strides[axis] < elements;
+}
+
+static float load_element(const void *image, graph_type type, int64_t at) {
+    switch (type) {
+    case GRAPH_BF16: return bf16_to_float(((const uint16_t *)image)[at]);
+    case GRAPH_I32: return (float)((const int32_t *)image)[at];
+    default: return ((const float *)image)[at];
+    }
+}
+
+static const float *load(interpreter *in, int uid) {
+    const graph_tensor *t = &in->g->tensors[uid];
+    if (t->is_virtual) {
+        if (!in->values[uid]) fail(in, "is used before it is made", uid);
+        return in->values[uid];
+    }
+    float *values = new_values(in, uid);
+    int64_t at[4] = {0};
+    do {
+        const int64_t *offsets = in->images[t->offsets];
+        if (inside(t, offsets, at))
+            values[dense(t, at)] = load_element(in->images[uid], t->type, graph_tensor_at(t, offsets, at));
+    } while (next(t, at));
+    return values;
+}
+
+static bool store(interpreter *in, int uid) {
+    const graph_tensor *t = &in->g->tensors[uid];
+    if (t->is_virtual) return true;
+    int64_t at[4] = {0};
+    do {
+        const int64_t *offsets = in->images[t->offsets];
+        if (!inside(t, offsets, at)) continue;
+        int64_t element = graph_tensor_at(t, offsets, at);
+        if ((size_t)(element + 1) * graph_type_bytes(t->type) > in->bytes[uid])
+            return fail(in, "a store outside of its memory", uid);
+        float value = in->values[uid][dense(t, at)];
+        if (t->type == GRAPH_BF16)
+            ((uint16_t *)in->images[uid])[element] = bf16_from_float(value);
+        else
+            ((float *)in->images[uid])[element] = value;
+    } while (next(t, at));
+    return true;
+}
+
+/* ---- operations ---- */
+
+/* The number of a tensor that is broadcast (or whose heads are shared by a group) to `like`. */
+static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
+    const graph_tensor *t = &in->g->tensors[uid];
+    int64_t from[4];
+    for (int i = 0; i < 4; i++) from[i] = at[i] * t->dims[i] / like->dims[i];
+    return in->values[uid][dense(t, from)];
+}
+
+static double apply(const graph_op *op, const int64_t at[4], double a, double b, double c) {
+    switch (op->mode) {
+    case GRAPH_MUL: return a * b;
+    case GRAPH_ADD: return a + b;
+    case GRAPH_SUB: return a - b;
+    case GRAPH_DIV: return a / b;
+    case GRAPH_EXP: return exp(a);
+    case GRAPH_LOG: return log(a);
+    case GRAPH_INDEX: return (double)at[op->axis];
+    case GRAPH_LESS: return a < b;
+    case GRAPH_GREATER_EQUAL: return a >= b;
+    case GRAPH_AND: return a != 0 && b != 0;
+    case GRAPH_SELECT: return c != 0 ? a : b;
+    default: return a;
+    }
+}
+
+static void pointwise(interpreter *in, const graph_op *op) {
+    const graph_tensor *t = &in->g->tensors[op->out];
+    float *out = new_values(in, op->out);
+    int64_t at[4] = {0};
+    do {
+        double a = get(in, op->a, t, at);
+        double b = op->b ? get(in, op->b, t, at) : 0, c = op->c ? get(in, op->c, t, at) : 0;
+        out[dense(t, at)] = rounded(apply(op, at, a, b, c), t->type);
+    } while (next(t, at));
+}
+
+static void reduce(interpreter *in, const graph_op *op) {
+    const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
+    int64_t n = count(t), at[4] = {0};
+    double *sums = take(n * (int64_t)sizeof *sums);
+    for (int64_t i = 0; i < n; i++) sums[i] = op->mode == GRAPH_REDUCE_MAX ? -INFINITY : 0;
+    do {
+        int64_t to[4];
+        for (int i = 0; i < 4; i++) to[i] = at[i] * t->dims[i] / x->dims[i];
+        double *sum = &sums[dense(t, to)], value = in->values[op->a][dense(x, at)];
+        *sum = op->mode == GRAPH_REDUCE_ADD ? *sum + value : value > *sum ? value : *sum;
+    } while (next(x, at));
+    float *out = new_values(in, op->out);
+    for (int64_t i = 0; i < n; i++) out[i] = rounded(sums[i], t->type);
+    free(sums);
+}
+
+/* The same memory with its axes in another order: an axis is known by its stride. */
+static bool reshape(interpreter *in, const graph_op *op) {
+    const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
+    int axis[4];
+    for (int i = 0; i < 4; i++) {
+        axis[i] = 0;
+        while (axis[i] < 4 && (x->strides[axis[i]] != t->strides[i] || x->dims[axis[i]] != t->dims[i]))
+            axis[i]++;
+        if (axis[i] == 4) return fail(in, "a reshape that is no transpose", op->out);
+    }
+    float *out = new_values(in, op->out);
+    int64_t at[4] = {0};
+    do {
+        int64_t from[4];
+        for (int i = 0; i < 4; i++) from[axis[i]] = at[i];
+        out[dense(t, at)] = rounded(in->values[op->a][dense(x, from)], t->type);
+    } while (next(t, at));
+    return true;
+}
+
+static int64_t length(const interpreter *in, int uid, int64_t document, int64_t whole) {
+    return uid ? ((const int32_t *)in->images[uid])[document] : whole;
+}
+
+/* out[m,n] of one document and head. */
+static void multiply(interpreter *in, const graph_op *op, int64_t document, int64_t head) {
+    const graph_tensor *a = &in->g->tensors[op->a], *b = &in->g->tensors[op->b],
+                       *t = &in->g->tensors[op->out];
+    const float *x =
+        in->values[op->a] + dense(a, (int64_t[]){document, head * a->dims[1] / t->dims[1], 0, 0});
+    const float *y =
+        in->values[op->b] + dense(b, (int64_t[]){document, head * b->dims[1] / t->dims[1], 0, 0});
+    float *out = in->values[op->out] + dense(t, (int64_t[]){document, head, 0, 0});
+    int64_t rows = length(in, op->m, document, t->dims[2]), columns = length(in, op->n, document, t->dims[3]);
+    int64_t inner = length(in, op->k, document, a->dims[3]);
+    double *sums = take(t->dims[3] * (int64_t)sizeof *sums);
+    for (int64_t m = 0; m < rows; m++) {
+        for (int64_t n = 0; n < columns; n++) sums[n] = 0;
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t n = 0; n < columns; n++)
+                sums[n] += (double)x[m * a->dims[3] + k] * (double)y[k * b->dims[3] + n];
+        for (int64_t n = 0; n < columns; n++) out[m * t->dims[3] + n] = rounded(sums[n], t->type);
+    }
+    free(sums);
+}
+
+static void matmul(interpreter *in, const graph_op *op) {
+    const graph_tensor *t = &in->g->tensors[op->out];
+    new_values(in, op->out);
+    for (int64_t document = 0; document < t->dims[0]; document++)
+        for (int64_t head = 0; head < t->dims[1]; head++) multiply(in, op, document, head);
+}
+
+static bool interpret_op(interpreter *in, const graph_op *op) {
+    const int inputs[] = {op->a, op->b, op->c};
+    for (int i = 0; i < 3; i++)
+        if (inputs[i] && !load(in, inputs[i])) return false;
+    switch (op->mode) {
+    case GRAPH_MATMUL: matmul(in, op); break;
+    case GRAPH_RESHAPE:
+        if (!reshape(in, op)) return false;
+        break;
+    case GRAPH_REDUCE_ADD:
+    case GRAPH_REDUCE_MAX: reduce(in, op); break;
+    default: pointwise(in, op);
+    }
+    return store(in, op->out);
+}
+
+bool attention_interpret(void *context, const graph *g, void *const images[ATTENTION_NAMED],
+                         const size_t bytes[ATTENTION_NAMED], char error[ATTENTION_TEXT]) {
+    (void)context;
+    interpreter in = {.g = g, .images = images, .bytes = bytes, .error = error};
+    bool good = true;
+    for (int i = 0; i < g->op_count && good; i++) good = interpret_op(&in, &g->ops[i]);
+    for (int uid = 0; uid < GRAPH_TENSORS_MOST; uid++) free(in.values[uid]);
+    return good;
+}
