@@ -25,13 +25,12 @@ typedef struct probe {
     void *user;
 } probe;
 
-/* How long each op ran, by its place in ops.def. What an op has made by another op (the forms of a QOUT, by
-   quantize) counts there and not for itself. */
+/* Times the ops that run. What an op has made by another op (the forms of a QOUT, by quantize) counts there
+   and not for itself. */
 typedef struct op_times {
-    double seconds[OP_COUNT];
     double nested; /* of the op at hand: spent in ops it called */
     /* Hears of each op when it has run: when it began (clock_seconds), how long it took, and how much of that
-       itself; NULL: nobody. */
+       itself. */
     void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds, double own);
     void *user;
 } op_times;
@@ -40,7 +39,7 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step;           /* training steps done; a weight's compute copy belongs to one */
+    int64_t step;           /* training steps done; the compute copy of a trained weight belongs to one */
     bool later_micro_batch; /* not the first of its step: weights are what they were */
     group *data_group;      /* ranks that hold the same model and other data */
     const logger *log;

@@ -215,9 +215,8 @@ static op_timing time_begin(const exec *cx) {
 static void time_end(const exec *cx, op_timing t, enum op_index op, const void *args) {
     if (!cx->times) return;
     double seconds = clock_seconds() - t.began, own = seconds - cx->times->nested;
-    cx->times->seconds[op] += own;
     cx->times->nested = t.nested_before + seconds;
-    if (cx->times->ran) cx->times->ran(cx->times->user, op, args, t.began, seconds, own);
+    cx->times->ran(cx->times->user, op, args, t.began, seconds, own);
 }
 
 /* Checks always, runs unless the memory plan is being recorded. */

@@ -2,63 +2,17 @@
 #include "base/clock.h"
 #include "train/bench_model.h"
 #include "train/data.h"
+#include "train/op_kinds.h"
 #include "train/run.h"
 #include "train/trainer.h"
 #include <stdio.h>
 #include <string.h>
 
-/* What a step's time is split into. */
-#define SHARE_MAP(X)                                                                                         \
-    X(GEMM, "gemm")                                                                                          \
-    X(QUANTIZE, "quantize")                                                                                  \
-    X(CONVERT, "convert")                                                                                    \
-    X(ATTENTION, "attention")                                                                                \
-    X(NORM, "norm")                                                                                          \
-    X(SWIGLU, "swiglu")                                                                                      \
-    X(LOSS, "loss")                                                                                          \
-    X(OPTIMIZER, "optimizer")                                                                                \
-    X(OTHER, "other ops")                                                                                    \
-    X(BETWEEN, "between ops")
+/* What a step's time is split into: kinds of work, and what lies between operations. */
+enum { BETWEEN = OP_KINDS, SHARES };
 
-enum share {
-#define X(name, text) SHARE_##name,
-    SHARE_MAP(X)
-#undef X
-        SHARES
-};
-
-static const char *const share_names[SHARES] = {
-#define X(name, text) text,
-    SHARE_MAP(X)
-#undef X
-};
-
-static enum share share_of(enum op_index op) {
-    switch (op) {
-    case OP_INDEX_gemm:
-    case OP_INDEX_column_sum: return SHARE_GEMM;
-    case OP_INDEX_quantize:
-    case OP_INDEX_amax:
-    case OP_INDEX_scale:
-    case OP_INDEX_cast:
-    case OP_INDEX_dequantize:
-    case OP_INDEX_quantize_statistics:
-    case OP_INDEX_amax_record:
-    case OP_INDEX_amax_update: return SHARE_QUANTIZE;
-    case OP_INDEX_convert: return SHARE_CONVERT;
-    case OP_INDEX_rope:
-    case OP_INDEX_attention_forward:
-    case OP_INDEX_attention_backward: return SHARE_ATTENTION;
-    case OP_INDEX_rmsnorm_forward:
-    case OP_INDEX_rmsnorm_backward: return SHARE_NORM;
-    case OP_INDEX_swiglu_forward:
-    case OP_INDEX_swiglu_backward: return SHARE_SWIGLU;
-    case OP_INDEX_cross_entropy: return SHARE_LOSS;
-    case OP_INDEX_sum_squares:
-    case OP_INDEX_grad_norm:
-    case OP_INDEX_adamw: return SHARE_OPTIMIZER;
-    default: return SHARE_OTHER;
-    }
+static const char *share_name(int share) {
+    return share == BETWEEN ? "between ops" : op_kind_name((op_kind)share);
 }
 
 typedef struct contestant {
@@ -66,8 +20,9 @@ typedef struct contestant {
     dataset *train_data, *validation_data;
     trainer *trainer;
     op_times times;
-    double shares[SHARES]; /* seconds, without the first step */
-    int64_t tokens;        /* of a step */
+    double step_seconds[OP_KINDS]; /* of the step at hand */
+    double shares[SHARES];         /* seconds, without the first step */
+    int64_t tokens;                /* of a step */
 } contestant;
 
 typedef struct step_bench {
@@ -77,23 +32,31 @@ typedef struct step_bench {
 
 /* ---- running ---- */
 
-static void note_times(contestant *c, double seconds) {
+static void note_op(void *user, enum op_index op, const void *args, double began, double seconds,
+                    double own) {
+    contestant *c = user;
+    (void)began;
+    (void)seconds;
+    c->step_seconds[op_kind_of_call(op, args)] += own;
+}
+
+static void note_step(contestant *c, double seconds) {
     if (c->trainer->run.step == 1) return; /* it touched its memory for the first time */
-    for (int op = 0; op < OP_COUNT; op++) {
-        c->shares[share_of((enum op_index)op)] += c->times.seconds[op];
-        seconds -= c->times.seconds[op];
+    for (int k = 0; k < OP_KINDS; k++) {
+        c->shares[k] += c->step_seconds[k];
+        seconds -= c->step_seconds[k];
     }
-    c->shares[SHARE_BETWEEN] += seconds;
+    c->shares[BETWEEN] += seconds;
 }
 
 static ott_status run_step(bench *b, void *state) {
     contestant *c = state;
     step_result result;
     (void)b;
-    c->times = (op_times){0};
+    memset(c->step_seconds, 0, sizeof c->step_seconds);
     double began = clock_seconds();
     TRY(trainer_step(c->trainer, 1e-4, &result));
-    note_times(c, clock_seconds() - began);
+    note_step(c, clock_seconds() - began);
     if (!result.skipped) return OTT_OK;
     return status_fail(OTT_ERR_DIVERGED, "step: the %s model's loss is %g after %lld steps", c->model.name,
                        result.loss, (long long)c->trainer->run.step);
@@ -121,6 +84,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(data_open(m->account, b->log, m->cfg, &m->shape, &c->train_data, &c->validation_data));
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data, 1,
                      &c->trainer));
+    c->times = (op_times){.ran = note_op, .user = c};
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len;
     return OTT_OK;
@@ -202,7 +166,7 @@ static void write_text(bench *b, str *out) {
     for (int f = 0; f < SHARES; f++) {
         char what[32];
         for (int i = 0; i < s->count; i++) values[i] = 100 * share(&s->entrant[i], f);
-        snprintf(what, sizeof what, "  %s", share_names[f]);
+        snprintf(what, sizeof what, "  %s", share_name(f));
         bench_text_line(out, what, values, s->count, 1, "%");
     }
 }
@@ -210,7 +174,7 @@ static void write_text(bench *b, str *out) {
 static void write_shares(const contestant *c, str *out) {
     str_append(out, ",\"shares\":{");
     for (int f = 0; f < SHARES; f++)
-        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_names[f], share(c, f));
+        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share(c, f));
     str_append(out, "}");
 }
 

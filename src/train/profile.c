@@ -134,20 +134,15 @@ static const char *describe(object *o, const op_info *info, const void *args) {
 
 /* ---- one operation ---- */
 
-static bool is_scaled_gemm(enum op_index op, const void *args) {
-    const gemm_args *a = args;
-    return op == OP_INDEX_gemm && dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
-}
-
 static void see(void *user, enum op_index op, const void *args, double began, double seconds, double own) {
     profile *p = user;
     object arguments;
-    bool scaled = is_scaled_gemm(op, args);
+    op_kind kind = op_kind_of_call(op, args);
+    bool scaled = kind == OP_KIND_GEMM_FP8;
     profile_count *count = scaled ? &p->counts.scaled_gemm : &p->counts.ops[op];
     const op_info *info = op_at(op);
     follow_parts(p, op, args, began);
-    slice(p, scaled ? "scaled_mm" : info->name,
-          profile_category_word(scaled ? PROFILE_GEMM_FP8 : profile_category_of(op)), began, seconds,
+    slice(p, scaled ? "scaled_mm" : info->name, op_kind_name(kind), began, seconds,
           describe(&arguments, info, args));
     count->seconds += own;
     count->calls++;
@@ -208,7 +203,7 @@ static ott_status write_summary(const profile *p) {
 
 static void say_written(const profile *p) {
     const profile_counts *c = &p->counts;
-    int64_t other = profile_category_count(c, PROFILE_GEMM).calls;
+    int64_t other = profile_kind_count(c, OP_KIND_GEMM).calls;
     log_info(p->t->log, "Wrote the profile of %lld step%s to %s; matrix products in FP8: %lld of %lld",
              (long long)c->steps, c->steps > 1 ? "s" : "", p->path, (long long)c->scaled_gemm.calls,
              (long long)(c->scaled_gemm.calls + other));

@@ -107,7 +107,7 @@ static void check_arguments(const trace *t) {
         if (strcmp(s->name, "scaled_mm") != 0) continue;
         const char *a = json_string_value(json_object_get(s->arguments, "a"));
         const char *b = json_string_value(json_object_get(s->arguments, "b"));
-        assert_string_equal(s->category, "matmul_fp8");
+        assert_string_equal(s->category, "gemm_fp8");
         assert_true(a && b && strchr(a, '[') && strstr(a, "scaled by tensor"));
         assert_true(strncmp(a, "e4m3", 4) == 0 || strncmp(a, "e5m2", 4) == 0);
         assert_true(strncmp(b, "e4m3", 4) == 0);

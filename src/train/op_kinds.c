@@ -1,0 +1,51 @@
+/* train/op_kinds: which kind of work each operation is. */
+#include "train/op_kinds.h"
+
+op_kind op_kind_of(enum op_index op) {
+    switch (op) {
+    case OP_INDEX_gemm: return OP_KIND_GEMM;
+    case OP_INDEX_quantize:
+    case OP_INDEX_amax:
+    case OP_INDEX_scale:
+    case OP_INDEX_cast:
+    case OP_INDEX_dequantize:
+    case OP_INDEX_quantize_statistics:
+    case OP_INDEX_amax_record:
+    case OP_INDEX_amax_update: return OP_KIND_QUANTIZE;
+    case OP_INDEX_convert: return OP_KIND_CONVERT;
+    case OP_INDEX_rope:
+    case OP_INDEX_attention_forward:
+    case OP_INDEX_attention_backward: return OP_KIND_ATTENTION;
+    case OP_INDEX_rmsnorm_forward:
+    case OP_INDEX_rmsnorm_backward: return OP_KIND_NORM;
+    case OP_INDEX_swiglu_forward:
+    case OP_INDEX_swiglu_backward: return OP_KIND_SWIGLU;
+    case OP_INDEX_cross_entropy: return OP_KIND_LOSS;
+    case OP_INDEX_sum_squares:
+    case OP_INDEX_grad_norm:
+    case OP_INDEX_adamw: return OP_KIND_OPTIMIZER;
+    default: return OP_KIND_OTHER;
+    }
+}
+
+op_kind op_kind_of_call(enum op_index op, const void *args) {
+    if (op != OP_INDEX_gemm) return op_kind_of(op);
+    const gemm_args *a = args;
+    return dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype) ? OP_KIND_GEMM_FP8 : OP_KIND_GEMM;
+}
+
+static const struct {
+    const char *name, *text;
+} kinds[OP_KINDS] = {
+#define X(constant, name, text) {name, text},
+    OP_KIND_MAP(X)
+#undef X
+};
+
+const char *op_kind_name(op_kind k) {
+    return kinds[k].name;
+}
+
+const char *op_kind_text(op_kind k) {
+    return kinds[k].text;
+}
