@@ -87,10 +87,17 @@ static ott_status make_compute(exec *cx, linear *l) {
     return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
 }
 
+/* Is the compute weight that of this training step? A frozen master stays as it is, and so does what is made
+   of it, unless its scale moves on (delayed scaling). */
+static bool is_fresh(const exec *cx, const linear *l) {
+    bool fixed = l->weight->frozen && !l->delayed[TENSOR_WEIGHT].seen.data;
+    return l->compute_step == cx->step || (fixed && l->compute_step >= 0);
+}
+
 /* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
     if (l->packed.t.data) return OTT_OK;
-    if (l->compute_step == cx->step && !plan_recording(cx->plan)) return OTT_OK;
+    if (is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;

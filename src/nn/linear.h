@@ -22,7 +22,8 @@ typedef struct linear {
                     moved to high precision for good */
     int input_form,
         grad_form; /* which form of its input edge and of its grad_output edge it uses; -1: high precision */
-    /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step. */
+    /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
+       weight only once, unless its scaling is delayed. */
     tensor compute;                      /* in the activation format; the master itself in fp32 */
     qtensor quantized;                   /* FP8 sides */
     operand packed;                      /* b of linear_forward, after linear_pack; data NULL: not packed */

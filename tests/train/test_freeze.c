@@ -1,6 +1,7 @@
 /*
  * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
- * all else gets the gradients it would get anyway; such a run stops and goes on like any other.
+ * all else gets the gradients it would get anyway; what the products read of it is made once; such a run
+ * stops and goes on like any other.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,6 +114,69 @@ static void only_the_rest_moves(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) check_step(*state, precisions[i]);
 }
 
+/* ---- what is made of a frozen weight ---- */
+
+/* Operations that made a form of one master. */
+typedef struct makings {
+    const void *master;
+    int count;
+} makings;
+
+static void count_making(void *user, enum op_index op, const void *args, double began, double seconds,
+                         double own) {
+    makings *m = user;
+    (void)began, (void)seconds, (void)own;
+    if (op == OP_INDEX_quantize) m->count += ((const quantize_args *)args)->x->data == m->master;
+    if (op == OP_INDEX_convert) m->count += ((const convert_args *)args)->x->data == m->master;
+}
+
+enum { STEPS = 3 };
+
+/* How often STEPS steps and a validation make forms of a weight; renewed: every step is told that masters
+   have changed. *end: where the run arrived, to be freed. */
+static int count_makings(const fixture *f, int which, const char *weight, bool renewed, snapshot *end) {
+    static const char *const more[] = {"--train.freeze=model.layers.0.mlp", "--train.grad_accum_steps=2",
+                                       NULL};
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
+    makings made = {.master = rig_parameter(&r, weight)->value.data};
+    r.t->cx.times = &(op_times){.ran = count_making, .user = &made};
+    for (int i = 0; i < STEPS; i++) {
+        if (renewed) model_weights_changed(r.t->m);
+        rig_step(&r);
+    }
+    rig_validate(&r);
+    *end = snapshot_take(&r);
+    rig_close(&r);
+    return made.count;
+}
+
+/* A frozen weight's forms are made once, a trained one's for each step and for the validation after the last;
+   the run has the bits of one that makes all of them anew. */
+static void made_once(void **state) {
+    static const struct {
+        int precision, of_frozen, of_trained;
+    } rows[] = {{FP32, 0, 0},
+                {BF16, 1, STEPS + 1},
+                {TENSORWISE, 1, STEPS + 1},
+                {ROWWISE, 1, STEPS + 1},
+                {ROWWISE_WITH_GW_HP, 1, STEPS + 1},
+                {DELAYED, STEPS + 1, STEPS + 1},
+                {BLOCK, 1, STEPS + 1},
+                {MXFP8, 1, STEPS + 1}};
+    static const char frozen[] = "model.layers.0.mlp.up_proj.weight",
+                      trained[] = "model.layers.1.mlp.up_proj.weight";
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snapshot end[3];
+        int which = rows[i].precision;
+        assert_int_equal(count_makings(*state, which, frozen, false, &end[0]), rows[i].of_frozen);
+        assert_int_equal(count_makings(*state, which, trained, false, &end[1]), rows[i].of_trained);
+        count_makings(*state, which, frozen, true, &end[2]);
+        assert_true(snapshot_equal(&end[0], &end[2]));
+        for (int s = 0; s < 3; s++) snapshot_free(&end[s]);
+    }
+}
+
 static void goes_on(void **state) {
     const fixture *f = *state;
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
@@ -142,6 +206,7 @@ static void goes_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(refused),
-                                       cmocka_unit_test(only_the_rest_moves), cmocka_unit_test(goes_on)};
+                                       cmocka_unit_test(only_the_rest_moves), cmocka_unit_test(made_once),
+                                       cmocka_unit_test(goes_on)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
