@@ -6,19 +6,21 @@
 #define TRAIN_EVAL_H
 
 #include "io/dataset.h"
-#include "model/model.h"
 #include "ottava/ottava.h"
-#include "train/precision.h"
+#include "train/inference.h"
 
 /* ---- a model that is open for evaluation (eval_open.c) ---- */
+
+enum { EVAL_FILTERS_MOST = 64 }; /* those of the run included */
 
 typedef struct eval_model {
     mem *account;
     const logger *log;
     const char *path; /* as it was named; borrowed */
     config *cfg;      /* that trained it; for a Hugging Face folder, one made of its config.json */
-    precision_plan precision;
-    device *device; /* borrowed */
+    inference_plan inference;
+    const char *filters[EVAL_FILTERS_MOST]; /* what its conversion filters by */
+    device *device;                         /* borrowed */
     model *m;
     model_slot *slot;
     exec cx;

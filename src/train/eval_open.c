@@ -1,6 +1,5 @@
 /* train/eval_open: a model opened for evaluation, and one forward of it over a batch of documents. */
 #include "base/file.h"
-#include "model/convert.h"
 #include "parallel/checkpoint.h"
 #include "parallel/hf_model.h"
 #include "train/eval.h"
@@ -12,7 +11,6 @@
 enum {
     HEAD_CHUNK = 256,     /* tokens whose logits exist at once; whole blocks of every recipe */
     FOLDER_WINDOW = 2048, /* of a Hugging Face folder, whose context may be far longer than what fits */
-    MOST_FILTERS = 64
 };
 
 /* ---- which model ---- */
@@ -85,11 +83,11 @@ static ott_status choose_recipe(eval_model *e, const eval_source *s, convert_opt
 }
 
 /* The layers that the run left out, and those the caller leaves out beside them. */
-static ott_status join_filters(const eval_source *s, const char *all[MOST_FILTERS], convert_options *o) {
+static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTERS_MOST], convert_options *o) {
     int count = 0;
-    if (o->filter_count + s->filter_count > MOST_FILTERS)
+    if (o->filter_count + s->filter_count > EVAL_FILTERS_MOST)
         return status_fail(OTT_ERR_ARGUMENT, "%d filters are given; %d at most", s->filter_count,
-                           MOST_FILTERS);
+                           EVAL_FILTERS_MOST);
     for (int i = 0; i < o->filter_count; i++) all[count++] = o->filter[i];
     for (int i = 0; i < s->filter_count; i++) all[count++] = s->filter[i];
     o->filter = all;
@@ -97,39 +95,22 @@ static ott_status join_filters(const eval_source *s, const char *all[MOST_FILTER
     return OTT_OK;
 }
 
-/* ---- weights ---- */
-
-static ott_status load(eval_model *e, const char *checkpoint, const convert_options *o) {
-    run_state state;
-    bool fallen;
-    if (!checkpoint) return hf_model_load(e->m, e->path);
-    TRY(checkpoint_load(e->m, e->log, checkpoint, &state, &fallen));
-    model_weights_changed(e->m);
-    return fallen ? model_convert(e->m, o, NULL) : OTT_OK;
-}
+/* ---- the model ---- */
 
 /* checkpoint NULL: a Hugging Face folder. */
 static ott_status open_model(eval_model *e, const eval_source *s, const char *checkpoint) {
-    model_options shape;
-    trainer_options options;
-    run_state state = {0};
-    const char *filters[MOST_FILTERS];
-    TRY(model_options_resolve(e->cfg, &shape));
-    TRY(precision_plan_read(e->cfg, &e->precision));
-    if (checkpoint) TRY(checkpoint_peek(e->account, checkpoint, &state));
-    TRY(run_trainer_options(e->cfg, &e->precision, state.step, &options));
-    TRY(choose_recipe(e, s, &options.convert));
-    TRY(join_filters(s, filters, &options.convert));
+    inference_plan *p = &e->inference;
+    TRY(inference_read(e->account, e->cfg, checkpoint, p));
+    TRY(choose_recipe(e, s, &p->convert));
+    TRY(join_filters(s, e->filters, &p->convert));
     e->window = s->seq_len > 0 ? s->seq_len : e->cfg->train.seq_len;
-    if (e->window > shape.max_positions)
+    if (e->window > p->shape.max_positions)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %lld tokens are more than the model's max_seq_len = %lld",
-                           e->path, (long long)e->window, (long long)shape.max_positions);
-    TRY(model_open(e->device, &shape, MODEL_INFERENCE, e->window, &e->m));
+                           e->path, (long long)e->window, (long long)p->shape.max_positions);
+    TRY(inference_open(p, e->device, e->window, e->log, &e->m));
     e->m->loss.chunk = HEAD_CHUNK;
-    TRY(model_convert(e->m, &options.convert, NULL));
-    TRY(load(e, checkpoint, &options.convert));
     log_info(e->log, "%s: %s, window of %lld tokens", checkpoint ? checkpoint : e->path,
-             options.convert.recipe->name, (long long)e->window);
+             p->convert.recipe->name, (long long)e->window);
     return OTT_OK;
 }
 

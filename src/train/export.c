@@ -5,7 +5,7 @@
 #include "cpu/cpu.h"
 #include "parallel/checkpoint.h"
 #include "parallel/hf_save.h"
-#include "train/run.h"
+#include "train/inference.h"
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ typedef struct exporter {
     const ott_export_options *options;
     char *checkpoint;
     config *cfg;
-    precision_plan precision;
+    inference_plan plan;
     device *device;
     model *m;
     str aside, goal; /* where the folder is written, where it will be */
@@ -47,30 +47,17 @@ static ott_status name_folders(exporter *e, const char *folder) {
     return check_goal(e);
 }
 
-/* Gives every linear layer the spec it trained with, which "as trained" reads. */
-static ott_status convert(exporter *e, int64_t step) {
-    trainer_options options;
-    TRY(precision_plan_read(e->cfg, &e->precision));
-    TRY(run_trainer_options(e->cfg, &e->precision, step, &options));
-    return model_convert(e->m, &options.convert, NULL);
-}
-
 static bool as_trained(const exporter *e) {
     return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
 }
 
+/* "As trained" reads the specs that the linear layers trained with. What loading would log is about FP8 state
+   that an export does not need. */
 static ott_status open_model(exporter *e) {
-    model_options shape;
-    run_state state;
-    bool fallen;
-    TRY(model_options_resolve(e->cfg, &shape));
-    TRY(checkpoint_peek(e->account, e->checkpoint, &state));
+    TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
+    if (!as_trained(e)) e->plan.convert.recipe = NULL;
     TRY(cpu_open(e->account, 1, NULL, &e->device));
-    TRY(model_open(e->device, &shape, MODEL_INFERENCE, 1, &e->m));
-    if (as_trained(e)) TRY(convert(e, state.step));
-    /* What it would log is about FP8 state that an export does not need. */
-    TRY(checkpoint_load(e->m, NULL, e->checkpoint, &state, &fallen));
-    return as_trained(e) && fallen ? convert(e, state.step) : OTT_OK;
+    return inference_open(&e->plan, e->device, 1, NULL, &e->m);
 }
 
 /* ---- the original folder ---- */

@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "cpu/cpu.h"
 #include "model/cache.h"
-#include "model/convert.h"
 #include "model/pack.h"
 #include "train/generate_sample.h"
 #include "train/generate_text.h"
+#include "train/inference.h"
 #include "train/run.h"
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct text_generator {
     arena *strings; /* of the options */
     ott_generate_options options;
     config *cfg;
-    precision_plan precision;
+    inference_plan plan;
     device *device;
     model *m;
     model_cache *cache;
@@ -47,21 +47,13 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
 }
 
 static ott_status open_model(text_generator *g, const char *checkpoint) {
-    model_options shape;
-    trainer_options options;
-    run_state state;
-    bool fallen;
-    TRY(model_options_resolve(g->cfg, &shape));
-    TRY(precision_plan_read(g->cfg, &g->precision));
-    TRY(checkpoint_peek(g->account, checkpoint, &state));
-    TRY(run_trainer_options(g->cfg, &g->precision, state.step, &options));
-    if (g->options.precision == OTT_GENERATE_BF16) options.convert.recipe = recipe_high_precision(OTT_BF16);
-    TRY(model_open(g->device, &shape, MODEL_INFERENCE, g->cfg->train.seq_len, &g->m));
-    TRY(model_convert(g->m, &options.convert, NULL));
-    TRY(checkpoint_load(g->m, g->log, checkpoint, &state, &fallen));
-    if (fallen) TRY(model_convert(g->m, &options.convert, NULL));
+    inference_plan *p = &g->plan;
+    int64_t window = g->cfg->train.seq_len;
+    TRY(inference_read(g->account, g->cfg, checkpoint, p));
+    if (g->options.precision == OTT_GENERATE_BF16) p->convert.recipe = recipe_high_precision(OTT_BF16);
+    TRY(inference_open(p, g->device, window, g->log, &g->m));
     TRY(model_pack(g->m));
-    return model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache);
+    return model_cache_open(g->m, g->log, window, &g->cache);
 }
 
 static ott_status open_codec(text_generator *g) {
@@ -164,9 +156,10 @@ static ott_status compute(text_generator *g) {
 static ott_status take_text(text_generator *g, const char *text) {
     int64_t before = g->text.count;
     TRY(text_codec_encode(&g->codec, text, &g->text));
+    if (g->text.count == 0)
+        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     sampler_note(&g->sampler, g->text.ids + before, g->text.count - before);
-    if (g->text.count > 0) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
+    return OTT_OK;
 }
 
 /* What was put to the text since the last token was chosen. */
