@@ -194,12 +194,22 @@ static ott_status check_recipes(const convert_options *o) {
     return OTT_OK;
 }
 
+static ott_status check_masters(const model *m, const convert_options *o) {
+    if (!m->packed) return OTT_OK;
+    return status_fail(
+        OTT_ERR_ARGUMENT,
+        "the model cannot be converted to %s: it was packed for inference, which let go of its "
+        "fp32 weights; open it anew and convert it before it is packed",
+        o->recipe->name);
+}
+
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
     c.per_layer = block_modules(&m->options, c.modules);
     int64_t wants = (m->options.layers * c.per_layer + 1) * TENSOR_COUNT;
     void *memory;
+    TRY(check_masters(m, o));
     TRY(check_recipes(o));
     TRY(mem_take_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;

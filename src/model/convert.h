@@ -37,7 +37,7 @@ typedef struct convert_summary {
 /* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,
    and connects the edges. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
    May be called again with other options between steps: what is delayed scaling before and after keeps its
-   state, all else starts anew. */
+   state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h). */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);
 
 /* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth

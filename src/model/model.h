@@ -30,6 +30,7 @@ typedef struct model {
     rope rope;
     delayed_store delayed; /* states of all linear layers */
     ott_dtype activation;
+    bool packed; /* model_pack has let go of masters */
 } model;
 
 typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;

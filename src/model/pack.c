@@ -22,9 +22,10 @@ static ott_status move_parameters(packing *p, void *store, int64_t *bytes) {
     for (int i = 0; i < p->m->parameter_count; i++) {
         tensor *value = &p->m->parameters[i].value, moved = *value;
         if (!value->data) continue;
-        moved.data = (char *)store + *bytes;
+        int64_t at = *bytes;
         *bytes += (tensor_bytes(*value) + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
         if (!store) continue;
+        moved.data = (char *)store + at;
         TRY(op_convert(&p->cx, &(convert_args){.x = value, .y = &moved}));
         *value = moved;
     }
@@ -35,6 +36,7 @@ ott_status model_pack(model *m) {
     packing p = {.cx = {.device = m->device}, .m = m};
     int64_t bytes;
     void *store;
+    m->packed = true;
     TRY(model_visit_linears(m, pack_linear, &p));
     TRY(move_parameters(&p, NULL, &bytes));
     TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));

@@ -9,7 +9,7 @@
 
 /* Packs the weight of every linear layer from its master, and lets go of the masters that nothing else reads:
    those of the embedding, norms and biases stay. The model must be converted and its weights be loaded; from
-   then on it only runs forward, with the same bits, and is neither converted nor saved again. */
+   then on it only runs forward, with the same bits; model_convert refuses it, and it is not saved again. */
 ott_status model_pack(model *m);
 
 #endif

@@ -313,6 +313,23 @@ static void packed_weights_give_the_same_bits(void **state) {
     }
 }
 
+/* The bits stay those of the model as it was packed. */
+static void a_packed_model_is_not_converted_again(void **state) {
+    (void)state;
+    model_options o = options_of(0);
+    tiny t;
+    float expected[VOCAB], got[VOCAB];
+    open_model(&t, &o, "rowwise", 1);
+    HARNESS_OK(model_pack(t.m));
+    run_cached(&t, expected);
+    assert_int_equal(model_convert(t.m, &(convert_options){.recipe = recipe_find("bf16")}, NULL),
+                     OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "cannot be converted to bf16: it was packed for inference"));
+    run_cached(&t, got);
+    assert_memory_equal(got, expected, sizeof got);
+    tiny_close(&t);
+}
+
 static void packing_that_fails_leaves_a_model_to_close(void **state) {
     (void)state;
     for (int failures = 0;; failures++) {
@@ -340,6 +357,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(every_failed_allocation_is_undone),
         cmocka_unit_test(packed_weights_give_the_same_bits),
+        cmocka_unit_test(a_packed_model_is_not_converted_again),
         cmocka_unit_test(packing_that_fails_leaves_a_model_to_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
