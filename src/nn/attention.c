@@ -58,19 +58,6 @@ static ott_status normalize_heads(exec *cx, const norm *n, int64_t head_dim, ten
     return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
 }
 
-/* The gradient dx of a normed projection becomes that of the projection. */
-static ott_status normalize_heads_backward(exec *cx, const norm *n, int64_t head_dim, const tensor *dx,
-                                           const tensor *raw, const tensor *rstd) {
-    if (!n->weight) return OTT_OK;
-    tensor from = by_head(raw, head_dim), dy;
-    plan_buffer dy_buffer;
-    edge out = {.t = by_head(dx, head_dim)};
-    TRY(exec_open(cx, "normed heads' gradient", dx->dtype, out.t.rows, out.t.columns, &dy, &dy_buffer));
-    TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = &dy}));
-    TRY(norm_backward(cx, n, &dy, &from, rstd, NULL, &out));
-    return plan_close(cx->plan, &dy_buffer);
-}
-
 /* ---- forward ---- */
 
 static ott_status project_fused(exec *cx, attention *a, const edge *x, attention_saved *s) {
@@ -239,26 +226,64 @@ static ott_status backward_fused(exec *cx, attention *a, const placement *at, at
     return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
+/* q, k or v on its way back. */
+typedef struct branch {
+    const char *what;
+    linear *projection;
+    const edge_specs *specs;  /* of the projection's gradient */
+    const norm *norm;         /* of its heads; NULL, as for v, or with a weight NULL: none */
+    const tensor *raw, *rstd; /* what the norm saw */
+    tensor dy;                /* the gradient behind the norm, as attention's backward leaves it */
+    plan_buffer dy_buffer;
+} branch;
+
+static ott_status branch_open(exec *cx, branch *b, const edge *x) {
+    return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
+}
+
+/* The gradient of the projection, from dy, which it takes over or closes. */
+static ott_status branch_gradient(exec *cx, branch *b, edge *g) {
+    if (!b->norm || !b->norm->weight) return edge_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
+    TRY(edge_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
+    int64_t head_dim = b->norm->weight->columns;
+    tensor dy = by_head(&b->dy, head_dim), raw = by_head(b->raw, head_dim);
+    edge heads = {.t = by_head(&g->t, head_dim)};
+    TRY(norm_backward(cx, b->norm, &dy, &raw, b->rstd, NULL, &heads));
+    return plan_close(cx->plan, &b->dy_buffer);
+}
+
+static ott_status branch_backward(exec *cx, branch *b, const edge *x, const tensor *dx, bool accumulate) {
+    edge g;
+    TRY(branch_gradient(cx, b, &g));
+    TRY(edge_quantize(cx, &g));
+    return linear_backward(cx, b->projection, x, &g, dx, accumulate);
+}
+
 static ott_status backward_apart(exec *cx, attention *a, const placement *at, attention_saved *s,
                                  const edge *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
-    ott_dtype act = x->t.dtype;
-    int64_t tokens = x->t.rows;
-    edge dq, dk, dv;
-    TRY(edge_open(cx, "q gradient", act, tokens, a->q.out, &a->grad_q, &dq));
-    TRY(edge_open(cx, "k gradient", act, tokens, a->k.out, &a->grad_k, &dk));
-    TRY(edge_open(cx, "v gradient", act, tokens, a->v.out, &a->grad_v, &dv));
-    TRY(backward_core(cx, a, at, s, dout, &dq.t, &dk.t, &dv.t));
+    branch q = {.what = "q gradient",
+                .projection = &a->q,
+                .specs = &a->grad_q,
+                .norm = &a->q_norm,
+                .raw = &s->q_raw,
+                .rstd = &s->q_rstd};
+    branch k = {.what = "k gradient",
+                .projection = &a->k,
+                .specs = &a->grad_k,
+                .norm = &a->k_norm,
+                .raw = &s->k_raw,
+                .rstd = &s->k_rstd};
+    branch v = {.what = "v gradient", .projection = &a->v, .specs = &a->grad_v};
+    TRY(branch_open(cx, &q, x));
+    TRY(branch_open(cx, &k, x));
+    TRY(branch_open(cx, &v, x));
+    TRY(backward_core(cx, a, at, s, dout, &q.dy, &k.dy, &v.dy));
     TRY(close_core(cx, s, dout_buffer));
-    TRY(normalize_heads_backward(cx, &a->q_norm, a->head_dim, &dq.t, &s->q_raw, &s->q_rstd));
-    TRY(normalize_heads_backward(cx, &a->k_norm, a->head_dim, &dk.t, &s->k_raw, &s->k_rstd));
-    TRY(close_raw(cx, s));
-    TRY(edge_quantize(cx, &dq));
-    TRY(edge_quantize(cx, &dk));
-    TRY(edge_quantize(cx, &dv));
-    TRY(linear_backward(cx, &a->q, x, &dq, dx, false));
-    TRY(linear_backward(cx, &a->k, x, &dk, dx, true));
-    return linear_backward(cx, &a->v, x, &dv, dx, true);
+    TRY(branch_backward(cx, &q, x, dx, false));
+    TRY(branch_backward(cx, &k, x, dx, true));
+    TRY(branch_backward(cx, &v, x, dx, true));
+    return close_raw(cx, s);
 }
 
 ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,

@@ -38,10 +38,11 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
     ott_status status = device_allocate(d, MEM_OTHER, 2 * bytes, "rotary tables", &r->block);
     if (status == OTT_OK) status = device_copy_in(d, r->block, host, 2 * bytes);
     mem_give(d->account, host);
+    if (status != OTT_OK) return status;
     r->head_dim = head_dim;
     r->cosine = tensor_matrix(r->block, OTT_F32, positions, half);
     r->sine = tensor_matrix((float *)r->block + positions * half, OTT_F32, positions, half);
-    return status;
+    return OTT_OK;
 }
 
 void rope_release(rope *r, device *d) {
