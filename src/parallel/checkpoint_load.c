@@ -4,6 +4,7 @@
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_tensors.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BUFFER_BYTES = 1 << 18 };
@@ -39,6 +40,33 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set) {
                        safetensors_path(f), safetensors_count(f) / 2, set->count / 2);
 }
 
+static bool has_weight(const safetensors *f, enum family_module module) {
+    char name[128], weight[160];
+    snprintf(weight, sizeof weight, "%s.weight", family_module_name(module, NAMING_HUGGING_FACE, 0, name));
+    return safetensors_find(f, weight) != NULL;
+}
+
+/* Does the file have these projections in one? `otherwise`: it has neither. */
+static bool has_fused(const safetensors *f, enum family_module fused, enum family_module apart,
+                      bool otherwise) {
+    return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
+}
+
+/* Projections in one or apart: state.json does not say, the names of the tensors do. */
+static ott_status check_projections(const safetensors *f, const model_options *o) {
+    bool qkv = has_fused(f, FAMILY_qkv, FAMILY_q, o->fused_qkv);
+    bool gate_up = has_fused(f, FAMILY_gate_up, FAMILY_gate, o->fused_gate_up);
+    if (qkv == o->fused_qkv && gate_up == o->fused_gate_up) return OTT_OK;
+    static const char *const words[] = {"false", "true"};
+    return status_fail(
+        OTT_ERR_SHAPE,
+        "%s: its model has model.fused_qkv = %s and model.fused_gate_up = %s, this run's has %s "
+        "and %s: set --model.fused_qkv=%s --model.fused_gate_up=%s, or load a checkpoint of "
+        "this model",
+        safetensors_path(f), words[qkv], words[gate_up], words[o->fused_qkv], words[o->fused_gate_up],
+        words[qkv], words[gate_up]);
+}
+
 static ott_status read_set(model *m, const safetensors *f, const tensor_set *set) {
     mem *account = m->device->account;
     ott_status status = OTT_OK;
@@ -64,6 +92,7 @@ static ott_status loader_open(loader *l, const model *m, const char *folder, enu
         id == CHECKPOINT_MODEL ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m);
     if (status == OTT_OK) status = str_finish(&path);
     if (status == OTT_OK) status = safetensors_open(account, path.text, &l->file);
+    if (status == OTT_OK && id == CHECKPOINT_MODEL) status = check_projections(l->file, &m->options);
     if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER) status = check_trained(l->file, &l->set);
     if (status == OTT_OK) status = check_set(l->file, &l->set);
     str_free(&path);
@@ -98,12 +127,21 @@ ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     return OTT_OK;
 }
 
+/* A checkpoint of before projections could be in one does not name the keys: its model has them apart. */
+static ott_status set_apart(config *cfg) {
+    static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
+    for (int i = 0; i < 2; i++)
+        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
+    return OTT_OK;
+}
+
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
     str file = {.account = account};
     str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
     ott_status status = str_finish(&file);
     const char *arguments[] = {file.text};
     if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
+    if (status == OTT_OK) status = set_apart(*out);
     str_free(&file);
     return status;
 }

@@ -292,6 +292,50 @@ static void test_other_shape(void **state) {
                      cases[i].ours, NULL);
 }
 
+/* Projections in one against projections apart. */
+static void test_other_projections(void **state) {
+    static const struct {
+        bool saved[2], wanted[2]; /* fused_qkv, fused_gate_up */
+        const char *says;
+    } cases[] = {
+        {{false, false}, {true, true}, "set --model.fused_qkv=false --model.fused_gate_up=false,"},
+        {{true, true}, {false, false}, "set --model.fused_qkv=true --model.fused_gate_up=true,"},
+        {{false, true}, {false, false}, "set --model.fused_qkv=false --model.fused_gate_up=true,"},
+        {{true, false}, {false, true}, "set --model.fused_qkv=true --model.fused_gate_up=false,"},
+    };
+    run_folder *f = *state;
+    for (int i = 0; i < 4; i++) {
+        model_options saved = small_options(), wanted = saved;
+        saved.fused_qkv = cases[i].saved[0];
+        saved.fused_gate_up = cases[i].saved[1];
+        wanted.fused_qkv = cases[i].wanted[0];
+        wanted.fused_gate_up = cases[i].wanted[1];
+        model *m = small_model(f, &saved, MODEL_TRAINING, 1);
+        run_state run = state_at(10 + i);
+        assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL), OTT_OK);
+        model_close(m);
+        assert_error(try_load_as(f, &wanted, 10 + i), OTT_ERR_SHAPE, "model.safetensors", cases[i].says,
+                     NULL);
+    }
+}
+
+/* A configuration of before projections could be in one. */
+static void test_projections_not_named(void **state) {
+    run_folder *f = *state;
+    config *cfg;
+    assert_int_equal(config_set(f->cfg, "model.fused_qkv", "true"), OTT_OK);
+    assert_int_equal(config_set(f->cfg, "model.fused_gate_up", "true"), OTT_OK);
+    save_step(f, 20, 1, 0);
+    char *text = read_text(f, at(f, "step-20/config.toml"), NULL), *line;
+    while ((line = strstr(text, "\nfused_"))) line[1] = '#';
+    write_bytes(at(f, "step-20/config.toml"), text, (int64_t)strlen(text));
+    mem_give(f->account, text);
+    assert_int_equal(checkpoint_config(f->account, at(f, "step-20"), &cfg), OTT_OK);
+    assert_true(config_was_set(cfg, "model.fused_qkv") && !cfg->model.fused_qkv);
+    assert_true(config_was_set(cfg, "model.fused_gate_up") && !cfg->model.fused_gate_up);
+    config_close(cfg);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
 
 int main(void) {
@@ -308,6 +352,8 @@ int main(void) {
         TEST(test_forged_state),
         TEST(test_tensors_of_another_model),
         TEST(test_other_shape),
+        TEST(test_other_projections),
+        TEST(test_projections_not_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
