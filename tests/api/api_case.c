@@ -57,9 +57,3 @@ ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, o
     succeed(ott_qtensor_open(context, rows, columns, recipe, role, &q));
     return q;
 }
-
-void collect(void *user, const char *text) {
-    collected *c = user;
-    size_t used = strlen(c->text);
-    snprintf(c->text + used, sizeof c->text - used, "%s", text);
-}

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/collected.h"
+
 void succeed(ott_status status);
 /* The status, and an error text that has the part in it. */
 void assert_error(ott_status status, ott_status expected, const char *part);
@@ -19,10 +21,5 @@ ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
 ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *recipe,
                           ott_role role);
-/* An ott_text_fn that adds to a text. */
-typedef struct collected {
-    char text[16384];
-} collected;
-void collect(void *user, const char *text);
 
 #endif

@@ -6,7 +6,7 @@
 
 static void test_wrong_arguments(void **state) {
     (void)state;
-    collected c = {""};
+    collected c = {0};
     ott_export_options e;
     ott_context *context = open_context();
     ott_export_options_init(NULL);
@@ -30,7 +30,7 @@ static void test_wrong_arguments(void **state) {
 }
 
 static void refuses(ott_context *context, ott_export_options o, const char *part) {
-    collected c = {""};
+    collected c = {0};
     assert_error(ott_export(context, "r", "out", &o, collect, &c), OTT_ERR_ARGUMENT, part);
 }
 
@@ -70,7 +70,7 @@ static void test_inspect_a_file(void **state) {
     fwrite(header, length, 1, file);
     fwrite(&value, 4, 1, file);
     fclose(file);
-    collected table = {""}, json = {""};
+    collected table = {0}, json = {0};
     ott_inspect_options o;
     ott_context *context = open_context();
     succeed(ott_inspect(context, name, NULL, collect, &table));

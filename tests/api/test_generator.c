@@ -69,7 +69,7 @@ static void turns_make_one_text(void **state) {
     char stop[] = "uv"; /* copied: may change */
     o.stop = (const char *const[]){stop};
     o.stop_count = 1;
-    collected text = {""};
+    collected text = {0};
     succeed(ott_generator_open(context, t->run, &o, &generator));
     strcpy(stop, "ef");
     succeed(ott_generator_continue(generator, "abc", collect, &text));
@@ -85,7 +85,7 @@ static void misuse_is_told(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();
     ott_generator *generator;
-    collected text = {""};
+    collected text = {0};
     assert_error(ott_generator_open(NULL, t->run, NULL, &generator), OTT_ERR_ARGUMENT, "context is NULL");
     assert_error(ott_generator_open(context, NULL, NULL, &generator), OTT_ERR_ARGUMENT, "run is NULL");
     assert_error(ott_generator_open(context, t->run, NULL, NULL), OTT_ERR_ARGUMENT, "out is NULL");
@@ -136,7 +136,7 @@ static void wrong_options_are_told(void **state) {
 static void an_older_struct_works(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();
-    collected text = {""};
+    collected text = {0};
     ott_generate_options o = greedy(5);
     o.prompt = "fgh";
     o.struct_size = offsetof(ott_generate_options, top_k);

@@ -9,41 +9,27 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/collected.h"
 #include "train/generate.h"
 #include "train/train_fixture.h"
 
 #define WINDOW 24 /* train.seq_len of the fixture */
 
-typedef struct written {
-    char text[1024];
-    size_t length;
-    int pieces;
-} written;
-
-static void take(void *user, const char *text) {
-    written *w = user;
-    size_t length = strlen(text);
-    assert_true(w->length + length < sizeof w->text);
-    memcpy(w->text + w->length, text, length + 1);
-    w->length += length;
-    w->pieces++;
-}
-
 /* A token may be the byte 0, which a text cannot show: untrained models are asked for few tokens. */
-static ott_status generate_from(const char *path, const ott_generate_options *o, written *w, spoken *said) {
+static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w, spoken *said) {
     mem *account;
     logger log = {0};
-    *w = (written){.length = 0};
+    *w = (collected){0};
     if (said) log = spoken_logger(said);
     FIXTURE_OK(mem_open(&account));
-    ott_status status = generate_run(account, &log, path, o, take, w);
+    ott_status status = generate_run(account, &log, path, o, collect, w);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return status;
 }
 
-static written generate(const fixture *f, const char *run, const ott_generate_options *o) {
-    static written w;
+static collected generate(const fixture *f, const char *run, const ott_generate_options *o) {
+    static collected w;
     char path[160];
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, o, &w, NULL));
@@ -60,13 +46,13 @@ static ott_generate_options options(const char *prompt, double temperature, uint
                                   .repetition_penalty = 1};
 }
 
-static void assert_same(written a, written b) {
+static void assert_same(collected a, collected b) {
     assert_int_equal(a.pieces, b.pieces);
     assert_int_equal(a.length, b.length);
     assert_memory_equal(a.text, b.text, a.length);
 }
 
-static bool differ(written a, written b) {
+static bool differ(collected a, collected b) {
     return a.length != b.length || memcmp(a.text, b.text, a.length) != 0;
 }
 
@@ -111,7 +97,7 @@ static void it_continues_what_it_learnt(void **state) {
         snprintf(name, sizeof name, "alphabet-%s", fixture_precisions[kinds[i]].name);
         ott_generate_options o = options("klmnopqrst", 0, 1);
         o.max_tokens = 40;
-        written w = generate(*state, name, &o);
+        collected w = generate(*state, name, &o);
         assert_string_equal(w.text, "klmnopqrstuvwxyz\nabcdefghijklmnopqrstuvwxyz\nabcdef");
         assert_int_equal(w.pieces, 41); /* the prompt, then token by token */
     }
@@ -121,7 +107,7 @@ static void same_seed_same_text(void **state) {
     for (int i = 0; i < KINDS; i++) {
         const char *run = fixture_precisions[kinds[i]].name;
         ott_generate_options one = options("The man", 1, 1), two = options("The man", 1, 2);
-        written a = generate(*state, run, &one);
+        collected a = generate(*state, run, &one);
         assert_memory_equal(a.text, "The man", 7);
         assert_same(a, generate(*state, run, &one));
         assert_true(differ(a, generate(*state, run, &two)));
@@ -134,7 +120,7 @@ static void same_seed_same_text(void **state) {
  * nothing. */
 static void greedy_is_the_most_likely(void **state) {
     ott_generate_options greedy = options("The man", 0, 1), o = options("The man", 0, 2);
-    written a = generate(*state, "rowwise", &greedy);
+    collected a = generate(*state, "rowwise", &greedy);
     assert_same(a, generate(*state, "rowwise", &o));
     o = options("The man", 1, 3);
     o.top_p = 1e-6;
@@ -149,9 +135,9 @@ static void greedy_is_the_most_likely(void **state) {
 /* The first tokens do not depend on how many follow. */
 static void a_longer_text_begins_alike(void **state) {
     ott_generate_options o = options("The man", 1, 1);
-    written all = generate(*state, "bf16", &o);
+    collected all = generate(*state, "bf16", &o);
     o.max_tokens = 7;
-    written few = generate(*state, "bf16", &o);
+    collected few = generate(*state, "bf16", &o);
     assert_int_equal(few.pieces, 8);
     assert_memory_equal(all.text, few.text, few.length);
     o.max_tokens = 0;
@@ -167,10 +153,10 @@ static void long_prompts_are_cut_to_the_window(void **state) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
         ott_generate_options o = options(prompt, 1, seed), seen = options(end, 1, seed),
                              less = options(end + 1, 1, seed);
-        written all = generate(*state, "rowwise", &o), last = generate(*state, "rowwise", &seen);
+        collected all = generate(*state, "rowwise", &o), last = generate(*state, "rowwise", &seen);
         assert_memory_equal(all.text, prompt, sizeof prompt - 1);
         assert_string_equal(all.text + sizeof prompt - 1, last.text + WINDOW);
-        written shorter = generate(*state, "rowwise", &less);
+        collected shorter = generate(*state, "rowwise", &less);
         others += strcmp(last.text + WINDOW, shorter.text + WINDOW - 1) != 0;
     }
     assert_true(others > 0); /* the window's first byte does count */
@@ -183,13 +169,13 @@ static void going_on_is_beginning_anew(void **state) {
     for (int i = 0; i < 2; i++) {
         ott_generate_options o = options("The m", 0, 1);
         o.max_tokens = WINDOW - 5;
-        written all = generate(*state, runs[i], &o);
+        collected all = generate(*state, runs[i], &o);
         o.max_tokens = 1;
         for (size_t length = 5; length < WINDOW; length++) {
             char prompt[WINDOW + 1];
             snprintf(prompt, sizeof prompt, "%.*s", (int)length, all.text);
             o.prompt = prompt;
-            written one = generate(*state, runs[i], &o);
+            collected one = generate(*state, runs[i], &o);
             assert_int_equal(one.length, length + 1);
             assert_memory_equal(one.text, all.text, one.length);
         }
@@ -200,7 +186,7 @@ static void going_on_is_beginning_anew(void **state) {
 static void a_full_window_keeps_half(void **state) {
     ott_generate_options o = options("The prompt has 24 bytes.", 0, 1);
     o.max_tokens = 1 + WINDOW / 2;
-    written all = generate(*state, "bf16", &o);
+    collected all = generate(*state, "bf16", &o);
     assert_int_equal(all.length, WINDOW + 1 + WINDOW / 2);
     char half[WINDOW / 2 + 1]; /* the first token added is the newest of it */
     snprintf(half, sizeof half, "%.*s", WINDOW / 2, all.text + 1 + WINDOW / 2);
@@ -212,7 +198,7 @@ static void a_full_window_keeps_half(void **state) {
 /* Long texts move the window many times, and say so once. */
 static void long_texts_go_on(void **state) {
     static spoken said;
-    static written w;
+    static collected w;
     const fixture *f = *state;
     char path[160];
     ott_generate_options o = options("klmnopqrst", 0, 1);
@@ -244,9 +230,9 @@ static void a_stop_text_ends_it(void **state) {
 /* A sentence that repeats letters cannot go on as it did; one without repetition can. */
 static void a_penalty_avoids_what_was_said(void **state) {
     ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
-    written plain = generate(*state, "bf16", &o);
+    collected plain = generate(*state, "bf16", &o);
     o.repetition_penalty = 10;
-    written w = generate(*state, "bf16", &o);
+    collected w = generate(*state, "bf16", &o);
     assert_true(differ(plain, w));
     once.repetition_penalty = 10;
     once.max_tokens = 17;
@@ -261,18 +247,18 @@ static void turns_make_one_text(void **state) {
     mem *account;
     text_generator *g;
     logger log = {0};
-    written w = {.length = 0};
+    collected w = {0};
     char path[160];
     snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
     o.max_tokens = 4;
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(generator_open(account, &log, path, &o, &g));
-    assert_int_equal(generator_continue(g, "", take, &w), OTT_ERR_ARGUMENT);
-    FIXTURE_OK(generator_continue(g, "abcdef", take, &w));
+    assert_int_equal(generator_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
+    FIXTURE_OK(generator_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
-    FIXTURE_OK(generator_continue(g, "", take, &w)); /* more of the same */
+    FIXTURE_OK(generator_continue(g, "", collect, &w)); /* more of the same */
     assert_string_equal(w.text, "ghijklmn");
-    FIXTURE_OK(generator_continue(g, "opq", take, &w));
+    FIXTURE_OK(generator_continue(g, "opq", collect, &w));
     assert_string_equal(w.text, "ghijklmnrstu");
     generator_close(g);
     assert_int_equal(mem_read(account).now, 0);
@@ -325,7 +311,7 @@ static void write_tokenizer(const char *path) {
 
 static void text_through_a_tokenizer(void **state) {
     const fixture *f = *state;
-    static written w;
+    static collected w;
     char tokens[160], data[160], path[160];
     snprintf(tokens, sizeof tokens, "--data.tokenizer_path=%s/tokenizer.json", f->folder);
     snprintf(data, sizeof data, "--data.dataset_path=%s/alphabet.txt", f->folder);
@@ -347,7 +333,7 @@ static void text_through_a_tokenizer(void **state) {
 /* A run folder means its newest checkpoint. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
-    written run = generate(*state, "tensorwise", &o);
+    collected run = generate(*state, "tensorwise", &o);
     assert_same(run, generate(*state, "tensorwise/checkpoints/step-40", &o));
     assert_same(run, generate(*state, "tensorwise/checkpoints", &o));
 }
@@ -356,7 +342,7 @@ static void a_checkpoint_can_be_named(void **state) {
 
 static void check_products(const fixture *f, const char *run, bool fp8) {
     static spoken said;
-    static written w;
+    static collected w;
     char path[160], expected[80];
     ott_generate_options o = options("The man", 1, 1);
     o.max_tokens = 5;
@@ -377,7 +363,7 @@ static void products_are_those_of_the_run(void **state) {
 /* bf16 on request: no product is in FP8, and the text is that of a bf16 run with these weights. */
 static void bf16_on_request(void **state) {
     static spoken said;
-    static written asked;
+    static collected asked;
     const fixture *f = *state;
     rig r;
     char path[160], source[160];
@@ -391,7 +377,7 @@ static void bf16_on_request(void **state) {
     rig_save(&r, f, "as-bf16", path);
     rig_close(&r);
     o.precision = OTT_GENERATE_AS_TRAINED;
-    written own;
+    collected own;
     FIXTURE_OK(generate_from(path, &o, &own, NULL));
     assert_same(asked, own);
     FIXTURE_OK(generate_from(source, &o, &own, NULL));
@@ -402,7 +388,7 @@ static void bf16_on_request(void **state) {
  * applied. */
 static void precision_changes_the_numbers(void **state) {
     const fixture *f = *state;
-    written text[3];
+    collected text[3];
     char path[160], source[160];
     ott_generate_options o = options("The man", 1, 1);
     o.max_tokens = 400;
@@ -422,7 +408,7 @@ static void precision_changes_the_numbers(void **state) {
 
 static void check_error(const char *path, const ott_generate_options *o, ott_status expected,
                         const char *says) {
-    static written w;
+    static collected w;
     ott_status status = generate_from(path, o, &w, NULL);
     if (status != expected || !strstr(status_text(), says) || strchr(status_text(), '\n'))
         fail_msg("%s and \"%s\" instead of %s and \"%s\"", status_name(status), status_text(),

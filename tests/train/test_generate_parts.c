@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/collected.h"
 #include "train/generate_sample.h"
 #include "train/generate_text.h"
 #include "train/train_fixture.h"
@@ -158,25 +159,25 @@ static void logits_that_are_none_are_refused(void **state) {
 
 /* ---- stop texts ---- */
 
-static void collect(void *user, const char *text) {
+static void show(void *user, const char *text) {
     assert_true(*text != '\0');
-    strcat(user, text);
+    collect(user, text);
 }
 
 /* Pieces of `step` bytes; what is shown when the filter has seen all of it or has stopped. */
-static bool filtered(const char *const *stop, int count, const char *text, size_t step, char *shown) {
+static bool filtered(const char *const *stop, int count, const char *text, size_t step, collected *shown) {
     mem *account;
     bool stopped = false;
     FIXTURE_OK(mem_open(&account));
     stop_filter f = {.stop = stop, .count = count, .held = {.account = account}};
-    *shown = '\0';
+    *shown = (collected){0};
     for (size_t at = 0; !stopped && at < strlen(text); at += step) {
         str piece = {.account = account};
         str_append_bytes(&piece, text + at, (int64_t)(strlen(text) - at < step ? strlen(text) - at : step));
-        FIXTURE_OK(stop_filter_push(&f, &piece, collect, shown, &stopped));
+        FIXTURE_OK(stop_filter_push(&f, &piece, show, shown, &stopped));
         str_free(&piece);
     }
-    stop_filter_finish(&f, collect, shown);
+    stop_filter_finish(&f, show, shown);
     str_free(&f.held);
     mem_close(account);
     return stopped;
@@ -192,15 +193,15 @@ static void text_ends_before_the_first_stop(void **state) {
         {"line\n", "line\n"}, {"line\n\nmore", "line"}, {"xc dabc", "x"}, {"aaabab abc", "aa"}, {"c", "c"},
         {"abac dabc", "aba"}, {"ab\n\nabc", "ab"},      {"abc d", ""},
     };
-    char shown[64];
+    static collected shown;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t step = 1; step <= 12; step++) {
-            bool stopped = filtered(stops, 4, cases[i].text, step, shown);
-            assert_string_equal(shown, cases[i].shown);
-            assert_int_equal(stopped, strlen(shown) < strlen(cases[i].text));
+            bool stopped = filtered(stops, 4, cases[i].text, step, &shown);
+            assert_string_equal(shown.text, cases[i].shown);
+            assert_int_equal(stopped, shown.length < strlen(cases[i].text));
         }
-    assert_false(filtered(NULL, 0, "abc", 1, shown));
-    assert_string_equal(shown, "abc");
+    assert_false(filtered(NULL, 0, "abc", 1, &shown));
+    assert_string_equal(shown.text, "abc");
 }
 
 /* Text that cannot begin a stop is shown at once. */
@@ -208,7 +209,7 @@ static void only_what_is_uncertain_is_held_back(void **state) {
     (void)state;
     mem *account;
     bool stopped;
-    char shown[32] = "";
+    static collected shown;
     const char *const stops[] = {"END"};
     FIXTURE_OK(mem_open(&account));
     stop_filter f = {.stop = stops, .count = 1, .held = {.account = account}};
@@ -216,8 +217,8 @@ static void only_what_is_uncertain_is_held_back(void **state) {
     for (int i = 0; i < 4; i++) {
         str piece = {.account = account};
         str_append(&piece, pieces[i]);
-        FIXTURE_OK(stop_filter_push(&f, &piece, collect, shown, &stopped));
-        assert_string_equal(shown, after[i]);
+        FIXTURE_OK(stop_filter_push(&f, &piece, show, &shown, &stopped));
+        assert_string_equal(shown.text, after[i]);
         str_free(&piece);
     }
     str_free(&f.held);

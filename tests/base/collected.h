@@ -1,0 +1,29 @@
+/* collected: what a function that writes text (an ott_text_fn) is given, piece after piece, as one text. */
+#ifndef TEST_BASE_COLLECTED_H
+#define TEST_BASE_COLLECTED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* All zero: nothing yet. */
+typedef struct collected {
+    char text[1 << 15];
+    size_t length;
+    int pieces;
+} collected;
+
+/* An ott_text_fn, its user a collected. Text that does not fit fails the test. */
+static inline void collect(void *user, const char *text) {
+    collected *c = user;
+    size_t length = strlen(text);
+    assert_true(c->length + length < sizeof c->text);
+    memcpy(c->text + c->length, text, length + 1);
+    c->length += length;
+    c->pieces++;
+}
+
+#endif
