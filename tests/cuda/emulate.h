@@ -27,14 +27,15 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     ucontext_t context;
     waits state;
-    uint64_t slot;      /* what it gives to a shuffle */
-    size_t shared_used; /* bytes of shared memory that it has declared */
+    uint64_t slot; /* what it gives to a shuffle */
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-constexpr size_t shared_bytes = 227 << 10; /* of a block on Hopper */
+constexpr size_t shared_bytes = 1 << 20;
 
+/* The variables of all kernels of the program, one after the other. */
 alignas(1024) inline char shared_memory[shared_bytes];
+inline size_t shared_used;
 
 inline std::vector<fiber> fibers;
 inline std::vector<char> stacks;
@@ -100,7 +101,7 @@ inline bool pass_a_barrier(int round) {
 }
 
 inline void run_block() {
-    memset(shared_memory, 0xFF, shared_bytes);
+    memset(shared_memory, 0xFF, shared_used);
     for (int i = 0; i < count; i++) {
         fiber &f = fibers[i];
         getcontext(&f.context);
@@ -109,7 +110,6 @@ inline void run_block() {
         f.context.uc_link = nullptr;
         makecontext(&f.context, enter, 0);
         f.state = waits::nothing;
-        f.shared_used = 0;
     }
     int round = 0;
     run_all(0, count, round++);
@@ -147,13 +147,21 @@ template <class T, class From> T shuffle(T value, From from) {
     return got;
 }
 
-/* The thread's next variable in shared memory: all threads declare the same ones in the same order. */
-template <class T> T &shared() {
-    size_t &used = fibers[current].shared_used, at = (used + 127) / 128 * 128;
-    used = at + sizeof(T);
-    if (used <= shared_bytes) return *reinterpret_cast<T *>(shared_memory + at);
-    fprintf(stderr, "emulated kernel: more than %zu bytes of shared memory\n", shared_bytes);
-    abort();
+inline size_t reserve_shared(size_t bytes) {
+    size_t at = (shared_used + 127) / 128 * 128;
+    if (at + bytes > shared_bytes) {
+        fprintf(stderr, "emulated kernels: more than %zu bytes of shared memory\n", shared_bytes);
+        abort();
+    }
+    shared_used = at + bytes;
+    memset(shared_memory + at, 0xFF, bytes);
+    return at;
+}
+
+/* The variable of type T in shared memory that `Place`, a type of its own for each, stands for. */
+template <class Place, class T> T &shared() {
+    static const size_t at = reserve_shared(sizeof(T));
+    return *reinterpret_cast<T *>(shared_memory + at);
 }
 
 } // namespace emulate
@@ -164,9 +172,9 @@ template <class T> T &shared() {
 #undef __forceinline__
 #define __global__ static
 #define __device__ static
-#undef __shared__
-#define __shared__        static
-#define SHARED(name, ...) auto &name = emulate::shared<__VA_ARGS__>()
+#define SHARED(name, ...)                                                                                    \
+    struct shared_##name;                                                                                    \
+    auto &name = emulate::shared<shared_##name, __VA_ARGS__>()
 #define __launch_bounds__(...)
 #define __forceinline__ inline
 #define threadIdx       emulate::thread_index
