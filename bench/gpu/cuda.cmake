@@ -1,5 +1,5 @@
 # Finds CUDA: the headers (required), nvcc (without it only the CPU shim is built) and the libraries, which may lie in the
-# toolkit or in a Python environment (site-packages/nvidia/*). Sets OTTAVA_NVCC, OTTAVA_CUDA_INCLUDE, OTTAVA_cublasLt,
+# toolkit or in a Python environment (site-packages/nvidia/*). Sets OTTAVA_NVCC, OTTAVA_cublasLt and
 # OTTAVA_cudnn.
 set(OTTAVA_CUDA_HINTS "" CACHE STRING "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
 
@@ -19,13 +19,15 @@ else()
   message(WARNING "no nvcc (is CUDA_HOME set?): only the CPU shim is built")
 endif()
 find_package(CUDAToolkit 12.9 REQUIRED)
-set(OTTAVA_CUDA_INCLUDE ${CUDAToolkit_INCLUDE_DIRS})
-include_directories(SYSTEM ${OTTAVA_CUDA_INCLUDE})
+include_directories(SYSTEM ${CUDAToolkit_INCLUDE_DIRS})
 
 foreach(library cublasLt cudnn)
   find_library(OTTAVA_${library} NAMES ${library} lib${library}.so.13 lib${library}.so.9
                HINTS ${CUDAToolkit_LIBRARY_DIR} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES lib lib64 REQUIRED)
   message(STATUS "${library}: ${OTTAVA_${library}}")
 endforeach()
-find_path(OTTAVA_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES include REQUIRED)
-include_directories(SYSTEM ${OTTAVA_CUDNN_INCLUDE})
+foreach(header cublasLt cudnn)
+  find_path(OTTAVA_${header}_INCLUDE ${header}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${OTTAVA_CUDA_HINTS}
+            PATH_SUFFIXES include REQUIRED)
+  include_directories(SYSTEM ${OTTAVA_${header}_INCLUDE})
+endforeach()

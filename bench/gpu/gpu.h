@@ -59,9 +59,9 @@ typedef void gpu_work(gpu *g, void *context, int set);
    (all of them twice as large as the cache): 1 to 16. */
 int gpu_sets(const gpu *g, size_t bytes);
 /* Times the work: three warm-up calls, then samples of at least 200 us (several calls where one is shorter),
-   15 of them, or 5 and as many more as fit 0.3 s. The sets take turns. */
+   15 of them, or 5 and as many more as fit 0.1 s. The sets take turns. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
-/* The same from three single calls, after one to warm up: to choose between ways. */
+/* The same from two single calls, after one to warm up: to choose between ways. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);
 
 /* ---- correctness ---- */

@@ -17,7 +17,7 @@ stages() {
 environment  30   environment
 build        240  build
 ceilings     30   $P/${S}ceilings $options
-fp8_gemm     150  $P/${S}fp8_gemm $options
+fp8_gemm     200  $P/${S}fp8_gemm $options
 fp8_bits     30   $P/${S}fp8_bits $options
 tensor_core  60   $P/${S}tensor_core $options
 attention    200  $P/${S}attention $options
@@ -57,7 +57,8 @@ for stage in $wanted; do
 done
 mkdir -p "$out" || exit 2
 
-# NVIDIA's libraries may lie in the toolkit or in a Python environment.
+# NVIDIA's libraries may lie in the toolkit or in a Python environment. Only our programs look for them in all these
+# folders: PyTorch has its own.
 export CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")}
 python_folders=$(python3 - 2>/dev/null <<'PYTHON'
 import glob, site, sys
@@ -65,12 +66,12 @@ folders = [path + "/nvidia/*" for path in site.getsitepackages() + sys.path if p
 print(";".join(sorted({f for pattern in folders for f in glob.glob(pattern)})))
 PYTHON
 )
+libraries=${LD_LIBRARY_PATH:-}
 for folder in "$CUDA_HOME" ${python_folders//;/ }; do
     for lib in "$folder/lib64" "$folder/lib"; do
-        [ -d "$lib" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib
+        [ -d "$lib" ] && libraries=${libraries:+$libraries:}$lib
     done
 done
-export LD_LIBRARY_PATH
 
 # fact KEY VALUE: a line of the environment.
 fact() {
@@ -78,9 +79,10 @@ fact() {
         tee -a "$out/results.jsonl"
 }
 
-# The newest file of that name in the folders of LD_LIBRARY_PATH or the loader's.
+# The first file of that name where our programs look.
 library() {
-    IFS=: read -ra folders <<<"$LD_LIBRARY_PATH"
+    local folders
+    IFS=: read -ra folders <<<"$libraries"
     find -L "${folders[@]}" /usr/lib/x86_64-linux-gnu /usr/local/nvidia -maxdepth 2 -name "$1" 2>/dev/null | head -n 1
 }
 
@@ -110,8 +112,10 @@ run_stage() {
     echo "=== $name: $*" | tee -a "$out/log.txt"
     if [ "$(type -t "$1")" = function ]; then
         "$@" >>"$out/log.txt" 2>&1
-    else
+    elif [ "$1" = python3 ]; then
         timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out/log.txt"
+    else
+        LD_LIBRARY_PATH=$libraries timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out/log.txt"
     fi
     rc=$?
     table+=$(printf '%-12s exit %-3d %4d s' "$name" $rc $((SECONDS - since)))$'\n'
