@@ -76,7 +76,7 @@ static void measure_product(gpu *g, cublasLtHandle_t handle) {
     result_begin(g);
     result_text(g, "case", "bf16 product");
     result_int(g, "N", n);
-    result_text(g, "status", status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status));
+    result_text(g, "status", matmul_status(status));
     result_time(g, &t);
     result_number(g, "tflops", rate);
     result_end(g);
@@ -114,12 +114,7 @@ int main(int argc, char **argv) {
     gpu_open(&g, "ceilings", argc, argv);
     put_device(&g);
     measure_copy(&g);
-    cublasLtHandle_t handle = NULL;
-    cublasStatus_t status = cublasLtCreate(&handle);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
-        return 1;
-    }
+    cublasLtHandle_t handle = matmul_handle();
     measure_product(&g, handle);
     cublasLtDestroy(handle);
     gpu_close(&g);

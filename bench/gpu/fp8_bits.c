@@ -31,11 +31,7 @@ static const int64_t lengths[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 
 static void open_bits(bits *p, int argc, char **argv) {
     gpu_open(&p->g, "fp8_bits", argc, argv);
-    cublasStatus_t status = cublasLtCreate(&p->handle);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
-        exit(1);
-    }
+    p->handle = matmul_handle();
     size_t codes = (size_t)SIDE * K_MAX, results = sizeof(float) * SIDE * SIDE;
     p->workspace = gpu_alloc(matmul_workspace_bytes);
     p->a = gpu_alloc(codes);
@@ -124,7 +120,7 @@ static void measure(bits *p, const matmul_spec *spec) {
     result_text(g, "formats", formats);
     result_text(g, "mode", spec->fast ? "fast" : "split");
     result_int(g, "K", spec->k);
-    result_text(g, "status", status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status));
+    result_text(g, "status", matmul_status(status));
     printf("%s, %s, K %lld: ", formats, spec->fast ? "fast" : "split", (long long)spec->k);
     if (status == CUBLAS_STATUS_SUCCESS) {
         comparison c = compare(p, spec);

@@ -297,7 +297,7 @@ static void put_case(gpu *g, const test_case *c, cublasStatus_t status) {
     result_text(g, "b", type_name(s->b));
     result_text(g, "d", type_name(s->d));
     result_int(g, "beta", s->accumulate);
-    result_text(g, "status", status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status));
+    result_text(g, "status", matmul_status(status));
     printf("%-4s %-8s %-11s %-10s %-5s %s beta %d: ", c->linear->model, c->linear->name,
            product_names[c->product], recipe_names[c->recipe], s->fast ? "fast" : "split", type_name(s->d),
            s->accumulate);
@@ -379,7 +379,7 @@ static void probe_amax(gpu *g, cublasLtHandle_t handle, const linear *l, void *w
     if (status == CUBLAS_STATUS_SUCCESS) status = matmul_run(&plan, 0, &c.spec, &data, workspace, g->stream);
     result_begin(g);
     result_text(g, "case", "amax of a bf16 D");
-    result_text(g, "status", status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status));
+    result_text(g, "status", matmul_status(status));
     float amax = NAN;
     gpu_read(g, &amax, o.amax, sizeof amax);
     result_number(g, "amax", (double)amax);
@@ -392,12 +392,7 @@ static void probe_amax(gpu *g, cublasLtHandle_t handle, const linear *l, void *w
 int main(int argc, char **argv) {
     gpu g;
     gpu_open(&g, "fp8_gemm", argc, argv);
-    cublasLtHandle_t handle = NULL;
-    cublasStatus_t status = cublasLtCreate(&handle);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
-        return 1;
-    }
+    cublasLtHandle_t handle = matmul_handle();
     void *workspace = gpu_alloc(matmul_workspace_bytes);
     const linear *list = g.tiny ? tiny_linears : linears;
     size_t count = g.tiny ? sizeof tiny_linears / sizeof *list : sizeof linears / sizeof *list;

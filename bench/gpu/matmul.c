@@ -1,5 +1,21 @@
 /* bench/gpu/matmul: implements matmul.h. */
 #include "matmul.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+cublasLtHandle_t matmul_handle(void) {
+    cublasLtHandle_t handle = NULL;
+    cublasStatus_t status = cublasLtCreate(&handle);
+    if (status == CUBLAS_STATUS_SUCCESS) return handle;
+    fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
+    exit(1);
+}
+
+const char *matmul_status(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status);
+}
+
+/* ---- scales ---- */
 
 enum { BLOCK_DEPTH = 128 };
 

@@ -53,6 +53,11 @@ typedef struct matmul {
     int candidates;
 } matmul;
 
+/* The library's handle, to be destroyed; ends the program when there is none. */
+cublasLtHandle_t matmul_handle(void);
+/* "ok", or the status' name. */
+const char *matmul_status(cublasStatus_t status);
+
 /* Floats in the scale array of A (or of B). */
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b);
 /* Which of them scales element (line, depth) of A (or of B). */
