@@ -14,6 +14,7 @@ enum { POISON = 0xFF, GUARD_LEAST = 4096 };
 
 typedef struct checker {
     const attention_config *config;
+    bool nan_beyond;
     graph forward, backward;
     int64_t *starts, rows; /* [documents + 1] */
     attention_reference reference;
@@ -59,6 +60,11 @@ static void open_image(checker *c, int uid) {
     memset(c->images[uid], POISON, c->bytes[uid]);
 }
 
+/* Behind an input: zeros, unless NaN is asked for. */
+static void clear_guard(checker *c, attention_name uid) {
+    if (!c->nan_beyond) memset((char *)c->images[uid] + c->used[uid], 0, c->bytes[uid] - c->used[uid]);
+}
+
 /* [rows, heads * head_dim] of standard normal bf16 numbers in the image, and as floats. */
 static const float *fill(checker *c, attention_name uid) {
     size_t count = c->used[uid] / sizeof(uint16_t);
@@ -68,6 +74,7 @@ static const float *fill(checker *c, attention_name uid) {
         image[i] = bf16_from_float(rng_normal(1, (uint64_t)uid, i));
         values[i] = bf16_to_float(image[i]);
     }
+    clear_guard(c, uid);
     return values;
 }
 
@@ -165,10 +172,9 @@ static size_t overrun_of(const checker *c, int uid) {
 static void measure(checker *c) {
     const attention_reference *r = &c->reference;
     const double *references[ATTENTION_OUTPUTS] = {r->o, r->lse, r->grad_q, r->grad_k, r->grad_v};
-    for (int i = 0; i < ATTENTION_OUTPUTS; i++) {
+    for (int i = 0; i < ATTENTION_OUTPUTS; i++)
         c->out->errors[i] = error_of(c, attention_outputs[i], references[i]);
-        c->out->overrun += overrun_of(c, attention_outputs[i]);
-    }
+    for (int uid = ATTENTION_GRAD_Q; uid <= ATTENTION_GRAD_V; uid++) c->out->overrun += overrun_of(c, uid);
     for (int uid = ATTENTION_DELTA; uid <= ATTENTION_GRAD_V_HEADS; uid++)
         if (c->images[uid]) c->out->scratch_overrun += overrun_of(c, uid);
 }
@@ -177,6 +183,16 @@ static void measure(checker *c) {
 
 static bool run(checker *c, const graph *g) {
     return c->run(c->context, g, c->images, c->bytes, c->out->text);
+}
+
+/* Leaves the outputs as inputs of backward. */
+static bool run_forward(checker *c) {
+    if (!run(c, &c->forward)) return false;
+    for (int uid = ATTENTION_O; uid <= ATTENTION_LSE; uid++) {
+        c->out->overrun += overrun_of(c, uid);
+        clear_guard(c, uid);
+    }
+    return true;
 }
 
 /* Backward on poisoned gradients and scratch. */
@@ -204,13 +220,14 @@ static bool run_backward_twice(checker *c) {
     return good;
 }
 
-bool attention_check(const attention_config *config, const int32_t *lengths, attention_runner *runner,
-                     void *context, attention_checked *out) {
+bool attention_check(const attention_case *what, attention_runner *runner, void *context,
+                     attention_checked *out) {
     static checker c;
-    c = (checker){.config = config, .run = runner, .context = context, .out = out};
+    c = (checker){.config = &what->config, .run = runner, .context = context, .out = out};
+    c.nan_beyond = what->nan_beyond;
     *out = (attention_checked){0};
-    open_all(&c, lengths);
-    bool good = run(&c, &c.forward) && run_backward_twice(&c);
+    open_all(&c, what->lengths);
+    bool good = run_forward(&c) && run_backward_twice(&c);
     if (good) measure(&c);
     close_all(&c);
     return good;

@@ -12,6 +12,12 @@
 typedef bool attention_runner(void *context, const graph *g, void *const images[ATTENTION_NAMED],
                               const size_t bytes[ATTENTION_NAMED], char error[ATTENTION_TEXT]);
 
+typedef struct attention_case {
+    attention_config config;
+    const int32_t *lengths; /* [documents], packed only; borrowed */
+    bool nan_beyond;        /* what lies behind the last row of the inputs: NaN; else zeros */
+} attention_case;
+
 enum { ATTENTION_OUTPUTS = 5 };
 extern const attention_name attention_outputs[ATTENTION_OUTPUTS];
 extern const char *const attention_output_names[ATTENTION_OUTPUTS];
@@ -24,10 +30,9 @@ typedef struct attention_checked {
     char text[ATTENTION_TEXT];        /* why there is no result */
 } attention_checked;
 
-/* Runs forward once and backward twice. `lengths` [documents]: packed only. All memory is poisoned before.
-   False: out->text. */
-bool attention_check(const attention_config *config, const int32_t *lengths, attention_runner *run,
-                     void *context, attention_checked *out);
+/* Runs forward once and backward twice. Outputs and scratch are poisoned before. False: out->text. */
+bool attention_check(const attention_case *what, attention_runner *run, void *context,
+                     attention_checked *out);
 /* Whether all errors are at most `bound` and no output was overrun. */
 bool attention_checked_good(const attention_checked *c, double bound);
 

@@ -21,8 +21,10 @@ endif()
 find_package(CUDAToolkit 12.9 REQUIRED)
 include_directories(SYSTEM ${CUDAToolkit_INCLUDE_DIRS})
 
+set(cublasLt_file libcublasLt.so.13)
+set(cudnn_file libcudnn.so.9)
 foreach(library cublasLt cudnn)
-  find_library(OTTAVA_${library} NAMES ${library} lib${library}.so.13 lib${library}.so.9
+  find_library(OTTAVA_${library} NAMES ${library} ${${library}_file} NAMES_PER_DIR
                HINTS ${CUDAToolkit_LIBRARY_DIR} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES lib lib64 REQUIRED)
   message(STATUS "${library}: ${OTTAVA_${library}}")
 endforeach()

@@ -108,6 +108,7 @@ cudaError_t case_run(gpu *g, const kernel_case *c, const elementwise_args *a) {
     cudaError_t status = cudaSuccess;
     if (a->column_amax && !c->before)
         status = cudaMemsetAsync(a->column_amax, 0, (size_t)a->columns * sizeof(float), g->stream);
+    if (a->amax && status == cudaSuccess) status = cudaMemsetAsync(a->amax, 0, sizeof(float), g->stream);
     if (status == cudaSuccess) status = c->kernel(a, g->stream);
     return status == cudaSuccess && c->then ? c->then(a, g->stream) : status;
 }

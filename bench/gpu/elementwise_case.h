@@ -41,8 +41,8 @@ void case_open(gpu *g, const kernel_case *c, int64_t rows, int64_t columns, uint
 void case_close(elementwise_args *a);
 /* Outputs to 0xFF, or to 0 where a kernel only raises them. */
 void case_poison(gpu *g, const kernel_case *c, const elementwise_args *a);
-/* Queues `before`, if there is one; and what is timed: the kernels, and before them, where they raise it,
-   column_amax to 0, without which a second run would have nothing to raise. */
+/* Queues `before`, if there is one; and what is timed: the kernels, and before them, where they raise them,
+   amax and column_amax to 0, without which a second run would have nothing to raise. */
 cudaError_t case_prepare(gpu *g, const kernel_case *c, const elementwise_args *a);
 cudaError_t case_run(gpu *g, const kernel_case *c, const elementwise_args *a);
 

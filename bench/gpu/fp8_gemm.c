@@ -282,8 +282,54 @@ static int best_candidate(gpu *g, run *r) {
     return best;
 }
 
-static void put_case(gpu *g, const test_case *c, cublasStatus_t status) {
+/* What is known of a case. */
+typedef struct outcome {
+    cublasStatus_t status;
+    gpu_time first, best; /* of the algorithm the library puts first, and of the fastest */
+    int best_algorithm;
+    gpu_error error, best_error;
+} outcome;
+
+/* A wrong layout is off by about 1, 13-bit sums by 0.01. */
+static bool is_right(const gpu_error *e) {
+    return gpu_error_rms(e) < 0.05;
+}
+
+static void measure_algorithms(gpu *g, run *r, const samples *s, outcome *out) {
+    out->error = check(g, r, s);
+    out->status = r->status;
+    if (out->status != CUBLAS_STATUS_SUCCESS) return;
+    out->first = out->best = gpu_measure(g, run_once, r, r->o->sets);
+    out->best_error = out->error;
+    r->candidate = best_candidate(g, r);
+    if (r->candidate == 0) return;
+    gpu_error error = check(g, r, s);
+    gpu_time time = gpu_measure(g, run_once, r, r->o->sets);
+    if (time.median >= out->first.median || !is_right(&error)) return;
+    out->best = time;
+    out->best_error = error;
+    out->best_algorithm = r->candidate;
+}
+
+static void put_times(gpu *g, const test_case *c, const outcome *out) {
+    double flops = 2 * (double)c->spec.m * (double)c->spec.n * (double)c->spec.k / 1e6;
+    result_time(g, &out->first);
+    result_number(g, "tflops", flops / out->first.median);
+    result_number(g, "us_best", out->best.median);
+    result_number(g, "tflops_best", flops / out->best.median);
+    result_int(g, "best_algorithm", out->best_algorithm);
+    result_number(g, "rel_error", gpu_error_rms(&out->error));
+    result_number(g, "worst_error", gpu_error_worst(&out->error));
+    result_number(g, "rel_error_best", gpu_error_rms(&out->best_error));
+    printf("%8.1f us %7.1f TFLOP/s (best %7.1f), error %.2e\n", out->first.median, flops / out->first.median,
+           flops / out->best.median, gpu_error_rms(&out->error));
+}
+
+static void put_case(gpu *g, const test_case *c, const outcome *out, int algorithms) {
     const matmul_spec *s = &c->spec;
+    printf("%-4s %-8s %-11s %-10s %-5s %s beta %d: ", c->linear->model, c->linear->name,
+           product_names[c->product], recipe_names[c->recipe], s->fast ? "fast" : "split", type_name(s->d),
+           s->accumulate);
     result_begin(g);
     result_text(g, "model", c->linear->model);
     result_text(g, "shape", c->linear->name);
@@ -297,25 +343,13 @@ static void put_case(gpu *g, const test_case *c, cublasStatus_t status) {
     result_text(g, "b", type_name(s->b));
     result_text(g, "d", type_name(s->d));
     result_int(g, "beta", s->accumulate);
-    result_text(g, "status", matmul_status(status));
-    printf("%-4s %-8s %-11s %-10s %-5s %s beta %d: ", c->linear->model, c->linear->name,
-           product_names[c->product], recipe_names[c->recipe], s->fast ? "fast" : "split", type_name(s->d),
-           s->accumulate);
-}
-
-static void put_times(gpu *g, const test_case *c, const gpu_time *first, const gpu_time *best, int candidate,
-                      int candidates, const gpu_error *e) {
-    double flops = 2 * (double)c->spec.m * (double)c->spec.n * (double)c->spec.k;
-    result_time(g, first);
-    result_number(g, "tflops", flops / first->median / 1e6);
-    result_number(g, "us_best", best->median);
-    result_number(g, "tflops_best", flops / best->median / 1e6);
-    result_int(g, "best_algorithm", candidate);
-    result_int(g, "algorithms", candidates);
-    result_number(g, "rel_error", gpu_error_rms(e));
-    result_number(g, "worst_error", gpu_error_worst(e));
-    printf("%8.1f us %7.1f TFLOP/s (best %7.1f), error %.2e\n", first->median, flops / first->median / 1e6,
-           flops / best->median / 1e6, gpu_error_rms(e));
+    result_text(g, "status", matmul_status(out->status));
+    result_int(g, "algorithms", algorithms);
+    if (out->status == CUBLAS_STATUS_SUCCESS)
+        put_times(g, c, out);
+    else
+        printf("%s\n", cublasLtGetStatusString(out->status));
+    result_end(g);
 }
 
 /* Measures one case. False when its results are wrong. */
@@ -323,27 +357,12 @@ static bool measure(gpu *g, cublasLtHandle_t handle, const test_case *c, const o
                     void *workspace) {
     matmul plan;
     matmul_data data = data_of(o, 0);
-    cublasStatus_t status = matmul_plan(&plan, handle, &c->spec, &data);
+    outcome out = {.status = matmul_plan(&plan, handle, &c->spec, &data)};
     run r = {.plan = &plan, .c = c, .o = o, .workspace = workspace};
-    gpu_error e = {0};
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        e = check(g, &r, s);
-        status = r.status;
-    }
-    put_case(g, c, status);
-    bool right = true;
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        gpu_time first = gpu_measure(g, run_once, &r, o->sets);
-        int best = best_candidate(g, &r);
-        r.candidate = best;
-        gpu_time fastest = best == 0 ? first : gpu_measure(g, run_once, &r, o->sets);
-        put_times(g, c, &first, &fastest, best, plan.candidates, &e);
-        right = gpu_error_rms(&e) < 0.05; /* a wrong layout is off by about 1; 13-bit sums by 0.02 at most */
-    } else
-        printf("%s\n", cublasLtGetStatusString(status));
-    result_end(g);
+    if (out.status == CUBLAS_STATUS_SUCCESS) measure_algorithms(g, &r, s, &out);
+    put_case(g, c, &out, plan.candidates);
     matmul_close(&plan);
-    return right;
+    return out.status != CUBLAS_STATUS_SUCCESS || is_right(&out.error);
 }
 
 /* ---- all cases ---- */

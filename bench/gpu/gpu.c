@@ -90,8 +90,8 @@ void gpu_poison(gpu *g, void *device, size_t bytes) {
 
 /* ---- time ---- */
 
-enum { WARM_UP = 3, SAMPLES_MIN = 5, SAMPLES_MAX = 15, SETS_MAX = 16, CALLS_MAX = 1000 };
-static const double sample_us = 200, budget_us = 1e5;
+enum { SAMPLES_MIN = 5, SAMPLES_MAX = 15, SETS_MAX = 16, CALLS_MAX = 1000 };
+static const double warm_up_us = 5e3, sample_us = 200, budget_us = 1e5;
 
 int gpu_sets(const gpu *g, size_t bytes) {
     size_t wanted = 2 * (size_t)g->properties.l2CacheSize;
@@ -111,66 +111,70 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1], samples};
 }
 
-typedef struct stopwatch {
-    cudaEvent_t from, to;
-    int turn; /* the next input set */
-} stopwatch;
+/* Runs of the work with its input sets taking turns. */
+typedef struct turns {
+    gpu_work *work;
+    void *context;
+    int sets, next;
+} turns;
 
-static stopwatch start(void) {
-    stopwatch w = {0};
-    GPU_CHECK(cudaEventCreate(&w.from));
-    GPU_CHECK(cudaEventCreate(&w.to));
-    return w;
-}
-
-static void stop(stopwatch *w) {
-    GPU_CHECK(cudaEventDestroy(w->from));
-    GPU_CHECK(cudaEventDestroy(w->to));
-}
-
-/* Microseconds that `calls` runs take together. */
-static double time_calls(gpu *g, stopwatch *w, gpu_work *work, void *context, int sets, int calls) {
-    GPU_CHECK(cudaEventRecord(w->from, g->stream));
+static void queue_calls(gpu *g, turns *t, int calls) {
     for (int i = 0; i < calls; i++) {
-        work(g, context, w->turn);
-        w->turn = (w->turn + 1) % sets;
+        t->work(g, t->context, t->next);
+        t->next = (t->next + 1) % t->sets;
     }
-    GPU_CHECK(cudaEventRecord(w->to, g->stream));
-    GPU_CHECK(cudaEventSynchronize(w->to));
-    GPU_CHECK(cudaGetLastError());
-    float ms = 0;
-    GPU_CHECK(cudaEventElapsedTime(&ms, w->from, w->to));
-    return 1e3 * (double)ms;
 }
 
-/* Calls in a sample, when one takes `once` us. */
-static int calls_for(const gpu *g, double once) {
-    if (g->tiny || once >= sample_us) return 1;
-    return once * CALLS_MAX < sample_us ? CALLS_MAX : (int)ceil(sample_us / once);
+/* Microseconds of a call in each of `samples` samples of `calls` calls. All are queued behind a call that is
+   not counted, so that the device never waits for the host. */
+static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
+    cudaEvent_t at[SAMPLES_MAX + 1];
+    for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventCreate(&at[i]));
+    if (!g->tiny) queue_calls(g, t, 1);
+    GPU_CHECK(cudaEventRecord(at[0], g->stream));
+    for (int i = 0; i < samples; i++) {
+        queue_calls(g, t, calls);
+        GPU_CHECK(cudaEventRecord(at[i + 1], g->stream));
+    }
+    GPU_CHECK(cudaEventSynchronize(at[samples]));
+    GPU_CHECK(cudaGetLastError());
+    for (int i = 0; i < samples; i++) {
+        float ms = 0;
+        GPU_CHECK(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+        us[i] = 1e3 * (double)ms / calls;
+    }
+    for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventDestroy(at[i]));
+}
+
+/* Microseconds of one call, after enough of them that the clocks have risen. */
+static double warm_up(gpu *g, turns *t) {
+    double us = 0, spent = 0;
+    do {
+        take_samples(g, t, 1, 1, &us);
+        spent += us;
+    } while (!g->tiny && spent < warm_up_us);
+    return us;
+}
+
+static int between(double value, int low, int high) {
+    return value < low ? low : value > high ? high : (int)value;
 }
 
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets) {
-    stopwatch w = start();
-    if (!g->tiny) time_calls(g, &w, work, context, sets, WARM_UP);
-    int calls = calls_for(g, time_calls(g, &w, work, context, sets, 1));
-    double sample[SAMPLES_MAX], spent = 0;
-    int samples = 0, least = g->tiny ? 1 : SAMPLES_MIN, most = g->tiny ? 1 : SAMPLES_MAX;
-    while (samples < least || (samples < most && spent < budget_us)) {
-        double us = time_calls(g, &w, work, context, sets, calls);
-        spent += us;
-        sample[samples++] = us / calls;
-    }
-    stop(&w);
+    turns t = {work, context, sets, 0};
+    double once = warm_up(g, &t), sample[SAMPLES_MAX];
+    int calls = between(ceil(sample_us / once), 1, CALLS_MAX);
+    int samples = between(budget_us / (once * calls), SAMPLES_MIN, SAMPLES_MAX);
+    if (g->tiny) calls = samples = 1;
+    take_samples(g, &t, samples, calls, sample);
     return summarize(sample, samples);
 }
 
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets) {
-    stopwatch w = start();
+    turns t = {work, context, sets, 0};
     double sample[2];
     int samples = g->tiny ? 1 : 2;
-    if (!g->tiny) time_calls(g, &w, work, context, sets, 1);
-    for (int i = 0; i < samples; i++) sample[i] = time_calls(g, &w, work, context, sets, 1);
-    stop(&w);
+    take_samples(g, &t, samples, 1, sample);
     return summarize(sample, samples);
 }
 

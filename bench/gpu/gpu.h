@@ -58,8 +58,9 @@ typedef void gpu_work(gpu *g, void *context, int set);
 /* How many input sets of `bytes` each are needed so that a set has left the L2 cache before its next turn
    (all of them twice as large as the cache): 1 to 16. */
 int gpu_sets(const gpu *g, size_t bytes);
-/* Times the work: three warm-up calls, then samples of at least 200 us (several calls where one is shorter),
-   15 of them, or 5 and as many more as fit 0.1 s. The sets take turns. */
+/* Times the work, the sets taking turns: after 5 ms of it, samples of at least 200 us (several calls where
+   one is shorter), 15 of them or as many as fit 0.1 s, at least 5. All are queued at once, so that the device
+   never waits for the host. These are burst rates: too short for a card to reach its power limit. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
 /* The same from two single calls, after one to warm up: to choose between ways. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);

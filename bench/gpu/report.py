@@ -161,7 +161,8 @@ def attention(rows):
             ("plan s", "build_seconds"), ("status", "status")))
     checks = [r for r in rows if r["what"] == "check"]
     text += "\nErrors relative to the RMS of the reference; same bits: of two backward passes.\n\n" + table(
-        checks, shape + (("deterministic", "deterministic"), ("O", "error_o"), ("LSE", "error_lse"),
+        checks, shape + (("lengths", "lengths"), ("behind inputs", "beyond_inputs"),
+                         ("deterministic", "deterministic"), ("O", "error_o"), ("LSE", "error_lse"),
                          ("dQ", "error_grad_q"), ("dK", "error_grad_k"), ("dV", "error_grad_v"),
                          ("same bits", "same_bits"), ("scratch overrun B", "scratch_overrun"), ("status", "status")))
     return text
@@ -193,7 +194,7 @@ SECTIONS = (
 )
 
 
-def report(results):
+def report(results, broken):
     stages = {}
     for r in results:
         stages.setdefault(r["stage"], []).append(r)
@@ -201,7 +202,10 @@ def report(results):
     text = f"# Measured on {device.get('name', 'an unknown device')}\n\n"
     if device.get("name") == "CPU shim":
         text += "**A rehearsal without a GPU: no figure here is a measurement.**\n\n"
-    text += "Medians of runs timed by events after warm-up, on random data, inputs out of the cache.\n\n"
+    text += "Medians of samples of 200 us or more, timed by events after 5 ms of warm-up, on random data, inputs out " \
+            "of the cache: burst rates, taken before a card reaches its power limit.\n\n"
+    if broken:
+        text += f"{broken} broken lines of a program that was ended are left out.\n\n"
     text += "## How\n\n" + environment(stages.get("environment", []), stages.get("run", []))
     for stage, title, section in SECTIONS:
         text += f"\n## {title}\n\n" + (section(stages[stage]) if stage in stages else "Not measured.\n")
@@ -214,9 +218,9 @@ def main():
     parser.add_argument("--name", default="h200-ceilings")
     parser.add_argument("--to", type=pathlib.Path, default=pathlib.Path("bench/results"))
     arguments = parser.parse_args()
-    results = [json.loads(line) for line in arguments.results.read_text().splitlines()]
+    results, broken = roofline.read_results(arguments.results)
     arguments.to.mkdir(parents=True, exist_ok=True)
-    (arguments.to / f"{arguments.name}.md").write_text(report(results))
+    (arguments.to / f"{arguments.name}.md").write_text(report(results, broken))
     with open(arguments.to / f"{arguments.name}.json", "w") as file:
         file.write("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     print(f"{arguments.to / arguments.name}.md and .json: {len(results)} results")

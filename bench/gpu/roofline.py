@@ -205,11 +205,22 @@ def tables(results):
     return "\n".join(out)
 
 
+def read_results(path):
+    """The results of a run, and how many lines are broken: a program that was ended leaves half a line."""
+    results, broken = [], 0
+    with open(path) as file:
+        for line in file:
+            try:
+                results.append(json.loads(line))
+            except ValueError:
+                broken += 1
+    return results, broken
+
+
 def main():
-    results = []
-    if len(sys.argv) > 1:
-        with open(sys.argv[1]) as file:
-            results = [json.loads(line) for line in file]
+    results, broken = read_results(sys.argv[1]) if len(sys.argv) > 1 else ([], 0)
+    if broken:
+        print(f"{broken} lines of {sys.argv[1]} are broken and left out\n")
     print(tables(results))
 
 

@@ -41,6 +41,9 @@ options="--out $out/results.jsonl"
 torch_gemm=$options
 torch_1b="$options --preset 1b --state fp32 --batch 4 --seq-len 2048"
 torch_8b="$options --preset 8b --state bf16 --batch 1 --seq-len 8192"
+# 64 GB of parameters, gradients and moments, and 36 of activations unless they are recomputed
+[ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt 110000 ] 2>/dev/null ||
+    torch_8b="$torch_8b --checkpoint"
 P=$build S=''
 if [ -n "${SHIM:-}" ]; then
     P=$build/tests S=shim_
@@ -92,16 +95,21 @@ environment() {
     fact commit "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
     fact kernel "$(uname -sr)"
     fact processor "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
-    fact gpu "$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader)"
+    fact gpu "$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader)"
     fact nvcc "$("$CUDA_HOME/bin/nvcc" --version | sed -n 's/.*\(release.*\)/\1/p')"
-    fact torch "$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
+    fact torch "$(timeout 60 python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
     for name in libcuda.so.1 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
         fact "$name" "$(library "$name")"
     done
 }
 
+# For a GPU only what runs there is built, so that nothing else can stand in its way.
 build() {
-    cmake -S bench/gpu -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" && cmake --build "$build" --parallel
+    local targets=all generator=
+    [ -n "${SHIM:-}" ] || targets='ceilings fp8_gemm fp8_bits tensor_core attention elementwise'
+    [ -d "$build" ] || ! command -v ninja >/dev/null || generator=-GNinja
+    cmake $generator -S bench/gpu -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
+        cmake --build "$build" --parallel --target $targets
 }
 
 # Runs one stage with its output in the log; adds its line to the table and to the results.
@@ -111,13 +119,20 @@ run_stage() {
     shift 2
     echo "=== $name: $*" | tee -a "$out/log.txt"
     if [ "$(type -t "$1")" = function ]; then
-        "$@" >>"$out/log.txt" 2>&1
+        "$@" >"$out/stage.txt" 2>&1
+        rc=$?
+        cat "$out/stage.txt" >>"$out/log.txt"
+        [ $rc = 0 ] || tail -n 30 "$out/stage.txt"
+        rm -f "$out/stage.txt"
     elif [ "$1" = python3 ]; then
         timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out/log.txt"
+        rc=$?
     else
         LD_LIBRARY_PATH=$libraries timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out/log.txt"
+        rc=$?
     fi
-    rc=$?
+    # A program that was ended may have left half a line.
+    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || echo >>"$out/results.jsonl"
     table+=$(printf '%-12s exit %-3d %4d s' "$name" $rc $((SECONDS - since)))$'\n'
     printf '{"stage": "run", "name": "%s", "command": "%s", "rc": %d, "seconds": %d}\n' "$name" "$*" $rc $((SECONDS - since)) \
         >>"$out/results.jsonl"

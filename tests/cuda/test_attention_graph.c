@@ -77,8 +77,8 @@ static const int32_t *documents(int64_t length) {
 
 static attention_checked check(const attention_config *config, attention_runner *run) {
     attention_checked c;
-    const int32_t *lengths = config->packed ? documents(config->length) : NULL;
-    if (!attention_check(config, lengths, run, NULL, &c)) {
+    attention_case what = {*config, config->packed ? documents(config->length) : NULL, true};
+    if (!attention_check(&what, run, NULL, &c)) {
         printf("FAIL %s\n", c.text);
         failures++;
     }
