@@ -15,6 +15,8 @@ if(CMAKE_CUDA_COMPILER)
   set(OTTAVA_NVCC ON)
   # IEEE arithmetic exactly as written: what a kernel computes must equal the CPU bit for bit.
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+  # Registers that overflow into memory make a kernel slow without a word.
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills>)
 else()
   message(WARNING "no nvcc (is CUDA_HOME set?): only the CPU shim is built")
 endif()

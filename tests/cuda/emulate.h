@@ -100,17 +100,19 @@ inline bool pass_a_barrier(int round) {
     return passed;
 }
 
+inline void make_fiber(int i) {
+    fiber &f = fibers[i];
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = &stacks[(size_t)stack_bytes * i];
+    f.context.uc_stack.ss_size = stack_bytes;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, enter, 0);
+    f.state = waits::nothing;
+}
+
 inline void run_block() {
     memset(shared_memory, 0xFF, shared_used);
-    for (int i = 0; i < count; i++) {
-        fiber &f = fibers[i];
-        getcontext(&f.context);
-        f.context.uc_stack.ss_sp = &stacks[(size_t)stack_bytes * i];
-        f.context.uc_stack.ss_size = stack_bytes;
-        f.context.uc_link = nullptr;
-        makecontext(&f.context, enter, 0);
-        f.state = waits::nothing;
-    }
+    for (int i = 0; i < count; i++) make_fiber(i);
     int round = 0;
     run_all(0, count, round++);
     while (pass_a_barrier(round)) round++;
