@@ -221,7 +221,7 @@ static void open_tensor(program *p, batch *b, const graph *backward, int uid) {
     else
         gpu_poison(&p->gpu, b->data[uid], bytes);
     bool input = uid <= ATTENTION_V || uid == ATTENTION_GRAD_O;
-    if (input) GPU_CHECK(fill_normal(b->data[uid], FILL_BF16, bytes / 2, 1.0f, (uint64_t)uid, p->gpu.stream));
+    if (input) GPU_CHECK(fill_normal(b->data[uid], OTT_BF16, bytes / 2, 1.0f, (uint64_t)uid, p->gpu.stream));
 }
 
 /* Lengths and offsets of packed documents; `lengths` [documents], at most PACKED_DOCUMENTS. */

@@ -23,7 +23,7 @@ static void measure_copy(gpu *g) {
     copy c = {.bytes = g->tiny ? 1 << 16 : (size_t)4 << 30};
     c.from = gpu_alloc(c.bytes);
     c.to = gpu_alloc(c.bytes);
-    GPU_CHECK(fill_normal(c.from, FILL_BF16, c.bytes / 2, 1, 1, g->stream));
+    GPU_CHECK(fill_normal(c.from, OTT_BF16, c.bytes / 2, 1, 1, g->stream));
     gpu_time t = gpu_measure(g, copy_once, &c, 1);
     double rate = 2 * (double)c.bytes / t.median / 1e3; /* read and written */
     result_begin(g);
@@ -67,8 +67,8 @@ static void measure_product(gpu *g, cublasLtHandle_t handle) {
     int64_t n = g->tiny ? 64 : 8192;
     size_t bytes = 2 * (size_t)(n * n);
     void *a = gpu_alloc(bytes), *b = gpu_alloc(bytes), *d = gpu_alloc(bytes);
-    GPU_CHECK(fill_normal(a, FILL_BF16, bytes / 2, 1, 1, g->stream));
-    GPU_CHECK(fill_normal(b, FILL_BF16, bytes / 2, 1, 2, g->stream));
+    GPU_CHECK(fill_normal(a, OTT_BF16, bytes / 2, 1, 1, g->stream));
+    GPU_CHECK(fill_normal(b, OTT_BF16, bytes / 2, 1, 2, g->stream));
     product p = {.data = {.a = a, .b = b, .d = d}, .workspace = gpu_alloc(matmul_workspace_bytes)};
     gpu_time t = {0};
     cublasStatus_t status = time_product(g, handle, &p, n, &t);

@@ -20,8 +20,8 @@ const void *case_values(const kernel_case *c, const elementwise_args *a) {
 
 /* ---- arrays ---- */
 
-static const void *input(gpu *g, fill_format format, int64_t count, uint64_t seed) {
-    void *data = gpu_alloc((size_t)count * (format == FILL_F32 ? 4 : 2));
+static const void *input(gpu *g, ott_dtype format, int64_t count, uint64_t seed) {
+    void *data = gpu_alloc((size_t)count * (format == OTT_F32 ? 4 : 2));
     GPU_CHECK(fill_normal(data, format, (size_t)count, 1, seed, g->stream));
     return data;
 }
@@ -35,11 +35,10 @@ static const float *given_scale(gpu *g, ott_dtype format) {
 
 static void open_inputs(gpu *g, const kernel_case *c, uint64_t seed, elementwise_args *a) {
     int64_t count = a->rows * a->columns;
-    a->x =
-        input(g, c->source == SOURCE_WEIGHT ? FILL_F32 : FILL_BF16, is_swiglu(c) ? 2 * count : count, seed);
+    a->x = input(g, c->source == SOURCE_WEIGHT ? OTT_F32 : OTT_BF16, is_swiglu(c) ? 2 * count : count, seed);
     if (c->source == SOURCE_NORM || c->source == SOURCE_SWIGLU_BACKWARD)
-        a->second = input(g, FILL_BF16, count, seed + 100);
-    if (c->source == SOURCE_NORM) a->weight = input(g, FILL_F32, a->columns, seed + 200);
+        a->second = input(g, OTT_BF16, count, seed + 100);
+    if (c->source == SOURCE_NORM) a->weight = input(g, OTT_F32, a->columns, seed + 200);
     if (c->grain == GRANULARITY_TENSOR) a->scale = given_scale(g, c->format);
 }
 

@@ -54,13 +54,14 @@ static void launch_normal(void *data, size_t count, float deviation, uint64_t se
     LAUNCH(normal_kernel<T>, blocks(count), block_threads, stream, (T *)data, count, deviation, seed);
 }
 
-extern "C" cudaError_t fill_normal(void *data, fill_format format, size_t count, float deviation,
-                                   uint64_t seed, cudaStream_t stream) {
+extern "C" cudaError_t fill_normal(void *data, ott_dtype format, size_t count, float deviation, uint64_t seed,
+                                   cudaStream_t stream) {
     switch (format) {
-    case FILL_F32: launch_normal<float>(data, count, deviation, seed, stream); break;
-    case FILL_BF16: launch_normal<__nv_bfloat16>(data, count, deviation, seed, stream); break;
-    case FILL_E4M3: launch_normal<__nv_fp8_e4m3>(data, count, deviation, seed, stream); break;
-    case FILL_E5M2: launch_normal<__nv_fp8_e5m2>(data, count, deviation, seed, stream); break;
+    case OTT_F32: launch_normal<float>(data, count, deviation, seed, stream); break;
+    case OTT_BF16: launch_normal<__nv_bfloat16>(data, count, deviation, seed, stream); break;
+    case OTT_E4M3: launch_normal<__nv_fp8_e4m3>(data, count, deviation, seed, stream); break;
+    case OTT_E5M2: launch_normal<__nv_fp8_e5m2>(data, count, deviation, seed, stream); break;
+    default: return cudaErrorInvalidValue;
     }
     return cudaGetLastError();
 }

@@ -2,6 +2,7 @@
 #ifndef FILL_H
 #define FILL_H
 
+#include "ottava/types.h"
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,12 +11,9 @@
 extern "C" {
 #endif
 
-/* The number formats that operands have here. */
-typedef enum fill_format { FILL_F32, FILL_BF16, FILL_E4M3, FILL_E5M2 } fill_format;
-
 /* `count` numbers, approximately normal (a sum of four uniform ones) with the given standard deviation, a
-   pure function of (seed, index), rounded to the format. */
-cudaError_t fill_normal(void *data, fill_format format, size_t count, float deviation, uint64_t seed,
+   pure function of (seed, index), rounded to the format: fp32, bf16, E4M3 or E5M2. */
+cudaError_t fill_normal(void *data, ott_dtype format, size_t count, float deviation, uint64_t seed,
                         cudaStream_t stream);
 /* `count` fp32 numbers 2^u, u uniform in [low, high): scales. */
 cudaError_t fill_scales(float *data, size_t count, float low, float high, uint64_t seed, cudaStream_t stream);

@@ -64,10 +64,9 @@ static void close_bits(bits *p) {
 
 static void fill_codes(bits *p, const matmul_spec *spec) {
     cudaStream_t stream = p->g.stream;
-    bool e5m2 = spec->a == CUDA_R_8F_E5M2;
     size_t count = (size_t)(SIDE * spec->k);
-    GPU_CHECK(fill_normal(p->a, e5m2 ? FILL_E5M2 : FILL_E4M3, count, 1, 1, stream));
-    GPU_CHECK(fill_normal(p->b, FILL_E4M3, count, 1, 2, stream));
+    GPU_CHECK(fill_normal(p->a, matmul_dtype(spec->a), count, 1, 1, stream));
+    GPU_CHECK(fill_normal(p->b, OTT_E4M3, count, 1, 2, stream));
     gpu_read(&p->g, p->host_a, p->a, count);
     gpu_read(&p->g, p->host_b, p->b, count);
 }
@@ -98,7 +97,7 @@ typedef struct comparison {
 
 static comparison compare(const bits *p, const matmul_spec *spec) {
     comparison c = {0};
-    ott_dtype da = spec->a == CUDA_R_8F_E5M2 ? OTT_E5M2 : OTT_E4M3;
+    ott_dtype da = matmul_dtype(spec->a);
     for (uint64_t i = 0; i < SAMPLES; i++) {
         uint32_t at = rng_u32(17, 0, i) % (SIDE * SIDE);
         const uint8_t *a = p->host_a + at / SIDE * spec->k, *b = p->host_b + at % SIDE * spec->k;

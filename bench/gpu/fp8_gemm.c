@@ -78,17 +78,8 @@ static test_case make_case(const gpu *g, const linear *l, product p, recipe r) {
     return c;
 }
 
-static const char *type_name(cudaDataType_t type) {
-    switch ((int)type) {
-    case CUDA_R_8F_E4M3: return "e4m3";
-    case CUDA_R_8F_E5M2: return "e5m2";
-    case CUDA_R_16BF: return "bf16";
-    default: return "fp32";
-    }
-}
-
 static size_t type_bytes(cudaDataType_t type) {
-    return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1;
+    return (size_t)dtype_bytes(matmul_dtype(type));
 }
 
 /* ---- operands ---- */
@@ -103,13 +94,9 @@ typedef struct operands {
 } operands;
 
 static void fill(gpu *g, void *data, cudaDataType_t type, int64_t count, uint64_t seed) {
-    fill_format format = type == CUDA_R_32F       ? FILL_F32
-                         : type == CUDA_R_16BF    ? FILL_BF16
-                         : type == CUDA_R_8F_E4M3 ? FILL_E4M3
-                                                  : FILL_E5M2;
     /* At most 3.5 deviations: below 448 and 57344, and much of the range used, as after scaling. */
     float deviation = type == CUDA_R_8F_E4M3 ? 100 : type == CUDA_R_8F_E5M2 ? 10000 : 1;
-    GPU_CHECK(fill_normal(data, format, (size_t)count, deviation, seed, g->stream));
+    GPU_CHECK(fill_normal(data, matmul_dtype(type), (size_t)count, deviation, seed, g->stream));
 }
 
 /* Scales that bring the codes back to a deviation near 1, each another one. */
@@ -163,15 +150,6 @@ static int64_t sample_line(int64_t lines, int i, uint64_t stream) {
     return (int64_t)(rng_u32(11, stream, (uint64_t)i) % (uint64_t)lines);
 }
 
-static double load(const void *data, cudaDataType_t type, int64_t i) {
-    switch ((int)type) {
-    case CUDA_R_8F_E4M3: return (double)e4m3_to_float(((const uint8_t *)data)[i]);
-    case CUDA_R_8F_E5M2: return (double)e5m2_to_float(((const uint8_t *)data)[i]);
-    case CUDA_R_16BF: return (double)bf16_to_float(((const uint16_t *)data)[i]);
-    default: return (double)((const float *)data)[i];
-    }
-}
-
 /* The sampled lines of an operand, scaled: out[SAMPLE][k]. */
 static void read_lines(gpu *g, const matmul_spec *spec, const operands *o, bool of_b, double *out) {
     int64_t lines = of_b ? spec->n : spec->m, k = spec->k;
@@ -191,7 +169,7 @@ static void read_lines(gpu *g, const matmul_spec *spec, const operands *o, bool 
             gpu_read(g, line, data + bytes * (size_t)(at * k), bytes * (size_t)k);
         for (int64_t i = 0; i < k; i++) {
             double scale = count ? (double)scales[matmul_scale_index(spec, of_b, at, i)] : 1;
-            out[s * k + i] = load(line, type, i) * scale;
+            out[s * k + i] = (double)dtype_load(line, matmul_dtype(type), i) * scale;
         }
     }
     free(line);
@@ -226,7 +204,8 @@ static void read_results(gpu *g, const matmul_spec *spec, const operands *o, dou
     for (int i = 0; i < SAMPLE; i++) {
         int64_t at = sample_line(spec->m, i, 0);
         gpu_read(g, row, o->d + bytes * (size_t)(at * spec->n), bytes * (size_t)spec->n);
-        for (int j = 0; j < SAMPLE; j++) out[i][j] = load(row, spec->d, sample_line(spec->n, j, 1));
+        for (int j = 0; j < SAMPLE; j++)
+            out[i][j] = (double)dtype_load(row, matmul_dtype(spec->d), sample_line(spec->n, j, 1));
     }
     free(row);
 }
@@ -328,8 +307,8 @@ static void put_times(gpu *g, const test_case *c, const outcome *out) {
 static void put_case(gpu *g, const test_case *c, const outcome *out, int algorithms) {
     const matmul_spec *s = &c->spec;
     printf("%-4s %-8s %-11s %-10s %-5s %s beta %d: ", c->linear->model, c->linear->name,
-           product_names[c->product], recipe_names[c->recipe], s->fast ? "fast" : "split", type_name(s->d),
-           s->accumulate);
+           product_names[c->product], recipe_names[c->recipe], s->fast ? "fast" : "split",
+           dtype_name(matmul_dtype(s->d)), s->accumulate);
     result_begin(g);
     result_text(g, "model", c->linear->model);
     result_text(g, "shape", c->linear->name);
@@ -339,9 +318,9 @@ static void put_case(gpu *g, const test_case *c, const outcome *out, int algorit
     result_int(g, "M", s->m);
     result_int(g, "N", s->n);
     result_int(g, "K", s->k);
-    result_text(g, "a", type_name(s->a));
-    result_text(g, "b", type_name(s->b));
-    result_text(g, "d", type_name(s->d));
+    result_text(g, "a", dtype_name(matmul_dtype(s->a)));
+    result_text(g, "b", dtype_name(matmul_dtype(s->b)));
+    result_text(g, "d", dtype_name(matmul_dtype(s->d)));
     result_int(g, "beta", s->accumulate);
     result_text(g, "status", matmul_status(out->status));
     result_int(g, "algorithms", algorithms);

@@ -15,6 +15,15 @@ const char *matmul_status(cublasStatus_t status) {
     return status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status);
 }
 
+ott_dtype matmul_dtype(cudaDataType_t type) {
+    switch ((int)type) {
+    case CUDA_R_8F_E4M3: return OTT_E4M3;
+    case CUDA_R_8F_E5M2: return OTT_E5M2;
+    case CUDA_R_16BF: return OTT_BF16;
+    default: return OTT_F32;
+    }
+}
+
 /* ---- scales ---- */
 
 enum { BLOCK_DEPTH = 128 };

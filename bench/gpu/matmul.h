@@ -8,6 +8,7 @@
 #ifndef MATMUL_H
 #define MATMUL_H
 
+#include "ottava/types.h"
 #include <cublasLt.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,6 +58,9 @@ typedef struct matmul {
 cublasLtHandle_t matmul_handle(void);
 /* "ok", or the status' name. */
 const char *matmul_status(cublasStatus_t status);
+
+/* The format of an operand or of D. */
+ott_dtype matmul_dtype(cudaDataType_t type);
 
 /* Floats in the scale array of A (or of B). */
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b);

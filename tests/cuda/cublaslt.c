@@ -181,20 +181,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 
 /* ---- the product ---- */
 
-static double load(const void *data, cudaDataType_t type, int64_t i) {
+static ott_dtype dtype_of(cudaDataType_t type) {
     switch ((int)type) {
-    case CUDA_R_8F_E4M3: return (double)e4m3_to_float(((const uint8_t *)data)[i]);
-    case CUDA_R_8F_E5M2: return (double)e5m2_to_float(((const uint8_t *)data)[i]);
-    case CUDA_R_16BF: return (double)bf16_to_float(((const uint16_t *)data)[i]);
-    default: return (double)((const float *)data)[i];
+    case CUDA_R_8F_E4M3: return OTT_E4M3;
+    case CUDA_R_8F_E5M2: return OTT_E5M2;
+    case CUDA_R_16BF: return OTT_BF16;
+    default: return OTT_F32;
     }
 }
 
-static void store(void *data, cudaDataType_t type, int64_t i, double value) {
-    if (type == CUDA_R_16BF)
-        ((uint16_t *)data)[i] = bf16_from_float((float)value);
-    else
-        ((float *)data)[i] = (float)value;
+static double load(const void *data, const layout *l, int64_t i) {
+    return (double)dtype_load(data, dtype_of(l->type), i);
 }
 
 /* What scales element (line, depth) of an operand of `lines` lines; blocks: of 128 along the contraction. */
@@ -214,7 +211,7 @@ static double *numbers(const void *data, const layout *l, bool contiguous, const
     double *out = malloc(sizeof(double) * (size_t)(lines * k));
     for (int64_t i = 0; out && i < lines; i++)
         for (int64_t p = 0; p < k; p++)
-            out[i * k + p] = load(data, l->type, contiguous ? i * l->ld + p : p * l->ld + i) *
+            out[i * k + p] = load(data, l, contiguous ? i * l->ld + p : p * l->ld + i) *
                              factor(scale, mode, lines, (k + 127) / 128, i, p);
     return out;
 }
@@ -226,8 +223,8 @@ static void multiply(double alpha, const double *a, const double *b, double beta
         for (int64_t i = 0; i < l->rows; i++) {
             double sum = 0;
             for (int64_t p = 0; p < k; p++) sum += a[i * k + p] * b[j * k + p];
-            double old = beta == 0 ? 0 : beta * load(c, l->type, j * l->ld + i);
-            store(d, l->type, j * l->ld + i, alpha * sum + old);
+            double old = beta == 0 ? 0 : beta * load(c, l, j * l->ld + i);
+            dtype_store(d, dtype_of(l->type), j * l->ld + i, (float)(alpha * sum + old));
         }
 }
 
