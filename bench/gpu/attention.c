@@ -397,7 +397,8 @@ static void time_model(program *p, const char *model, int64_t head_dim, bool pac
 
 /* ---- the program ---- */
 
-static void report_device(program *p, const char *out) {
+static void report_device(program *p) {
+    const char *out = p->gpu.out;
     result_begin(&p->gpu);
     result_text(&p->gpu, "what", "device");
     result_text(&p->gpu, "device", p->gpu.properties.name);
@@ -414,12 +415,6 @@ static void report_device(program *p, const char *out) {
     free(json);
 }
 
-static const char *find_out(int argc, char **argv) {
-    for (int i = 1; i + 1 < argc; i++)
-        if (!strcmp(argv[i], "--out")) return argv[i + 1];
-    return NULL;
-}
-
 int main(int argc, char **argv) {
     program p = {0};
     gpu_open(&p.gpu, "attention", argc, argv);
@@ -427,7 +422,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "attention: no cuDNN: %s\n", p.device.error);
         return 1;
     }
-    report_device(&p, find_out(argc, argv));
+    report_device(&p);
     check_lengths(&p, 0, 1); /* before what is large, so that a mistake is met where it does least harm */
     time_model(&p, "Llama 3.1 8B", 128, true);
     time_model(&p, "Llama 3.2 1B", 64, false);

@@ -26,19 +26,11 @@ typedef struct checker {
     attention_checked *out;
 } checker;
 
-static void *take(size_t bytes) {
-    void *data = malloc(bytes ? bytes : 1);
-    if (data) return data;
-    fprintf(stderr, "%.1f MiB of memory for a check of attention: there is none\n",
-            (double)bytes / (1 << 20));
-    exit(1);
-}
-
 /* ---- memory ---- */
 
 static void open_starts(checker *c, const int32_t *lengths) {
     int64_t documents = c->config->documents;
-    c->starts = take((size_t)(documents + 1) * sizeof *c->starts);
+    c->starts = gpu_host_alloc((size_t)(documents + 1) * sizeof *c->starts);
     c->starts[0] = 0;
     for (int64_t i = 0; i < documents; i++)
         c->starts[i + 1] = c->starts[i] + (lengths ? lengths[i] : c->config->length);
@@ -56,7 +48,7 @@ static void open_image(checker *c, int uid) {
     size_t bytes = graph_tensor_bytes(t, c->rows);
     c->used[uid] = bytes;
     c->bytes[uid] = bytes + (bytes > GUARD_LEAST ? bytes : GUARD_LEAST);
-    c->images[uid] = take(c->bytes[uid]);
+    c->images[uid] = gpu_host_alloc(c->bytes[uid]);
     memset(c->images[uid], POISON, c->bytes[uid]);
 }
 
@@ -69,7 +61,7 @@ static void clear_guard(checker *c, attention_name uid) {
 static const float *fill(checker *c, attention_name uid) {
     size_t count = c->used[uid] / sizeof(uint16_t);
     uint16_t *image = c->images[uid];
-    float *values = take(count * sizeof *values);
+    float *values = gpu_host_alloc(count * sizeof *values);
     for (size_t i = 0; i < count; i++) {
         image[i] = bf16_from_float(rng_normal(1, (uint64_t)uid, i));
         values[i] = bf16_to_float(image[i]);
@@ -87,7 +79,7 @@ static void open_documents(checker *c) {
 }
 
 static double *take_like(const checker *c, attention_name uid) {
-    return take(c->used[uid] / graph_type_bytes(c->backward.tensors[uid].type) * sizeof(double));
+    return gpu_host_alloc(c->used[uid] / graph_type_bytes(c->backward.tensors[uid].type) * sizeof(double));
 }
 
 static void open_reference(checker *c) {
@@ -208,7 +200,7 @@ static bool run_backward_twice(checker *c) {
     if (!run_backward(c)) return false;
     for (int i = 0; i < GRADIENTS; i++) {
         int uid = ATTENTION_GRAD_Q + i;
-        first[i] = memcpy(take(c->used[uid]), c->images[uid], c->used[uid]);
+        first[i] = memcpy(gpu_host_alloc(c->used[uid]), c->images[uid], c->used[uid]);
     }
     bool good = run_backward(c);
     c->out->same_bits = true;

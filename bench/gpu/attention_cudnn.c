@@ -1,9 +1,9 @@
 /* bench/gpu/attention_cudnn: implements attention_cudnn.h. */
 #include "attention_cudnn.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef cudnnBackendDescriptor_t descriptor;
 
@@ -306,12 +306,6 @@ static void read_plan(attention_plan *p, descriptor config) {
     read_notes(p, engine);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Clears the plan's error; the first one is kept as the reason. */
 static void take_error(attention_plan *p, char reason[ATTENTION_TEXT]) {
     if (!reason[0]) memcpy(reason, p->error, ATTENTION_TEXT);
@@ -340,10 +334,10 @@ static bool choose(attention_plan *p, const attention_device *device, descriptor
 
 bool attention_plan_build(attention_plan *p, const attention_device *d, const graph *g) {
     *p = (attention_plan){.engine = -1};
-    double start = seconds();
+    double start = clock_seconds();
     descriptor operations = lower_graph(p, d, g);
     bool built = !p->error[0] && choose(p, d, operations);
-    p->seconds = seconds() - start;
+    p->seconds = clock_seconds() - start;
     return built;
 }
 

@@ -16,15 +16,8 @@ typedef struct region {
     int64_t row, column, rows, columns;
 } region;
 
-static void *host_alloc(int64_t bytes) {
-    void *data = malloc((size_t)bytes);
-    if (data) return data;
-    fprintf(stderr, "%lld bytes for a check: out of memory\n", (long long)bytes);
-    exit(1);
-}
-
 static void *read_region(const checker *k, const void *device, int64_t element, int64_t ld, region r) {
-    void *host = host_alloc(r.rows * r.columns * element);
+    void *host = gpu_host_alloc((size_t)(r.rows * r.columns * element));
     const char *from = (const char *)device + (r.row * ld + r.column) * element;
     gpu_read_rows(k->g, host, from, (size_t)(ld * element), (size_t)(r.columns * element), (size_t)r.rows);
     return host;
@@ -85,10 +78,10 @@ static side_reference quantize_region(const checker *k, region r, bool column) {
     int64_t lines = column ? r.columns : r.rows, depth = column ? r.rows : r.columns;
     side_reference s = {.line_groups = granularity_line_groups(c->grain, lines),
                         .groups = granularity_groups(c->grain, lines, depth)};
-    s.amax = host_alloc(3 * s.groups * (int64_t)sizeof(float));
+    s.amax = gpu_host_alloc((size_t)(3 * s.groups * (int64_t)sizeof(float)));
     s.scale = s.amax + s.groups;
     s.inverse = s.scale + s.groups;
-    s.codes = host_alloc(r.rows * r.columns);
+    s.codes = gpu_host_alloc((size_t)(r.rows * r.columns));
     if (k->a->scale) gpu_read(k->g, s.scale, k->a->scale, sizeof(float));
     void *x = read_region(k, case_values(c, k->a), dtype_bytes(d), case_value_columns(c, k->a->columns), r);
     reference_quantize(x, d, r.rows, r.columns, r.columns, &spec, column, s.amax, s.scale, s.inverse,
@@ -167,7 +160,7 @@ static void check_column_amax(checker *k) {
     region r = last_columns(k->a->rows, k->a->columns);
     void *x = read_region(k, case_values(k->c, k->a), 2, k->a->columns, r);
     float *got = read_array(k, k->a->column_amax + r.column, sizeof(float), r.columns);
-    float *expected = host_alloc(r.columns * (int64_t)sizeof(float));
+    float *expected = gpu_host_alloc((size_t)(r.columns * (int64_t)sizeof(float)));
     reference_amax_columns(x, OTT_BF16, r.rows, r.columns, r.columns, expected);
     for (int64_t j = 0; j < r.columns; j++)
         expect(k, same_float(got[j], expected[j]), "column amax", 0, r.column + j, (double)got[j],
@@ -338,7 +331,7 @@ static float special_number(special s, float x, bool middle) {
 static void write_special(gpu *g, const kernel_case *c, const elementwise_args *a, special s) {
     ott_dtype d = c->source == SOURCE_WEIGHT ? OTT_F32 : OTT_BF16;
     int64_t count = a->rows * a->columns * (c->source >= SOURCE_SWIGLU ? 2 : 1);
-    void *x = host_alloc(count * dtype_bytes(d));
+    void *x = gpu_host_alloc((size_t)(count * dtype_bytes(d)));
     gpu_read(g, x, a->x, (size_t)(count * dtype_bytes(d)));
     for (int64_t i = 0; i < count; i++)
         dtype_store(x, d, i, special_number(s, dtype_load(x, d, i), i == count / 2));

@@ -38,13 +38,9 @@ static void open_bits(bits *p, int argc, char **argv) {
     p->b = gpu_alloc(codes);
     p->d = gpu_alloc(results);
     p->one = gpu_alloc(sizeof(float));
-    p->host_a = malloc(codes);
-    p->host_b = malloc(codes);
-    p->host_d = malloc(results);
-    if (!p->host_a || !p->host_b || !p->host_d) {
-        fprintf(stderr, "fp8_bits: %zu bytes of host memory: out of memory\n", 2 * codes + results);
-        exit(1);
-    }
+    p->host_a = gpu_host_alloc(codes);
+    p->host_b = gpu_host_alloc(codes);
+    p->host_d = gpu_host_alloc(results);
     float one = 1;
     gpu_write(&p->g, p->one, &one, sizeof one);
 }
@@ -92,7 +88,7 @@ static double exact_dot(const uint8_t *a, ott_dtype da, const uint8_t *b, int64_
 
 typedef struct comparison {
     int64_t equal;
-    gpu_error library, model; /* to float64 */
+    gpu_error product, model; /* to float64 */
 } comparison;
 
 static comparison compare(const bits *p, const matmul_spec *spec) {
@@ -105,7 +101,7 @@ static comparison compare(const bits *p, const matmul_spec *spec) {
             (spec->fast ? tensorcore_fp8_dot_fast : tensorcore_fp8_dot_split)(a, da, b, OTT_E4M3, spec->k);
         double exact = exact_dot(a, da, b, spec->k);
         c.equal += float_bits(model) == float_bits(p->host_d[at]);
-        gpu_error_add(&c.library, (double)p->host_d[at], exact);
+        gpu_error_add(&c.product, (double)p->host_d[at], exact);
         gpu_error_add(&c.model, (double)model, exact);
     }
     return c;
@@ -125,10 +121,10 @@ static void measure(bits *p, const matmul_spec *spec) {
         comparison c = compare(p, spec);
         result_int(g, "samples", SAMPLES);
         result_int(g, "equal", c.equal);
-        result_number(g, "rms_error", gpu_error_rms(&c.library));
+        result_number(g, "rms_error", gpu_error_rms(&c.product));
         result_number(g, "model_rms_error", gpu_error_rms(&c.model));
         printf("%lld of %d are the model's; rms error %.2e, the model's %.2e\n", (long long)c.equal, SAMPLES,
-               gpu_error_rms(&c.library), gpu_error_rms(&c.model));
+               gpu_error_rms(&c.product), gpu_error_rms(&c.model));
     } else
         printf("%s\n", cublasLtGetStatusString(status));
     result_end(g);

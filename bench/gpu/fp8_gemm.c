@@ -158,8 +158,8 @@ static void read_lines(gpu *g, const matmul_spec *spec, const operands *o, bool 
     bool transposed = of_b ? spec->b_transposed : spec->a_transposed;
     const char *data = of_b ? o->b : o->a;
     int64_t count = matmul_scale_count(spec, of_b);
-    float *scales = malloc(sizeof(float) * (size_t)(count + 1));
-    void *line = malloc(bytes * (size_t)k);
+    float *scales = gpu_host_alloc(sizeof(float) * (size_t)(count + 1));
+    void *line = gpu_host_alloc(bytes * (size_t)k);
     if (count) gpu_read(g, scales, of_b ? o->b_scale : o->a_scale, sizeof(float) * (size_t)count);
     for (int s = 0; s < SAMPLE; s++) {
         int64_t at = sample_line(lines, s, of_b);
@@ -182,8 +182,8 @@ typedef struct samples {
 
 static samples exact_products(gpu *g, const matmul_spec *spec, const operands *o) {
     samples s;
-    double *a = malloc(sizeof(double) * SAMPLE * (size_t)spec->k);
-    double *b = malloc(sizeof(double) * SAMPLE * (size_t)spec->k);
+    double *a = gpu_host_alloc(sizeof(double) * SAMPLE * (size_t)spec->k);
+    double *b = gpu_host_alloc(sizeof(double) * SAMPLE * (size_t)spec->k);
     read_lines(g, spec, o, false, a);
     read_lines(g, spec, o, true, b);
     for (int i = 0; i < SAMPLE; i++)
@@ -200,7 +200,7 @@ static samples exact_products(gpu *g, const matmul_spec *spec, const operands *o
 /* The sampled elements of D, set 0. */
 static void read_results(gpu *g, const matmul_spec *spec, const operands *o, double out[SAMPLE][SAMPLE]) {
     size_t bytes = type_bytes(spec->d);
-    void *row = malloc(bytes * (size_t)spec->n);
+    void *row = gpu_host_alloc(bytes * (size_t)spec->n);
     for (int i = 0; i < SAMPLE; i++) {
         int64_t at = sample_line(spec->m, i, 0);
         gpu_read(g, row, o->d + bytes * (size_t)(at * spec->n), bytes * (size_t)spec->n);

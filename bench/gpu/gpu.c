@@ -22,9 +22,10 @@ static void read_options(gpu *g, int argc, char **argv) {
         if (!strcmp(argv[i], "--tiny"))
             g->tiny = true;
         else if (!strcmp(argv[i], "--out") && i + 1 < argc) {
-            g->results = fopen(argv[++i], "a");
+            g->out = argv[++i];
+            g->results = fopen(g->out, "a");
             if (!g->results) {
-                perror(argv[i]);
+                perror(g->out);
                 exit(2);
             }
         } else {
@@ -69,6 +70,13 @@ void gpu_free(void *data) {
     GPU_CHECK(cudaFree(data));
 }
 
+void *gpu_host_alloc(size_t bytes) {
+    void *data = calloc(bytes ? bytes : 1, 1);
+    if (data) return data;
+    fprintf(stderr, "%.1f MiB of host memory: out of memory\n", (double)bytes / (1 << 20));
+    exit(1);
+}
+
 void gpu_read(gpu *g, void *host, const void *device, size_t bytes) {
     GPU_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, g->stream));
     GPU_CHECK(cudaStreamSynchronize(g->stream));
@@ -108,7 +116,7 @@ static int by_value(const void *a, const void *b) {
 static gpu_time summarize(double *sample, int samples) {
     qsort(sample, (size_t)samples, sizeof *sample, by_value);
     double median = samples % 2 ? sample[samples / 2] : (sample[samples / 2 - 1] + sample[samples / 2]) / 2;
-    return (gpu_time){median, sample[0], sample[samples - 1], samples};
+    return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
 /* Runs of the work with its input sets taking turns. */

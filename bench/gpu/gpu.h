@@ -17,7 +17,8 @@ typedef struct gpu {
     struct cudaDeviceProp properties;
     cudaStream_t stream;
     const char *stage; /* the program's name, in every result */
-    FILE *results;     /* NULL without --out */
+    const char *out;   /* --out's file; borrowed; NULL without */
+    FILE *results;     /* the same, open */
     bool tiny;         /* small sizes and few samples: proves that a program works, measures nothing */
 } gpu;
 
@@ -36,6 +37,8 @@ void gpu_check(cudaError_t status, const char *call, const char *file, int line)
 /* Device memory, aligned to 256 bytes; ends the program when there is none. Freed by gpu_free. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *data);
+/* Host memory, zero; ends the program when there is none. Freed by free. */
+void *gpu_host_alloc(size_t bytes);
 /* Host copies of device memory and back, after all queued work. `rows` rows of `width` bytes, `pitch` bytes
    apart on the device, dense on the host. */
 void gpu_read(gpu *g, void *host, const void *device, size_t bytes);
@@ -46,10 +49,9 @@ void gpu_poison(gpu *g, void *device, size_t bytes);
 
 /* ---- time ---- */
 
-/* Microseconds of one call of the work: median, smallest and largest of `samples`. */
+/* Microseconds of one call of the work, over its samples. */
 typedef struct gpu_time {
     double median, min, max;
-    int samples;
 } gpu_time;
 
 /* Queues one run of the work on g->stream, with the inputs of set `set`. */

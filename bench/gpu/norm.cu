@@ -42,7 +42,7 @@ __device__ __forceinline__ float rstd_of(const elementwise_args &a, float square
 }
 
 static bool takes_rows(const elementwise_args *a) {
-    return a->columns % 8 == 0 && a->columns > 0 && a->columns <= 4096 && a->rows > 0;
+    return takes_vectors(a) && a->columns <= 4096;
 }
 
 /* ---- a block has whole rows, one after another ---- */

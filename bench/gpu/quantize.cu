@@ -47,29 +47,25 @@ __global__ void __launch_bounds__(FLAT_THREADS)
         if (flat_vector(k) < count) store_codes8(q, flat_vector(k), codes8<F>(v[k], s));
 }
 
-static bool takes_flat(const elementwise_args *a) {
-    return a->columns % 8 == 0 && a->rows * a->columns > 0;
-}
-
 static unsigned flat_blocks(const elementwise_args *a) {
     int64_t each = 8 * FLAT_THREADS * FLAT_VECTORS;
     return (unsigned)((a->rows * a->columns + each - 1) / each);
 }
 
 extern "C" cudaError_t quantize_copy(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     LAUNCH(quantize_copy_kernel, flat_blocks(a), FLAT_THREADS, stream, a->x, a->y, a->rows * a->columns);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t quantize_amax(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     LAUNCH(quantize_amax_kernel, flat_blocks(a), FLAT_THREADS, stream, a->x, a->amax, a->rows * a->columns);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t quantize_cast(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     auto kernel = a->format == OTT_E5M2 ? quantize_cast_kernel<__NV_E5M2> : quantize_cast_kernel<__NV_E4M3>;
     LAUNCH(kernel, flat_blocks(a), FLAT_THREADS, stream, a->x, a->scale, a->q, a->rows * a->columns);
     return cudaGetLastError();
@@ -146,7 +142,8 @@ extern "C" cudaError_t quantize_rows(const elementwise_args *a, cudaStream_t str
     /* 4 blocks on a multiprocessor, 2 of the wide ones, all at once: few blocks raise the columns' amax */
     enum { NARROW = 2, WIDE = 8, NARROW_BLOCKS = 528, WIDE_BLOCKS = 264 };
     bool wide = a->columns > 8 * ROW_THREADS * NARROW;
-    if (!takes_flat(a) || !takes_rule(a) || a->columns > 8 * ROW_THREADS * WIDE) return cudaErrorInvalidValue;
+    if (!takes_vectors(a) || !takes_rule(a) || a->columns > 8 * ROW_THREADS * WIDE)
+        return cudaErrorInvalidValue;
     auto kernel = wide ? quantize_rows_kernel<WIDE> : quantize_rows_kernel<NARROW>;
     LAUNCH(kernel, row_blocks(a->rows, wide ? WIDE_BLOCKS : NARROW_BLOCKS), ROW_THREADS, stream, *a);
     return cudaGetLastError();
@@ -178,7 +175,7 @@ __global__ void __launch_bounds__(STRIP_THREADS) quantize_column_amax_kernel(ele
 }
 
 extern "C" cudaError_t quantize_column_amax(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     dim3 grid((unsigned)((a->columns + STRIP_COLUMNS - 1) / STRIP_COLUMNS),
               (unsigned)((a->rows + STRIP_ROWS - 1) / STRIP_ROWS));
     LAUNCH(quantize_column_amax_kernel, grid, STRIP_THREADS, stream, *a);

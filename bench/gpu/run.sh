@@ -2,7 +2,7 @@
 # Measures the first GPU of this machine: builds the programs of this folder and runs them, each under a time limit of
 # its own, a failed one not stopping the others; a table of what happened comes last.
 #
-#   bench/gpu/run.sh OUT [STAGE...]      (no stage named: all but torch_1b and torch_8b, about 8 minutes)
+#   bench/gpu/run.sh OUT [STAGE...]      (no stage named: all but torch_1b and torch_8b)
 #
 # OUT gets results.jsonl (one measurement a line; appended to, so that stages can be run in several calls), log.txt, and
 # what single stages write beside it. `bench/gpu/report.py OUT/results.jsonl` makes the report.
@@ -41,7 +41,7 @@ options="--out $out/results.jsonl"
 torch_gemm=$options
 torch_1b="$options --preset 1b --state fp32 --batch 4 --seq-len 2048"
 torch_8b="$options --preset 8b --state bf16 --batch 1 --seq-len 8192"
-# 64 GB of parameters, gradients and moments, and 36 of activations unless they are recomputed
+# 64 GB of parameters, gradients and moments; below 110 the activations are recomputed
 [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt 110000 ] 2>/dev/null ||
     torch_8b="$torch_8b --checkpoint"
 P=$build S=''

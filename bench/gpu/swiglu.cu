@@ -92,18 +92,14 @@ static dim3 flat_grid(const elementwise_args *a) {
                 (unsigned)((a->rows + QUAD_ROWS - 1) / QUAD_ROWS));
 }
 
-static bool takes_flat(const elementwise_args *a) {
-    return a->columns % 8 == 0 && a->columns > 0 && a->rows > 0;
-}
-
 extern "C" cudaError_t swiglu_forward(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     LAUNCH(swiglu_forward_kernel, flat_grid(a), FLAT_THREADS, stream, *a);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t swiglu_backward(const elementwise_args *a, cudaStream_t stream) {
-    if (!takes_flat(a)) return cudaErrorInvalidValue;
+    if (!takes_vectors(a)) return cudaErrorInvalidValue;
     LAUNCH(swiglu_backward_kernel, flat_grid(a), FLAT_THREADS, stream, *a);
     return cudaGetLastError();
 }

@@ -51,13 +51,6 @@ typedef struct products {
 
 /* ---- running ---- */
 
-static void *allocate(int64_t bytes) {
-    void *data = calloc((size_t)bytes, 1);
-    if (data) return data;
-    fprintf(stderr, "tensor_core: %lld bytes of host memory: out of memory\n", (long long)bytes);
-    exit(1);
-}
-
 static int64_t outputs(const products *p) {
     return p->tiles * OUTPUTS;
 }
@@ -74,10 +67,10 @@ static int64_t bytes_of_c(const products *p) {
 /* Accumulators are zero. */
 static products open_products(ott_dtype da, ott_dtype db, int64_t k, int64_t tiles) {
     products p = {.da = da, .db = db, .k = k, .tiles = tiles};
-    p.a = allocate(bytes_of_a(&p));
-    p.b = allocate(bytes_of_b(&p));
-    p.c = allocate(bytes_of_c(&p));
-    p.d = allocate(bytes_of_c(&p));
+    p.a = gpu_host_alloc((size_t)bytes_of_a(&p));
+    p.b = gpu_host_alloc((size_t)bytes_of_b(&p));
+    p.c = gpu_host_alloc((size_t)bytes_of_c(&p));
+    p.d = gpu_host_alloc((size_t)bytes_of_c(&p));
     return p;
 }
 
@@ -413,10 +406,7 @@ static void all_chains(bench *b, ott_dtype da, ott_dtype db) {
 
 /* ---- the program ---- */
 
-static FILE *open_vectors(int argc, char **argv) {
-    const char *out = NULL;
-    for (int i = 1; i + 1 < argc; i++)
-        if (!strcmp(argv[i], "--out")) out = argv[i + 1];
+static FILE *open_vectors(const char *out) {
     if (!out) return NULL;
     char name[4096];
     if (snprintf(name, sizeof name, "%s.vectors", out) >= (int)sizeof name) {
@@ -447,7 +437,7 @@ int main(int argc, char **argv) {
         gpu_close(&b.g);
         return 1;
     }
-    b.vectors = open_vectors(argc, argv);
+    b.vectors = open_vectors(b.g.out);
     for (int pair = 0; pair < 4; pair++) all_instructions(&b, formats[pair / 2], formats[pair % 2]);
     close_vectors(b.vectors);
     report_rules(&b);

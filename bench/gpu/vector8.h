@@ -40,6 +40,10 @@ __device__ __forceinline__ void store8(void *x, int64_t at, const bf16x8 &v) {
     ((uint4 *)x)[at / 8] = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 
+static inline bool takes_vectors(const elementwise_args *a) {
+    return a->columns % 8 == 0 && a->columns > 0 && a->rows > 0;
+}
+
 /* Two numbers, rounded, in one word. */
 __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);

@@ -1,6 +1,7 @@
 /* tests/cuda/attention_interpreter: implements attention_interpreter.h. */
 #include "attention_interpreter.h"
 #include "fp8/cast.h"
+#include "gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,17 +38,10 @@ static bool next(const graph_tensor *t, int64_t at[4]) {
     return false;
 }
 
-static void *take(int64_t bytes) {
-    void *data = malloc((size_t)bytes);
-    if (data) return data;
-    fprintf(stderr, "no memory for %lld bytes of a tensor\n", (long long)bytes);
-    exit(1);
-}
-
 static float *new_values(interpreter *in, int uid) {
     int64_t n = count(&in->g->tensors[uid]);
     free(in->values[uid]);
-    float *values = in->values[uid] = take(n * (int64_t)sizeof *values);
+    float *values = in->values[uid] = gpu_host_alloc((size_t)n * sizeof *values);
     for (int64_t i = 0; i < n; i++) values[i] = NAN;
     return values;
 }
@@ -150,7 +144,7 @@ static void pointwise(interpreter *in, const graph_op *op) {
 static void reduce(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int64_t n = count(t), at[4] = {0};
-    double *sums = take(n * (int64_t)sizeof *sums);
+    double *sums = gpu_host_alloc((size_t)n * sizeof *sums);
     for (int64_t i = 0; i < n; i++) sums[i] = op->mode == GRAPH_REDUCE_MAX ? -INFINITY : 0;
     do {
         int64_t to[4];
@@ -198,7 +192,7 @@ static void multiply(interpreter *in, const graph_op *op, int64_t document, int6
     float *out = in->values[op->out] + dense(t, (int64_t[]){document, head, 0, 0});
     int64_t rows = length(in, op->m, document, t->dims[2]), columns = length(in, op->n, document, t->dims[3]);
     int64_t inner = length(in, op->k, document, a->dims[3]);
-    double *sums = take(t->dims[3] * (int64_t)sizeof *sums);
+    double *sums = gpu_host_alloc((size_t)t->dims[3] * sizeof *sums);
     for (int64_t m = 0; m < rows; m++) {
         for (int64_t n = 0; n < columns; n++) sums[n] = 0;
         for (int64_t k = 0; k < inner; k++)

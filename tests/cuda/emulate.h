@@ -2,8 +2,8 @@
  * tests/cuda/emulate: CUDA kernels on the CPU, for tests without a GPU. A kernel's source, unchanged, is
  * compiled as C++; LAUNCH runs its grid block by block, each thread of a block as a fiber.
  *
- * What is there: threadIdx and its kin, SHARED, __syncthreads, __syncwarp, __shfl_xor_sync and
- * __shfl_sync (full warps), atomicMax, atomicAdd. Made to find mistakes: shared memory is filled with 0xFF
+ * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, and
+ * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
  * before each block, threads run in another order after each barrier, and a barrier that not all threads of
  * its group reach ends the program.
  */
@@ -190,25 +190,14 @@ template <class Place, class T> T &shared() {
 static inline void __syncthreads() {
     emulate::wait(emulate::waits::block);
 }
-static inline void __syncwarp() {
-    emulate::wait(emulate::waits::warp);
-}
 
 template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
     return emulate::shuffle(value, [mask](int lane) { return lane ^ mask; });
-}
-template <class T> static inline T __shfl_sync(unsigned, T value, int lane) {
-    return emulate::shuffle(value, [lane](int) { return lane; });
 }
 
 static inline int atomicMax(int *p, int v) {
     int old = *p;
     if (v > old) *p = v;
-    return old;
-}
-static inline float atomicAdd(float *p, float v) {
-    float old = *p;
-    *p += v;
     return old;
 }
 
@@ -227,21 +216,6 @@ static inline unsigned __float_as_uint(float f) {
 }
 static inline float __uint_as_float(unsigned i) {
     return __int_as_float((int)i);
-}
-static inline float rsqrtf(float x) {
-    return 1.0f / sqrtf(x);
-}
-static inline float __frcp_rn(float x) {
-    return 1.0f / x;
-}
-static inline float __fdiv_rn(float x, float y) {
-    return x / y;
-}
-static inline float __fmul_rn(float x, float y) {
-    return x * y;
-}
-static inline float __fadd_rn(float x, float y) {
-    return x + y;
 }
 static inline float __fdividef(float x, float y) {
     return x / y;
