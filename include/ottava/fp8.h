@@ -82,7 +82,9 @@ typedef struct ott_delayed_callbacks {
 } ott_delayed_callbacks;
 
 /* name: a row of ott_recipe_table: "tensorwise", "delayed", ..., or "bf16", "fp32", "fp16", under which
-   nothing is FP8. OTT_ERR_CONFIG names the nearest. */
+   nothing is FP8; or TransformerEngine's class of that recipe, "DelayedScaling"; or "custom", whose operands
+   ott_recipe_set gives ("input", "weight", "grad_output"), those left out staying in bf16. OTT_ERR_CONFIG
+   names the nearest. */
 OTT_API ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out);
 OTT_API void ott_recipe_close(ott_recipe *r);
 /* A key of the configuration's [float8] ("amax_history_len", "margin", ...) as text ("16"). Concerns what is

@@ -49,6 +49,8 @@ void gpu_range_text(gpu_range range, char out[64]) {
 
 static ott_status no_cuda(const recipe *row) {
     char names[64];
+    if (!row)
+        return status_fail(OTT_ERR_UNSUPPORTED, "cuda: this build has no CUDA backend; \"cpu\" runs it");
     gpu_range range = recipe_gpus(row);
     gpu_range_text(range, names);
     return status_fail(
@@ -62,7 +64,7 @@ static ott_status supported(const char *device_name, const char *recipe_name) {
     static const char *const names[] = {"cpu", "cuda"};
     const recipe *row;
     TRY(recipe_named(recipe_name, "ott_supported", &row));
-    if (strcmp(device_name, "cpu") == 0) return recipe_check(row);
+    if (strcmp(device_name, "cpu") == 0) return row ? recipe_check(row) : OTT_OK;
     if (strcmp(device_name, "cuda") == 0) return no_cuda(row);
     const char *nearest = str_nearest(device_name, names, 2);
     return status_fail(OTT_ERR_ARGUMENT, "ott_supported: there is no device \"%s\"; %s%s%s", device_name,

@@ -1,27 +1,31 @@
 /* api/recipe: recipes of the public API: a row of the table, or one with options of [float8] set. */
 #include "api/recipe.h"
 #include "config/config.h"
+#include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- which there are ---- */
 
-enum { RECIPES_MOST = 32 };
+/* The recipe whose operands ott_recipe_set gives: no row of the table. */
+static const char custom[] = "custom";
 
-ott_status recipe_named(const char *name, const char *function, const recipe **out) {
-    int count;
-    const char *names[RECIPES_MOST];
-    const recipe *table = recipe_table(&count);
-    *out = recipe_find(name);
-    if (*out) return OTT_OK;
-    for (int i = 0; i < count && i < RECIPES_MOST; i++) names[i] = table[i].name;
-    const char *nearest = str_nearest(name, names, count < RECIPES_MOST ? count : RECIPES_MOST);
+static ott_status fail_name(const char *name, const char *function) {
+    const char *advice = recipe_word_advice(name), *nearest = recipe_nearest_name(name);
+    if (advice)
+        return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\": %s", function, name, advice);
     if (nearest)
         return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; did you mean \"%s\"?", function,
                            name, nearest);
     return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; ott_recipe_table lists what there is",
                        function, name);
+}
+
+ott_status recipe_named(const char *name, const char *function, const recipe **out) {
+    const char *own = recipe_own_name(name);
+    *out = own ? recipe_find(own) : NULL;
+    return own || strcmp(name, custom) == 0 ? OTT_OK : fail_name(name, function);
 }
 
 /* ---- opening and closing ---- */
@@ -33,10 +37,12 @@ static ott_status open_values(ott_context *context, const char *name, struct con
     return config_parse(context->account, &context->log, 2, arguments, out);
 }
 
+/* row NULL: the custom one. */
 static ott_status open_recipe(ott_context *context, const recipe *row, ott_recipe **out) {
     void *memory;
     struct config *values = NULL;
-    if (recipe_gemm_is_fp8(row, GEMM_COUNT)) TRY(open_values(context, row->name, &values));
+    bool fp8 = !row || recipe_gemm_is_fp8(row, GEMM_COUNT);
+    if (fp8) TRY(open_values(context, row ? row->name : custom, &values));
     ott_status status = handle_open(context, HANDLE_RECIPE, sizeof(ott_recipe), &memory);
     if (status != OTT_OK) {
         config_close(values);
@@ -85,11 +91,38 @@ static void attach_callbacks(ott_recipe *r) {
     attach(&row->grad_output, callbacks);
 }
 
+/* Replaces every `from` in the text; a text that would not fit stays as it is. */
+static void replace(char *text, size_t size, const char *from, const char *to) {
+    size_t old = strlen(from), new = strlen(to);
+    for (char *at = text; (at = strstr(at, from)) != NULL; at += new) {
+        if (strlen(text) - old + new >= size) return;
+        memmove(at + new, at + old, strlen(at + old) + 1);
+        memcpy(at, to, new);
+    }
+}
+
+/* A recipe's values are a configuration's [float8], and its checks speak of that; a caller of the API knows
+   recipes and the keys of ott_recipe_set. */
+static ott_status in_words_of_api(ott_status status) {
+    char text[1024];
+    if (status == OTT_OK) return status;
+    snprintf(text, sizeof text, "%s", status_text());
+    replace(text, sizeof text, "float8.recipe_name = ", "recipe ");
+    replace(text, sizeof text, "--float8.", "");
+    replace(text, sizeof text, "float8.", "");
+    replace(text, sizeof text, "float8: ", "");
+    return status_fail(status, "%s", text);
+}
+
+static ott_status read_values(ott_recipe *r) {
+    TRY(config_check(r->values));
+    return precision_plan_read(r->values, &r->plan);
+}
+
 ott_status recipe_of(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;
-    TRY(config_check(r->values));
-    TRY(precision_plan_read(r->values, &r->plan));
+    TRY(in_words_of_api(read_values(r)));
     attach_callbacks(r);
     r->stale = false;
     return OTT_OK;
@@ -130,10 +163,11 @@ static ott_status check_key(const char *key) {
     if (nearest)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?",
                            key, nearest);
-    return status_fail(OTT_ERR_CONFIG,
-                       "ott_recipe_set: a recipe has no key \"%s\"; it has those of [float8] that say what a "
-                       "recipe is (ottava train --help), as amax_history_len or input",
-                       key);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "ott_recipe_set: a recipe has no key \"%s\"; it has amax_history_len, input and the other "
+        "keys of ott_recipe_set",
+        key);
 }
 
 static ott_status set(ott_recipe *r, const char *key, const char *value) {
@@ -144,7 +178,7 @@ static ott_status set(ott_recipe *r, const char *key, const char *value) {
     TRY(check_key(key));
     snprintf(path, sizeof path, "float8.%s", key);
     r->stale = true;
-    return config_set(r->values, path, value);
+    return status_context(in_words_of_api(config_set(r->values, path, value)), "ott_recipe_set");
 }
 
 ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {

@@ -4,7 +4,8 @@
 
 #include "api/tensor.h"
 
-/* The table's row; OTT_ERR_CONFIG names the nearest when there is none. */
+/* The table's row, by its name or another's (fp8/recipe_names.h); NULL for "custom", which has no row.
+   OTT_ERR_CONFIG names the nearest when there is no such recipe. */
 ott_status recipe_named(const char *name, const char *function, const recipe **out);
 /* "fp32", "hopper fast", "hopper split" */
 const char *accumulate_name(accumulate_mode mode);

@@ -49,6 +49,79 @@ static void test_options(void **state) {
     ott_context_close(context);
 }
 
+/* TransformerEngine's classes and other spellings are the table's recipes; formats are answered as such. */
+static void test_names_of_others(void **state) {
+    (void)state;
+    static const struct {
+        const char *given, *name;
+    } names[] = {{"DelayedScaling", "delayed"},
+                 {"delayed_scaling", "delayed"},
+                 {"Float8CurrentScaling", "current"},
+                 {"Float8BlockScaling", "block"},
+                 {"blockwise", "block"},
+                 {"MXFP8BlockScaling", "mxfp8"},
+                 {"transformer_engine.common.recipe.MXFP8BlockScaling", "mxfp8"},
+                 {"TENSORWISE", "tensorwise"},
+                 {"rowwise-with-gw-hp", "rowwise_with_gw_hp"}};
+    ott_recipe *r = NULL;
+    ott_context *context = open_context();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        collected text = {0};
+        r = open_recipe(context, names[i].given);
+        succeed(ott_recipe_describe(r, collect, &text));
+        assert_memory_equal(text.text, names[i].name, strlen(names[i].name));
+        assert_int_equal(text.text[strlen(names[i].name)], ' ');
+        ott_recipe_close(r);
+        succeed(ott_supported(context, "cpu", names[i].given, NULL));
+    }
+    assert_error(ott_recipe_open(context, "HYBRID", &r), OTT_ERR_CONFIG, "fp8_format = \"hybrid\"");
+    assert_error(ott_recipe_open(context, "float8", &r), OTT_ERR_CONFIG, "\"tensorwise\" is torchao's");
+    assert_error(ott_recipe_open(context, "DelayedScalling", &r), OTT_ERR_CONFIG,
+                 "did you mean \"DelayedScaling\"?");
+    assert_null(r);
+    ott_context_close(context);
+}
+
+/* Its operands are given one by one; without any it is refused by the keys that give them. */
+static void test_custom(void **state) {
+    (void)state;
+    ott_qtensor *q;
+    collected text = {0};
+    ott_context *context = open_context();
+    ott_recipe *r = open_recipe(context, "custom");
+    assert_error(ott_qtensor_open(context, 2, 32, r, OTT_INPUT, &q), OTT_ERR_CONFIG,
+                 "recipe \"custom\": no operand is in FP8; give input, weight and grad_output");
+    succeed(ott_recipe_set(r, "input", "e4m3 row pow2"));
+    succeed(ott_recipe_set(r, "weight", "e4m3 row pow2"));
+    succeed(ott_recipe_set(r, "grad_output", "e5m2"));
+    succeed(ott_recipe_describe(r, collect, &text));
+    assert_has(text.text, "custom (");
+    assert_has(text.text, "  input        e4m3 row pow2\n");
+    assert_has(text.text, "  grad_output  e5m2\n");
+    succeed(ott_qtensor_open(context, 2, 32, r, OTT_INPUT, &q));
+    assert_error(ott_supported(context, "cuda", "custom", NULL), OTT_ERR_UNSUPPORTED,
+                 "no CUDA backend; \"cpu\"");
+    succeed(ott_supported(context, "cpu", "custom", NULL));
+    ott_context_close(context);
+}
+
+/* Messages name functions, arguments and keys of the API, nothing of a configuration or a command line. */
+static void test_words_of_the_api(void **state) {
+    (void)state;
+    ott_qtensor *q;
+    ott_context *context = open_context();
+    ott_recipe *r = open_recipe(context, "tensorwise");
+    assert_error(ott_recipe_set(r, "amax_history_len", "many"), OTT_ERR_CONFIG,
+                 "ott_recipe_set: amax_history_len=many");
+    assert_null(strstr(ott_error_text(), "float8"));
+    succeed(ott_recipe_set(r, "margin", "2"));
+    assert_error(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q), OTT_ERR_CONFIG,
+                 "margin=2 means nothing for recipe \"tensorwise\"; it is for delayed");
+    assert_null(strstr(ott_error_text(), "float8"));
+    assert_null(strstr(ott_error_text(), "--"));
+    ott_context_close(context);
+}
+
 /* Options that do not agree are told when the recipe is used, and can be put right. */
 static void test_inconsistent_options(void **state) {
     (void)state;
@@ -134,6 +207,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row_opens_and_describes_itself),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_custom),
+        cmocka_unit_test(test_words_of_the_api),
         cmocka_unit_test(test_inconsistent_options),
         cmocka_unit_test(test_wrong_names),
         cmocka_unit_test(test_table),
