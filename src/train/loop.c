@@ -10,6 +10,7 @@
 #include "train/health.h"
 #include "train/profile.h"
 #include "train/progress.h"
+#include "train/resume.h"
 #include "train/run.h"
 #include "train/schedule.h"
 #include <stdio.h>
@@ -98,61 +99,6 @@ static ott_status check_memory(const run *r) {
                        (double)available / 1073741824.0);
 }
 
-/* A run before and after a stop. */
-typedef struct comparison {
-    const run *r;
-    const config *saved;
-} comparison;
-
-/* FP8's keys say nothing of a run in another precision, and these two follow from the recipe. */
-static bool is_float8_incidental(const comparison *c, const char *key) {
-    const config *now = c->r->cfg, *before = c->saved;
-    if (now->train.mixed_precision != PRECISION_FP8 || before->train.mixed_precision != PRECISION_FP8)
-        return true;
-    return now->float8.recipe_name != before->float8.recipe_name &&
-           (strcmp(key, "float8.enable_fsdp_float8_all_gather") == 0 ||
-            strcmp(key, "float8.precompute_float8_dynamic_scale_for_fsdp") == 0);
-}
-
-static void say_what_differs(void *user, const char *key, const char *saved, const char *now) {
-    const comparison *c = user;
-    static const char *const incidental[] = {"run.",       "checkpoint.",     "metrics.",
-                                             "profiling.", "train.max_steps", "train.threads"};
-    for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
-        if (str_starts_with(key, incidental[i])) return;
-    if (str_starts_with(key, "float8.") && is_float8_incidental(c, key)) return;
-    log_info(c->r->log, "Changed on resume: %s = %s (was %s)", key, now, saved);
-}
-
-/* Compares the checkpoint's configuration with this run's. */
-static ott_status report_changes(run *r, const char *checkpoint) {
-    config *saved = NULL;
-    ott_status status = checkpoint_config(r->account, checkpoint, &saved);
-    if (status == OTT_OK)
-        status = config_differences(saved, r->cfg, say_what_differs, &(comparison){.r = r, .saved = saved});
-    config_close(saved);
-    return status;
-}
-
-/* The checkpoint to continue from, r->resumed (NULL: none), and how many steps it has done. */
-static ott_status find_start(run *r, int64_t *step) {
-    run_state state;
-    *step = 0;
-    if (!r->cfg->checkpoint.load_path[0]) return OTT_OK;
-    TRY(checkpoint_find(r->account, r->cfg->checkpoint.load_path, r->checkpoints, &r->resumed));
-    TRY(checkpoint_peek(r->account, r->resumed, &state));
-    *step = state.step;
-    return OTT_OK;
-}
-
-static ott_status resume(run *r) {
-    if (!r->resumed) return OTT_OK;
-    TRY(trainer_load(r->trainer, r->resumed));
-    TRY(report_changes(r, r->resumed));
-    log_info(r->log, "Resumed from %s at step %lld", r->resumed, (long long)r->trainer->run.step);
-    return OTT_OK;
-}
-
 /* The weights of model.hf_path, unless a checkpoint brings others or they do not fit a reduced model. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path;
@@ -186,7 +132,7 @@ static ott_status open_writer(run *r) {
 static ott_status open_trainer(run *r) {
     trainer_options options;
     int64_t step;
-    TRY(find_start(r, &step));
+    TRY(resume_find(r->account, r->cfg, r->checkpoints, &r->resumed, &step));
     TRY(run_trainer_options(r->cfg, &r->precision, step, &options));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      (uint64_t)r->cfg->train.seed, &r->trainer));
@@ -194,7 +140,7 @@ static ott_status open_trainer(run *r) {
     TRY(open_writer(r));
     TRY(check_memory(r));
     TRY(load_start(r));
-    return resume(r);
+    return resume_load(r->trainer, r->cfg, r->resumed);
 }
 
 static ott_status open_metrics(run *r) {
