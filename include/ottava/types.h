@@ -27,6 +27,7 @@ extern "C" {
     X(ERR_MEMORY, 1, "out of memory")                                                                        \
     X(ERR_DEVICE, 1, "device failed")                                                                        \
     X(ERR_DIVERGED, 1, "training diverged")                                                                  \
+    X(ERR_RANK, 1, "another rank failed")                                                                    \
     X(ERR_INTERNAL, 1, "internal error")
 
 typedef enum ott_status {

@@ -36,27 +36,34 @@ out:
     return status;
 }
 
-static ott_status all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind) {
-    return reduce_on_host(owner_of(g), cx->device, t, kind == REDUCE_MAX ? OTT_REDUCE_MAX : OTT_REDUCE_SUM,
-                          false);
+/* The caller's transport is only asked when the result is needed. */
+static ott_status start(group *g, exec *cx, group_request *request) {
+    (void)g, (void)cx, (void)request;
+    return OTT_OK;
 }
 
-/* The sum of the root's values and zeros. */
-static ott_status broadcast(group *g, exec *cx, const tensor *t, int root) {
-    return reduce_on_host(owner_of(g), cx->device, t, OTT_REDUCE_SUM, g->rank != root);
-}
-
-static ott_status barrier(group *g) {
+static ott_status wait_for(group *g, exec *cx, group_request *request) {
+    const ott_group *owner = owner_of(g);
+    const collective *call = &request->call;
     float nothing = 0;
-    return reduce_values(owner_of(g), &nothing, 1, OTT_REDUCE_SUM);
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return reduce_on_host(owner, cx->device, &call->input,
+                              call->reduce == REDUCE_MAX ? OTT_REDUCE_MAX : OTT_REDUCE_SUM, false);
+    case COLLECTIVE_BROADCAST: /* the sum of the root's values and zeros */
+        return reduce_on_host(owner, cx->device, &call->input, OTT_REDUCE_SUM, g->rank != call->peer);
+    case COLLECTIVE_BARRIER: return reduce_values(owner, &nothing, 1, OTT_REDUCE_SUM);
+    default:
+        return status_fail(OTT_ERR_UNSUPPORTED, "a group of the caller's has all_reduce only, no %s",
+                           collective_name(call->kind));
+    }
 }
 
 static void close_nothing(group *g) {
     (void)g;
 }
 
-static const group_table table = {
-    .all_reduce = all_reduce, .broadcast = broadcast, .barrier = barrier, .close = close_nothing};
+static const group_table table = {.start = start, .wait = wait_for, .close = close_nothing};
 
 /* ---- the handle ---- */
 

@@ -19,6 +19,10 @@ ott_status device_copy_out(device *d, void *to_host, const void *from_device, in
     return d->table->copy_out(d, to_host, from_device, bytes);
 }
 
+ott_status device_copy(device *d, void *to, const void *from, int64_t bytes) {
+    return d->table->copy(d, to, from, bytes);
+}
+
 ott_status device_zero(device *d, void *data, int64_t bytes) {
     return d->table->zero(d, data, bytes);
 }

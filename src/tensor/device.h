@@ -16,7 +16,8 @@ typedef struct device_table {
     void (*release)(device *d, void *data);
     ott_status (*copy_in)(device *d, void *to_device, const void *from_host, int64_t bytes);
     ott_status (*copy_out)(device *d, void *to_host, const void *from_device,
-                           int64_t bytes); /* waits for queued work */
+                           int64_t bytes);                                    /* waits for queued work */
+    ott_status (*copy)(device *d, void *to, const void *from, int64_t bytes); /* both on the device */
     ott_status (*zero)(device *d, void *data, int64_t bytes);
     ott_status (*synchronize)(device *d);
     void (*close)(device *d);
@@ -35,6 +36,8 @@ ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *
 void device_release(device *d, void *data); /* NULL is allowed */
 ott_status device_copy_in(device *d, void *to_device, const void *from_host, int64_t bytes);
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes);
+/* From one place of the device to another; they do not overlap. */
+ott_status device_copy(device *d, void *to, const void *from, int64_t bytes);
 ott_status device_zero(device *d, void *data, int64_t bytes);
 ott_status device_synchronize(device *d);
 void device_close(device *d);

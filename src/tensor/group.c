@@ -1,24 +1,122 @@
-/* tensor/group: the checked calls over the group table; a group of one has nothing to do. */
+/* tensor/group: the checked calls over the group table; a group of one moves its own part and nothing else.
+ */
 #include "tensor/group.h"
 #include "tensor/exec.h"
 
-static bool nothing_to_do(const group *g, const exec *cx) {
-    return g->size == 1 || (cx->plan && plan_recording(cx->plan));
+const char *collective_name(collective_kind kind) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        COLLECTIVE_MAP(X)
+#undef X
+    };
+    return names[kind];
+}
+
+int64_t group_part_rows(const int64_t *rows, int64_t total, int size, int r) {
+    return rows ? rows[r] : total / size;
+}
+
+int64_t group_part_first(const int64_t *rows, int64_t total, int size, int r) {
+    int64_t first = 0;
+    for (int i = 0; i < r; i++) first += group_part_rows(rows, total, size, i);
+    return first;
+}
+
+/* ---- checks ---- */
+
+static bool is_dense(const tensor *t) {
+    return t->ld == t->columns || t->rows <= 1;
+}
+
+/* `whole` is cut into parts, of which `part` (NULL: not asked) is rank r's. */
+static ott_status check_parts(const group *g, const collective *call, const tensor *whole,
+                              const int64_t *rows, const tensor *part) {
+    int64_t total = group_part_first(rows, whole->rows, g->size, g->size);
+    bool sound = total == whole->rows;
+    for (int r = 0; rows && r < g->size; r++) sound = sound && rows[r] >= 0;
+    if (sound && part)
+        sound = part->rows == group_part_rows(rows, whole->rows, g->size, g->rank) &&
+                part->columns == whole->columns && part->dtype == whole->dtype;
+    if (sound) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE, "%s of %d ranks: %lld rows are not cut into the given parts",
+                       collective_name(call->kind), g->size, (long long)whole->rows);
+}
+
+static ott_status check_reduction(const collective *call) {
+    ott_dtype d = call->input.dtype;
+    if (d == OTT_F32 || (d == OTT_BF16 && call->reduce == REDUCE_SUM)) return OTT_OK;
+    return status_fail(OTT_ERR_DTYPE, "%s: values of %s are not reduced; fp32 is, and sums of bf16",
+                       collective_name(call->kind), dtype_name(d));
+}
+
+static ott_status check(const group *g, const collective *call) {
+    STATUS_REQUIRE(is_dense(&call->input) && is_dense(&call->output));
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE: return check_reduction(call);
+    case COLLECTIVE_ALL_GATHER: return check_parts(g, call, &call->output, call->output_rows, &call->input);
+    case COLLECTIVE_REDUCE_SCATTER:
+        TRY(check_reduction(call));
+        return check_parts(g, call, &call->input, call->input_rows, &call->output);
+    case COLLECTIVE_ALL_TO_ALL:
+        STATUS_REQUIRE(call->input.dtype == call->output.dtype &&
+                       call->input.columns == call->output.columns);
+        TRY(check_parts(g, call, &call->input, call->input_rows, NULL));
+        return check_parts(g, call, &call->output, call->output_rows, NULL);
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_RECEIVE: STATUS_REQUIRE(call->peer != g->rank); /* fallthrough */
+    case COLLECTIVE_BROADCAST: STATUS_REQUIRE(call->peer >= 0 && call->peer < g->size); return OTT_OK;
+    case COLLECTIVE_BARRIER: return OTT_OK;
+    }
+    return OTT_OK;
+}
+
+/* ---- calls ---- */
+
+static bool is_recording(const exec *cx) {
+    return cx->plan && plan_recording(cx->plan);
+}
+
+/* All parts are this rank's own. */
+static ott_status run_alone(exec *cx, const collective *call) {
+    if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
+    return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
+}
+
+ott_status group_start(group *g, exec *cx, const collective *call, group_request *request) {
+    *request = (group_request){.call = *call};
+    TRY(check(g, call));
+    if (is_recording(cx)) return OTT_OK;
+    if (g->size == 1) return run_alone(cx, call);
+    TRY(g->table->start(g, cx, request));
+    request->group = g;
+    return OTT_OK;
+}
+
+ott_status group_wait(exec *cx, group_request *request) {
+    group *g = request->group;
+    if (!g) return OTT_OK;
+    request->group = NULL;
+    return g->table->wait(g, cx, request);
+}
+
+ott_status group_run(group *g, exec *cx, const collective *call) {
+    group_request request;
+    TRY(group_start(g, cx, call, &request));
+    return group_wait(cx, &request);
 }
 
 ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind) {
-    if (nothing_to_do(g, cx)) return OTT_OK;
-    return g->table->all_reduce(g, cx, t, kind);
+    return group_run(g, cx,
+                     &(collective){.kind = COLLECTIVE_ALL_REDUCE, .reduce = kind, .input = *t, .output = *t});
 }
 
 ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root) {
-    STATUS_REQUIRE(root >= 0 && root < g->size);
-    if (nothing_to_do(g, cx)) return OTT_OK;
-    return g->table->broadcast(g, cx, t, root);
+    return group_run(g, cx,
+                     &(collective){.kind = COLLECTIVE_BROADCAST, .input = *t, .output = *t, .peer = root});
 }
 
-ott_status group_barrier(group *g) {
-    return g->size == 1 ? OTT_OK : g->table->barrier(g);
+ott_status group_barrier(group *g, exec *cx) {
+    return group_run(g, cx, &(collective){.kind = COLLECTIVE_BARRIER});
 }
 
 void group_close(group *g) {

@@ -43,6 +43,7 @@ static const device_table host_table = {
     .release = release,
     .copy_in = copy,
     .copy_out = copy,
+    .copy = copy,
     .zero = zero,
     .synchronize = synchronize,
     .close = close_device,

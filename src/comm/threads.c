@@ -1,0 +1,451 @@
+/*
+ * comm/threads: ranks as threads. The n-th collective of a rank belongs to the n-th of all others: they meet
+ * in a `meeting`, where each leaves a copy of its input and takes what it needs once all have come. Messages
+ * from one rank to another wait in order.
+ */
+#include "comm/threads.h"
+#include "comm/reduce.h"
+#include "tensor/exec.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* What a rank brought: a copy of its input, with its parts' rows when it has any. */
+typedef struct contribution {
+    collective call; /* its tensors' data are not valid here */
+    char *data;
+    int64_t *input_rows; /* [size] */
+} contribution;
+
+typedef struct meeting {
+    struct meeting *next;
+    int64_t number; /* of the collective, counted by each rank */
+    int came, left;
+    contribution *from; /* [size]; data NULL until the rank has come */
+} meeting;
+
+typedef struct message {
+    struct message *next;
+    int from, to;
+    tensor shape;
+    char *data;
+} message;
+
+typedef struct rank_state {
+    group group; /* first: a group is cast to this */
+    threads_world *world;
+    int64_t number; /* collectives started */
+    bool gone;
+} rank_state;
+
+struct threads_world {
+    mem *account;
+    int size;
+    double timeout;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    rank_state *ranks;
+    meeting *meetings;
+    message *messages;
+    bool failed;
+    char reason[256];
+};
+
+static rank_state *rank_of(group *g) {
+    return (rank_state *)g;
+}
+
+/* ---- failing; all with the lock held ---- */
+
+static void fail_all(threads_world *w, const char *reason) {
+    if (!w->failed) snprintf(w->reason, sizeof w->reason, "%s", reason);
+    w->failed = true;
+    pthread_cond_broadcast(&w->changed);
+}
+
+static ott_status failure(const threads_world *w) {
+    return status_fail(OTT_ERR_RANK, "%s", w->reason);
+}
+
+void threads_world_fail(threads_world *w, const char *reason) {
+    pthread_mutex_lock(&w->lock);
+    fail_all(w, reason);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static struct timespec deadline(const threads_world *w) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double end = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + w->timeout;
+    return (struct timespec){.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
+}
+
+/* What a rank waits for. */
+typedef struct condition {
+    bool (*holds)(const struct condition *c);
+    bool (*needs)(const struct condition *c, int rank); /* is it this rank that has not come? */
+    const meeting *meeting;                             /* NULL: a message */
+    rank_state *self;
+    const collective *call;
+} condition;
+
+/* Names the ranks it waits for; of those only who has left, when `left`. */
+static void name_missing(const condition *c, bool left, char text[256]) {
+    const threads_world *w = c->self->world;
+    int length = snprintf(text, 256, "%s on rank %d", collective_name(c->call->kind), c->self->group.rank);
+    if (c->meeting)
+        length = snprintf(text, 256, "%s, collective number %lld", collective_name(c->call->kind),
+                          (long long)c->meeting->number);
+    length += snprintf(text + length, 256 - (size_t)length, ":");
+    for (int r = 0; r < w->size && length < 200; r++)
+        if (c->needs(c, r) && (!left || w->ranks[r].gone))
+            length += snprintf(text + length, 256 - (size_t)length, " rank %d", r);
+    snprintf(text + length, 256 - (size_t)length, left ? " has left" : " did not come in time");
+}
+
+static bool has_left(const condition *c) {
+    const threads_world *w = c->self->world;
+    for (int r = 0; r < w->size; r++)
+        if (w->ranks[r].gone && c->needs(c, r)) return true;
+    return false;
+}
+
+/* Until it holds; a rank that has left, the timeout and another rank's failure end it. */
+static ott_status wait_until(const condition *c) {
+    threads_world *w = c->self->world;
+    struct timespec end = deadline(w);
+    char text[256];
+    while (!c->holds(c)) {
+        if (w->failed) return failure(w);
+        if (has_left(c)) {
+            name_missing(c, true, text);
+            fail_all(w, text);
+        } else if (pthread_cond_timedwait(&w->changed, &w->lock, &end) == ETIMEDOUT && !c->holds(c)) {
+            name_missing(c, false, text);
+            fail_all(w, text);
+        }
+    }
+    return OTT_OK;
+}
+
+/* ---- meetings ---- */
+
+static ott_status open_meeting(threads_world *w, int64_t number, meeting **out) {
+    void *memory;
+    TRY(mem_take(w->account, MEM_STAGING, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
+                 "a collective", &memory));
+    meeting *m = memory;
+    m->number = number;
+    m->from = (contribution *)(m + 1);
+    m->next = w->meetings;
+    w->meetings = *out = m;
+    return OTT_OK;
+}
+
+static meeting *find_meeting(const threads_world *w, int64_t number) {
+    meeting *m = w->meetings;
+    while (m && m->number != number) m = m->next;
+    return m;
+}
+
+static void close_meeting(threads_world *w, meeting *m) {
+    meeting **at = &w->meetings;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    for (int r = 0; r < w->size; r++) {
+        mem_give(w->account, m->from[r].data);
+        mem_give(w->account, m->from[r].input_rows);
+    }
+    mem_give(w->account, m);
+}
+
+/* The rows that rank `from` sends to rank `to`. */
+static int64_t rows_between(const contribution *from, int size, int to) {
+    return group_part_rows(from->input_rows, from->call.input.rows, size, to);
+}
+
+/* Do the calls of two ranks belong together? */
+static bool agrees(const collective *a, const collective *b) {
+    bool same_shape = a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL ||
+                      a->input.rows == b->input.rows;
+    return a->kind == b->kind && a->reduce == b->reduce && a->peer == b->peer &&
+           a->input.dtype == b->input.dtype && a->input.columns == b->input.columns && same_shape;
+}
+
+static void check_agreement(threads_world *w, const meeting *m, int rank) {
+    const collective *own = &m->from[rank].call;
+    char text[256];
+    for (int r = 0; r < w->size; r++) {
+        const collective *other = &m->from[r].call;
+        if (r == rank || !m->from[r].data || agrees(own, other)) continue;
+        snprintf(text, sizeof text,
+                 "collective number %lld: rank %d calls %s of %lld x %lld %s, rank %d %s of %lld x %lld %s",
+                 (long long)m->number, r, collective_name(other->kind), (long long)other->input.rows,
+                 (long long)other->input.columns, dtype_name(other->input.dtype), rank,
+                 collective_name(own->kind), (long long)own->input.rows, (long long)own->input.columns,
+                 dtype_name(own->input.dtype));
+        fail_all(w, text);
+    }
+}
+
+/* ---- start ---- */
+
+static ott_status copy_input(const threads_world *w, exec *cx, const collective *call, contribution *out) {
+    void *memory;
+    int64_t bytes = call->input.data ? tensor_bytes(call->input) : 0;
+    out->call = *call;
+    TRY(mem_take(w->account, MEM_STAGING, bytes, "values of a collective", &memory));
+    out->data = memory;
+    if (bytes > 0) TRY(device_copy_out(cx->device, out->data, call->input.data, bytes));
+    if (!call->input_rows) return OTT_OK;
+    TRY(mem_take_array(w->account, MEM_STAGING, w->size, sizeof(int64_t), "rows of a collective", &memory));
+    out->input_rows = memory;
+    memcpy(memory, call->input_rows, (size_t)w->size * sizeof(int64_t));
+    return OTT_OK;
+}
+
+static void drop(const threads_world *w, contribution *c) {
+    mem_give(w->account, c->data);
+    mem_give(w->account, c->input_rows);
+}
+
+/* With the lock held. */
+static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
+    threads_world *w = self->world;
+    if (w->failed) return failure(w);
+    *out = find_meeting(w, self->number);
+    if (!*out) TRY(open_meeting(w, self->number, out));
+    (*out)->from[self->group.rank] = *own;
+    (*out)->came++;
+    self->number++;
+    check_agreement(w, *out, self->group.rank);
+    pthread_cond_broadcast(&w->changed);
+    return OTT_OK;
+}
+
+/* With the lock held. Behind all that wait already. */
+static ott_status post_message(rank_state *self, const contribution *own) {
+    threads_world *w = self->world;
+    message **at = &w->messages;
+    void *memory;
+    if (w->failed) return failure(w);
+    TRY(mem_take(w->account, MEM_STAGING, sizeof(message), "a message", &memory));
+    while (*at) at = &(*at)->next;
+    *at = memory;
+    **at = (message){
+        .from = self->group.rank, .to = own->call.peer, .shape = own->call.input, .data = own->data};
+    pthread_cond_broadcast(&w->changed);
+    return OTT_OK;
+}
+
+static ott_status start(group *g, exec *cx, group_request *request) {
+    rank_state *self = rank_of(g);
+    threads_world *w = self->world;
+    contribution own = {0};
+    meeting *m = NULL;
+    if (request->call.kind == COLLECTIVE_RECEIVE) return OTT_OK;
+    ott_status status = copy_input(w, cx, &request->call, &own);
+    if (status == OTT_OK) {
+        pthread_mutex_lock(&w->lock);
+        status =
+            request->call.kind == COLLECTIVE_SEND ? post_message(self, &own) : join_meeting(self, &own, &m);
+        pthread_mutex_unlock(&w->lock);
+    }
+    if (status != OTT_OK) drop(w, &own);
+    request->state = m;
+    return status;
+}
+
+/* ---- wait ---- */
+
+static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t first, const tensor *out) {
+    const collective *call = &m->from[0].call;
+    int64_t skip = first * call->input.columns * dtype_bytes(out->dtype), count = tensor_count(*out);
+    void *memory;
+    mem *account = cx->device->account;
+    TRY(mem_take_array(account, MEM_STAGING, count, sizeof(float), "a reduction", &memory));
+    float *sum = memory;
+    reduce_first(sum, m->from[0].data + skip, out->dtype, count);
+    for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
+    reduce_last(memory, out->dtype, sum, count); /* a format is never wider than fp32: in place, ascending */
+    ott_status status = device_copy_in(cx->device, out->data, memory, tensor_bytes(*out));
+    mem_give(account, memory);
+    return status;
+}
+
+static ott_status give_part(exec *cx, const contribution *from, int64_t first, const tensor *out) {
+    int64_t skip = first * out->columns * dtype_bytes(out->dtype);
+    return device_copy_in(cx->device, out->data, from->data + skip, tensor_bytes(*out));
+}
+
+/* Every rank's part for this one, one under the other. */
+static ott_status give_parts(exec *cx, const meeting *m, const group *g, const collective *call) {
+    bool gather = call->kind == COLLECTIVE_ALL_GATHER;
+    for (int r = 0; r < g->size; r++) {
+        const contribution *from = &m->from[r];
+        int64_t rows = gather ? from->call.input.rows : rows_between(from, g->size, g->rank);
+        int64_t expected = group_part_rows(call->output_rows, call->output.rows, g->size, r);
+        if (rows != expected)
+            return status_fail(OTT_ERR_RANK, "%s number %lld: rank %d sends %lld rows, rank %d expects %lld",
+                               collective_name(call->kind), (long long)m->number, r, (long long)rows, g->rank,
+                               (long long)expected);
+        tensor out = tensor_rows(call->output,
+                                 group_part_first(call->output_rows, call->output.rows, g->size, r), rows);
+        int64_t first =
+            gather ? 0 : group_part_first(from->input_rows, from->call.input.rows, g->size, g->rank);
+        TRY(give_part(cx, from, first, &out));
+    }
+    return OTT_OK;
+}
+
+static ott_status give_output(exec *cx, const meeting *m, const group *g, const collective *call) {
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE: return give_reduction(cx, m, g->size, 0, &call->output);
+    case COLLECTIVE_REDUCE_SCATTER:
+        return give_reduction(cx, m, g->size,
+                              group_part_first(call->input_rows, call->input.rows, g->size, g->rank),
+                              &call->output);
+    case COLLECTIVE_BROADCAST: return give_part(cx, &m->from[call->peer], 0, &call->output);
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_ALL_TO_ALL: return give_parts(cx, m, g, call);
+    default: return OTT_OK;
+    }
+}
+
+static bool all_came(const condition *c) {
+    return c->meeting->came == c->self->world->size;
+}
+
+static bool has_not_come(const condition *c, int rank) {
+    return !c->meeting->from[rank].data;
+}
+
+/* Once all have come, what they left is only read, until the last has taken its part. */
+static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *request) {
+    threads_world *w = self->world;
+    meeting *m = request->state;
+    pthread_mutex_lock(&w->lock);
+    ott_status status = wait_until(&(condition){
+        .holds = all_came, .needs = has_not_come, .meeting = m, .self = self, .call = &request->call});
+    if (status == OTT_OK && w->failed) status = failure(w);
+    pthread_mutex_unlock(&w->lock);
+    if (status == OTT_OK) status = give_output(cx, m, &self->group, &request->call);
+    pthread_mutex_lock(&w->lock);
+    if (status != OTT_OK) fail_all(w, status_text());
+    if (++m->left == w->size) close_meeting(w, m);
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static message **find_message(const condition *c) {
+    threads_world *w = c->self->world;
+    message **at = &w->messages;
+    while (*at && !((*at)->from == c->call->peer && (*at)->to == c->self->group.rank)) at = &(*at)->next;
+    return at;
+}
+
+static bool message_came(const condition *c) {
+    return *find_message(c) != NULL;
+}
+
+static bool is_sender(const condition *c, int rank) {
+    return rank == c->call->peer;
+}
+
+static ott_status take_message(rank_state *self, const collective *call, message **out) {
+    threads_world *w = self->world;
+    condition c = {.holds = message_came, .needs = is_sender, .self = self, .call = call};
+    pthread_mutex_lock(&w->lock);
+    ott_status status = wait_until(&c);
+    if (status == OTT_OK) {
+        message **at = find_message(&c);
+        *out = *at;
+        *at = (*at)->next;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static ott_status wait_receive(rank_state *self, exec *cx, const collective *call) {
+    threads_world *w = self->world;
+    message *m = NULL;
+    TRY(take_message(self, call, &m));
+    bool fits = m->shape.rows == call->output.rows && m->shape.columns == call->output.columns &&
+                m->shape.dtype == call->output.dtype;
+    ott_status status =
+        fits ? device_copy_in(cx->device, call->output.data, m->data, tensor_bytes(call->output))
+             : status_fail(OTT_ERR_RANK, "rank %d sends %lld x %lld %s, rank %d expects %lld x %lld %s",
+                           call->peer, (long long)m->shape.rows, (long long)m->shape.columns,
+                           dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
+                           (long long)call->output.columns, dtype_name(call->output.dtype));
+    if (status != OTT_OK) threads_world_fail(w, status_text());
+    mem_give(w->account, m->data);
+    mem_give(w->account, m);
+    return status;
+}
+
+static ott_status wait_for(group *g, exec *cx, group_request *request) {
+    switch (request->call.kind) {
+    case COLLECTIVE_SEND: return OTT_OK;
+    case COLLECTIVE_RECEIVE: return wait_receive(rank_of(g), cx, &request->call);
+    default: return wait_meeting(rank_of(g), cx, request);
+    }
+}
+
+/* ---- open and close ---- */
+
+static void leave(group *g) {
+    rank_state *self = rank_of(g);
+    pthread_mutex_lock(&self->world->lock);
+    self->gone = true;
+    pthread_cond_broadcast(&self->world->changed);
+    pthread_mutex_unlock(&self->world->lock);
+}
+
+static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+
+static void open_lock(threads_world *w) {
+    pthread_condattr_t monotonic;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+ott_status threads_world_open(mem *account, int ranks, double timeout, threads_world **out) {
+    void *memory;
+    *out = NULL;
+    STATUS_REQUIRE(ranks >= 1);
+    TRY(mem_take(account, MEM_OTHER, (int64_t)sizeof(threads_world) + ranks * (int64_t)sizeof(rank_state),
+                 "ranks", &memory));
+    threads_world *w = memory;
+    w->account = account;
+    w->size = ranks;
+    w->timeout = timeout;
+    w->ranks = (rank_state *)(w + 1);
+    for (int r = 0; r < ranks; r++)
+        w->ranks[r] = (rank_state){.group = {.table = &table, .rank = r, .size = ranks}, .world = w};
+    open_lock(w);
+    *out = w;
+    return OTT_OK;
+}
+
+group *threads_world_group(threads_world *w, int rank) {
+    return &w->ranks[rank].group;
+}
+
+void threads_world_close(threads_world *w) {
+    if (!w) return;
+    while (w->meetings) close_meeting(w, w->meetings);
+    for (message *m = w->messages, *next; m; m = next) {
+        next = m->next;
+        mem_give(w->account, m->data);
+        mem_give(w->account, m);
+    }
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    mem_give(w->account, w);
+}

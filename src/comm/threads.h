@@ -1,0 +1,26 @@
+/*
+ * comm/threads: N ranks as N threads of one process: every collective through host memory, in rank order.
+ * What code for many ranks is tested on; it copies more than it must and is not for speed.
+ *
+ * A world is one group; a rank that is in several groups (a mesh) is in several worlds. Each rank calls from
+ * one thread and has an execution context, device and memory account of its own.
+ */
+#ifndef COMM_THREADS_H
+#define COMM_THREADS_H
+
+#include "base/mem.h"
+#include "tensor/group.h"
+
+typedef struct threads_world threads_world;
+
+/* `timeout`: seconds that a rank waits for the others before all fail. The account is used by all ranks. */
+ott_status threads_world_open(mem *account, int ranks, double timeout, threads_world **out);
+/* Rank r's group; owned by the world. group_close says that the rank has left. */
+group *threads_world_group(threads_world *w, int rank);
+/* Ends every wait of every rank, now and later, with OTT_ERR_RANK and this reason. The first reason counts.
+ */
+void threads_world_fail(threads_world *w, const char *reason);
+/* When no thread uses its groups any more. NULL is allowed. */
+void threads_world_close(threads_world *w);
+
+#endif
