@@ -1,12 +1,14 @@
 /*
- * io/metrics: metrics.jsonl, one JSON object a line: {"step":10,"loss":2.345,"lr":0.0003}. A resumed run cuts
- * off what lies after its checkpoint, so that its file equals the one of an uninterrupted run, times
- * excepted.
+ * io/metrics: metrics.jsonl, one JSON object a line: {"step":10,"loss":2.345,"lr":0.0003}, in the order of
+ * the steps. A resumed run cuts off what lies after its checkpoint, so that its file equals the one of an
+ * uninterrupted run, times excepted. The file is only ever appended to and cut, and a line that is no metrics
+ * is passed over, so that nothing in it can keep a run from going on.
  */
 #ifndef IO_METRICS_H
 #define IO_METRICS_H
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include <stdbool.h>
 
@@ -35,13 +37,22 @@ static inline metrics_value metrics_text(const char *key, const char *value) {
 typedef struct metrics_writer metrics_writer;
 
 /*
- * Opens `path` for appending. Lines of steps after `last_step` are cut off, and so is a line a crash left
- * unfinished; last_step = -1 starts an empty file. OTT_ERR_FORMAT names a line that is no metrics.
+ * Opens `path` for appending. Lines of steps after `last_step` are cut off, found from the file's end, and so
+ * is a line a crash left unfinished; a warning counts what was cut off and is no metrics. last_step = -1
+ * starts an empty file.
  */
-ott_status metrics_open(mem *account, const char *path, int64_t last_step, metrics_writer **out);
+ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
+                        metrics_writer **out);
 /* Appends one line and hands it to the system. On failure (a full disk) the file keeps whole lines only, and
    this and every later call fail. */
 ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count);
+/* Returns when what was written is on the disk. */
+ott_status metrics_sync(metrics_writer *w);
+/* Does the path still lead to the file that is written? */
+bool metrics_is_there(const metrics_writer *w);
+/* When it does not: goes on in a new file, which gets all lines of the old one, or, where there is another
+   file now, behind its lines. */
+ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
@@ -51,12 +62,18 @@ void metrics_close(metrics_writer *w); /* NULL is allowed */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
-    int64_t *step; /* [count] */
-    double *value; /* [count] */
+    int64_t *step;                  /* [count] */
+    double *value;                  /* [count] */
+    int64_t damaged, first_damaged; /* lines of the file that are no metrics, and the number of the first */
 } metrics_series;
 
+enum {
+    METRICS_MOST_POINTS = 1 << 18 /* of a series; of a longer one, every second, fourth, ..., and the last */
+};
+
 /* Fills out[i] with the series of keys[i] (empty when no line has it), in one pass; free each with
-   metrics_series_free. An unfinished last line is passed over: the run may still be writing. */
+   metrics_series_free. Lines that are no metrics are passed over and counted; an unfinished last line is
+   passed over: the run may still be writing. */
 ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);
@@ -91,9 +108,10 @@ typedef struct metrics_health {
     int64_t module_count, module_capacity;
     metrics_module *modules; /* [module_count], in order of appearance */
     int64_t count, capacity;
-    metrics_use *uses;    /* [count], in the order of the file */
-    int64_t last;         /* the last measurement begins at uses[last]; it is always kept whole */
-    int64_t measurements; /* in the file */
+    metrics_use *uses;              /* [count], in the order of the file */
+    int64_t last;                   /* the last measurement begins at uses[last]; it is always kept whole */
+    int64_t measurements;           /* in the file */
+    int64_t damaged, first_damaged; /* as in metrics_series, of the lines that would be health lines */
     bool complete; /* something follows the last measurement: the run is not in the middle of writing it */
 } metrics_health;
 

@@ -85,6 +85,19 @@ static void append_unfinished(const report *r, str *out) {
                        r->runs[i].summary.label);
 }
 
+static void append_damage(const report *r, str *out) {
+    for (int i = 0; i < r->count; i++) {
+        const report_run_data *run = &r->runs[i];
+        int64_t first = run->series[0].damaged ? run->series[0].first_damaged : run->health.first_damaged;
+        int64_t lines = run->series[0].damaged + run->health.damaged;
+        if (lines > 0)
+            str_printf(out,
+                       "%s: lines of metrics.jsonl that are no metrics and are passed over: %" PRId64
+                       " (one is line %" PRId64 ")\n",
+                       run->summary.label, lines, first);
+    }
+}
+
 /* ---- health ---- */
 
 enum { WORST_USES = 5, MOST_LEFT = 5 };
@@ -149,6 +162,7 @@ ott_status report_table(const report *r, str *out) {
     for (int i = 0; i < r->count; i++) append_line(out, &rows[i], width);
     append_verdicts(r, out);
     append_unfinished(r, out);
+    append_damage(r, out);
     mem_give(r->account, rows);
     return append_health(r, out);
 }

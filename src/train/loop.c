@@ -147,7 +147,7 @@ static ott_status open_metrics(run *r) {
     char *path;
     TRY(path_in(r, "metrics.jsonl", &path));
     int64_t last = r->cfg->checkpoint.load_path[0] ? r->trainer->run.step : -1;
-    ott_status status = metrics_open(r->account, path, last, &r->progress.metrics);
+    ott_status status = metrics_open(r->account, r->log, path, last, &r->progress.metrics);
     mem_give(r->account, path);
     return status;
 }

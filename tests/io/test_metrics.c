@@ -16,7 +16,7 @@
 
 static metrics_writer *open_writer(folder *f, int64_t last_step) {
     metrics_writer *w;
-    if (metrics_open(f->account, folder_file(f, "metrics.jsonl"), last_step, &w) != OTT_OK)
+    if (metrics_open(f->account, NULL, folder_file(f, "metrics.jsonl"), last_step, &w) != OTT_OK)
         fail_msg("%s", status_text());
     return w;
 }
@@ -142,32 +142,141 @@ static void resume_mends_a_crash(void **state) {
     assert_file(f, "{\"step\":4,\"loss\":2}\n");
 }
 
-static void refuses_other_files(void **state) {
+/* What is no metrics is passed over and counted, and stays where it is. */
+static void passes_over_damage(void **state) {
     folder *f = *state;
-    static const char *const bad[] = {"{\"step\":1}\nnoise\n", "{\"step\":1}\n{\"loss\":1}\n",
-                                      "{\"step\":1}\n[2]\n",   "{\"step\":1}\n{\"step\":1.5}\n",
-                                      "{\"step\":1}\n\n",      "{\"step\":1}\n{\"step\":1,\"step\":2}\n"};
+    static const char *const bad[] = {
+        "noise", "{\"loss\":1}", "[2]", "{\"step\":1.5}", "", "{\"step\":1,\"step\":2}", "\x1b[2J\xff"};
     const char *keys[] = {"loss"};
+    char text[200], want[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        metrics_writer *w;
         metrics_series s;
-        const char *path = folder_write_text(f, "metrics.jsonl", bad[i]);
-        assert_int_equal(metrics_open(f->account, path, 5, &w), OTT_ERR_FORMAT);
-        assert_null(w);
-        assert_error_names("metrics.jsonl: line 2 is not a JSON object with a step");
-        assert_file(f, bad[i]); /* left as it was */
-        assert_int_equal(metrics_read(f->account, path, keys, 1, &s), OTT_ERR_FORMAT);
-        assert_error_names("line 2");
+        snprintf(text, sizeof text, "{\"step\":1,\"loss\":1}\n%s\n{\"step\":2,\"loss\":2}\n%s\n", bad[i],
+                 bad[i]);
+        const char *path = folder_write_text(f, "metrics.jsonl", text);
+        assert_int_equal(metrics_read(f->account, path, keys, 1, &s), OTT_OK);
+        assert_true(s.count == 2 && s.value[1] == 2);
+        assert_true(s.damaged == 2 && s.first_damaged == 2);
+        metrics_series_free(&s);
+        metrics_writer *w = open_writer(f, 2);
+        write_loss(w, 3, "loss", 3);
+        metrics_close(w);
+        snprintf(want, sizeof want, "%s{\"step\":3,\"loss\":3}\n", text);
+        assert_file(f, want);
     }
     metrics_writer *w;
-    assert_int_equal(metrics_open(f->account, folder_file(f, "no/such/folder"), -1, &w), OTT_ERR_IO);
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, "no/such/folder"), -1, &w), OTT_ERR_IO);
     assert_error_names("No such file");
+}
+
+static void hear(void *user, ott_log_level level, const char *text) {
+    if (level == OTT_LOG_WARNING) snprintf(user, 300, "%s", text);
+}
+
+/* Cut in the middle, lines that are no metrics go with what follows the step, and are told. */
+static void cuts_damage(void **state) {
+    folder *f = *state;
+    char warning[300] = "";
+    const logger log = {.callback = hear, .user = warning, .level = OTT_LOG_INFO};
+    metrics_writer *w;
+    const char *path = folder_write_text(f, "metrics.jsonl",
+                                         "noise\n{\"step\":1}\n{\"step\":2}\nnoise\n{\"step\":3}\n\n"
+                                         "{\"step\":4}\nnoise\n{\"step\":5");
+    assert_int_equal(metrics_open(f->account, &log, path, 2, &w), OTT_OK);
+    metrics_close(w);
+    assert_file(f, "noise\n{\"step\":1}\n{\"step\":2}\nnoise\n");
+    assert_non_null(strstr(warning, "metrics.jsonl: 2 lines after step 2 are no metrics: they are dropped"));
+}
+
+/* More than 2 GiB, of which a line that never ends is most: only the end is read. */
+static void huge_file(void **state) {
+    folder *f = *state;
+    metrics_writer *w;
+    int64_t bytes;
+    const char *path = folder_write_text(f, "metrics.jsonl", "{\"step\":1}\n");
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseeko(file, INT64_C(3) << 30, SEEK_SET), 0);
+    assert_true(fputs("\n{\"step\":2}\n{\"step\":3}\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(metrics_open(f->account, NULL, path, 2, &w), OTT_OK);
+    assert_true(mem_read(f->account).peak < 1 << 20);
+    metrics_close(w);
+    assert_int_equal(file_size(path, &bytes), OTT_OK);
+    assert_int_equal(bytes, (INT64_C(3) << 30) + 12);
+}
+
+/* Lines that cross the reader's buffer, and one that is longer than it. */
+static void lines_of_any_length(void **state) {
+    folder *f = *state;
+    const char *keys[] = {"loss"};
+    metrics_series s;
+    str text = {.account = f->account};
+    for (int i = 1; i <= 300; i++) {
+        str_printf(&text, "{\"step\":%d,\"text\":\"", i);
+        for (int k = 0; k < i * (i == 250 ? 1000 : 40); k++) str_append(&text, "x");
+        str_printf(&text, "\",\"loss\":%d}\n", i);
+    }
+    assert_int_equal(str_finish(&text), OTT_OK);
+    const char *path = folder_write(f, "metrics.jsonl", text.text, text.length);
+    str_free(&text);
+    assert_int_equal(metrics_read(f->account, path, keys, 1, &s), OTT_OK);
+    assert_int_equal(s.count, 299);
+    assert_true(s.damaged == 1 && s.first_damaged == 250);
+    for (int64_t i = 0; i < s.count; i++) assert_true(s.value[i] == (double)s.step[i]);
+    metrics_series_free(&s);
+    metrics_close(open_writer(f, 100));
+    assert_int_equal(metrics_read(f->account, path, keys, 1, &s), OTT_OK);
+    assert_int_equal(s.count, 100);
+    metrics_series_free(&s);
+}
+
+/* A file that was removed or renamed is made again, with its lines; one that was replaced is gone on with. */
+static void file_that_went_away(void **state) {
+    folder *f = *state;
+    char aside[200];
+    metrics_writer *w = open_writer(f, -1);
+    const char *path = folder_file(f, "metrics.jsonl");
+    snprintf(aside, sizeof aside, "%s.aside", path);
+    write_loss(w, 1, "loss", 1);
+    assert_true(metrics_is_there(w));
+    assert_int_equal(rename(path, aside), 0);
+    assert_false(metrics_is_there(w));
+    assert_int_equal(metrics_restore(w), OTT_OK);
+    assert_true(metrics_is_there(w));
+    write_loss(w, 2, "loss", 2);
+    assert_int_equal(metrics_sync(w), OTT_OK);
+    assert_file(f, "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":2}\n");
+    assert_int_equal(rename(aside, path), 0);
+    assert_false(metrics_is_there(w));
+    assert_int_equal(metrics_restore(w), OTT_OK);
+    write_loss(w, 3, "loss", 3);
+    metrics_close(w);
+    assert_file(f, "{\"step\":1,\"loss\":1}\n{\"step\":3,\"loss\":3}\n");
+}
+
+/* A series has a most, and its ends are always there. */
+static void very_long_series(void **state) {
+    folder *f = *state;
+    enum { LINES = METRICS_MOST_POINTS * 5 / 2 };
+    const char *keys[] = {"loss"};
+    metrics_series s;
+    str text = {.account = f->account};
+    for (int i = 0; i < LINES; i++) str_printf(&text, "{\"step\":%d,\"loss\":%d}\n", i, i);
+    const char *path = folder_write(f, "metrics.jsonl", text.text, text.length);
+    str_free(&text);
+    assert_int_equal(metrics_read(f->account, path, keys, 1, &s), OTT_OK);
+    assert_in_range(s.count, METRICS_MOST_POINTS / 2, METRICS_MOST_POINTS);
+    for (int64_t i = 0; i < s.count - 1; i++)
+        assert_true(s.step[i] == 4 * i && s.value[i] == 4.0 * (double)i);
+    assert_int_equal(s.step[s.count - 1], LINES - 1);
+    metrics_series_free(&s);
 }
 
 static void full_disk(void **state) {
     folder *f = *state;
     metrics_writer *w;
-    assert_int_equal(metrics_open(f->account, "/dev/full", -1, &w), OTT_OK);
+    assert_int_equal(metrics_open(f->account, NULL, "/dev/full", -1, &w), OTT_OK);
     assert_int_equal(metrics_write(w, 1, NULL, 0), OTT_ERR_IO);
     assert_string_equal(status_text(), "/dev/full: cannot write: No space left on device");
     assert_int_equal(metrics_write(w, 2, NULL, 0), OTT_ERR_IO);
@@ -289,12 +398,12 @@ static void hostile_health(void **state) {
         "{\"step\":1,\"module\":\"a\",\"tensor\":\"x\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":1}\n",
         "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* cut off by a crash */
     };
-    static const char *const refused[] = {
+    static const char *const damaged[] = {
         "{\"module\":\"a\",\"sqnr_db\":1}\n",
-        "{\"step\":1,\"sqnr_db\":1e999}\n",
-        "{\"step\":1,\"sqnr_db\":NaN}\n",
-        "\"sqnr_db\"\n",
-        "{\"step\":1,\"sqnr_db\":1,\"sqnr_db\":2}\n",
+        "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1e999}\n",
+        "{\"step\":1,\"module\":\"a\",\"sqnr_db\":NaN}\n",
+        "\"module\":\"sqnr_db\"\n",
+        "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1,\"sqnr_db\":2}\n",
     };
     metrics_health h;
     for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++) {
@@ -302,10 +411,10 @@ static void hostile_health(void **state) {
         assert_int_equal(h.count, 0);
         metrics_health_free(&h);
     }
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const char *path = folder_write_text(f, "metrics.jsonl", refused[i]);
-        assert_int_equal(metrics_read_health(f->account, path, &h), OTT_ERR_FORMAT);
-        assert_error_names("metrics.jsonl: line 1 is not a JSON object with a step");
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        h = read_health(f, damaged[i]);
+        assert_true(h.count == 0 && h.damaged == 1 && h.first_damaged == 1);
+        metrics_health_free(&h);
     }
     memset(long_name + 1, 'x', METRICS_NAME_BYTES);
     long_name[0] = '"';
@@ -412,7 +521,7 @@ static void memory_runs_out(void **state) {
     metrics_series_free(&s);
     for (n = 1; !w; n++) {
         mem_fail_after(f->account, n);
-        ott_status status = metrics_open(f->account, path, 1, &w);
+        ott_status status = metrics_open(f->account, NULL, path, 1, &w);
         assert_true(status == (w ? OTT_OK : OTT_ERR_MEMORY));
     }
     mem_fail_after(f->account, 0);
@@ -427,7 +536,12 @@ int main(void) {
         cmocka_unit_test(numbers_of_any_locale),
         cmocka_unit_test_setup_teardown(resume_cuts, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(resume_mends_a_crash, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(refuses_other_files, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(passes_over_damage, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(cuts_damage, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(huge_file, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(lines_of_any_length, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(file_that_went_away, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(very_long_series, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(full_disk, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(reads_series, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(long_series, folder_setup, folder_teardown),

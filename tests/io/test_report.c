@@ -22,7 +22,7 @@ typedef struct made {
 
 static void write_metrics(folder *f, const char *name, int64_t steps, double factor) {
     metrics_writer *w;
-    assert_int_equal(metrics_open(f->account, folder_file(f, name), -1, &w), OTT_OK);
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, name), -1, &w), OTT_OK);
     for (int64_t i = 1; i <= steps; i++) {
         double loss = factor * (2 + 4 * exp(-(double)i / 20));
         const metrics_value train[] = {metrics_real("loss", loss), metrics_real("lr", 1e-3 / (double)i),
@@ -138,6 +138,22 @@ static void unfinished_run(void **state) {
     str_free(&text);
     assert_int_equal(report_html(r, NULL, &text), OTT_OK);
     assert_non_null(strstr(text.text, "* Not finished"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* Lines that are no metrics are counted, and the rest is reported. */
+static void damaged_metrics(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    str text = {.account = f->account};
+    folder_write_text(f, "metrics.jsonl",
+                      "{\"step\":1,\"loss\":4}\nnoise\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2\n");
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    assert_true(report_run(r, 0)->train_loss == 3);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "are no metrics and are passed over: 2 (one is line 2)"));
     str_free(&text);
     report_close(r);
 }
@@ -479,15 +495,14 @@ static void curves(void **state) {
     folder *f = *state;
     int64_t step[] = {1, 2, 3, 4, 5};
     double value[] = {5, NAN, 3, 8, 1};
-    const metrics_series s = {f->account, 5, 5, step, value};
+    const metrics_series s = {.account = f->account, .count = 5, .step = step, .value = value};
+    const metrics_series t = {
+        .account = f->account, .count = 3, .step = (int64_t[]){1, 4, 5}, .value = (double[]){4, 4, 4}};
     curve a, b, gap;
     assert_int_equal(curve_of(f->account, &s, &a), OTT_OK);
     assert_int_equal(a.count, 4);
     assert_true(a.x[1] == 3 && a.y[1] == 3);
-    assert_int_equal(curve_of(f->account,
-                              &(metrics_series){f->account, 3, 3, (int64_t[]){1, 4, 5}, (double[]){4, 4, 4}},
-                              &b),
-                     OTT_OK);
+    assert_int_equal(curve_of(f->account, &t, &b), OTT_OK);
     assert_int_equal(curve_gap(f->account, &a, &b, &gap), OTT_OK);
     assert_int_equal(gap.count, 3);
     assert_true(gap.x[0] == 1 && gap.y[0] == 25 && gap.x[1] == 4 && gap.y[1] == 100 && gap.y[2] == -75);
@@ -529,6 +544,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(summary_round_trip, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(bad_folders, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(unfinished_run, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(damaged_metrics, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(table, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(verdicts, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(plot, folder_setup, folder_teardown),

@@ -13,7 +13,7 @@
 
 static metrics_writer *open_writer(folder *f, const char *name) {
     metrics_writer *w;
-    assert_int_equal(metrics_open(f->account, folder_file(f, name), -1, &w), OTT_OK);
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, name), -1, &w), OTT_OK);
     return w;
 }
 

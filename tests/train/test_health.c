@@ -32,7 +32,7 @@ static void open_measured(measured *m, const fixture *f, int kind, const char *f
     m->log = spoken_logger(&m->said);
     m->r.t->log = &m->log;
     snprintf(path, sizeof path, "%s/%s", f->folder, file);
-    FIXTURE_OK(metrics_open(m->r.account, path, -1, &m->metrics));
+    FIXTURE_OK(metrics_open(m->r.account, NULL, path, -1, &m->metrics));
     FIXTURE_OK(health_open(m->r.t, o, &m->h));
 }
 
