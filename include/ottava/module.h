@@ -216,7 +216,8 @@ OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
 /*
  * Converts the linear layers of a module, parts before the whole they are in; a linear layer itself is
  * converted in place. Weights and names stay. Any dimensions are taken, multiples of 16 or not. Each layer
- * that stays is logged with its reason. A call may follow another with other filters and recipes; a layer
+ * that stays is logged with its reason; a text of filter_fqns that is in no linear layer's name, and a call
+ * that converts nothing, with a warning. A call may follow another with other filters and recipes; a layer
  * that it filters stays as it is. Drops what the last forward kept. Delayed scaling: scales are updated by
  * ott_optimizer_step, or by the region that a layer runs in. options and out may be NULL.
  */

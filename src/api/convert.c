@@ -104,6 +104,36 @@ static ott_status choose_recipe(api_conversion *c, const char *function) {
                        c->recipe->name);
 }
 
+/* ---- a request that reached nothing ---- */
+
+typedef struct name_search {
+    const ott_module *root;
+    const char *text;
+    bool found;
+} name_search;
+
+static ott_status look(void *user, ott_module *m) {
+    name_search *s = user;
+    if (strstr(module_relative_name(s->root, m->name), s->text)) s->found = true;
+    return OTT_OK;
+}
+
+/* A caller may have other modules in mind, for which the same options fit: no error, but not silent. */
+static ott_status warn_of_nothing(const api_conversion *c) {
+    const ott_convert_options *o = c->options;
+    const logger *log = &c->root->handle.context->log;
+    for (int i = 0; i < o->filter_fqn_count; i++) {
+        name_search s = {.root = c->root, .text = o->filter_fqns[i]};
+        TRY(module_visit_linears(c->root, look, &s));
+        if (!s.found)
+            log_warning(log, "filter_fqns has \"%s\", which is in the name of no linear layer of this module",
+                        str_show(s.text).text);
+    }
+    if (c->summary.converted == 0)
+        log_warning(log, "Nothing was converted to Float8: none of the %d linear layers", c->summary.linears);
+    return OTT_OK;
+}
+
 /* After a failure half way the layers converted so far stay converted. */
 static ott_status convert(api_conversion *c, const char *function) {
     ott_module *m = c->root;
@@ -114,7 +144,7 @@ static ott_status convert(api_conversion *c, const char *function) {
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
     log_info(&m->handle.context->log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted",
              c->recipe->display, c->summary.converted, c->summary.linears);
-    return OTT_OK;
+    return warn_of_nothing(c);
 }
 
 static ott_status check_filters(const ott_convert_options *o, const char *function) {

@@ -194,6 +194,15 @@ bool str_glob(const char *pattern, const char *text) {
     return *pattern == '\0';
 }
 
+str_shown str_show(const char *text) {
+    enum { SHOWN = 80 };
+    str_shown s;
+    snprintf(s.text, sizeof s.text, "%.*s%s", SHOWN, text, strlen(text) > SHOWN ? "..." : "");
+    for (char *c = s.text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return s;
+}
+
 const char *str_commas(int64_t value, char out[32]) {
     char digits[24];
     int count = snprintf(digits, sizeof digits, "%" PRId64, value), at = 0;

@@ -36,6 +36,11 @@ bool str_starts_with(const char *text, const char *prefix);
 bool str_ends_with(const char *text, const char *suffix);
 /* Shell pattern with * and ?, the whole of `text`. */
 bool str_glob(const char *pattern, const char *text);
+/* The beginning of a text from outside on one line, for messages: control characters become "?". */
+typedef struct str_shown {
+    char text[84];
+} str_shown;
+str_shown str_show(const char *text);
 /* 1234567 -> "1,234,567" into out[32]; returns out. */
 const char *str_commas(int64_t value, char out[32]);
 /* 3723.4 s -> "1:02:03"; returns out. */

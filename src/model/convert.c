@@ -1,6 +1,6 @@
 /* model/convert: which linear layers run in FP8, and how. */
 #include "model/convert.h"
-#include "base/str.h"
+#include "model/names.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -12,50 +12,18 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    enum family_module modules[7]; /* [per_layer], of the linears of a block */
+    enum family_module modules[NAMES_PER_BLOCK]; /* [per_layer] */
     int per_layer;
     int next;             /* index of the linear in forward order: per_layer a layer, then the head */
     delayed_want *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
 
-/* The linear layers of a block, in forward order; returns how many. */
-static int block_modules(const model_options *o, enum family_module out[7]) {
-    int count = 0;
-    if (o->fused_qkv)
-        out[count++] = FAMILY_qkv;
-    else
-        for (int i = FAMILY_q; i <= FAMILY_v; i++) out[count++] = (enum family_module)i;
-    out[count++] = FAMILY_o;
-    if (o->fused_gate_up)
-        out[count++] = FAMILY_gate_up;
-    else
-        for (int i = FAMILY_gate; i <= FAMILY_up; i++) out[count++] = (enum family_module)i;
-    out[count++] = FAMILY_down;
-    return count;
-}
-
-/* ---- names ---- */
-
-typedef bool (*name_test)(const char *name, const char *text);
-
-static bool name_contains(const char *name, const char *text) {
-    return strstr(name, text) != NULL;
-}
-static bool name_fits(const char *name, const char *pattern) {
-    return str_glob(pattern, name);
-}
-
 /* Does one of the layer's names, in the frameworks' spellings, pass the test? */
 static bool any_name(const conversion *c, int index, name_test test, const char *text) {
     int layer = index / c->per_layer;
     bool is_head = layer >= c->m->options.layers;
-    enum family_module module = is_head ? FAMILY_head : c->modules[index % c->per_layer];
-    for (int style = 0; style < NAMING_COUNT; style++) {
-        char name[128];
-        family_module_name(module, (naming)style, layer, name);
-        if (test(name, text)) return true;
-    }
-    return false;
+    named_module m = {is_head ? FAMILY_head : c->modules[index % c->per_layer], layer};
+    return names_any(&m, test, text);
 }
 
 /* ---- the size of a layer ---- */
@@ -82,7 +50,8 @@ static bool divides(const linear *l) {
 
 /* ---- which recipe a layer runs under ---- */
 
-static ott_status keep(conversion *c, linear *l, const recipe **r, const char *reason) {
+static ott_status keep(conversion *c, linear *l, const recipe **r, convert_kept by, const char *reason) {
+    c->summary.kept[by]++;
     TRY(arena_strdup(c->m->names, reason, &l->kept_because));
     *r = recipe_high_precision(c->m->activation);
     return OTT_OK;
@@ -102,20 +71,20 @@ static ott_status apply_filters(conversion *c, linear *l, int index, const recip
     char reason[160];
     for (int f = 0; f < o->filter_count; f++) {
         if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
-        if (!any_name(c, index, name_contains, o->filter[f])) continue;
+        if (!any_name(c, index, names_contain, o->filter[f])) continue;
         snprintf(reason, sizeof reason, "float8.filter_fqns has \"%s\"", o->filter[f]);
-        return keep(c, l, r, reason);
+        return keep(c, l, r, CONVERT_KEPT_FILTER, reason);
     }
-    if (l->below == LINEAR_FALLEN) return keep(c, l, r, "float8.fallback moved it");
+    if (l->below == LINEAR_FALLEN) return keep(c, l, r, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
     const char *end = kept_at_an_end(c, index);
-    return end ? keep(c, l, r, end) : OTT_OK;
+    return end ? keep(c, l, r, CONVERT_KEPT_END, end) : OTT_OK;
 }
 
 static ott_status apply_rules(conversion *c, linear *l, int index, const recipe **r) {
     char reason[160];
     for (int i = 0; i < c->options->rule_count; i++) {
         const module_rule *rule = &c->options->rules[i];
-        if (!any_name(c, index, name_fits, rule->match)) continue;
+        if (!any_name(c, index, names_fit, rule->match)) continue;
         *r = rule->recipe;
         if (recipe_gemm_is_fp8(rule->recipe, GEMM_COUNT)) return OTT_OK;
         if (rule->recipe->activation != c->m->activation)
@@ -124,13 +93,13 @@ static ott_status apply_rules(conversion *c, linear *l, int index, const recipe 
                                l->name, rule->recipe->name, dtype_name(c->m->activation),
                                recipe_high_precision(c->m->activation)->name);
         snprintf(reason, sizeof reason, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
-        return keep(c, l, r, reason);
+        return keep(c, l, r, CONVERT_KEPT_RULE, reason);
     }
     return OTT_OK;
 }
 
 static bool filters_small(const convert_options *o) {
-    for (int f = 0; f < o->filter_count; f++)
+    for (int f = 0; f < o->filter_count && !o->reduced; f++)
         if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) return true;
     return false;
 }
@@ -141,13 +110,13 @@ static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
     if (!divides(l)) {
         snprintf(reason, sizeof reason, "its dimensions %lld x %lld are not multiples of %d",
                  (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
-        return keep(c, l, r, reason);
+        return keep(c, l, r, CONVERT_KEPT_DIMENSIONS, reason);
     }
     if (filters_small(c->options)) TRY(convert_is_worth(*r, l->in, l->out, &worth));
     if (worth) return OTT_OK;
     snprintf(reason, sizeof reason, "%s finds its dimensions %lld x %lld too small to gain",
              CONVERT_FILTER_SMALL, (long long)l->out, (long long)l->in);
-    return keep(c, l, r, reason);
+    return keep(c, l, r, CONVERT_KEPT_SMALL, reason);
 }
 
 static ott_status recipe_of(conversion *c, linear *l, int index, const recipe **r) {
@@ -194,6 +163,48 @@ static ott_status check_recipes(const convert_options *o) {
     return OTT_OK;
 }
 
+/* A text that names nothing is a slip, and a silent one: the layer it was to name would be converted. */
+static ott_status check_names(const model *m, const convert_options *o) {
+    if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
+    for (int i = 0; i < o->filter_count; i++) {
+        if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
+            TRY(names_check_filter(&m->options, o->filter[i], o->log));
+        else if (o->reduced)
+            log_info(o->log, "%s has no effect: model.reduce makes every layer small", o->filter[i]);
+    }
+    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->options, o->rules[i].match));
+    return OTT_OK;
+}
+
+/* "float8.filter_fqns keeps 28, ...": who keeps how many layers. */
+static void list_kept(const convert_summary *s, char *out, size_t size) {
+    static const char *const by[CONVERT_KEPT_COUNT] = {
+        [CONVERT_KEPT_FILTER] = "float8.filter_fqns keeps",
+        [CONVERT_KEPT_RULE] = "float8.module keeps",
+        [CONVERT_KEPT_END] = "float8.keep_first_layers and keep_last_layers keep",
+        [CONVERT_KEPT_DIMENSIONS] = "dimensions that are no multiples of 16 keep",
+        [CONVERT_KEPT_SMALL] = CONVERT_FILTER_SMALL " finds too small",
+    };
+    size_t length = 0;
+    out[0] = '\0';
+    for (int i = 0; i < CONVERT_KEPT_COUNT && length < size; i++)
+        if (s->kept[i])
+            length += (size_t)snprintf(out + length, size - length, "%s%s %d", length ? ", " : "", by[i],
+                                       s->kept[i]);
+}
+
+/* FP8 was asked for and reaches no layer, though none has fallen back. */
+static ott_status check_reach(const convert_options *o, const convert_summary *s) {
+    char kept[320];
+    bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLEN] > 0;
+    if (reaches || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
+    list_kept(s, kept, sizeof kept);
+    return status_fail(OTT_ERR_CONFIG,
+                       "FP8 recipe %s was asked for and would reach none of the %d linear layers: %s; let it "
+                       "reach some, or ask for another precision (train.mixed_precision = \"bf16\")",
+                       o->recipe->name, s->linears, kept);
+}
+
 static ott_status check_masters(const model *m, const convert_options *o) {
     if (!m->packed) return OTT_OK;
     return status_fail(
@@ -206,11 +217,12 @@ static ott_status check_masters(const model *m, const convert_options *o) {
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
-    c.per_layer = block_modules(&m->options, c.modules);
+    c.per_layer = names_block_linears(&m->options, c.modules);
     int64_t wants = (m->options.layers * c.per_layer + 1) * TENSOR_COUNT;
     void *memory;
     TRY(check_masters(m, o));
     TRY(check_recipes(o));
+    TRY(check_names(m, o));
     TRY(mem_take_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;
     m->activation = o->recipe->activation;
@@ -219,5 +231,6 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_give(account, memory);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
+    if (status == OTT_OK) status = check_reach(o, &c.summary);
     return status == OTT_OK ? model_connect(m) : status;
 }

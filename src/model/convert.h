@@ -21,6 +21,7 @@ typedef struct convert_options {
         *filter; /* a layer whose name, in any framework's spelling, contains one of these stays; and
                     CONVERT_FILTER_SMALL leaves out layers too small to gain (torchao's thresholds) */
     int filter_count;
+    bool reduced;             /* a large model made small to try it: CONVERT_FILTER_SMALL has no effect */
     const module_rule *rules; /* the first that fits counts */
     int rule_count;
     int64_t keep_first, keep_last; /* blocks in high precision at either end */
@@ -30,14 +31,28 @@ typedef struct convert_options {
 
 #define CONVERT_FILTER_SMALL "auto_filter_small_kn"
 
+/* What kept a layer in high precision. */
+typedef enum convert_kept {
+    CONVERT_KEPT_FILTER,
+    CONVERT_KEPT_FALLEN,
+    CONVERT_KEPT_END,
+    CONVERT_KEPT_RULE,
+    CONVERT_KEPT_DIMENSIONS,
+    CONVERT_KEPT_SMALL,
+    CONVERT_KEPT_COUNT
+} convert_kept;
+
 typedef struct convert_summary {
     int converted, linears;
+    int kept[CONVERT_KEPT_COUNT]; /* the others, under an FP8 recipe */
 } convert_summary;
 
 /* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,
    and connects the edges. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
    May be called again with other options between steps: what is delayed scaling before and after keeps its
-   state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h). */
+   state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h). OTT_ERR_CONFIG, under an
+   FP8 recipe, for a filter or rule that names no layer (model/names.h), and when no layer is converted though
+   none has fallen back. */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);
 
 /* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth

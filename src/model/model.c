@@ -1,6 +1,7 @@
 /* model/model: building a model, and one pass through it. */
 #include "model/model.h"
 #include "base/str.h"
+#include "model/names.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -179,11 +180,7 @@ static ott_status allocate(model *m, model_use use) {
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
-        if (!m->freezes[i])
-            return status_fail(OTT_ERR_CONFIG,
-                               "train.freeze: no parameter is called %s; names are as model.embed_tokens, "
-                               "model.layers.0 or model.layers.*.mlp.up_proj.weight",
-                               freeze->items[i]);
+        if (!m->freezes[i]) return names_fail_freeze(&m->options, freeze->items[i]);
     return OTT_OK;
 }
 

@@ -7,23 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what messages show ---- */
-
-#define SHOWN 80
-
-/* The beginning of a text on one line, for messages. */
-typedef struct shown {
-    char text[SHOWN + 4];
-} shown;
-
-static shown show(const char *text) {
-    shown s;
-    snprintf(s.text, sizeof s.text, "%.*s%s", SHOWN, text, strlen(text) > SHOWN ? "..." : "");
-    for (char *c = s.text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-    return s;
-}
-
 #define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
 
 /* ---- options that recipes of the table have ---- */
@@ -108,7 +91,7 @@ static const recipe *find_row(const precision_plan *p, const char *name) {
 /* ---- operand keys ---- */
 
 static ott_status read_side(const char *key, const char *text, side_spec *out) {
-    return status_context(recipe_side_parse(text, OTT_BF16, out), "%s = \"%s\"", key, show(text).text);
+    return status_context(recipe_side_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
 /* torchao's defaulting: the use in the later GEMM is as the one in the earlier, unless it is given. */
@@ -252,7 +235,7 @@ static ott_status fail_name(const precision_plan *p, bool for_module, const char
         snprintf(list + length, sizeof list - length, ", \"%s\"", p->rows[i].name);
     }
     const char *near = str_nearest(name, names, count);
-    FAIL("recipe \"%s\" is not one of %s%s%s%s", show(name).text, list, near ? "; did you mean \"" : "",
+    FAIL("recipe \"%s\" is not one of %s%s%s%s", str_show(name).text, list, near ? "; did you mean \"" : "",
          near ? near : "", near ? "\"?" : "");
 }
 
@@ -285,7 +268,7 @@ typedef struct schedule_reader {
     int64_t max_steps;
     int64_t lengths[PRECISION_PHASES_MAX];
     int rest; /* the entry without a length; -1: not met yet */
-    char rest_text[sizeof(shown)];
+    char rest_text[sizeof(str_shown)];
 } schedule_reader;
 
 /* "10%" or "0.1" of max_steps. */
@@ -339,7 +322,7 @@ static ott_status read_entries(schedule_reader *r, const char *text) {
         if (!copy_trimmed(at, span, entry, sizeof entry))
             FAIL("an entry of %zu characters; the longest has %d", span, ENTRY_LIMIT - 1);
         if (!*entry) FAIL("an entry is empty");
-        TRY(read_entry(r, show(entry).text));
+        TRY(read_entry(r, str_show(entry).text));
         at += span;
         if (!*at) return OTT_OK;
     }
@@ -381,7 +364,7 @@ static ott_status read_schedule(const config *cfg, precision_plan *p) {
     ott_status status = read_entries(&r, *text ? text : "fp8");
     if (status == OTT_OK) status = place_entries(&r);
     if (status == OTT_OK) status = check_phases(p);
-    return status_context(status, "float8.schedule = \"%s\"", show(text).text);
+    return status_context(status, "float8.schedule = \"%s\"", str_show(text).text);
 }
 
 /* ---- rules for single modules ---- */
@@ -406,7 +389,7 @@ static ott_status read_rule(precision_plan *p, const char *text) {
 static ott_status read_rules(const config *cfg, precision_plan *p) {
     for (int64_t i = 0; i < cfg->float8.module.count; i++) {
         const char *text = cfg->float8.module.items[i];
-        TRY(status_context(read_rule(p, text), "float8.module \"%s\"", show(text).text));
+        TRY(status_context(read_rule(p, text), "float8.module \"%s\"", str_show(text).text));
     }
     return OTT_OK;
 }
@@ -419,7 +402,7 @@ static ott_status read_one_precision(const config *cfg, precision_plan *p) {
     STATUS_REQUIRE(row != NULL);
     if (*cfg->float8.schedule)
         FAIL("float8.schedule = \"%s\" needs train.mixed_precision = \"fp8\"; it is \"%s\"",
-             show(cfg->float8.schedule).text, name);
+             str_show(cfg->float8.schedule).text, name);
     p->fp8 = *row;
     p->phases[p->phase_count++] = (precision_phase){.recipe = row};
     return OTT_OK;

@@ -123,6 +123,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
         .convert = {.recipe = precision_at(precision, step),
                     .filter = cfg->float8.filter_fqns.items,
                     .filter_count = (int)cfg->float8.filter_fqns.count,
+                    .reduced = cfg->model.reduce > 0,
                     .rules = precision->rules,
                     .rule_count = precision->rule_count,
                     .keep_first = cfg->float8.keep_first_layers,

@@ -162,6 +162,30 @@ static void test_filter_names(void **state) {
     ott_context_close(c);
 }
 
+/* A filter that names nothing, and a call that converts nothing, are warned of. */
+static void test_nothing(void **state) {
+    (void)state;
+    heard h;
+    const char *const filters[] = {"q_prj", "self_attn", "mlp"};
+    ott_convert_options o;
+    ott_convert_summary s;
+    ott_context *c = open_heard(&h);
+    ott_module *m = open_layer(c, OTT_BF16, 1);
+    ott_convert_options_init(&o);
+    ott_convert_summary_init(&s);
+    o.filter_fqns = filters;
+    o.filter_fqn_count = 3;
+    succeed(ott_convert_to_float8_training(m, &o, &s));
+    assert_int_equal(s.converted, 0);
+    assert_int_equal(times_heard(&h, "has \"q_prj\", which is in the name of no linear layer"), 1);
+    assert_int_equal(times_heard(&h, "which is in the name of no linear layer"), 1);
+    assert_int_equal(times_heard(&h, "Nothing was converted to Float8: none of the 7 linear layers"), 1);
+    succeed(ott_convert_to_float8_training(m, NULL, NULL));
+    assert_int_equal(times_heard(&h, "Nothing was converted"), 1);
+    ott_module_close(m);
+    ott_context_close(c);
+}
+
 /* torchao's boundary cases of _auto_filter_for_recipe. */
 static void test_auto_filter(void **state) {
     (void)state;
@@ -222,9 +246,10 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tutorial),    cmocka_unit_test(test_root),
-        cmocka_unit_test(test_any_shape),   cmocka_unit_test(test_filter_names),
-        cmocka_unit_test(test_auto_filter), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_tutorial),  cmocka_unit_test(test_root),
+        cmocka_unit_test(test_any_shape), cmocka_unit_test(test_filter_names),
+        cmocka_unit_test(test_nothing),   cmocka_unit_test(test_auto_filter),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,19 @@ fails "a folder without such files" 2 "none of its|*.xyz|file_pattern" train $sm
     --data.file_pattern='*.xyz' --run.dir=r
 report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
 
+# ---- FP8 that would reach nothing ----
+fp8="$small --train.mixed_precision=fp8 --run.dir=f"
+fails "layers that are all filtered" 2 "reach none of the 8 linear layers|float8.filter_fqns keeps 8" \
+    train $fp8 --float8.filter_fqns=layers,lm_head
+fails "layers that are all too small" 2 "auto_filter_small_kn finds too small 8" \
+    train $fp8 --float8.filter_fqns=auto_filter_small_kn
+fails "the same in a later part of the run" 2 "auto_filter_small_kn finds too small 8" \
+    train $fp8 --float8.filter_fqns=auto_filter_small_kn --float8.schedule=bf16:2,fp8
+fails "a filter of no layer" 2 'float8.filter_fqns has "lm_haed"|nearest is lm_head' train $fp8 --float8.filter_fqns=lm_haed
+fails "a rule of no layer" 2 'float8.module has "*.up_prj"|nearest is model.layers.0.mlp.up_proj' \
+    train $fp8 --float8.module=*.up_prj=bf16
+fails "a frozen name that is none" 2 'train.freeze has "norms"|nearest is norm' train $small --run.dir=f --train.freeze=norms
+
 # ---- where the run is written ----
 fails "a file where the run folder should be" 2 "file|a file has its name" train $small --run.dir=file
 fails "a file above the run folder" 2 "file|a file has its name" train $small --run.dir=file/run

@@ -32,6 +32,11 @@ static void expect(tiny *t, const convert_options *o, const char *wanted) {
 
 static tiny t;
 
+static void refuse(const convert_options *o, const char *part) {
+    assert_int_equal(model_convert(t.m, o, NULL), OTT_ERR_CONFIG);
+    if (!strstr(status_text(), part)) fail_msg("it says: %s; it lacks: %s", status_text(), part);
+}
+
 static int setup(void **state) {
     (void)state;
     model_options o = tiny_options();
@@ -136,7 +141,107 @@ static void worth(void **state) {
     assert_int_equal(convert_is_worth(recipe_find("block"), 4096, 4096, &found), OTT_ERR_CONFIG);
     const char *filter[] = {CONVERT_FILTER_SMALL, "lm_head"};
     convert_options o = {.recipe = recipe_find("tensorwise"), .filter = filter, .filter_count = 2};
-    expect(&t, &o, "---------------"); /* all of it is tiny */
+    refuse(&o, "reach none of the 15 linear layers: float8.filter_fqns keeps 1, "
+               "auto_filter_small_kn finds too small 14"); /* all of it is tiny */
+    o.reduced = true;
+    expect(&t, &o, "TTTTTTTTTTTTTT-");
+}
+
+/* FP8 that reaches no layer is an error that says what keeps them all. */
+static void fp8_must_reach_a_layer(void **state) {
+    (void)state;
+    const char *all[] = {"self_attn", "mlp", "lm_head"};
+    const module_rule rule = {"*", recipe_find("bf16")};
+    convert_options o = {.recipe = recipe_find("tensorwise"), .filter = all, .filter_count = 3};
+    refuse(&o, "recipe tensorwise was asked for and would reach none of the 15 linear layers: "
+               "float8.filter_fqns keeps 15;");
+    o.recipe = recipe_find("bf16");
+    expect(&t, &o, "---------------");
+    o = (convert_options){.recipe = recipe_find("rowwise"), .rules = &rule, .rule_count = 1};
+    refuse(&o, "float8.module keeps 15;");
+    o = (convert_options){.recipe = o.recipe, .keep_first = 2, .filter = &all[2], .filter_count = 1};
+    refuse(&o, "float8.filter_fqns keeps 1, float8.keep_first_layers and keep_last_layers keep 14;");
+    tiny odd;
+    model_options m = tiny_options();
+    m.dim = 24;
+    tiny_open(&odd, &m, 1, NULL);
+    o = (convert_options){.recipe = recipe_find("tensorwise")};
+    assert_int_equal(model_convert(odd.m, &o, NULL), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "dimensions that are no multiples of 16 keep 15"));
+    tiny_close(&odd);
+}
+
+static ott_status fall(void *user, linear *l) {
+    l->below = *(float *)user;
+    return OTT_OK;
+}
+
+/* Layers that fell back one by one were reached once: nothing is refused then. */
+static void all_may_fall(void **state) {
+    (void)state;
+    float fallen = LINEAR_FALLEN, up = 0;
+    HARNESS_OK(model_visit_linears(t.m, fall, &fallen));
+    expect(&t, &(convert_options){.recipe = recipe_find("tensorwise")}, "---------------");
+    HARNESS_OK(model_visit_linears(t.m, fall, &up));
+}
+
+static void hear(void *user, ott_log_level level, const char *text) {
+    (void)level;
+    snprintf(user, 256, "%s", text);
+}
+
+/* A filter that names no layer is refused with the nearest name, unless it names what FP8 never reaches. */
+static void a_filter_names_a_layer(void **state) {
+    (void)state;
+    static const struct {
+        const char *filter, *error, *line;
+    } rows[] = {
+        {"lm_haed",
+         "float8.filter_fqns has \"lm_haed\", which is in the name of no linear layer; the nearest "
+         "is lm_head",
+         ""},
+        {"self_attn.q_prj", "the nearest is model.layers.0.self_attn.q_proj", ""},
+        {"layers.5.mlp.up_proj", "the nearest is layers.1.mlp.up_proj", ""},
+        {"outputs", "the nearest is output", ""},
+        {"lm_head.weight", "the nearest is lm_head", ""},
+        {"qkv_proj", "the nearest is model.layers.0.self_attn.q_proj", ""},
+        {"zzzzzzzzz", "names are as", ""},
+        {"bad\nname", "has \"bad?name\"", ""},
+        {"router.gate", NULL, "\"router.gate\", a part of mixture-of-experts models"},
+        {"experts", NULL, "a part of mixture-of-experts models"},
+        {"router", NULL, "a part of mixture-of-experts models"},
+        {"expert", "in the name of no linear layer", ""},
+        {"tok_embeddings", NULL, "names no linear layer; FP8 reaches no others"},
+        {"w2", NULL, "Not converted"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char said[256] = "";
+        const logger log = {.callback = hear, .user = said, .level = OTT_LOG_INFO};
+        const convert_options o = {
+            .recipe = recipe_find("tensorwise"), .filter = &rows[i].filter, .filter_count = 1, .log = &log};
+        if (rows[i].error)
+            refuse(&o, rows[i].error);
+        else
+            HARNESS_OK(model_convert(t.m, &o, NULL));
+        if (!strstr(said, rows[i].line)) fail_msg("\"%s\" said: %s", rows[i].filter, said);
+    }
+}
+
+static void a_rule_names_a_layer(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"*.q_prj", "float8.module has \"*.q_prj\", a pattern that fits no linear layer; the nearest is "
+                    "model.layers.0.self_attn.q_proj"},
+        {"model.layers.1.self_atn.*", "the nearest is model.layers.1.self_attn"},
+        {"lm_head.weight", "fits no linear layer"},
+        {"model.embed_tokens", "fits no linear layer"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const module_rule list[] = {{"*.down_proj", recipe_find("rowwise")},
+                                    {rows[i][0], recipe_find("rowwise")}};
+        refuse(&(convert_options){.recipe = recipe_find("tensorwise"), .rules = list, .rule_count = 2},
+               rows[i][1]);
+    }
 }
 
 /* Delayed scaling's state goes on where the rule does, and starts anew elsewhere. */
@@ -174,6 +279,10 @@ int main(void) {
         cmocka_unit_test(fused_projections),
         cmocka_unit_test(fallen_layers_stay),
         cmocka_unit_test(worth),
+        cmocka_unit_test(fp8_must_reach_a_layer),
+        cmocka_unit_test(all_may_fall),
+        cmocka_unit_test(a_filter_names_a_layer),
+        cmocka_unit_test(a_rule_names_a_layer),
         cmocka_unit_test(state_goes_on),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

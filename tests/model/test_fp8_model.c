@@ -246,7 +246,6 @@ static const filter_row filters[] = {
     {{"attention.wo"}, 2, "model.layers.0.self_attn.o_proj"},
     {{"feed_forward.w2", "lm_head"}, 3, "model.layers.0.mlp.down_proj"},
     {{"layers.0."}, 7, "model.layers.0.self_attn.q_proj"},
-    {{"no such layer"}, 0, NULL},
     {{NULL}, 0, NULL},
 };
 

@@ -60,8 +60,11 @@ static void names(void **state) {
 static void refused(void **state) {
     static const struct {
         const char *freeze, *part;
-    } rows[] = {{"--train.freeze=model.embed_tokens,model.layer.0", "no parameter is called model.layer.0"},
-                {"--train.freeze=model.layers.7", "no parameter is called model.layers.7"},
+    } rows[] = {{"--train.freeze=model.embed_tokens,model.layer.0",
+                 "has \"model.layer.0\", which names no parameter; the nearest is model.layers.0"},
+                {"--train.freeze=model.layers.7", "the nearest is model.layers.1"},
+                {"--train.freeze=tok_embedings.weight", "the nearest is tok_embeddings"},
+                {"--train.freeze=zzzzzzzzz", "names are as model.layers.0.self_attn.q_proj"},
                 {"--train.freeze=*", "nothing is left to train"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rig r;
