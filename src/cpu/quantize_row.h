@@ -1,11 +1,11 @@
 /*
- * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, a copy of the loop for
- * each number format.
+ * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, in the vector tiers with a
+ * copy of the loop for each number format (cpu/rows.h).
  */
 #ifndef CPU_QUANTIZE_ROW_H
 #define CPU_QUANTIZE_ROW_H
 
-#include "cpu/simd.h"
+#include "cpu/rows.h"
 #include "tensor/tensor.h"
 
 /* Blocks along a row are taken TILE_ROWS at a time: in memory the scales of neighbouring rows are neighbours.
@@ -57,7 +57,7 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
 }
 
 /* amax of n elements from index `from` on; columns: to be raised, or NULL. */
-SIMD float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
+ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
     int64_t i = 0;
@@ -90,16 +90,10 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;
-    if (x->dtype == OTT_F32 && columns)
-        amax_runs(x->data, OTT_F32, from, n, run, ahead, columns, runs);
-    else if (x->dtype == OTT_F32)
-        amax_runs(x->data, OTT_F32, from, n, run, ahead, NULL, runs);
-    else if (x->dtype == OTT_BF16 && columns)
-        amax_runs(x->data, OTT_BF16, from, n, run, ahead, columns, runs);
-    else if (x->dtype == OTT_BF16)
-        amax_runs(x->data, OTT_BF16, from, n, run, ahead, NULL, runs);
+    if (columns)
+        WITH_DTYPE(x->dtype, D, amax_runs(x->data, D, from, n, run, ahead, columns, runs));
     else
-        amax_runs(x->data, OTT_F16, from, n, run, ahead, columns, runs);
+        WITH_DTYPE(x->dtype, D, amax_runs(x->data, D, from, n, run, ahead, NULL, runs));
 }
 
 /* The magnitudes of a vector's elements: 32 of bf16, else 16. */
@@ -113,13 +107,13 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
 
 /* TILE_ROWS rows, ld apart, of n elements, whole vectors of them, from index `from` on: lane r is the amax of
    row r. */
-SIMD v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
+ROW_LOOP v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
-    SIMD_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
+    ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
     for (int64_t i = 0; i < n; i += d == OTT_BF16 ? 32 : 16) {
         void *at = column_amax_at(columns, d, i);
         v16i column = at ? v16i_load(at) : v16i_set1(0);
-        SIMD_UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             v16i value = magnitudes(x, d, from + r * ld + i);
             most[r] = larger(d, most[r], value);
             column = larger(d, column, value);
@@ -152,12 +146,7 @@ SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows,
 }
 static void amax_tiles(const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n, int64_t run,
                        void *columns, float *runs) {
-    if (x->dtype == OTT_F32)
-        amax_tiles_of(OTT_F32, x, row, rows, column, n, run, columns, runs);
-    else if (x->dtype == OTT_BF16)
-        amax_tiles_of(OTT_BF16, x, row, rows, column, n, run, columns, runs);
-    else
-        amax_tiles_of(OTT_F16, x, row, rows, column, n, run, columns, runs);
+    WITH_DTYPE(x->dtype, D, amax_tiles_of(D, x, row, rows, column, n, run, columns, runs));
 }
 
 /* ---- codes ---- */
@@ -178,8 +167,8 @@ SIMD v16 scale_at(row_scale s, scale_kind kind, int64_t i, int64_t n) {
 }
 
 /* Codes of n elements from index `from` on. */
-SIMD void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
-                   scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
+ROW_LOOP void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
+                       scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
     v16 one = kind == SCALE_ONE ? v16_set1(scale.scale[0]) : v16_zero();
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
@@ -197,39 +186,26 @@ SIMD void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahea
     }
 }
 
-SIMD void cast_format(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
-                      scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
-    if (x->dtype == OTT_F32)
-        cast_run(x->data, OTT_F32, from, n, ahead, scale, kind, format, mode, codes);
-    else if (x->dtype == OTT_BF16)
-        cast_run(x->data, OTT_BF16, from, n, ahead, scale, kind, format, mode, codes);
-    else
-        cast_run(x->data, OTT_F16, from, n, ahead, scale, kind, format, mode, codes);
+SIMD void cast_row(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
+                   scale_kind kind, const side_spec *s, uint8_t *codes) {
+    WITH_DTYPE(x->dtype, D,
+               WITH_FP8(s->format, F, cast_run(x->data, D, from, n, ahead, scale, kind, F, s->mode, codes)));
 }
 
 /* n elements from index `from` on to codes[n]. */
 static void cast_row_one_scale(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                                const side_spec *s, uint8_t *codes) {
-    if (s->format == OTT_E4M3)
-        cast_format(x, from, n, ahead, scale, SCALE_ONE, OTT_E4M3, s->mode, codes);
-    else
-        cast_format(x, from, n, ahead, scale, SCALE_ONE, OTT_E5M2, s->mode, codes);
+    cast_row(x, from, n, ahead, scale, SCALE_ONE, s, codes);
 }
 
 static void cast_row_each(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                           const side_spec *s, uint8_t *codes) {
-    if (s->format == OTT_E4M3)
-        cast_format(x, from, n, ahead, scale, SCALE_EACH, OTT_E4M3, s->mode, codes);
-    else
-        cast_format(x, from, n, ahead, scale, SCALE_EACH, OTT_E5M2, s->mode, codes);
+    cast_row(x, from, n, ahead, scale, SCALE_EACH, s, codes);
 }
 
 static void cast_row_blocks(const tensor *x, int64_t from, int64_t n, row_scale scale, const side_spec *s,
                             uint8_t *codes) {
-    if (s->format == OTT_E4M3)
-        cast_format(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, OTT_E4M3, s->mode, codes);
-    else
-        cast_format(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, OTT_E5M2, s->mode, codes);
+    cast_row(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, s, codes);
 }
 
 #endif

@@ -10,7 +10,9 @@
 
 /* v16_get and v16_put: lanes [0, n) of element `index` on; the others read as 0. BY_16 runs the statements
    for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left; and WITH_DTYPE runs a
-   statement with the constant `D` equal to d, a high-precision format: one specialized copy for each. */
+   statement with the constant `D` equal to d, a high-precision format: one specialized copy for each;
+   WITH_FP8 is the same for the two formats of codes. A ROW_LOOP is a function that they make copies of, and
+   ROW_UNROLL keeps its arrays of vectors in registers. */
 #ifndef CPU_TIER_scalar
 SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);
@@ -46,7 +48,19 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
             __VA_ARGS__;                                                                                     \
         }                                                                                                    \
     } while (0)
-#else /* plain loops gain nothing from the copies, and a sanitizer takes minutes to compile them */
+#define WITH_FP8(d, D, ...)                                                                                  \
+    do {                                                                                                     \
+        if ((d) == OTT_E4M3) {                                                                               \
+            const ott_dtype D = OTT_E4M3;                                                                    \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            const ott_dtype D = OTT_E5M2;                                                                    \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    } while (0)
+#define ROW_LOOP   SIMD
+#define ROW_UNROLL SIMD_UNROLL
+#else /* plain loops gain nothing from the copies, and a compiler takes minutes over them */
 static inline v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return v16_load_any_n(p, d, index, n);
 }
@@ -65,6 +79,9 @@ static inline void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n
         const ott_dtype D = (d);                                                                             \
         __VA_ARGS__;                                                                                         \
     } while (0)
+#define WITH_FP8 WITH_DTYPE
+#define ROW_LOOP static __attribute__((noinline))
+#define ROW_UNROLL
 #endif
 
 /* Row r of t, NULL when t is. */
