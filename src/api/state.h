@@ -5,11 +5,12 @@
  *     model.safetensors       parameters, by name
  *     optimizer.safetensors   "<parameter>.exp_avg", ".exp_avg_sq"; absent without an optimizer
  *     float8.safetensors      "<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale", as in a
- * run's checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling module.json counters,
- * recipes, and the CRC-32C of each tensor:
+ *                             run's checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling
+ *     module.json             counters, recipes, and the CRC-32C of each tensor:
  *
- *     {"version": 1, "step": N, "updates": N, "float8": {"0": {"recipe": "delayed", "margin": {"input": 0,
- * ...}}, ...}, "tensors": {"model.safetensors": {"0.weight": N, ...}, ...}, "crc32c": N}
+ *     {"version": 1, "step": N, "updates": N,
+ *      "float8": {"0": {"recipe": "delayed", "margin": {"input": 0, ...}}, ...},
+ *      "tensors": {"model.safetensors": {"0.weight": N, ...}, ...}, "crc32c": N}
  *
  * updates is null without an optimizer. The last member is the CRC-32C of all others, compact and with sorted
  * keys.

@@ -2,8 +2,8 @@
  * parallel/checkpoint_state: state.json of a checkpoint: the run's counters, the model's dimensions, and what
  * the other files must be. Internal to this floor.
  *
- *     {"version": 2, "run": {...}, "model": {...}, "files": {"model.safetensors": {"bytes": N, "crc32c": N},
- * ...}, "crc32c": N}
+ *     {"version": 2, "run": {...}, "model": {...},
+ *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
  * The last member is the CRC-32C of all the others, written compact and with sorted keys.
  */

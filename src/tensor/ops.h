@@ -1,8 +1,8 @@
 /*
  * tensor/ops: the operations of ops.def as C: an argument struct and a checked call for each.
  *
- *     TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps
- * = eps}));
+ *     TRY(op_rmsnorm_forward(
+ *         cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
  *
  * The call checks dtypes, shapes and missing tensors against the entry's text, does nothing more while the
  * memory plan is being recorded, and otherwise runs the backend's function. Ops queue work and return no host
