@@ -101,10 +101,18 @@ static bool read_negation(const char *key, char *out) {
     return assign_knows(out) && assign_is_switch(out);
 }
 
+/* What torchrun and automodel call the number of processes. */
+static bool is_process_count(const char *key) {
+    return strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0;
+}
+
 static ott_status fail_option(const char *shown, const char *key) {
-    if (strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0)
-        return status_fail(OTT_ERR_CONFIG, "%s: ranks are started by mpirun or srun, one process each",
-                           shown);
+    if (is_process_count(key))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s: training over several ranks is not built yet; a run is one process, with as many "
+            "threads as --train.threads says (0: one on every core)",
+            shown);
     return assign_fail_unknown(shown, key);
 }
 
@@ -113,6 +121,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = shown};
     node *n;
     if (!assign_knows(key)) {
+        if (value && is_process_count(key) && strcmp(value, "1") == 0) return OTT_OK;
         if (value || !read_negation(key, positive)) return fail_option(shown, key);
         TRY(tree_from_text(&b, "false", &n));
         return assign_path(cfg, positive, n, shown);

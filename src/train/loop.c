@@ -2,6 +2,7 @@
 #include "train/loop.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "comm/launch.h"
 #include "cpu/cpu.h"
 #include "io/report.h"
 #include "parallel/checkpoint_writer.h"
@@ -424,6 +425,7 @@ static void say_end(const run *r) {
 }
 
 static ott_status open_run(run *r) {
+    TRY(launch_check_alone());
     TRY(hf_model_configure(r->account, r->cfg));
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));

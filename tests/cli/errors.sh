@@ -29,6 +29,12 @@ fails "malformed TOML" 2 "broken.toml:2" train broken.toml
 fails "malformed YAML" 2 "broken.yaml:3" train broken.yaml
 fails "heads that do not divide the width" 2 "dim (32)|n_heads (3)" train $small --model.n_heads=3 --run.dir=r
 
+# ---- one of several processes ----
+WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" train $small --run.dir=r
+OMPI_COMM_WORLD_SIZE=4 fails "a rank of mpirun" 2 "OMPI_COMM_WORLD_SIZE = 4|env -u OMPI_COMM_WORLD_SIZE" \
+    train $small --run.dir=r
+SLURM_NTASKS=2 fails "a task of Slurm" 2 "SLURM_NTASKS = 2|env -u SLURM_NTASKS" train $small --run.dir=r
+
 # ---- data ----
 fails "a text shorter than a sequence" 2 "train.seq_len = 32|short.txt" \
     train $small --data.dataset_path=short.txt --run.dir=r

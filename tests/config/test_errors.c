@@ -43,7 +43,8 @@ static void test_unknown(void **state) {
                       "--train.seqlen=5: unknown key train.seqlen; did you mean train.seq_len?", NULL);
     case_bad_argument(c, "--trian.lr=3", "unknown section [trian]; did you mean [train]?", NULL);
     case_bad_argument(c, "--verbose", "--verbose: unknown section [verbose]", NULL);
-    case_bad_argument(c, "--nproc-per-node=8", "mpirun", NULL);
+    case_bad_argument(c, "--nproc-per-node=8", "not built yet", "one process", NULL);
+    case_bad_argument(c, "--nproc_per_node=2", "--train.threads", NULL);
     case_bad_argument(c, "-x", "-x: an option is written --section.key=value", NULL);
     case_bad_argument(c, "--", "an option is written", NULL);
     case_bad_argument(c, "--=3", "an option is written", NULL);

@@ -1,0 +1,80 @@
+/* What launchers leave in the environment: one process of several is refused, one alone is not. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "comm/launch.h"
+
+static const char *const variables[] = {"WORLD_SIZE",  "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                        "PMIX_SIZE",   "MV2_COMM_WORLD_SIZE",  "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_NTASKS"};
+enum { VARIABLES = sizeof variables / sizeof *variables };
+
+static int setup(void **state) {
+    (void)state;
+    for (int i = 0; i < VARIABLES; i++) unsetenv(variables[i]);
+    return 0;
+}
+
+static void several_are_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < VARIABLES; i++) {
+        char part[64] = "";
+        strcat(strcat(part, variables[i]), " = 2: ");
+        setenv(variables[i], "2", 1);
+        assert_int_equal(launch_check_alone(), OTT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(status_text(), part));
+        assert_non_null(strstr(status_text(), "each of them would train alone"));
+        unsetenv(variables[i]);
+    }
+}
+
+static void one_is_not(void **state) {
+    (void)state;
+    static const char *const alone[] = {"1", "0", "-1", ""};
+    assert_int_equal(launch_check_alone(), OTT_OK);
+    for (size_t j = 0; j < sizeof alone / sizeof *alone; j++) {
+        for (int i = 0; i < VARIABLES; i++) setenv(variables[i], alone[j], 1);
+        assert_int_equal(launch_check_alone(), OTT_OK);
+    }
+    setup(NULL);
+}
+
+/* A job of two tasks may start a step of one, and the step counts. */
+static void the_step_counts(void **state) {
+    (void)state;
+    setenv("SLURM_NTASKS", "2", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    assert_int_equal(launch_check_alone(), OTT_OK);
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    assert_int_equal(launch_check_alone(), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "SLURM_STEP_NUM_TASKS = 4: srun"));
+    setup(NULL);
+}
+
+static void no_number(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"two", "2x", "99999999999999999999", "\033[2J"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        setenv("PMI_SIZE", wrong[i], 1);
+        assert_int_equal(launch_check_alone(), OTT_ERR_CONFIG);
+        assert_non_null(strstr(status_text(), "PMI_SIZE"));
+        assert_null(strchr(status_text(), '\033'));
+    }
+    setup(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_are_refused),
+        cmocka_unit_test(one_is_not),
+        cmocka_unit_test(the_step_counts),
+        cmocka_unit_test(no_number),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
