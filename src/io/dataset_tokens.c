@@ -109,6 +109,72 @@ static void tokens_close(dataset *d) {
 
 static const token_source tokens_source = {tokens_read, tokens_close};
 
+/* ---- checking all ids ---- */
+
+/* More than this is not read before training: there, an id that cannot be is found when it is read. */
+#define CHECKED_BYTES (INT64_C(1) << 30)
+
+/* The first of `count` ids that is not in [0, vocab), or count. */
+static int64_t find_bad(const dataset *d, const token_file *f, const unsigned char *at, int64_t count) {
+    int64_t i = 0;
+#define SCAN(type)                                                                                           \
+    for (const type *ids = (const void *)at; i < count && (uint64_t)ids[i] < (uint64_t)d->vocab;) i++;       \
+    break
+    switch (f->width * (f->is_signed ? -1 : 1)) {
+    case 1: SCAN(uint8_t);
+    case 2: SCAN(uint16_t);
+    case 4: SCAN(uint32_t);
+    case 8: SCAN(uint64_t);
+    case -1: SCAN(int8_t);
+    case -2: SCAN(int16_t);
+    case -4: SCAN(int32_t);
+    default: SCAN(int64_t);
+    }
+#undef SCAN
+    return i;
+}
+
+/* Tokens [at, end) of the shard. */
+static ott_status check_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t end,
+                             unsigned char *buffer, int64_t buffer_bytes) {
+    for (int64_t width = s->file.width, part; at < end; at += part) {
+        part = end - at < buffer_bytes / width ? end - at : buffer_bytes / width;
+        TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
+        int64_t bad = find_bad(d, &s->file, buffer, part);
+        if (bad < part) return check_id(d, s, widen(buffer + bad * width, &s->file), at + bad);
+    }
+    return OTT_OK;
+}
+
+static ott_status check_shard(const dataset *d, const shard *s, int64_t at, int64_t end, void *buffer,
+                              int64_t buffer_bytes) {
+    file_reader r = s->reader;
+    if (r.descriptor < 0) TRY(file_reader_open(s->path, &r));
+    ott_status status = check_open(d, s, &r, at, end, buffer, buffer_bytes);
+    if (s->reader.descriptor < 0) file_reader_close(&r);
+    return status;
+}
+
+/* An id that is none would otherwise end the run at the step that reads it. */
+static ott_status check_ids(const dataset *d) {
+    enum { BUFFER_BYTES = 1 << 18 };
+    const shards *all = d->state;
+    int64_t bytes = 0, end = all->first + d->tokens;
+    ott_status status = OTT_OK;
+    void *buffer;
+    for (int64_t i = 0; i < all->count; i++) bytes += all->shard[i].file.count * all->shard[i].file.width;
+    if (bytes > CHECKED_BYTES) return OTT_OK;
+    TRY(mem_take(d->account, MEM_OTHER, BUFFER_BYTES, "tokens to check", &buffer));
+    for (int64_t i = 0; i < all->count && status == OTT_OK; i++) {
+        const shard *s = &all->shard[i];
+        int64_t from = s->before < all->first ? all->first - s->before : 0;
+        int64_t to = s->before + s->file.count > end ? end - s->before : s->file.count;
+        if (from < to) status = check_shard(d, s, from, to, buffer, BUFFER_BYTES);
+    }
+    mem_give(d->account, buffer);
+    return status;
+}
+
 /* ---- opening ---- */
 
 static ott_status open_shard(dataset *d, const char *path, bool keep_open, shard *s) {
@@ -175,7 +241,7 @@ static ott_status fill(dataset *d, const dataset_source *s) {
     TRY(join_documents(d));
     d->vocab = s->vocab;
     if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);
-    return OTT_OK;
+    return check_ids(d);
 }
 
 ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out) {

@@ -144,7 +144,7 @@ static ott_status remove_step(saver *s, int64_t step) {
     return status;
 }
 
-static ott_status purge(saver *s, int64_t keep) {
+static ott_status remove_old(saver *s, int64_t keep) {
     step_list list;
     ott_status status = OTT_OK;
     if (keep == 0) return OTT_OK;
@@ -156,7 +156,14 @@ static ott_status purge(saver *s, int64_t keep) {
         surplus--;
     }
     mem_give(s->account, list.steps);
-    return status_context(status, "%s is complete, but an older checkpoint cannot be removed", s->final.text);
+    return status;
+}
+
+/* Not being able to is no reason to stop training: `left` says why, or stays NULL. */
+static ott_status purge(saver *s, int64_t keep, char **left) {
+    ott_status status = remove_old(s, keep);
+    if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
+    return mem_strdup(s->account, status_text(), left);
 }
 
 /* Folders aside whose process is gone. Not being able to remove one is no reason to stop training. */
@@ -211,26 +218,45 @@ static ott_status save(saver *s) {
 }
 
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char *folder, int64_t keep,
-                                     char **path) {
+                                     checkpoint_written *out) {
     saver s;
     ott_status status;
-    if (path) *path = NULL;
+    *out = (checkpoint_written){.account = from->account};
     TRY_OUT(saver_open(&s, from, folder));
+    TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
     TRY_OUT(save(&s));
-    TRY_OUT(purge(&s, keep));
-    if (path) TRY_OUT(mem_strdup(s.account, s.final.text, path));
+    TRY_OUT(purge(&s, keep, &out->left));
 out:
+    if (status != OTT_OK) checkpoint_written_free(out);
     saver_close(&s);
     return status;
+}
+
+void checkpoint_written_say(const checkpoint_written *w, const logger *log) {
+    log_info(log, "Saved %s", w->path);
+    if (w->left) log_warning(log, "An older checkpoint cannot be removed, and stays: %s", w->left);
+}
+
+void checkpoint_written_free(checkpoint_written *w) {
+    if (!w->account) return; /* nothing was */
+    mem_give(w->account, w->path);
+    mem_give(w->account, w->left);
+    *w = (checkpoint_written){0};
 }
 
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
                            const char *folder, int64_t keep, char **path) {
     checkpoint_snapshot snapshot;
+    checkpoint_written written = {0};
     if (path) *path = NULL;
     STATUS_REQUIRE(m->moment1 && m->moment2 && state->step >= 0 && keep >= 0);
     ott_status status = checkpoint_snapshot_take(m, cfg, recipe_name, state, &snapshot);
-    if (status == OTT_OK) status = checkpoint_snapshot_write(&snapshot, folder, keep, path);
+    if (status == OTT_OK) status = checkpoint_snapshot_write(&snapshot, folder, keep, &written);
     checkpoint_snapshot_close(&snapshot);
+    if (path) {
+        *path = written.path;
+        written.path = NULL;
+    }
+    checkpoint_written_free(&written);
     return status;
 }

@@ -28,8 +28,19 @@ int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s);
 ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory);
 void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero one is allowed */
 
-/* checkpoint.c: what checkpoint_save does with a snapshot. */
+/* ---- writing it (checkpoint.c) ---- */
+
+/* What a write has come to. */
+typedef struct checkpoint_written {
+    mem *account;
+    char *path; /* of the checkpoint */
+    char *left; /* why an older one that should be gone is still there, NULL: none is */
+} checkpoint_written;
+
+/* What checkpoint_save does with a snapshot. */
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *s, const char *folder, int64_t keep,
-                                     char **path);
+                                     checkpoint_written *out);
+void checkpoint_written_say(const checkpoint_written *w, const logger *log);
+void checkpoint_written_free(checkpoint_written *w); /* an all-zero one is allowed */
 
 #endif

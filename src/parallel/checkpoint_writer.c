@@ -1,6 +1,6 @@
 /*
  * parallel/checkpoint_writer: a thread for each write that goes on beside training. What it shares with the
- * thread that saves is `done`, and what that guards: snapshot, result, path and reason are its own until
+ * thread that saves is `done`, and what that guards: snapshot, result, written and reason are its own until
  * then.
  */
 #include "parallel/checkpoint_writer.h"
@@ -24,11 +24,12 @@ struct checkpoint_writer {
     void *staging; /* [staging_bytes], NULL: nothing is staged */
     int64_t staging_bytes;
     /* the write in flight */
-    bool flying;
+    bool flying, beside; /* the second: on `thread` */
     pthread_t thread;
     checkpoint_snapshot snapshot;
     ott_status result;
-    char *path, reason[REASON_SIZE]; /* of the checkpoint, or of the failure */
+    checkpoint_written written;
+    char reason[REASON_SIZE]; /* of a failure */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool done;
@@ -38,7 +39,8 @@ struct checkpoint_writer {
 
 static void *write_snapshot(void *argument) {
     checkpoint_writer *w = argument;
-    w->result = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &w->path);
+    w->result =
+        checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &w->written);
     if (w->result != OTT_OK) snprintf(w->reason, sizeof w->reason, "%s", status_text());
     pthread_mutex_lock(&w->lock);
     w->done = true;
@@ -47,20 +49,21 @@ static void *write_snapshot(void *argument) {
     return NULL;
 }
 
-/* It blocks every signal, so that handlers run on the program's own threads. */
-static ott_status start(checkpoint_writer *w) {
+/* It blocks every signal, so that handlers run on the program's own threads. Where no thread can be had, the
+   write is done before this returns. */
+static void start(checkpoint_writer *w) {
     sigset_t all, before;
     w->done = false;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&w->thread, NULL, write_snapshot, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    w->flying = failure == 0;
-    if (w->flying) return OTT_OK;
-    return status_fail(OTT_ERR_MEMORY,
-                       "cannot start the thread that writes checkpoints: %s; set checkpoint.async_mode = "
-                       "\"disabled\"",
-                       strerror(failure));
+    w->flying = true;
+    w->beside = failure == 0;
+    if (w->beside) return;
+    log_warning(w->log, "Cannot start the thread that writes checkpoints: %s; training waits for this one",
+                strerror(failure));
+    write_snapshot(w);
 }
 
 /* ---- waiting for it ---- */
@@ -91,11 +94,11 @@ static ott_status land(checkpoint_writer *w) {
     if (!wait_a_while(w))
         log_info(w->log, "Waiting for the checkpoint of step %" PRId64 ", which is still being written",
                  w->snapshot.state.run.step);
-    pthread_join(w->thread, NULL);
+    if (w->beside) pthread_join(w->thread, NULL);
     w->flying = false;
     checkpoint_snapshot_close(&w->snapshot);
-    if (w->result == OTT_OK) log_info(w->log, "Saved %s", w->path);
-    mem_give(w->account, w->path);
+    if (w->result == OTT_OK) checkpoint_written_say(&w->written, w->log);
+    checkpoint_written_free(&w->written);
     return w->result;
 }
 
@@ -132,7 +135,7 @@ static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, con
     TRY_OUT(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
     TRY_OUT(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
     TRY_OUT(checkpoint_snapshot_stage(&w->snapshot, w->staging));
-    TRY_OUT(start(w));
+    start(w);
     return OTT_OK;
 out:
     checkpoint_snapshot_close(&w->snapshot);
@@ -140,11 +143,14 @@ out:
 }
 
 static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run) {
-    char *path;
-    TRY(checkpoint_save(w->m, w->cfg, recipe_name, run, w->folder, w->cfg->checkpoint.keep_last_n, &path));
-    log_info(w->log, "Saved %s", path);
-    mem_give(w->account, path);
-    return OTT_OK;
+    checkpoint_written written = {0};
+    ott_status status = checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot);
+    if (status == OTT_OK)
+        status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
+    checkpoint_snapshot_close(&w->snapshot);
+    if (status == OTT_OK) checkpoint_written_say(&written, w->log);
+    checkpoint_written_free(&written);
+    return status;
 }
 
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run) {

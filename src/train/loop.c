@@ -35,6 +35,7 @@ typedef struct run {
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
+    int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
     bool stopped;
 } run;
@@ -160,6 +161,12 @@ static double flops_per_token(const run *r) {
            12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)r->cfg->train.seq_len;
 }
 
+static ott_status open_tensorboard(run *r) {
+    if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
+    return progress_open_tensorboard(&r->progress, r->folder, r->cfg->metrics.tensorboard_dir,
+                                     r->trainer->run.step);
+}
+
 static ott_status open_progress(run *r) {
     double peak =
         r->cfg->metrics.peak_tflops > 0 ? r->cfg->metrics.peak_tflops * 1e12 : cpu_measure_peak(r->device);
@@ -174,9 +181,7 @@ static ott_status open_progress(run *r) {
                              .validation_loss = NAN,
                              .last_good_loss = NAN};
     TRY(open_metrics(r));
-    if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
-    return progress_open_tensorboard(&r->progress, r->folder, r->cfg->metrics.tensorboard_dir,
-                                     r->trainer->run.step);
+    return open_tensorboard(r);
 }
 
 static ott_status open_health(run *r) {
@@ -264,10 +269,25 @@ static void say_start(const run *r) {
              (long long)t->options.grad_accum);
 }
 
+/* ---- the run's folder, while it is written to ---- */
+
+/* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
+static ott_status keep_folder(run *r) {
+    if (metrics_is_there(r->progress.metrics)) return OTT_OK;
+    log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
+                r->folder, (long long)r->trainer->run.step);
+    TRY(file_make_folder(r->folder));
+    TRY(metrics_restore(r->progress.metrics));
+    TRY(write_config(r));
+    r->saved_step = -1; /* its checkpoint may be gone as well */
+    return open_tensorboard(r);
+}
+
 /* ---- the loop ---- */
 
 static ott_status save(run *r) {
     if (!r->writer || r->saved_step == r->trainer->run.step) return OTT_OK;
+    if (metrics_sync(r->progress.metrics) != OTT_OK) log_warning(r->log, "%s", status_text());
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run));
     r->saved_step = r->trainer->run.step;
     return OTT_OK;
@@ -347,6 +367,7 @@ static ott_status one_step(run *r) {
     TRY(profile_begin_step(r->profile));
     TRY(trainer_step(r->trainer, learning_rate, &s));
     TRY(profile_end_step(r->profile));
+    TRY(keep_folder(r));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
     TRY(health_end_step(r->health, r->progress.metrics));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
@@ -356,6 +377,25 @@ static ott_status one_step(run *r) {
     report_progress(r, &s, learning_rate);
     if (r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0) TRY(save(r));
     return OTT_OK;
+}
+
+/* What ends a run must not cost what it trained: the state after the last whole step is saved. A run that
+   diverged has none worth more than its checkpoints. */
+static ott_status save_after(run *r, ott_status code) {
+    long long step = (long long)r->trainer->run.step;
+    if (code == OTT_ERR_DIVERGED || !r->writer || !r->trainer->whole || step == r->first_step) return code;
+    str reason = {.account = r->account};
+    str_append(&reason, status_text());
+    if (str_finish(&reason) != OTT_OK) return str_free(&reason), code;
+    ott_status saved = save_last(r);
+    if (saved == OTT_OK)
+        status_fail(code, "%s; the run is saved up to step %lld", reason.text, step);
+    else {
+        log_error(r->log, "Step %lld cannot be saved either: %s", step, status_text());
+        status_fail(code, "%s", reason.text);
+    }
+    str_free(&reason);
+    return code;
 }
 
 static bool stop_asked(const run *r) {
@@ -368,6 +408,7 @@ static ott_status steps(run *r) {
                  (long long)r->trainer->run.step, (long long)r->cfg->train.max_steps);
         return OTT_OK;
     }
+    r->first_step = r->trainer->run.step;
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (stop_asked(r)) {
             r->stopped = true;
@@ -375,9 +416,11 @@ static ott_status steps(run *r) {
                      (long long)r->trainer->run.step);
             return save_last(r);
         }
-        TRY(one_step(r));
+        ott_status status = one_step(r);
+        if (status != OTT_OK) return save_after(r, status);
     }
-    return save_last(r);
+    ott_status status = keep_folder(r);
+    return status == OTT_OK ? save_last(r) : save_after(r, status);
 }
 
 /* ---- the end ---- */
@@ -388,10 +431,11 @@ static const char *label(const run *r) {
     return slash && slash[1] ? slash + 1 : r->folder;
 }
 
-static ott_status write_summary(const run *r) {
+static ott_status write_summary(run *r) {
     int64_t fp8, all;
     bool resumed = r->cfg->checkpoint.load_path[0] != 0;
     if (resumed && r->progress.run_tokens == 0) return OTT_OK; /* nothing new; the summary before stays */
+    TRY(keep_folder(r));
     trainer_gemms(r->trainer, &fp8, &all);
     const trainer *t = r->trainer;
     return report_summary_write(

@@ -120,6 +120,8 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
 
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder, int64_t step) {
     str path = {.account = p->account};
+    tensorboard_close(p->tensorboard);
+    p->tensorboard = NULL;
     if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
     str_append(&path, folder);
     ott_status status = str_finish(&path);

@@ -106,8 +106,11 @@ static ott_status convert(trainer *t, const recipe *r) {
 }
 
 ott_status trainer_convert(trainer *t, const recipe *r) {
+    t->whole = false;
     TRY(convert(t, r));
-    return plan_memory(t);
+    TRY(plan_memory(t));
+    t->whole = true;
+    return OTT_OK;
 }
 
 static ott_status build(trainer *t, const model_options *shape, uint64_t seed) {
@@ -136,6 +139,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .device = d,
                    .train_data = train_data,
                    .validation_data = validation_data,
+                   .whole = true,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build(t, shape, seed);
     if (status != OTT_OK) {
@@ -308,10 +312,12 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(feed_training(t, &out->labels));
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
+    t->whole = false;
     TRY(accumulate(t));
     TRY(optimizer_update(&t->cx, t->m, &t->options.optimizer, &t->norms, &t->state));
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
     finish_step(t, out);
+    t->whole = true;
     return OTT_OK;
 }
 

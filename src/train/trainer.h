@@ -40,6 +40,7 @@ typedef struct trainer {
     int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];
     run_state run;
+    bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
     const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
     convert_summary converted;

@@ -249,18 +249,12 @@ static void ids_out_of_range_are_found(void **state) {
     folder *f = *state;
     dataset *d;
     const char *name = "t.bin";
-    int32_t memory[32];
     bytes b = {.count = 0};
     put_tokens(&b, 0, TOKENS, 4);
     write_bytes(f, name, &b);
-    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_OK);
-    rows_cut(d, 7, false);
-    dataset_row row = {.token = memory, .target = memory + 8, .position = memory + 16, .start = memory + 24};
-    assert_int_equal(dataset_read_row(d, 0, &row), OTT_OK);
-    assert_int_equal(dataset_read_row(d, 4, &row), OTT_ERR_FORMAT); /* token 33 is 40821 */
+    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* before anything is read of it */
     assert_error_names("/t.bin: token 33 is 40821, and model.vocab_size is 40000");
     assert_error_names("tokens of 4 bytes, no header");
-    dataset_close(d);
     assert_int_equal(open_files(f, &name, 1, 0, &d), OTT_ERR_ARGUMENT);
 }
 

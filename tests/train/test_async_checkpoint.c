@@ -3,6 +3,8 @@
  * hold the state at the moment of the save whatever happens after it; an error of the write ends the run as
  * it would have there; whatever ends a run, the write in flight ends first.
  */
+#define _GNU_SOURCE /* pthread_setattr_default_np */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <signal.h>
@@ -261,6 +263,81 @@ static void error_comes_before_the_next_save(void **state) {
     rig_close(&r);
 }
 
+/* Where no thread can be started the write is done at once, and training goes on. */
+static void thread_that_cannot_start(void **state) {
+    rig r;
+    checkpoint_writer *w;
+    char folder[160];
+    pthread_attr_t before, huge;
+    static spoken said;
+    logger log = spoken_logger(&said);
+    const char *more[] = {ASYNC, NULL};
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    open_writer(&r, *state, "alone", &log, folder, &w);
+    rig_step(&r);
+    assert_int_equal(pthread_getattr_default_np(&before), 0);
+    assert_int_equal(pthread_attr_init(&huge), 0);
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0); /* there is no such stack */
+    assert_int_equal(pthread_setattr_default_np(&huge), 0);
+    save(&r, w);
+    assert_int_equal(pthread_setattr_default_np(&before), 0);
+    assert_true(spoken_has(&said, "Cannot start the thread that writes checkpoints: "));
+    FIXTURE_OK(checkpoint_writer_poll(w));
+    assert_true(spoken_has(&said, "Saved "));
+    assert_true(spoken_has(&said, "alone/step-1"));
+    rig_step(&r);
+    save(&r, w); /* with a thread again */
+    FIXTURE_OK(checkpoint_writer_wait(w));
+    assert_int_equal(spoken_count(&said, "Cannot start"), 1);
+    assert_int_equal(spoken_count(&said, "Saved "), 2);
+    checkpoint_writer_close(w);
+    pthread_attr_destroy(&huge);
+    pthread_attr_destroy(&before);
+    rig_close(&r);
+}
+
+/* Removing a folder this deep takes more open files than there may be. */
+static void make_deep(const char *folder) {
+    char path[600];
+    int length = snprintf(path, sizeof path, "%s/step-1", folder);
+    for (int i = 0; i < 100; i++) length += snprintf(path + length, sizeof path - (size_t)length, "/a");
+    FIXTURE_OK(file_make_folder(path));
+}
+
+static void check_old_one_stays(const fixture *f, const char *mode, const char *name) {
+    rig r;
+    checkpoint_writer *w;
+    char folder[160], argument[64];
+    struct rlimit before, few;
+    static spoken said;
+    logger log = spoken_logger(&said);
+    snprintf(argument, sizeof argument, "--checkpoint.async_mode=%s", mode);
+    const char *more[] = {argument, "--checkpoint.keep_last_n=1", NULL};
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    open_writer(&r, f, name, &log, folder, &w);
+    rig_step(&r);
+    save(&r, w);
+    FIXTURE_OK(checkpoint_writer_wait(w));
+    make_deep(folder);
+    rig_step(&r);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){.rlim_cur = 60, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    save(&r, w);
+    FIXTURE_OK(checkpoint_writer_wait(w));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(spoken_has(&said, "/step-2"));
+    assert_true(spoken_has(&said, "An older checkpoint cannot be removed, and stays: "));
+    assert_true(spoken_has(&said, "Too many open files"));
+    checkpoint_writer_close(w);
+    rig_close(&r);
+}
+
+static void old_one_that_cannot_be_removed(void **state) {
+    check_old_one_stays(*state, "disabled", "deep-a");
+    check_old_one_stays(*state, "async", "deep-b");
+}
+
 /* A run that stops for another reason waits for the write, and its own error stays the one told. */
 static void other_ends_wait_for_the_write(void **state) {
     const fixture *f = *state;
@@ -312,6 +389,8 @@ int main(void) {
         cmocka_unit_test(memory_that_cannot_be_had),
         cmocka_unit_test(full_disk_ends_the_run),
         cmocka_unit_test(error_comes_before_the_next_save),
+        cmocka_unit_test(thread_that_cannot_start),
+        cmocka_unit_test(old_one_that_cannot_be_removed),
         cmocka_unit_test(other_ends_wait_for_the_write),
         cmocka_unit_test(stopped_run_goes_on),
     };
