@@ -25,7 +25,8 @@ static ott_status resolve(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     str_printf(&checkpoints, "%s/checkpoints", path);
     ott_status status = str_finish(&checkpoints);
-    bool is_run = status == OTT_OK && checkpoint_any(account, checkpoints.text);
+    bool is_run = false;
+    if (status == OTT_OK) status = checkpoint_any(account, checkpoints.text, &is_run);
     str_free(&checkpoints);
     if (status != OTT_OK) return status;
     return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);

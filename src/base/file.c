@@ -425,3 +425,29 @@ void file_writer_abandon(file_writer *w) {
     aside_abandon(&w->aside);
     mem_give(w->account, w);
 }
+
+/* ---- copying ---- */
+
+static ott_status copy_bytes(const file_reader *from, void *buffer, file_writer *to) {
+    for (int64_t at = 0, piece; at < from->bytes; at += piece) {
+        piece = from->bytes - at < WRITER_BUFFER ? from->bytes - at : WRITER_BUFFER;
+        TRY(file_reader_read(from, at, buffer, piece));
+        TRY(file_writer_append(to, buffer, piece));
+    }
+    return OTT_OK;
+}
+
+ott_status file_copy(mem *account, const file_reader *from, const char *path) {
+    file_writer *to = NULL;
+    void *buffer;
+    ott_status status;
+    TRY(mem_take(account, MEM_OTHER, WRITER_BUFFER, "copy buffer", &buffer));
+    TRY_OUT(file_writer_open(account, path, &to));
+    TRY_OUT(copy_bytes(from, buffer, to));
+    status = file_writer_commit(to);
+    to = NULL;
+out:
+    file_writer_abandon(to);
+    mem_give(account, buffer);
+    return status;
+}

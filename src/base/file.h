@@ -51,6 +51,8 @@ ott_status file_reader_open(const char *path, file_reader *out);
 ott_status file_reader_read(const file_reader *r, int64_t offset, void *data,
                             int64_t bytes); /* short reads are errors */
 void file_reader_close(file_reader *r);
+/* Writes all that `from` holds to path, as a file_writer does. */
+ott_status file_copy(mem *account, const file_reader *from, const char *path);
 
 /* CRC-32C (Castagnoli), continuing from `crc` (0 at the start). */
 uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);

@@ -20,11 +20,9 @@ typedef struct copier {
     const char *from, *to;
     char root[PATH_MAX];      /* `from` with links resolved */
     char blobs[PATH_MAX + 8]; /* of the cache that root is a snapshot of; "" when it is none */
-    void *buffer;             /* [BUFFER_BYTES] */
     int64_t copied;
 } copier;
 
-enum { BUFFER_BYTES = 1 << 18 };
 
 bool hf_folder_is_other(const char *name) {
     static const char *const not_copied[] = {
@@ -76,30 +74,14 @@ static ott_status check_goal(const char *path) {
 
 /* ---- copying ---- */
 
-static ott_status copy_bytes(const copier *c, const file_reader *r, file_writer *w) {
-    for (int64_t at = 0, piece; at < r->bytes; at += piece) {
-        piece = r->bytes - at < BUFFER_BYTES ? r->bytes - at : BUFFER_BYTES;
-        TRY(file_reader_read(r, at, c->buffer, piece));
-        TRY(file_writer_append(w, c->buffer, piece));
-    }
-    return OTT_OK;
-}
-
 static ott_status copy_opened(copier *c, const file_reader *r, const char *goal) {
-    file_writer *w;
     if (r->bytes > HF_FOLDER_MOST_BYTES) {
         log_warning(c->lg, "%s: not copied: %" PRId64 " bytes are more than anything but weights has",
                     r->path, r->bytes);
         return OTT_OK;
     }
     TRY(check_goal(goal));
-    TRY(file_writer_open(c->account, goal, &w));
-    ott_status status = copy_bytes(c, r, w);
-    if (status != OTT_OK) {
-        file_writer_abandon(w);
-        return status;
-    }
-    TRY(file_writer_commit(w));
+    TRY(file_copy(c->account, r, goal));
     c->copied++;
     return OTT_OK;
 }
@@ -162,7 +144,6 @@ static ott_status copy_others(copier *c) {
                            strerror(errno));
     if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
     find_blobs(c);
-    TRY(mem_take(c->account, MEM_OTHER, BUFFER_BYTES, "copy buffer", &c->buffer));
     TRY(copy_folder(c, ""));
     return copy_templates(c);
 }
@@ -171,7 +152,6 @@ ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *fro
                                  int64_t *copied) {
     copier c = {.account = account, .lg = lg, .from = from, .to = to};
     ott_status status = copy_others(&c);
-    mem_give(account, c.buffer);
     if (copied) *copied = c.copied;
     return status;
 }

@@ -108,7 +108,21 @@ static ott_status replace_old(saver *s) {
     return OTT_OK;
 }
 
+/* A checkpoint of another run that was put here keeps its contents, under another name. */
+static ott_status spare_other(saver *s) {
+    checkpoint_state there;
+    if (!*s->state.mark.run || !file_is_folder(s->final.text) ||
+        checkpoint_verify(s->account, s->final.text, false, &there) != OTT_OK || !*there.mark.run ||
+        strcmp(there.mark.run, s->state.mark.run) == 0)
+        return OTT_OK;
+    s->file.length = 0;
+    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.mark.run, s->state.run.step);
+    TRY(str_finish(&s->file));
+    return file_rename(s->final.text, s->file.text);
+}
+
 static ott_status put_in_place(saver *s) {
+    TRY(spare_other(s));
     if (!file_exists(s->final.text)) return file_rename(s->aside.text, s->final.text);
     if (file_is_folder(s->final.text)) return replace_old(s);
     return status_fail(OTT_ERR_IO, "%s: a file has the checkpoint's name: move it away", s->final.text);
@@ -209,8 +223,17 @@ static void saver_close(saver *s) {
     mem_give(s->account, s->buffer);
 }
 
+/* A checkpoint is of the run that the folder is of. */
+static ott_status take_mark(saver *s) {
+    run_record r;
+    TRY(run_record_read(s->account, s->folder, &r));
+    s->state.mark = r.mark;
+    return OTT_OK;
+}
+
 static ott_status save(saver *s) {
     ott_status status = file_make_folder(s->folder);
+    if (status == OTT_OK) status = take_mark(s);
     if (status == OTT_OK) status = remove_leftovers(s);
     if (status == OTT_OK) status = write_all(s);
     if (status == OTT_OK) status = put_in_place(s);

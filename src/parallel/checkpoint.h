@@ -7,7 +7,8 @@
  *                            "<module>.below": its count towards float8.fallback, -1 when it has fallen;
  *                            metadata "recipe": the recipe in force
  *     config.toml            the resolved configuration of the run
- *     state.json             counters, model dimensions, and size and CRC-32C of the other files
+ *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other
+ * files
  *
  * It is complete or absent: written into a folder aside, synced, renamed. A tensor is stored whole, whatever
  * the layout that wrote it, so any layout can read it. When a run's checkpoints are written is
@@ -34,16 +35,17 @@ typedef struct run_state {
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
                            const char *folder, int64_t keep, char **path);
 
-/* What a load path means: a step-N folder itself, or the newest complete one in the folder given, in the
-   folder of checkpoints of the run it is, or, for "latest", in `folder`. An incomplete or damaged one is an
-   error that names the newest complete one beside it. */
+/* What a load path means: a step-N folder itself, or the newest one in the folder given, in the folder of
+   checkpoints of the run it is, or, for "latest", in `folder`; of the run that folder is of, and of its
+   present branch (checkpoint_run.h). An incomplete or damaged one is an error that names the newest complete
+   one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
 /* The configuration the checkpoint was trained with; closed with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
-/* Step-N folders in `folder`: is there any? */
-bool checkpoint_any(mem *account, const char *folder);
+/* Step-N folders of its run in `folder`: is there any? */
+ott_status checkpoint_any(mem *account, const char *folder, bool *any);
 
 /* Fills parameters, and moments where the model has them, the counters, and the FP8 state: what the model's
    recipe wants and the checkpoint has not starts anew, what it has beyond that is dropped, and the log says

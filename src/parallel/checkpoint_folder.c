@@ -38,6 +38,14 @@ bool checkpoint_is_aside(const char *name, int64_t *process) {
     return take_number(end + strlen(".tmp-"), process, &end) && (*end == '\0' || strcmp(end, "-old") == 0);
 }
 
+bool checkpoint_is_abandoned(const char *name, int64_t *branch) {
+    static const char prefix[] = "abandoned-";
+    const char *end;
+    int64_t step;
+    return str_starts_with(name, prefix) && take_number(name + strlen(prefix), branch, &end) && *end == '-' &&
+           is_step_name(end + 1, &step);
+}
+
 static int compare_steps(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -45,18 +53,26 @@ static int compare_steps(const void *a, const void *b) {
 
 /* ---- listing ---- */
 
-static ott_status keep_steps(mem *account, const char *folder, const file_list *names, step_list *out) {
+/* A checkpoint whose state cannot be read counts by its name. */
+static bool is_of(mem *account, const char *path, const run_record *r) {
+    checkpoint_state s;
+    if (!*r->mark.run || checkpoint_verify(account, path, false, &s) != OTT_OK) return true;
+    return !*s.mark.run || strcmp(s.mark.run, r->mark.run) == 0;
+}
+
+static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
+                             step_list *out) {
     void *memory;
     str path = {.account = account};
     ott_status status;
     TRY_OUT(mem_take_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
     out->steps = memory;
     for (int64_t i = 0, step; i < names->count; i++) {
-        if (!is_step_name(names->names[i], &step)) continue;
+        if (!is_step_name(names->names[i], &step) || step > r->after) continue;
         path.length = 0;
         str_printf(&path, "%s/%s", folder, names->names[i]);
         TRY_OUT(str_finish(&path));
-        if (file_is_folder(path.text)) out->steps[out->count++] = step;
+        if (file_is_folder(path.text) && is_of(account, path.text, r)) out->steps[out->count++] = step;
     }
     qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
 out:
@@ -64,12 +80,12 @@ out:
     return status;
 }
 
-ott_status checkpoint_list(mem *account, const char *folder, step_list *out) {
+ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out) {
     file_list names;
     *out = (step_list){0};
     if (!file_is_folder(folder)) return OTT_OK;
     TRY(file_list_folder(account, folder, &names));
-    ott_status status = keep_steps(account, folder, &names, out);
+    ott_status status = keep_steps(account, folder, r, &names, out);
     file_list_free(&names);
     if (status == OTT_OK) return OTT_OK;
     mem_give(account, out->steps);
@@ -77,11 +93,19 @@ ott_status checkpoint_list(mem *account, const char *folder, step_list *out) {
     return status;
 }
 
-bool checkpoint_any(mem *account, const char *folder) {
+ott_status checkpoint_list(mem *account, const char *folder, step_list *out) {
+    run_record r;
+    *out = (step_list){0};
+    TRY(run_record_read(account, folder, &r));
+    return checkpoint_list_of(account, folder, &r, out);
+}
+
+ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
     step_list list;
-    if (checkpoint_list(account, folder, &list) != OTT_OK) return false;
-    mem_give(account, list.steps);
-    return list.count > 0;
+    ott_status status = checkpoint_list(account, folder, &list);
+    *any = status == OTT_OK && list.count > 0;
+    if (status == OTT_OK) mem_give(account, list.steps);
+    return status;
 }
 
 /* ---- verifying ---- */
@@ -236,9 +260,15 @@ static ott_status append_folder(mem *account, const char *run, str *out) {
     ott_status status = checkpoint_config(account, run, &cfg);
     if (status == OTT_ERR_MEMORY) return status;
     const char *folder = status == OTT_OK ? cfg->checkpoint.dir : "checkpoints";
+    char *home = NULL;
     if (folder[0] != '/') str_printf(out, "%s/", run);
     str_append(out, folder);
     config_close(cfg);
+    TRY(str_finish(out));
+    TRY(checkpoint_run_home(account, run, out->text, &home));
+    out->length = 0;
+    str_append(out, home);
+    mem_give(account, home);
     return str_finish(out);
 }
 
@@ -256,12 +286,33 @@ static ott_status append_meant(mem *account, const char *path, str *out) {
     return status;
 }
 
-static ott_status fail_none(const char *load_path, const char *folder, bool latest) {
-    if (latest)
-        return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: there is no checkpoint (step-N) to continue from: leave out "
-                           "checkpoint.load_path to start anew",
-                           folder);
+/* The newest checkpoint of the run whose folder this one lies in, as another's do (checkpoint_run_home). */
+static ott_status append_neighbour(mem *account, const char *folder, str *out) {
+    str parent = {.account = account}, name = {.account = account};
+    split(folder, &parent, &name);
+    ott_status status = str_finish(parent.failed ? &parent : &name);
+    if (status == OTT_OK && str_starts_with(name.text, "run-") && run_id_is_valid(name.text + strlen("run-")))
+        status = append_newest(account, parent.text, out);
+    str_free(&parent);
+    str_free(&name);
+    return status;
+}
+
+static ott_status fail_no_latest(mem *account, const char *folder) {
+    str other = {.account = account};
+    ott_status status = append_neighbour(account, folder, &other);
+    if (status == OTT_OK)
+        status = status_fail(OTT_ERR_NOT_FOUND,
+                             "%s: there is no checkpoint (step-N) of this run to continue from: "
+                             "--checkpoint.load_path=auto starts anew where there is none%s%s%s",
+                             folder, other.length > 0 ? ", --checkpoint.load_path=" : "",
+                             other.length > 0 ? other.text : "",
+                             other.length > 0 ? " goes on from the other run's that lies beside" : "");
+    str_free(&other);
+    return status;
+}
+
+static ott_status fail_none(const char *load_path) {
     const char *wanted = "a checkpoint (step-N) or the folder of a run is wanted";
     if (!file_exists(load_path))
         return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such folder; %s", load_path, wanted);
@@ -275,9 +326,8 @@ ott_status checkpoint_find(mem *account, const char *load_path, const char *fold
     ott_status status;
     *path = NULL;
     TRY_OUT(latest ? append_newest(account, folder, &found) : append_meant(account, load_path, &found));
-    if (found.length == 0) TRY_OUT(fail_none(load_path, folder, latest));
-    if (!file_exists(found.text))
-        TRY_OUT(checkpoint_advise(account, found.text, fail_none(load_path, folder, false)));
+    if (found.length == 0) TRY_OUT(latest ? fail_no_latest(account, folder) : fail_none(load_path));
+    if (!file_exists(found.text)) TRY_OUT(checkpoint_advise(account, found.text, fail_none(load_path)));
     status = checkpoint_verify(account, found.text, false, &s);
     if (status != OTT_OK) TRY_OUT(checkpoint_advise(account, found.text, status));
     TRY_OUT(mem_strdup(account, found.text, path));

@@ -12,9 +12,15 @@ typedef struct step_list {
     int64_t *steps, count;
 } step_list;
 
+/* Those of the folder's run: checkpoints of another, and those that are being set aside, are not among them.
+ */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
+/* The same when the folder's record is `r`. */
+ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
 /* Is `name` "step-N.tmp-PID" (or "step-N.tmp-PID-old")? Then whose it is. */
 bool checkpoint_is_aside(const char *name, int64_t *process);
+/* Is it "abandoned-BRANCH-step-N"? */
+bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
 /* Size and CRC-32C of a file, read in pieces through `buffer`. */
 ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, checkpoint_file *out);

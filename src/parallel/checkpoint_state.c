@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_VERSION 2
+#define STATE_VERSION 3
+#define STATE_OLDEST  2                  /* that is read */
 #define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real one has about 1,000 */
 #define NUMBER_FORMAT (JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 
@@ -86,7 +87,8 @@ static const char *const file_names[] = {
 #undef X
 };
 
-static const char *const top_names[] = {"version", "run", "model", "files"}; /* crc32c is taken off before */
+static const char *const top_names[] = {"version", "run", "model",
+                                        "files"}; /* crc32c and owner are taken off before */
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
     return file_names[id];
@@ -154,6 +156,15 @@ static json_t *files_object(const checkpoint_file *files) {
     return object;
 }
 
+static json_t *owner_object(const run_mark *mark) {
+    json_t *object = json_object();
+    if (json_object_set_new(object, "run", json_string(mark->run)) == 0 &&
+        json_object_set_new(object, "branch", json_integer(mark->branch)) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
 static ott_status fail_memory(void) {
     return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state");
 }
@@ -171,6 +182,7 @@ static ott_status fill(json_t *root, const checkpoint_state *s) {
     uint32_t crc;
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
+    if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
     failed |= json_object_set_new(root, "model", object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
     failed |= json_object_set_new(root, "files", files_object(s->files));
     if (failed) return fail_memory();
@@ -299,6 +311,24 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
     return OTT_OK;
 }
 
+/* A checkpoint may be of no run. The member is taken off the object. */
+static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
+    static const char *const names[] = {"run", "branch"};
+    static const field branch = {"branch", FIELD_INT, 1, INT64_MAX};
+    const place at = {path, "owner"};
+    json_t *object = json_object_get(root, "owner");
+    *mark = (run_mark){.branch = 1};
+    if (!object) return OTT_OK;
+    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'owner' is not an object", path);
+    TRY(check_names(&at, object, names, 2));
+    const char *id = json_string_value(json_object_get(object, "run"));
+    if (!id || !run_id_is_valid(id)) return fail_member(&at, "run", "is not the id of a run");
+    strcpy(mark->run, id);
+    TRY(take_int(&at, &branch, json_object_get(object, "branch"), &mark->branch));
+    json_object_del(root, "owner");
+    return OTT_OK;
+}
+
 static ott_status read_files(const char *path, json_t *object, checkpoint_file *files) {
     const place at = {path, "files"};
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
@@ -318,7 +348,7 @@ static ott_status check_version(const char *path, const json_t *root) {
     if (!json_is_integer(version))
         return status_fail(OTT_ERR_FORMAT, "%s: is not the state of a checkpoint: it has no version", path);
     int64_t number = json_integer_value(version);
-    if (number == STATE_VERSION) return OTT_OK;
+    if (number >= STATE_OLDEST && number <= STATE_VERSION) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s: is of version %" PRId64
                        ", this program reads version %d: use the one that wrote it",
@@ -339,6 +369,7 @@ static ott_status check_crc(const char *path, json_t *root) {
 static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
     TRY(check_version(path, root));
     TRY(check_crc(path, root));
+    TRY(take_owner(path, root, &s->mark));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
     TRY(read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,

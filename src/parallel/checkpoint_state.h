@@ -2,15 +2,17 @@
  * parallel/checkpoint_state: state.json of a checkpoint: the run's counters, the model's dimensions, and what
  * the other files must be. Internal to this floor.
  *
- *     {"version": 2, "run": {...}, "model": {...},
+ *     {"version": 3, "run": {...}, "owner": {"run": ID, "branch": N}, "model": {...},
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
- * The last member is the CRC-32C of all the others, written compact and with sorted keys.
+ * owner (not in version 2): of which run and branch the checkpoint is (checkpoint_run.h). The last member is
+ * the CRC-32C of all the others, written compact and with sorted keys.
  */
 #ifndef PARALLEL_CHECKPOINT_STATE_H
 #define PARALLEL_CHECKPOINT_STATE_H
 
 #include "parallel/checkpoint.h"
+#include "parallel/checkpoint_run.h"
 
 #define CHECKPOINT_STATE_NAME "state.json"
 
@@ -43,6 +45,7 @@ enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
     run_state run;
+    run_mark mark;
     state_value shape[CHECKPOINT_SHAPE_FIELDS];
     checkpoint_file files[CHECKPOINT_FILE_COUNT];
 } checkpoint_state;

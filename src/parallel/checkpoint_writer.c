@@ -153,8 +153,13 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
     return status;
 }
 
+/* A run that saves only when it is stopped has nothing to go on with meanwhile. */
+static bool writes_beside(const checkpoint_writer *w) {
+    return w->cfg->checkpoint.async_mode != ASYNC_DISABLED && w->cfg->checkpoint.interval > 0;
+}
+
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run) {
-    if (w->cfg->checkpoint.async_mode == ASYNC_DISABLED) return save_now(w, recipe_name, run);
+    if (!writes_beside(w)) return save_now(w, recipe_name, run);
     TRY(checkpoint_writer_wait(w));
     return save_beside(w, recipe_name, run);
 }
@@ -162,7 +167,7 @@ ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name,
 /* ---- open and close ---- */
 
 static ott_status reserve_first(checkpoint_writer *w) {
-    if (w->cfg->checkpoint.async_mode == ASYNC_DISABLED) return OTT_OK;
+    if (!writes_beside(w)) return OTT_OK;
     ott_status status = checkpoint_snapshot_take(w->m, w->cfg, "", &(run_state){0}, &w->snapshot);
     if (status == OTT_OK) status = reserve(w, checkpoint_snapshot_bytes(&w->snapshot));
     checkpoint_snapshot_close(&w->snapshot);

@@ -1,8 +1,9 @@
 /*
- * parallel/checkpoint_writer: the checkpoints of a run. With checkpoint.async_mode = "disabled" each is
- * written when it is saved. Otherwise saving copies the training state into host memory, which is taken once,
- * and a thread writes the copy while training goes on: the same files, byte for byte. At most one is being
- * written; the next save waits for it. All calls come from one thread, which alone logs.
+ * parallel/checkpoint_writer: the checkpoints of a run. With checkpoint.async_mode = "disabled", or
+ * checkpoint.interval = 0, each is written when it is saved. Otherwise saving copies the training state into
+ * host memory, which is taken once, and a thread writes the copy while training goes on: the same files, byte
+ * for byte. At most one is being written; the next save waits for it. All calls come from one thread, which
+ * alone logs.
  */
 #ifndef PARALLEL_CHECKPOINT_WRITER_H
 #define PARALLEL_CHECKPOINT_WRITER_H

@@ -26,25 +26,25 @@ typedef struct run {
     const train_hooks *hooks;
     model_options shape;
     precision_plan precision;
-    char *folder, *checkpoints;
-    char *resumed; /* the checkpoint this run continues from, NULL: none */
+    run_folder folder;
+    resume_point start;
     device *device;
     dataset *train_data, *validation_data;
     trainer *trainer;
-    checkpoint_writer *writer; /* NULL: none are written */
+    checkpoint_writer *writer;
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
-    bool stopped;
+    bool stopping, stopped;
 } run;
 
 /* ---- opening ---- */
 
 static ott_status path_in(const run *r, const char *name, char **out) {
     str s = {.account = r->account};
-    str_printf(&s, "%s/%s", r->folder, name);
+    str_printf(&s, "%s/%s", r->folder.path, name);
     ott_status status = str_finish(&s);
     if (status == OTT_OK) status = mem_strdup(r->account, s.text, out);
     str_free(&s);
@@ -104,7 +104,7 @@ static ott_status check_memory(const run *r) {
 /* The weights of model.hf_path, unless a checkpoint brings others or they do not fit a reduced model. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path;
-    if (!*folder || r->resumed || r->cfg->model.reduce) return OTT_OK;
+    if (!*folder || r->start.checkpoint || r->cfg->model.reduce) return OTT_OK;
     TRY(hf_model_load(r->trainer->m, folder));
     log_info(r->log, "Loaded the weights of %s", folder);
     return OTT_OK;
@@ -125,31 +125,28 @@ static ott_status plan_phases(run *r) {
 
 /* What a writer stages is memory of the run like any other. */
 static ott_status open_writer(run *r) {
-    if (r->cfg->checkpoint.interval == 0) return OTT_OK;
-    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->checkpoints, &r->writer));
+    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, &r->writer));
     r->trainer->planned_bytes += mem_read(r->account).now_of[MEM_STAGING];
     return OTT_OK;
 }
 
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    int64_t step;
-    TRY(resume_find(r->account, r->cfg, r->checkpoints, &r->resumed, &step));
-    TRY(run_trainer_options(r->cfg, &r->precision, step, &options));
+    TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
+    TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      (uint64_t)r->cfg->train.seed, &r->trainer));
     TRY(plan_phases(r));
     TRY(open_writer(r));
     TRY(check_memory(r));
     TRY(load_start(r));
-    return resume_load(r->trainer, r->cfg, r->resumed);
+    return resume_load(r->trainer, r->cfg, &r->start);
 }
 
 static ott_status open_metrics(run *r) {
     char *path;
     TRY(path_in(r, "metrics.jsonl", &path));
-    int64_t last = r->cfg->checkpoint.load_path[0] ? r->trainer->run.step : -1;
-    ott_status status = metrics_open(r->account, r->log, path, last, &r->progress.metrics);
+    ott_status status = metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
     mem_give(r->account, path);
     return status;
 }
@@ -163,8 +160,9 @@ static double flops_per_token(const run *r) {
 
 static ott_status open_tensorboard(run *r) {
     if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
-    return progress_open_tensorboard(&r->progress, r->folder, r->cfg->metrics.tensorboard_dir,
-                                     r->trainer->run.step);
+    bool before = r->folder.attempted || r->trainer->run.step > 0;
+    return progress_open_tensorboard(&r->progress, r->folder.path, r->cfg->metrics.tensorboard_dir,
+                                     before ? r->trainer->run.step + 1 : 0);
 }
 
 static ott_status open_progress(run *r) {
@@ -275,8 +273,8 @@ static void say_start(const run *r) {
 static ott_status keep_folder(run *r) {
     if (metrics_is_there(r->progress.metrics)) return OTT_OK;
     log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
-                r->folder, (long long)r->trainer->run.step);
-    TRY(file_make_folder(r->folder));
+                r->folder.path, (long long)r->trainer->run.step);
+    TRY(run_folder_restore(&r->folder, r->log, r->cfg));
     TRY(metrics_restore(r->progress.metrics));
     TRY(write_config(r));
     r->saved_step = -1; /* its checkpoint may be gone as well */
@@ -286,7 +284,7 @@ static ott_status keep_folder(run *r) {
 /* ---- the loop ---- */
 
 static ott_status save(run *r) {
-    if (!r->writer || r->saved_step == r->trainer->run.step) return OTT_OK;
+    if (r->saved_step == r->trainer->run.step) return OTT_OK;
     if (metrics_sync(r->progress.metrics) != OTT_OK) log_warning(r->log, "%s", status_text());
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run));
     r->saved_step = r->trainer->run.step;
@@ -296,7 +294,30 @@ static ott_status save(run *r) {
 /* The last one: a run ends when it is complete. */
 static ott_status save_last(run *r) {
     TRY(save(r));
-    return r->writer ? checkpoint_writer_wait(r->writer) : OTT_OK;
+    return checkpoint_writer_wait(r->writer);
+}
+
+static ott_status say_command(const run *r) {
+    str command = {.account = r->account};
+    resume_command(&r->folder, &command);
+    ott_status status = str_finish(&command);
+    if (status == OTT_OK) log_info(r->log, "Go on with: %s", command.text);
+    str_free(&command);
+    return status;
+}
+
+/* Whoever asked for no checkpoints did not ask to lose the run. */
+static ott_status save_and_stop(run *r) {
+    long long step = (long long)r->trainer->run.step;
+    bool there = r->saved_step == step || (r->start.checkpoint && step == r->start.step);
+    r->stopped = true;
+    if (there)
+        log_info(r->log, "Shutdown requested at step %lld, whose checkpoint is there", step);
+    else
+        log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint", step);
+    if (!there) TRY(save(r));
+    TRY(checkpoint_writer_wait(r->writer));
+    return say_command(r);
 }
 
 static ott_status validate(run *r) {
@@ -357,9 +378,13 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
+static bool stop_asked(const run *r) {
+    return r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
+}
+
 static ott_status one_step(run *r) {
     step_result s;
-    if (r->writer) TRY(checkpoint_writer_poll(r->writer));
+    TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);
@@ -375,7 +400,9 @@ static ott_status one_step(run *r) {
     /* Before the checkpoint, which promises that the metrics up to its step are written. */
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
-    if (r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0) TRY(save(r));
+    bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
+    r->stopping = stop_asked(r);
+    if (due && !r->stopping) TRY(save(r)); /* else it is saved on the way out */
     return OTT_OK;
 }
 
@@ -383,7 +410,7 @@ static ott_status one_step(run *r) {
    diverged has none worth more than its checkpoints. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
-    if (code == OTT_ERR_DIVERGED || !r->writer || !r->trainer->whole || step == r->first_step) return code;
+    if (code == OTT_ERR_DIVERGED || !r->trainer->whole || step == r->first_step) return code;
     str reason = {.account = r->account};
     str_append(&reason, status_text());
     if (str_finish(&reason) != OTT_OK) return str_free(&reason), code;
@@ -398,10 +425,6 @@ static ott_status save_after(run *r, ott_status code) {
     return code;
 }
 
-static bool stop_asked(const run *r) {
-    return r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
-}
-
 static ott_status steps(run *r) {
     if (r->trainer->run.step >= r->cfg->train.max_steps) {
         log_info(r->log, "Nothing left to do: step %lld of train.max_steps = %lld is done",
@@ -409,37 +432,34 @@ static ott_status steps(run *r) {
         return OTT_OK;
     }
     r->first_step = r->trainer->run.step;
+    r->stopping = stop_asked(r);
     while (r->trainer->run.step < r->cfg->train.max_steps) {
-        if (stop_asked(r)) {
-            r->stopped = true;
-            log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint",
-                     (long long)r->trainer->run.step);
-            return save_last(r);
-        }
+        if (r->stopping) return save_and_stop(r);
         ott_status status = one_step(r);
         if (status != OTT_OK) return save_after(r, status);
     }
     ott_status status = keep_folder(r);
-    return status == OTT_OK ? save_last(r) : save_after(r, status);
+    if (status != OTT_OK) return save_after(r, status);
+    return r->cfg->checkpoint.interval > 0 ? save_last(r) : OTT_OK;
 }
 
 /* ---- the end ---- */
 
 /* What the run is called beside others: its folder's own name. */
 static const char *label(const run *r) {
-    const char *slash = strrchr(r->folder, '/');
-    return slash && slash[1] ? slash + 1 : r->folder;
+    const char *slash = strrchr(r->folder.path, '/');
+    return slash && slash[1] ? slash + 1 : r->folder.path;
 }
 
 static ott_status write_summary(run *r) {
     int64_t fp8, all;
-    bool resumed = r->cfg->checkpoint.load_path[0] != 0;
-    if (resumed && r->progress.run_tokens == 0) return OTT_OK; /* nothing new; the summary before stays */
+    if (r->start.checkpoint && r->progress.run_tokens == 0)
+        return OTT_OK; /* nothing new; the summary before stays */
     TRY(keep_folder(r));
     trainer_gemms(r->trainer, &fp8, &all);
     const trainer *t = r->trainer;
     return report_summary_write(
-        r->account, r->folder,
+        r->account, r->folder.path,
         &(report_summary){.label = label(r),
                           .precision = config_word(r->cfg, "train.mixed_precision"),
                           .recipe =
@@ -474,12 +494,13 @@ static ott_status open_run(run *r) {
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
-    TRY(run_folder(r->account, r->cfg, &r->folder, &r->checkpoints));
+    TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));
+    TRY(resume_settle(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));
-    TRY(profile_open(r->trainer, r->cfg, r->folder, &r->profile));
+    TRY(profile_open(r->trainer, r->cfg, r->folder.path, &r->profile));
     return write_config(r);
 }
 
@@ -492,9 +513,8 @@ static void close_run(run *r) {
     device_close(r->device);
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
-    mem_give(r->account, r->folder);
-    mem_give(r->account, r->checkpoints);
-    mem_give(r->account, r->resumed);
+    resume_close(r->account, &r->start);
+    run_folder_close(&r->folder); /* last: until then nobody else may write there */
 }
 
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {

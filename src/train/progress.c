@@ -118,15 +118,15 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
 
 /* ---- TensorBoard ---- */
 
-ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder, int64_t step) {
+ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
+                                     int64_t first_step) {
     str path = {.account = p->account};
     tensorboard_close(p->tensorboard);
     p->tensorboard = NULL;
     if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
     str_append(&path, folder);
     ott_status status = str_finish(&path);
-    if (status == OTT_OK)
-        status = tensorboard_open(p->account, path.text, step > 0 ? step + 1 : 0, &p->tensorboard);
+    if (status == OTT_OK) status = tensorboard_open(p->account, path.text, first_step, &p->tensorboard);
     str_free(&path);
     return status_context(status, "metrics.tensorboard_dir");
 }

@@ -33,9 +33,10 @@ typedef struct progress {
 } progress;
 
 /* Also writes each step's values, and validation losses, for TensorBoard, with the tags of the framework of
-   p->style: into a new file in `folder` (relative to run_folder), after `step` steps are done, instead of the
-   one before. What earlier files there say of later steps is dropped. */
-ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder, int64_t step);
+   p->style: into a new file in `folder` (relative to run_folder), instead of the one before. What earlier files
+   there say of first_step and later ones is dropped; 0: there are none. */
+ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
+                                     int64_t first_step);
 void progress_close(progress *p); /* the files; what was written to them is already with the system */
 
 /* Bytes this process has had resident at most. */

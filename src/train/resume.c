@@ -1,16 +1,50 @@
 /* train/resume: finding a run's start, loading it, and comparing the configuration then and now. */
+#define _GNU_SOURCE /* realpath */
 #include "train/resume.h"
+#include "base/file.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-ott_status resume_find(mem *account, const config *cfg, const char *folder, char **path, int64_t *step) {
-    run_state state;
-    *path = NULL;
-    *step = 0;
-    if (!cfg->checkpoint.load_path[0]) return OTT_OK;
-    TRY(checkpoint_find(account, cfg->checkpoint.load_path, folder, path));
-    TRY(checkpoint_peek(account, *path, &state));
-    *step = state.step;
+/* ---- finding ---- */
+
+static ott_status start_anew(const logger *log, const run_folder *folder) {
+    log_info(log, "checkpoint.load_path = auto: %s has no checkpoint to go on from, so the run starts anew%s",
+             folder->checkpoints,
+             folder->attempted ? "; the metrics of the attempt before are replaced" : "");
     return OTT_OK;
+}
+
+/* The newest checkpoint of this run; else the one it began with. */
+static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out) {
+    bool any;
+    TRY(checkpoint_any(folder->account, folder->checkpoints, &any));
+    if (!any && *folder->record.origin)
+        return checkpoint_find(folder->account, folder->record.origin, folder->checkpoints, out);
+    if (!any && automatic) return start_anew(log, folder);
+    return checkpoint_find(folder->account, "latest", folder->checkpoints, out);
+}
+
+ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out) {
+    const char *load = cfg->checkpoint.load_path;
+    bool automatic = strcmp(load, "auto") == 0;
+    run_state state;
+    *out = (resume_point){.metrics = -1};
+    if (!*load) return OTT_OK;
+    if (automatic || strcmp(load, "latest") == 0)
+        TRY(find_latest(log, folder, automatic, &out->checkpoint));
+    else
+        TRY(checkpoint_find(folder->account, load, folder->checkpoints, &out->checkpoint));
+    if (!out->checkpoint) return OTT_OK;
+    TRY(checkpoint_peek(folder->account, out->checkpoint, &state));
+    out->step = state.step;
+    return OTT_OK;
+}
+
+void resume_close(mem *account, resume_point *p) {
+    mem_give(account, p->checkpoint);
+    *p = (resume_point){0};
 }
 
 /* ---- what differs ---- */
@@ -30,10 +64,16 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
             strcmp(key, "float8.precompute_float8_dynamic_scale_for_fsdp") == 0);
 }
 
+/* Only what cannot matter to the losses to come is passed over. */
 static void say_what_differs(void *user, const char *key, const char *before, const char *now) {
     const comparison *c = user;
-    static const char *const incidental[] = {"run.",       "checkpoint.",     "metrics.",
-                                             "profiling.", "train.max_steps", "train.threads"};
+    static const char *const incidental[] = {"run.",
+                                             "checkpoint.",
+                                             "metrics.",
+                                             "profiling.",
+                                             "compile.",
+                                             "train.threads",
+                                             "train.shutdown_timeout_sec"};
     for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
         if (str_starts_with(key, incidental[i])) return;
     if (str_starts_with(key, "float8.") && is_float8_incidental(c, key)) return;
@@ -52,10 +92,84 @@ static ott_status report_changes(const logger *log, mem *account, const config *
 
 /* ---- loading ---- */
 
-ott_status resume_load(trainer *t, const config *cfg, const char *path) {
-    if (!path) return OTT_OK;
-    TRY(trainer_load(t, path));
-    TRY(report_changes(t->log, t->account, cfg, path));
-    log_info(t->log, "Resumed from %s at step %lld", path, (long long)t->run.step);
+ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
+    if (!p->checkpoint) return OTT_OK;
+    TRY(trainer_load(t, p->checkpoint));
+    TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
+    log_info(t->log, "Resumed from %s at step %lld", p->checkpoint, (long long)t->run.step);
     return OTT_OK;
+}
+
+/* ---- the folder ---- */
+
+/* A whole copy: the branch that is left keeps its curve from its first step on. */
+static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
+    str from = {.account = f->account}, to = {.account = f->account};
+    file_reader reader = {.descriptor = -1};
+    ott_status status;
+    str_printf(&from, "%s/metrics.jsonl", f->path);
+    str_printf(&to, "%s/metrics-abandoned-%" PRId64 ".jsonl", f->path, branch);
+    TRY_OUT(str_finish(from.failed ? &from : &to));
+    if (!file_exists(from.text)) goto out;
+    TRY_OUT(file_reader_open(from.text, &reader));
+    TRY_OUT(file_copy(f->account, &reader, to.text));
+    log_info(log, "The metrics of the branch that is left are in %s", to.text);
+out:
+    file_reader_close(&reader);
+    str_free(&from);
+    str_free(&to);
+    return status;
+}
+
+/* Checkpoints after `step` (-1: all of them) are no longer of this run's branch. The copy comes first: it is
+   needed only once the change is made, and then it must be there. */
+static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
+    int64_t branch;
+    TRY(checkpoint_run_later(f->account, f->checkpoints, step, &branch));
+    if (branch == 0) return OTT_OK;
+    TRY(copy_metrics(log, f, branch));
+    return checkpoint_run_go_back(f->account, log, f->checkpoints, step);
+}
+
+/* What a run began with, when that was not of its own folder, is what it begins with again. */
+static ott_status keep_origin(run_folder *f, const char *checkpoint) {
+    char path[PATH_MAX] = "";
+    if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);
+    TRY(run_record_read(f->account, f->path, &f->record));
+    if (strcmp(path, f->record.origin) == 0) return OTT_OK;
+    strcpy(f->record.origin, path);
+    return run_record_write(f->account, f->path, &f->record);
+}
+
+ott_status resume_settle(const logger *log, run_folder *f, resume_point *p) {
+    checkpoint_relation relation;
+    if (!p->checkpoint) return keep_origin(f, NULL);
+    TRY(checkpoint_run_relation(f->account, f->checkpoints, p->checkpoint, &relation));
+    p->metrics = relation == CHECKPOINT_FOREIGN ? -1 : p->step;
+    TRY(leave_branch(log, f, p->metrics));
+    return relation == CHECKPOINT_OWN ? OTT_OK : keep_origin(f, p->checkpoint);
+}
+
+/* ---- going on ---- */
+
+/* As a shell reads it. */
+static void append_word(str *out, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    if (strspn(word, plain) == strlen(word)) {
+        str_append(out, word);
+        return;
+    }
+    str_append(out, "'");
+    for (; *word; word++) str_append(out, *word == '\'' ? "'\\''" : (const char[]){*word, '\0'});
+    str_append(out, "'");
+}
+
+/* The resolved configuration has every key, the command line's too. */
+void resume_command(const run_folder *folder, str *out) {
+    str path = {.account = folder->account};
+    str_printf(&path, "%s/config.toml", folder->path);
+    str_append(out, "ottava train ");
+    if (!path.failed) append_word(out, path.text);
+    str_append(out, " --checkpoint.load_path=latest");
+    str_free(&path);
 }

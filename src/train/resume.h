@@ -5,12 +5,26 @@
 #ifndef TRAIN_RESUME_H
 #define TRAIN_RESUME_H
 
+#include "train/run_folder.h"
 #include "train/trainer.h"
 
-/* The checkpoint that checkpoint.load_path means, to be given back with mem_give (NULL: none, a fresh start),
-   and how many steps it has done. `folder`: of this run's checkpoints. */
-ott_status resume_find(mem *account, const config *cfg, const char *folder, char **path, int64_t *step);
-/* Loads the checkpoint (NULL: nothing) and says so, and which keys that matter have changed. */
-ott_status resume_load(trainer *t, const config *cfg, const char *path);
+typedef struct resume_point {
+    char *checkpoint; /* NULL: a fresh start */
+    int64_t step;     /* it has done */
+    int64_t metrics;  /* the rows of metrics.jsonl up to this step are of this run; -1: none */
+} resume_point;
+
+/* What checkpoint.load_path means: a checkpoint, "latest" of this run, or "auto": that, or else a fresh
+   start. Given back with resume_close, also when this fails. */
+ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
+void resume_close(mem *account, resume_point *p);
+/* Loads the checkpoint, if any, and says so, and which keys that matter have changed. */
+ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
+/* Makes the run's folder that of a run which stands at this point: checkpoints and metrics of a branch that
+   is left are set aside. To be called once the checkpoint has proved to be good, before metrics are written.
+ */
+ott_status resume_settle(const logger *log, run_folder *folder, resume_point *p);
+/* Appends the command that goes on with the run in this folder. */
+void resume_command(const run_folder *folder, str *out);
 
 #endif

@@ -119,14 +119,20 @@ static void assert_finds(run_folder *f, const char *load_path, const char *folde
     mem_give(f->account, path);
 }
 
+static void assert_any(run_folder *f, const char *folder, bool expected) {
+    bool any;
+    assert_int_equal(checkpoint_any(f->account, folder, &any), OTT_OK);
+    assert_int_equal(any, expected);
+}
+
 static void test_find(void **state) {
     run_folder *f = *state;
-    assert_false(checkpoint_any(f->account, f->root));
-    assert_false(checkpoint_any(f->account, at(f, "absent")));
+    assert_any(f, f->root, false);
+    assert_any(f, at(f, "absent"), false);
     save_step(f, 9, 1, 0);
     save_step(f, 100, 1, 0);
     save_step(f, 20, 1, 0);
-    assert_true(checkpoint_any(f->account, f->root));
+    assert_any(f, f->root, true);
     assert_finds(f, "latest", f->root, at(f, "step-100"));
     assert_finds(f, f->root, "elsewhere", at(f, "step-100"));
     assert_finds(f, at(f, "step-9"), f->root, at(f, "step-9"));
@@ -148,7 +154,7 @@ static void test_find_nothing(void **state) {
     run_folder *f = *state;
     char *path;
     assert_error(checkpoint_find(f->account, "latest", f->root, &path), OTT_ERR_NOT_FOUND, f->root,
-                 "leave out checkpoint.load_path", NULL);
+                 "--checkpoint.load_path=auto", NULL);
     assert_null(path);
     assert_error(checkpoint_find(f->account, at(f, "absent"), f->root, &path), OTT_ERR_NOT_FOUND, "absent",
                  "no such folder", NULL);
@@ -203,7 +209,7 @@ static void test_leftovers(void **state) {
     assert_int_equal(file_make_folder(at(f, "step-6.tmp-%ld", (long)getppid())), OTT_OK);
     assert_int_equal(file_make_folder(at(f, "step-6.tmp-mine")), OTT_OK);
     write_bytes(at(f, "step-4.tmp-%ld/model.safetensors", dead), "half", 4);
-    assert_false(checkpoint_any(f->account, f->root));
+    assert_any(f, f->root, false);
     save_step(f, 5, 1, 0);
     char expected[128];
     snprintf(expected, sizeof expected, "step-5 step-6.tmp-%ld step-6.tmp-mine ", (long)getppid());

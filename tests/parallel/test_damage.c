@@ -178,8 +178,8 @@ static void test_state_digit_changed(void **state) {
 
 static void test_newer_version(void **state) {
     run_folder *f = two_steps(state);
-    replace_state(f, "{\"version\": 3, \"something\": \"new\"}");
-    assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 3", "reads version 2", "/step-10", NULL);
+    replace_state(f, "{\"version\": 4, \"something\": \"new\"}");
+    assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 4", "reads version 3", "/step-10", NULL);
 }
 
 /* Puts `value` (JSON; NULL: nothing) in place of section.name and makes the checksum right again: somebody

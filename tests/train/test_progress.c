@@ -85,7 +85,7 @@ static void drive(const fixture *f, const style *s, const char *name, int64_t st
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     FIXTURE_OK(file_make_folder(run));
     FIXTURE_OK(metrics_open(r.account, NULL, path, step ? step : -1, &p.metrics));
-    ott_status status = progress_open_tensorboard(&p, run, folder, step);
+    ott_status status = progress_open_tensorboard(&p, run, folder, step ? step + 1 : 0);
     assert_int_equal(status, expected);
     if (status == OTT_OK) {
         r.t->run.step = step;

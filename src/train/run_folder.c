@@ -1,0 +1,207 @@
+/* train/run_folder: choosing, locking and claiming. */
+#define _GNU_SOURCE /* flock, gethostname, O_CLOEXEC */
+#include "train/run_folder.h"
+#include "base/file.h"
+#include "parallel/checkpoint.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* "configs/demo.toml" -> "demo"; "train" without a file. */
+static void stem(const char *path, char out[64]) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    int length = (int)(dot && dot != name ? dot - name : (ptrdiff_t)strlen(name));
+    snprintf(out, 64, "%.*s", length, *name ? name : "train");
+    if (!*name) snprintf(out, 64, "train");
+}
+
+static ott_status join(mem *account, const char *folder, const char *name, char **out) {
+    str s = {.account = account};
+    if (name[0] == '/')
+        str_append(&s, name);
+    else
+        str_printf(&s, "%s/%s", folder, name);
+    ott_status status = str_finish(&s);
+    if (status == OTT_OK) status = mem_strdup(account, s.text, out);
+    str_free(&s);
+    return status;
+}
+
+/* ---- is it taken? ---- */
+
+static ott_status has_metrics(mem *account, const char *folder, bool *has) {
+    char *path;
+    TRY(join(account, folder, "metrics.jsonl", &path));
+    *has = file_exists(path);
+    mem_give(account, path);
+    return OTT_OK;
+}
+
+/* A run that lost its metrics still has its checkpoints. */
+static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
+    run_record record;
+    char *joined = NULL, *home = NULL;
+    ott_status status;
+    *has = false;
+    TRY(run_record_read(account, folder, &record));
+    if (!*record.mark.run) return OTT_OK;
+    TRY_OUT(join(account, folder, dir, &joined));
+    TRY_OUT(checkpoint_run_home(account, folder, joined, &home));
+    TRY_OUT(checkpoint_any(account, home, has));
+out:
+    mem_give(account, joined);
+    mem_give(account, home);
+    return status;
+}
+
+static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
+    TRY(has_metrics(account, folder, taken));
+    return *taken ? OTT_OK : has_checkpoints(account, folder, dir, taken);
+}
+
+static ott_status fail_taken(const char *folder) {
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "run.dir \"%s\" already holds a run: continue it with --checkpoint.load_path=latest, or name "
+        "another folder with --run.dir",
+        folder);
+}
+
+/* ---- the lock ---- */
+
+/* "PROCESS HOST" for whoever finds the folder locked. */
+static void sign(int descriptor) {
+    char host[64] = "", line[96];
+    gethostname(host, sizeof host - 1);
+    int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
+    if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, line, (size_t)length, 0) != length)
+        return; /* a full disk: it is locked all the same */
+}
+
+static ott_status fail_locked(const char *folder, int descriptor) {
+    char line[96], host[64] = "";
+    long process = 0;
+    ssize_t got = pread(descriptor, line, sizeof line - 1, 0);
+    line[got > 0 ? got : 0] = '\0';
+    bool named = sscanf(line, "%ld %63s", &process, host) >= 1;
+    char who[112] = "another process";
+    if (named) snprintf(who, sizeof who, "process %ld%s%s", process, *host ? " on " : "", host);
+    return status_fail(
+        OTT_ERR_IO,
+        "run.dir \"%s\" is in use by %s, which trains in it: wait for its end, or name another "
+        "folder with --run.dir",
+        folder, who);
+}
+
+/* Where a file system knows no locks there is none; *busy: another process holds it. */
+static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
+    char *path;
+    *busy = false;
+    TRY(join(f->account, folder, "lock", &path));
+    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    ott_status status = f->lock >= 0 ? OTT_OK
+                                     : status_fail(errno == ENOSPC ? OTT_ERR_IO : OTT_ERR_CONFIG,
+                                                   "%s: cannot write: %s", path, strerror(errno));
+    mem_give(f->account, path);
+    TRY(status);
+    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
+        sign(f->lock);
+        return OTT_OK;
+    }
+    *busy = errno == EWOULDBLOCK;
+    if (!*busy) {
+        log_warning(log, "%s cannot be locked (%s): nothing keeps a second process out of it", folder,
+                    strerror(errno));
+        return OTT_OK;
+    }
+    status = fail_locked(folder, f->lock);
+    close(f->lock);
+    f->lock = -1;
+    return status;
+}
+
+/* ---- choosing ---- */
+
+/* Makes and locks the folder; *taken: it holds a run, or another process, and is not this run's. */
+static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
+                             bool fresh, bool *taken) {
+    bool busy;
+    *taken = false;
+    if (fresh) TRY(is_taken(f->account, folder, dir, taken));
+    if (*taken) return fail_taken(folder);
+    TRY(file_make_folder(folder));
+    ott_status status = lock_folder(f, log, folder, &busy);
+    *taken = fresh && busy;
+    TRY(status);
+    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* between looking and locking */
+    if (!*taken) return OTT_OK;
+    close(f->lock);
+    f->lock = -1;
+    return fail_taken(folder);
+}
+
+static ott_status choose(run_folder *f, const logger *log, config *cfg, bool fresh) {
+    char name[64], candidate[96];
+    bool taken;
+    stem(cfg->path, name);
+    snprintf(candidate, sizeof candidate, "runs/%s", name);
+    ott_status status = try_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
+    for (int n = 2; taken; n++) {
+        snprintf(candidate, sizeof candidate, "runs/%s-%d", name, n);
+        status = try_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
+    }
+    TRY(status);
+    return config_set(cfg, "run.dir", candidate);
+}
+
+/* ---- the whole ---- */
+
+static ott_status claim(run_folder *f, const logger *log, const config *cfg, bool adopts,
+                        char **checkpoints) {
+    char *dir;
+    TRY(join(f->account, f->path, cfg->checkpoint.dir, &dir));
+    ott_status status = checkpoint_run_claim(f->account, log, f->path, dir, adopts, &f->record, checkpoints);
+    mem_give(f->account, dir);
+    return status;
+}
+
+ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_folder *out) {
+    bool fresh = !cfg->checkpoint.load_path[0], taken;
+    *out = (run_folder){.account = account, .lock = -1};
+    if (cfg->run.dir[0])
+        TRY(try_folder(out, log, cfg->run.dir, cfg->checkpoint.dir, fresh, &taken));
+    else
+        TRY(choose(out, log, cfg, fresh));
+    TRY(mem_strdup(account, cfg->run.dir, &out->path));
+    TRY(has_metrics(account, out->path, &out->attempted));
+    TRY(checkpoint_run_begin(account, out->path, &out->record));
+    bool latest = strcmp(cfg->checkpoint.load_path, "latest") == 0;
+    return claim(out, log, cfg, out->attempted || latest, &out->checkpoints);
+}
+
+ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg) {
+    run_record there;
+    char *checkpoints;
+    bool busy;
+    TRY(file_make_folder(f->path));
+    if (f->lock >= 0) close(f->lock); /* it is of the folder that went away */
+    TRY(lock_folder(f, log, f->path, &busy));
+    TRY(run_record_read(f->account, f->path, &there));
+    if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
+    TRY(claim(f, log, cfg, true, &checkpoints)); /* to the same place */
+    mem_give(f->account, checkpoints);
+    return OTT_OK;
+}
+
+void run_folder_close(run_folder *f) {
+    if (!f->account) return;
+    mem_give(f->account, f->path);
+    mem_give(f->account, f->checkpoints);
+    if (f->lock >= 0) close(f->lock);
+    *f = (run_folder){.lock = -1};
+}

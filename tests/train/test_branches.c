@@ -1,0 +1,321 @@
+/*
+ * Which checkpoint is whose: going back to an earlier one sets the later ones aside, whole or not at all, and
+ * leaves no hole in the metrics; runs that share a folder of checkpoints leave each other's alone; one
+ * command starts a run and goes on with it; and one process at a time trains in a folder.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "parallel/checkpoint.h"
+#include "parallel/checkpoint_run.h"
+#include "train/run_folder.h"
+#include "train/train_fixture.h"
+
+static spoken said;
+
+/* "FOLDER/name" as printf makes it; four may be in use at a time. */
+static const char *in(const fixture *f, const char *format, ...) {
+    static char paths[4][300];
+    static int next;
+    char *path = paths[next++ % 4];
+    int length = snprintf(path, 300, "%s/", f->folder);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(path + length, (size_t)(300 - length), format, arguments);
+    va_end(arguments);
+    return path;
+}
+
+/* A run of `steps` steps with a checkpoint after each but when `more` says otherwise. */
+static ott_status train(const fixture *f, const char *name, int steps, const char *load,
+                        const char *const *more, int stop_after) {
+    char max[40], from[300];
+    const char *arguments[12] = {"--checkpoint.interval=1", max, from};
+    snprintf(max, sizeof max, "--train.max_steps=%d", steps);
+    snprintf(from, sizeof from, "--checkpoint.load_path=%s", load);
+    for (int i = 3; more && *more; more++) arguments[i++] = *more;
+    return fixture_run(f, &(run_options){.name = name,
+                                         .precision = &fixture_precisions[BF16],
+                                         .more = arguments,
+                                         .stop_after = stop_after,
+                                         .said = &said});
+}
+
+static void assert_says(ott_status status, ott_status expected, const char *part) {
+    assert_int_equal(status, expected);
+    if (!strstr(status_text(), part)) fail_msg("\"%s\" does not say \"%s\"", status_text(), part);
+}
+
+/* The entries of a folder but run.json, each followed by a space. */
+static const char *names(const char *folder) {
+    static char out[1000];
+    mem *account;
+    file_list list;
+    out[0] = 0;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(file_list_folder(account, folder, &list));
+    for (int64_t i = 0; i < list.count; i++)
+        if (strcmp(list.names[i], "run.json") != 0) strcat(strcat(out, list.names[i]), " ");
+    file_list_free(&list);
+    mem_close(account);
+    return out;
+}
+
+/* The steps of the lines that have a loss: "1 2 3 ". */
+static const char *rows(const fixture *f, const char *name) {
+    static char out[200];
+    int64_t bytes;
+    char *text = fixture_read(f, name, &bytes);
+    out[0] = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (strstr(line, "\"loss\":")) sprintf(out + strlen(out), "%d ", atoi(strstr(line, "\"step\":") + 7));
+    free(text);
+    return out;
+}
+
+static void assert_newest(const char *folder, const char *expected) {
+    mem *account;
+    char *path;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(checkpoint_find(account, folder, folder, &path));
+    assert_string_equal(strrchr(path, '/') + 1, expected);
+    mem_give(account, path);
+    mem_close(account);
+}
+
+/* ---- going back ---- */
+
+static void later_checkpoints_are_set_aside(void **state) {
+    const fixture *f = *state;
+    const char *const keep[] = {"--checkpoint.keep_last_n=3", NULL};
+    FIXTURE_OK(train(f, "back", 4, "", NULL, 0));
+    FIXTURE_OK(train(f, "back", 3, in(f, "back/checkpoints/step-2"), keep, 0));
+    assert_true(spoken_has(&said, "2 checkpoints after step 2, as abandoned-1-step-N"));
+    assert_true(spoken_has(&said, "metrics-abandoned-1.jsonl"));
+    /* keep_last_n counts the run's own branch only. */
+    assert_string_equal(names(in(f, "back/checkpoints")),
+                        "abandoned-1-step-3 abandoned-1-step-4 step-1 step-2 step-3 ");
+    assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 ");
+    assert_string_equal(rows(f, "back/metrics-abandoned-1.jsonl"), "1 2 3 4 ");
+    assert_newest(in(f, "back"), "step-3");
+    FIXTURE_OK(train(f, "back", 5, "latest", keep, 0));
+    assert_true(spoken_has(&said, "back/checkpoints/step-3 at step 3"));
+    assert_string_equal(names(in(f, "back/checkpoints")),
+                        "abandoned-1-step-3 abandoned-1-step-4 step-3 step-4 step-5 ");
+    /* Once more: the names of another branch. */
+    FIXTURE_OK(train(f, "back", 4, in(f, "back/checkpoints/step-3"), keep, 0));
+    assert_string_equal(
+        names(in(f, "back/checkpoints")),
+        "abandoned-1-step-3 abandoned-1-step-4 abandoned-2-step-4 abandoned-2-step-5 step-3 step-4 ");
+    assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
+}
+
+/* Killed after the decision and before, or in the middle of, the renaming. */
+static void a_killed_change_is_made_whole(void **state) {
+    const fixture *f = *state;
+    mem *account;
+    run_record r;
+    FIXTURE_OK(train(f, "killed", 4, "", NULL, 0));
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(run_record_read(account, in(f, "killed/checkpoints"), &r));
+    assert_int_equal(r.mark.branch, 1);
+    r.mark.branch = 2;
+    r.after = 2;
+    FIXTURE_OK(run_record_write(account, in(f, "killed/checkpoints"), &r));
+    FIXTURE_OK(
+        file_rename(in(f, "killed/checkpoints/step-4"), in(f, "killed/checkpoints/abandoned-1-step-4")));
+    assert_newest(in(f, "killed"), "step-2");
+    assert_newest(in(f, "killed/checkpoints"), "step-2");
+    FIXTURE_OK(train(f, "killed", 3, "latest", NULL, 0));
+    assert_string_equal(names(in(f, "killed/checkpoints")),
+                        "abandoned-1-step-3 abandoned-1-step-4 step-1 step-2 step-3 ");
+    FIXTURE_OK(run_record_read(account, in(f, "killed/checkpoints"), &r));
+    assert_true(r.after == INT64_MAX);
+    mem_close(account);
+}
+
+/* A checkpoint of a branch that was left begins a branch too; nothing is lost. */
+static void a_branch_that_was_left_can_be_gone_on_with(void **state) {
+    const fixture *f = *state;
+    FIXTURE_OK(train(f, "left", 3, "", NULL, 0));
+    FIXTURE_OK(train(f, "left", 2, in(f, "left/checkpoints/step-1"), NULL, 0));
+    FIXTURE_OK(train(f, "left", 4, in(f, "left/checkpoints/abandoned-1-step-3"), NULL, 0));
+    assert_string_equal(
+        names(in(f, "left/checkpoints")),
+        "abandoned-1-step-2 abandoned-1-step-3 abandoned-2-step-1 abandoned-2-step-2 step-4 ");
+    assert_newest(in(f, "left"), "step-4");
+    assert_string_equal(rows(f, "left/metrics.jsonl"), "4 ");
+    assert_string_equal(rows(f, "left/metrics-abandoned-2.jsonl"), "1 2 ");
+}
+
+/* ---- one folder of checkpoints for several runs ---- */
+
+static void a_shared_folder(void **state) {
+    const fixture *f = *state;
+    char dir[200];
+    const char *const shared[] = {dir, "--checkpoint.keep_last_n=1", NULL};
+    snprintf(dir, sizeof dir, "--checkpoint.dir=%s/shared", f->folder);
+    FIXTURE_OK(train(f, "one", 3, "", shared, 0));
+    FIXTURE_OK(train(f, "two", 2, "", shared, 0));
+    assert_true(spoken_has(&said, "shared has checkpoints of another run: this run's are in"));
+    assert_newest(in(f, "one"), "step-3");
+    assert_newest(in(f, "two"), "step-2");
+    FIXTURE_OK(train(f, "two", 4, "latest", shared, 0));
+    assert_true(spoken_has(&said, "step-2 at step 2"));
+    FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
+    assert_true(spoken_has(&said, "shared/step-3 at step 3"));
+    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* after run-ID */
+    /* One that has none takes nobody's. */
+    assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
+    FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
+    assert_true(spoken_has(&said, "the run starts anew"));
+    assert_newest(in(f, "one"), "step-4");
+}
+
+/* A folder that is a copy of a run is another run where the checkpoints lie outside of both. */
+static void a_copied_run(void **state) {
+    const fixture *f = *state;
+    char dir[200], command[700];
+    const char *const shared[] = {dir, NULL};
+    snprintf(dir, sizeof dir, "--checkpoint.dir=%s/outside", f->folder);
+    FIXTURE_OK(train(f, "first", 2, "", shared, 0));
+    snprintf(command, sizeof command, "cp -r %s/first %s/copy", f->folder, f->folder);
+    assert_int_equal(system(command), 0);
+    FIXTURE_OK(train(f, "copy", 4, in(f, "outside/step-1"), shared, 0));
+    assert_newest(in(f, "first"), "step-2");
+    assert_newest(in(f, "copy"), "step-4");
+    assert_non_null(strstr(names(in(f, "outside")), " step-1 step-2 "));
+    /* Moved, it stays what it is. */
+    FIXTURE_OK(file_rename(in(f, "first"), in(f, "moved")));
+    FIXTURE_OK(train(f, "moved", 3, "latest", shared, 0));
+    assert_true(spoken_has(&said, "outside/step-2 at step 2"));
+}
+
+/* Checkpoints of before runs had names. */
+static void old_checkpoints_go_on(void **state) {
+    const fixture *f = *state;
+    FIXTURE_OK(train(f, "old", 2, "", NULL, 0));
+    assert_int_equal(unlink(in(f, "old/run.json")), 0);
+    assert_int_equal(unlink(in(f, "old/checkpoints/run.json")), 0);
+    for (int step = 1; step <= 2; step++) { /* its state again, as nobody's */
+        rig r;
+        char path[160];
+        rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
+        for (int i = 0; i < step; i++) rig_step(&r);
+        rig_save(&r, f, "old/checkpoints", path);
+        rig_close(&r);
+    }
+    FIXTURE_OK(train(f, "old", 4, "latest", (const char *[]){"--checkpoint.keep_last_n=2", NULL}, 0));
+    assert_true(spoken_has(&said, "step-2 at step 2"));
+    assert_string_equal(names(in(f, "old/checkpoints")), "step-3 step-4 ");
+}
+
+/* ---- one command ---- */
+
+static void automatic(void **state) {
+    const fixture *f = *state;
+    const char *const none[] = {"--checkpoint.interval=100", NULL}, *const two[] = {"--checkpoint.interval=2",
+                                                                                    NULL};
+    FIXTURE_OK(train(f, "auto", 3, "auto", none, 0));
+    assert_true(spoken_has(&said, "starts anew"));
+    FIXTURE_OK(file_remove_tree(in(f, "auto/checkpoints/step-3")));
+    assert_int_equal(train(f, "auto", 3, "", none, 0), OTT_ERR_CONFIG);
+    assert_says(train(f, "auto", 3, "latest", none, 0), OTT_ERR_NOT_FOUND, "--checkpoint.load_path=auto");
+    FIXTURE_OK(train(f, "auto", 2, "auto", two, 0));
+    assert_true(spoken_has(&said, "the metrics of the attempt before are replaced"));
+    assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 ");
+    FIXTURE_OK(train(f, "auto", 4, "auto", two, 0));
+    assert_true(spoken_has(&said, "Resumed from"));
+    assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 3 4 ");
+}
+
+/* What a run began with it begins with again: "auto" is no fresh start then. */
+static void automatic_from_another_run(void **state) {
+    const fixture *f = *state;
+    FIXTURE_OK(train(f, "source", 2, "", NULL, 0));
+    FIXTURE_OK(train(f, "derived", 3, in(f, "source"), NULL, 0));
+    FIXTURE_OK(file_remove_tree(in(f, "derived/checkpoints/step-3")));
+    FIXTURE_OK(train(f, "derived", 3, "auto", NULL, 0));
+    assert_true(spoken_has(&said, "source/checkpoints/step-2 at step 2"));
+    assert_string_equal(rows(f, "derived/metrics.jsonl"), "3 ");
+}
+
+static const char *after(const char *text, const char *part) {
+    const char *at = strstr(text, part);
+    if (!at) fail_msg("\"%s\" is not in: %s", part, text);
+    return at;
+}
+
+static void stopping_saves_and_says_how_to_go_on(void **state) {
+    const fixture *f = *state;
+    const char *const none[] = {"--checkpoint.interval=0", NULL};
+    FIXTURE_OK(train(f, "stop", 4, "", none, 2));
+    const char *at = after(said.text, "Shutdown requested at step 2 — saving emergency checkpoint");
+    at = after(at, "stop/checkpoints/step-2");
+    at = after(at, "Go on with: ottava train ");
+    after(at, "stop/config.toml --checkpoint.load_path=latest");
+    /* A checkpoint that is due then is the same one. */
+    FIXTURE_OK(train(f, "stop", 4, "latest", NULL, 1));
+    after(after(said.text, "Shutdown requested at step 3 — saving"), "stop/checkpoints/step-3");
+    assert_int_equal(spoken_count(&said, "Saved "), 1);
+    FIXTURE_OK(train(f, "stop", 4, "latest", none, 0));
+    assert_string_equal(names(in(f, "stop/checkpoints")), "step-2 step-3 ");
+}
+
+/* ---- one process ---- */
+
+static void a_run_is_locked(void **state) {
+    const fixture *f = *state;
+    mem *account;
+    run_folder folder;
+    char pid[40];
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(f, account, "locked", NULL, NULL);
+    FIXTURE_OK(run_folder_open(account, NULL, cfg, &folder));
+    snprintf(pid, sizeof pid, "in use by process %ld", (long)getpid());
+    assert_says(train(f, "locked", 1, "", NULL, 0), OTT_ERR_IO, pid);
+    assert_says(train(f, "locked", 1, "auto", NULL, 0), OTT_ERR_IO, "/locked\"");
+    run_folder_close(&folder);
+    config_close(cfg);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+    FIXTURE_OK(train(f, "locked", 1, "", NULL, 0));
+}
+
+/* ---- what changed ---- */
+
+static void what_matters_is_named(void **state) {
+    const fixture *f = *state;
+    const char *const some[] = {"--optimizer.lr=0.02",      "--scheduler.warmup_steps=3", "--train.threads=2",
+                                "--metrics.log_interval=2", "--train.data_seed=9",        NULL};
+    FIXTURE_OK(train(f, "changed", 2, "", NULL, 0));
+    FIXTURE_OK(train(f, "changed", 3, "latest", some, 0));
+    assert_true(spoken_has(&said, "Changed on resume: train.max_steps = 3 (was 2)"));
+    assert_true(spoken_has(&said, "Changed on resume: optimizer.lr = 0.02 (was 0.01)"));
+    assert_true(spoken_has(&said, "Changed on resume: scheduler.warmup_steps = 3 (was 2)"));
+    assert_true(spoken_has(&said, "Changed on resume: train.data_seed = 9"));
+    assert_int_equal(spoken_count(&said, "Changed on resume"), 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(later_checkpoints_are_set_aside),
+        cmocka_unit_test(a_killed_change_is_made_whole),
+        cmocka_unit_test(a_branch_that_was_left_can_be_gone_on_with),
+        cmocka_unit_test(a_shared_folder),
+        cmocka_unit_test(a_copied_run),
+        cmocka_unit_test(old_checkpoints_go_on),
+        cmocka_unit_test(automatic),
+        cmocka_unit_test(automatic_from_another_run),
+        cmocka_unit_test(stopping_saves_and_says_how_to_go_on),
+        cmocka_unit_test(a_run_is_locked),
+        cmocka_unit_test(what_matters_is_named),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
