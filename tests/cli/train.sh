@@ -37,8 +37,9 @@ for signal in INT TERM; do
     report "SIG$signal saves and ends" "$trouble"
 done
 step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
-works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" \
-    train $run --run.dir=s --train.max_steps=$((step + 2)) --checkpoint.load_path=latest
+# The command that it says goes on with it.
+command=$(sed -n 's/.*Go on with: ottava //p' out)
+works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
 holds "nothing was left aside" sh -c '! ls s/checkpoints | grep -q tmp'
 
 # ---- a terminal, where there is a way to have one ----
