@@ -23,7 +23,6 @@ typedef struct copier {
     int64_t copied;
 } copier;
 
-
 bool hf_folder_is_other(const char *name) {
     static const char *const not_copied[] = {
         HF_CONFIG_NAME, "*.safetensors", "*.index.json", "*.bin",     "*.pt",    "*.pth",
