@@ -40,6 +40,7 @@ int cli_fail(ott_status status);
  */
 typedef struct output {
     bool terminal;     /* a person is watching, and lines can be redrawn */
+    bool color;        /* warnings are coloured; false until the user's wish is known */
     bool ends_at_once; /* on a failed write: nothing the program still does would matter */
     bool live_shown;
     int error;        /* errno of the first failed write; 0: none */

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #define CLEAR_LINE     "\r\x1b[K"
+#define YELLOW         "\x1b[33m"
+#define PLAIN          "\x1b[0m"
 #define REDRAW_SECONDS 0.1
 
 /* ---- errors ---- */
@@ -154,9 +156,12 @@ void output_log(void *user, ott_log_level level, const char *text) {
                                         [OTT_LOG_INFO] = "INFO",
                                         [OTT_LOG_DEBUG] = "DEBUG"};
     char when[32], line[4200];
+    output *o = user;
+    bool marked = o->color && level == OTT_LOG_WARNING;
     stamp(when);
-    snprintf(line, sizeof line, "[ottava] %s - root - %s - %s", when, names[level], text);
-    output_line(user, line);
+    snprintf(line, sizeof line, "%s[ottava] %s - root - %s - %s%s", marked ? YELLOW : "", when, names[level],
+             text, marked ? PLAIN : "");
+    output_line(o, line);
 }
 
 static void log_aside(void *user, ott_log_level level, const char *text) {

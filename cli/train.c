@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -111,10 +112,17 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
+static void take_color(void *user, const char *value) {
+    output *o = user;
+    const char *plain = getenv("NO_COLOR"); /* no-color.org */
+    o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
+}
+
 static ott_status train(training *t, int argc, char **argv) {
     ott_config *config;
     ott_status status = ott_config_open(t->context, argc, (const char *const *)argv, &config);
     if (status != OTT_OK) return status;
+    ott_config_get(config, "metrics.color", take_color, &t->out);
     ott_train_options options;
     ott_train_options_init(&options);
     options.progress = show_progress;

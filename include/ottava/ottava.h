@@ -36,6 +36,8 @@ OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *c
 OTT_API void ott_config_close(ott_config *config);
 /* One more override: key "train.max_steps", value "100". */
 OTT_API ott_status ott_config_set(ott_config *config, const char *key, const char *value);
+/* Writes the value of a key ("metrics.color") as a file has it: true, 3, "text", [1, 2]. */
+OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes every key with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
 

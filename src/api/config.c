@@ -40,6 +40,21 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     return API_INSIDE(configuration->context, config_set(configuration->values, key, value));
 }
 
+static ott_status show(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
+    str text = {.account = configuration->context->account};
+    ott_status status = config_show(configuration->values, key, &text);
+    if (status == OTT_OK) status = api_write(&text, write, user);
+    str_free(&text);
+    return status;
+}
+
+ott_status ott_config_get(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
+    API_REQUIRE(configuration);
+    API_REQUIRE(key);
+    API_REQUIRE_CALL(write);
+    return API_INSIDE(configuration->context, show(configuration, key, write, user));
+}
+
 ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
     API_REQUIRE(context);
     API_REQUIRE_CALL(write);

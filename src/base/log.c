@@ -15,7 +15,7 @@ void log_line(const logger *lg, ott_log_level level, const char *format, ...) {
     va_end(arguments);
     if (needed < 0) return;
     if (needed >= LOG_LINE_SIZE) memcpy(line + LOG_LINE_SIZE - 4, "...", 4);
-    for (char *c = line; *c; c++) /* a name taken from a file must not be able to forge a second line */
-        if (*c == '\n' || *c == '\r') *c = ' ';
+    for (char *c = line; *c; c++) /* a name taken from a file can forge no second line and no terminal code */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
     lg->callback(lg->user, level, line);
 }

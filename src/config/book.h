@@ -56,6 +56,8 @@ bool assign_is_switch(const char *path);
 
 /* Does the value of the key ask for nothing (its default, or one of its neutral words)? */
 bool config_is_neutral(const config *cfg, const config_key *key);
+/* Is it one of the neutral words? */
+bool config_is_listed(const config *cfg, const config_key *key);
 
 const key_note *book_note(const config *cfg, const char *path);
 

@@ -6,14 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-bool config_is_neutral(const config *cfg, const config_key *key) {
+bool config_is_listed(const config *cfg, const config_key *key) {
     config_value value = table_get(cfg, key);
-    if (table_equal(key, &value, &key->fallback)) return true;
     str text = {.account = cfg->book->account};
     value_show(&text, key, &value);
-    bool neutral = str_finish(&text) == OTT_OK && table_word_in(key->neutral, text.text ? text.text : "");
+    bool listed = str_finish(&text) == OTT_OK && table_word_in(key->neutral, text.text ? text.text : "");
     str_free(&text);
-    return neutral;
+    return listed;
+}
+
+bool config_is_neutral(const config *cfg, const config_key *key) {
+    config_value value = table_get(cfg, key);
+    return table_equal(key, &value, &key->fallback) || config_is_listed(cfg, key);
 }
 
 /* Some keys ask for nothing because of another one. */

@@ -57,12 +57,19 @@ static ott_status read_file(config *cfg, const char *path) {
     return foreign_defaults(cfg);
 }
 
+/* What is said of FP8 matters in FP8 runs only (check.c warns of it elsewhere). */
+static bool is_worth_telling(const config *cfg, const config_key *key) {
+    bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
+    return key->state == STATE_INSTEAD && book_note(cfg, key->path)->set && fp8 &&
+           !config_is_listed(cfg, key);
+}
+
 /* Keys that steer PyTorch only: one line each about what happens instead. */
 static void tell_instead(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
-        if (keys[i].state == STATE_INSTEAD && cfg->book->keys[i].set && !config_is_neutral(cfg, &keys[i]))
+        if (is_worth_telling(cfg, &keys[i]))
             log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->keys[i].where,
                      keys[i].reason);
     const config_alias *aliases = alias_table(&count);

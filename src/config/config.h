@@ -92,6 +92,8 @@ bool config_was_set(const config *cfg, const char *key);
 ott_status config_set(config *cfg, const char *key, const char *value);
 /* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
 ott_status config_check(config *cfg);
+/* Appends the value of a key (canonical name) as written in TOML. */
+ott_status config_show(const config *cfg, const char *key, str *out);
 /* The words of a choice key in the schema: config_word(cfg, "train.mixed_precision") is "fp8". NULL: not a
  * choice. */
 const char *config_word(const config *cfg, const char *key);

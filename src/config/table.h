@@ -33,7 +33,7 @@ typedef struct config_key {
     int choice_count;
     key_state state;
     const char *reason;  /* LATER: why not; INSTEAD: what Ottava does; WITH: under which key */
-    const char *neutral; /* values besides the default that ask for nothing: "a|b" */
+    const char *neutral; /* values that ask for nothing, "a|b"; the default is one too, but not of INSTEAD */
     const char *help;
 } config_key;
 

@@ -30,6 +30,14 @@ ott_status config_write_toml(const config *cfg, str *out) {
     return str_finish(out);
 }
 
+ott_status config_show(const config *cfg, const char *key, str *out) {
+    const config_key *found = table_find(key);
+    if (!found) return assign_fail_unknown(key, key);
+    config_value value = table_get(cfg, found);
+    value_write(out, found, &value);
+    return str_finish(out);
+}
+
 static ott_status report(const config *a, const config *b, const config_key *key, config_difference callback,
                          void *user) {
     str text_a = {.account = a->book->account}, text_b = {.account = a->book->account};

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* torch._scaled_mm and cuBLASLt want both dimensions of an FP8 operand in multiples of this; so the same
-   layers are converted everywhere, the CPU included, which could take any. */
+   layers are converted everywhere, the CPU included, which takes any when it is asked to. */
 #define FP8_DIMENSION_MULTIPLE 16
 
 typedef struct conversion {
@@ -104,11 +104,17 @@ static bool filters_small(const convert_options *o) {
     return false;
 }
 
+/* torchao's thresholds leave out what does not divide, padded or not. */
+static bool takes_any_dimension(const convert_options *o) {
+    return o->any_dimension && !filters_small(o);
+}
+
 static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
     char reason[160];
     bool worth = true;
-    if (!divides(l)) {
-        snprintf(reason, sizeof reason, "its dimensions %lld x %lld are not multiples of %d",
+    if (!divides(l) && !takes_any_dimension(c->options)) {
+        snprintf(reason, sizeof reason,
+                 "its dimensions %lld x %lld are not multiples of %d (float8.pad_inner_dim converts it)",
                  (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
         return keep(c, l, r, CONVERT_KEPT_DIMENSIONS, reason);
     }
@@ -182,7 +188,8 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
         [CONVERT_KEPT_FILTER] = "float8.filter_fqns keeps",
         [CONVERT_KEPT_RULE] = "float8.module keeps",
         [CONVERT_KEPT_END] = "float8.keep_first_layers and keep_last_layers keep",
-        [CONVERT_KEPT_DIMENSIONS] = "dimensions that are no multiples of 16 keep",
+        [CONVERT_KEPT_DIMENSIONS] =
+            "dimensions that are no multiples of 16, without float8.pad_inner_dim, keep",
         [CONVERT_KEPT_SMALL] = CONVERT_FILTER_SMALL " finds too small",
     };
     size_t length = 0;

@@ -21,7 +21,9 @@ typedef struct convert_options {
         *filter; /* a layer whose name, in any framework's spelling, contains one of these stays; and
                     CONVERT_FILTER_SMALL leaves out layers too small to gain (torchao's thresholds) */
     int filter_count;
-    bool reduced;             /* a large model made small to try it: CONVERT_FILTER_SMALL has no effect */
+    bool any_dimension; /* multiples of 16 or not (torchao's pad_inner_dim): zeros behind the end change no
+                           amax and no sum */
+    bool reduced;       /* a large model made small to try it: CONVERT_FILTER_SMALL has no effect */
     const module_rule *rules; /* the first that fits counts */
     int rule_count;
     int64_t keep_first, keep_last; /* blocks in high precision at either end */

@@ -255,6 +255,7 @@ static void say_memory(const run *r) {
 
 static void say_start(const run *r) {
     const trainer *t = r->trainer;
+    if (*r->cfg->run.description) log_info(r->log, "Starting job: %s", r->cfg->run.description);
     say_precision(r);
     say_model(r);
     log_info(r->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", r->device->name,

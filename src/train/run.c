@@ -59,6 +59,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
         .convert = {.recipe = precision_at(precision, step),
                     .filter = cfg->float8.filter_fqns.items,
                     .filter_count = (int)cfg->float8.filter_fqns.count,
+                    .any_dimension = cfg->float8.pad_inner_dim,
                     .reduced = cfg->model.reduce > 0,
                     .rules = precision->rules,
                     .rule_count = precision->rule_count,

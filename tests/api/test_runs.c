@@ -35,6 +35,7 @@ static void test_null_arguments(void **state) {
     assert_error(ott_config_open(context, 1, NULL, &config), OTT_ERR_ARGUMENT, "argv is NULL");
     assert_null(config);
     assert_error(ott_config_set(NULL, "a", "b"), OTT_ERR_ARGUMENT, "ott_config_set");
+    assert_error(ott_config_get(NULL, "a", count, &bytes), OTT_ERR_ARGUMENT, "ott_config_get");
     assert_error(ott_config_help(context, NULL, NULL), OTT_ERR_ARGUMENT, "write is NULL");
     assert_error(ott_train(context, NULL, NULL), OTT_ERR_ARGUMENT, "ott_train");
     assert_error(ott_generate(context, "x", NULL, count, &bytes), OTT_ERR_ARGUMENT, "options is NULL");
@@ -81,14 +82,24 @@ static void test_options_of_other_versions(void **state) {
     ott_context_close(context);
 }
 
+static void keep(void *user, const char *text) {
+    snprintf(user, 40, "%s", text);
+}
+
 static void test_configuration(void **state) {
     (void)state;
     size_t bytes = 0;
+    char value[40] = "";
     ott_config *config;
     ott_context *context = open_context();
     const char *const arguments[] = {"--train.max_steps=3", "--model.preset=demo"};
     assert_int_equal(ott_config_open(context, 2, arguments, &config), OTT_OK);
     assert_int_equal(ott_config_set(config, "train.seq_len", "16"), OTT_OK);
+    assert_int_equal(ott_config_get(config, "train.seq_len", keep, value), OTT_OK);
+    assert_string_equal(value, "16");
+    assert_int_equal(ott_config_get(config, "model.preset", keep, value), OTT_OK);
+    assert_string_equal(value, "\"demo\"");
+    assert_error(ott_config_get(config, "train.seq_lem", keep, value), OTT_ERR_CONFIG, "train.seq_len");
     assert_error(ott_config_set(config, "train.seq_lem", "16"), OTT_ERR_CONFIG, "train.seq_len");
     assert_error(ott_config_set(config, "train.seq_len", "x"), OTT_ERR_CONFIG, "integer");
     ott_config_close(config);

@@ -109,10 +109,10 @@ static void test_log_filters_and_keeps_to_one_line(void **state) {
     logger lg = {hear, &h, OTT_LOG_INFO};
     log_debug(&lg, "dropped");
     assert_int_equal(h.lines, 0);
-    log_warning(&lg, "loss %.1f\n2026 forged\r", 2.5);
+    log_warning(&lg, "loss %.1f\n2026 forged\r\033[2J", 2.5);
     assert_int_equal(h.lines, 1);
     assert_int_equal(h.level, OTT_LOG_WARNING);
-    assert_string_equal(h.last, "loss 2.5 2026 forged ");
+    assert_string_equal(h.last, "loss 2.5 2026 forged  [2J");
     log_info(&lg, "%8000d", 1);
     assert_string_equal(h.last + strlen(h.last) - 4, " ...");
     log_error(NULL, "nobody listens");

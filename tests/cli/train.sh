@@ -50,6 +50,16 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     [ "$(tail -c 3 out)" = "$(printf '\033[K')" ] || trouble="the live line is not cleared at the end"
     [ $code -eq 0 ] || trouble="exit code $code"
     report "a live line on a terminal" "$trouble"
+    yellow=$(printf '\033[33m')
+    shown() { # shown ARGUMENTS: are the warnings of a run on a terminal coloured?
+        TERM=xterm script -qec "'$program' train $(echo $run) --optimizer.lr=1e30 --run.dir=c $*" /dev/null >out 2>err </dev/null
+        rm -rf c
+        grep -qF "WARNING" out || echo "no warning"
+        grep -qF "$yellow" out && echo yellow
+    }
+    report "warnings are yellow on a terminal" "$([ "$(shown)" = yellow ] || echo "they are not")"
+    report "unless metrics.color = false" "$(shown --metrics.color=false)"
+    report "or NO_COLOR is set" "$(NO_COLOR=1; export NO_COLOR; shown)"
 else
     echo "SKIPPED a live line on a terminal: no pseudo-terminal can be made here"
 fi

@@ -303,12 +303,12 @@ static void dimensions_keep_layers_and_say_so(void **state) {
     assert_int_equal(book.count, 7);
     assert_true(
         logged(&book, "Not converted to Float8: model.layers.0.mlp.gate_proj, because its dimensions 40 x 32 "
-                      "are not multiples of 16"));
+                      "are not multiples of 16 (float8.pad_inner_dim converts it)"));
     assert_true(
         logged(&book, "Not converted to Float8: model.layers.1.mlp.down_proj, because its dimensions 32 x 40 "
-                      "are not multiples of 16"));
-    assert_true(logged(
-        &book, "Not converted to Float8: lm_head, because its dimensions 57 x 32 are not multiples of 16"));
+                      "are not multiples of 16 (float8.pad_inner_dim converts it)"));
+    assert_true(logged(&book, "Not converted to Float8: lm_head, because its dimensions 57 x 32 are not "
+                              "multiples of 16 (float8.pad_inner_dim converts it)"));
     tiny_random_batch(&t, SEQUENCES, LENGTH);
     tiny_run(&t);
     for (int g = 0; g < GEMM_COUNT; g++) {
@@ -316,6 +316,73 @@ static void dimensions_keep_layers_and_say_so(void **state) {
         assert_int_equal(t.h.cx.gemms[g][1], 8);
     }
     tiny_close(&t);
+}
+
+/* ---- any dimension (float8.pad_inner_dim) ---- */
+
+enum { ODD = 40, EVEN = 48, WIDTH = 32 };
+
+static model_options of_hidden(int hidden) {
+    model_options o = tiny_options();
+    o.hidden = hidden;
+    return o;
+}
+
+/* Copies rows x columns of a parameter into a larger one, whose rest is zero. */
+static void copy_padded(tiny *from, tiny *to, int index) {
+    const parameter *p = &from->m->parameters[index], *q = &to->m->parameters[index];
+    float *x = malloc((size_t)parameter_count(p) * sizeof *x);
+    float *y = calloc((size_t)parameter_count(q), sizeof *y);
+    harness_get(&from->h, &p->value, x);
+    for (int64_t i = 0; i < p->rows; i++)
+        memcpy(y + i * q->columns, x + i * p->columns, (size_t)p->columns * sizeof *x);
+    harness_put(&to->h, &q->value, y);
+    free(x);
+    free(y);
+}
+
+static void convert_any(tiny *t, const recipe *r) {
+    convert_summary summary;
+    HARNESS_OK(model_convert(t->m, &(convert_options){.recipe = r, .any_dimension = true}, &summary));
+    assert_int_equal(summary.converted, LINEARS);
+}
+
+/* Layers of 40 columns give the bits of layers of 48, of which the last 8 are zero, in every recipe. */
+static void any_dimension_is_as_if_padded(void **state) {
+    (void)state;
+    static const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
+                                        "block",      "mxfp8"};
+    static tiny odd, even;
+    const model_options o = of_hidden(ODD), e = of_hidden(EVEN);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        tiny_open(&odd, &o, 1, NULL);
+        tiny_open(&even, &e, 1, NULL);
+        tiny_randomize(&odd);
+        for (int p = 0; p < odd.m->parameter_count; p++) copy_padded(&odd, &even, p);
+        model_weights_changed(even.m);
+        convert_any(&odd, recipe_find(names[i]));
+        convert_any(&even, recipe_find(names[i]));
+        tiny_random_batch(&odd, SEQUENCES, LENGTH);
+        tiny_random_batch(&even, SEQUENCES, LENGTH);
+        tiny_run(&odd);
+        tiny_run(&even);
+        for (int g = 0; g < GEMM_COUNT; g++) assert_int_equal(odd.h.cx.gemms[g][0], even.h.cx.gemms[g][0]);
+        float *a = tiny_losses(&odd), *b = tiny_losses(&even);
+        assert_memory_equal(a, b, (size_t)odd.losses.columns * sizeof *a);
+        free(a);
+        free(b);
+        tensor *x = &tiny_parameter(&odd, "model.layers.0.self_attn.q_proj.weight")->grad;
+        tensor *y = &tiny_parameter(&even, "model.layers.0.self_attn.q_proj.weight")->grad;
+        a = malloc(WIDTH * WIDTH * sizeof *a);
+        b = malloc(WIDTH * WIDTH * sizeof *b);
+        harness_get(&odd.h, x, a);
+        harness_get(&even.h, y, b);
+        assert_memory_equal(a, b, WIDTH * WIDTH * sizeof *a);
+        free(a);
+        free(b);
+        tiny_close(&odd);
+        tiny_close(&even);
+    }
 }
 
 /* Under a high-precision recipe nobody asked for FP8: nothing is explained away, nothing runs in it. */
@@ -451,6 +518,7 @@ int main(void) {
         cmocka_unit_test(every_product_runs_as_the_recipe_says),
         cmocka_unit_test(filters_keep_layers_and_say_so),
         cmocka_unit_test(dimensions_keep_layers_and_say_so),
+        cmocka_unit_test(any_dimension_is_as_if_padded),
         cmocka_unit_test(high_precision_explains_nothing),
         cmocka_unit_test(a_model_can_be_converted_again),
         cmocka_unit_test(a_chunk_changes_only_its_own_scale),

@@ -1,0 +1,211 @@
+/*
+ * No key is taken and steers nothing: each is read by code outside src/config, or settles another key, or is
+ * a choice of one word, or is listed as inert, with a line that says what happens instead when it is set.
+ */
+#define _GNU_SOURCE
+#include "config/case.h"
+#include "base/arena.h"
+#include "base/file.h"
+#include "config/table.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- the sources ---- */
+
+enum { SOURCES_MOST = 8 << 20 };
+
+static char *sources; /* all code that may read a config, one file after the other */
+static size_t sources_length;
+
+static void add_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    sources_length += fread(sources + sources_length, 1, SOURCES_MOST - 1 - sources_length, f);
+    sources[sources_length] = 0;
+    fclose(f);
+    assert_true(sources_length < SOURCES_MOST - 1);
+}
+
+static void add_folder(const char *path) {
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        char below[512];
+        snprintf(below, sizeof below, "%s/%s", path, e->d_name);
+        if (e->d_name[0] == '.' || (e->d_type == DT_DIR && strcmp(e->d_name, "config") == 0)) continue;
+        if (e->d_type == DT_DIR) add_folder(below);
+        if (e->d_type == DT_REG && str_ends_with(below, ".c")) add_file(below);
+    }
+    closedir(folder);
+}
+
+static int read_sources(void **state) {
+    (void)state;
+    sources = calloc(1, SOURCES_MOST);
+    add_folder(TEST_SOURCE_DIR "/src");
+    add_folder(TEST_SOURCE_DIR "/cli");
+    return sources_length > 100000 ? 0 : -1;
+}
+
+static int free_sources(void **state) {
+    (void)state;
+    free(sources);
+    return 0;
+}
+
+/* ---- is a key read? ---- */
+
+static bool is_word(char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* As a field, "cfg->train.seq_len", not followed by more of a name. */
+static bool has_field(const char *path) {
+    size_t length = strlen(path);
+    for (const char *at = sources; (at = strstr(at, path)); at++)
+        if (at > sources && (at[-1] == '.' || at[-1] == '>') && !is_word(at[length])) return true;
+    return false;
+}
+
+/* By name: config_word(cfg, "model.family"), ott_config_get(config, "metrics.color", ...). */
+static bool is_asked_by_name(const char *path) {
+    char quoted[100];
+    snprintf(quoted, sizeof quoted, ", \"%s\"", path);
+    for (const char *at = sources; (at = strstr(at, quoted)); at++)
+        for (const char *before = at; before > sources && before > at - 40 && before[-1] != '\n'; before--)
+            if (str_starts_with(before, "config_word(") || str_starts_with(before, "ott_config_get("))
+                return true;
+    return false;
+}
+
+/* All other words are refused. */
+static bool has_one_word(const config_key *key) {
+    int working = 0;
+    for (int i = 0; i < key->choice_count; i++) working += !*key->choices[i].missing;
+    return key->type == KEY_CHOICE && working == 1;
+}
+
+/* Keys whose meaning config_check gives to another key: an argument that shows it. */
+static const struct {
+    const char *path, *argument, *other;
+} settled[] = {
+    {"train.global_batch_size", "--train.global_batch_size=16", "train.grad_accum_steps"},
+    {"checkpoint.enabled", "--checkpoint.enabled=false", "checkpoint.interval"},
+};
+
+static bool settles_another(config_case *c, const config_key *key) {
+    for (size_t i = 0; i < sizeof settled / sizeof *settled; i++) {
+        if (strcmp(settled[i].path, key->path) != 0) continue;
+        const config_key *other = table_find(settled[i].other);
+        config *cfg;
+        assert_int_equal(case_arguments(c, &cfg, settled[i].argument, NULL), OTT_OK);
+        config_value value = table_get(cfg, other);
+        bool changed = !table_equal(other, &value, &other->fallback);
+        config_close(cfg);
+        return changed;
+    }
+    return false;
+}
+
+static void built_keys_are_read(void **state) {
+    int count, built = 0;
+    const config_key *keys = table_keys(&count);
+    assert_true(count > 200);
+    for (int i = 0; i < count; i++) {
+        const config_key *key = &keys[i];
+        if (key->state != STATE_BUILT) continue;
+        built++;
+        if (has_field(key->path) || is_asked_by_name(key->path)) continue;
+        if (has_one_word(key) || settles_another(*state, key)) continue;
+        fail_msg("%s is taken and nothing reads it: build it, or say in schema.def what happens instead",
+                 key->path);
+    }
+    assert_true(built > 100);
+    assert_false(has_field("train.seq_le")); /* the search can fail */
+    assert_false(is_asked_by_name("model.famil"));
+}
+
+/* ---- inert keys say so ---- */
+
+/* "--section.key=VALUE" with a value that is not the default. */
+static void argument_of(const config_key *key, char out[200]) {
+    const char *value = key->type == KEY_TEXT ? "mpi" : key->type == KEY_LIST ? "[a]" : "7";
+    if (key->type == KEY_BOOL) value = key->fallback.integer ? "false" : "true";
+    if (key->type == KEY_CHOICE) value = key->choices[key->fallback.integer == 0].text;
+    if (key->type == KEY_REAL) value = "0.5";
+    snprintf(out, 200, "--%s=%s", key->path, value);
+}
+
+static void inert_keys_say_what_happens_instead(void **state) {
+    config_case *c = *state;
+    int count, inert = 0;
+    const config_key *keys = table_keys(&count);
+    str help = {.account = c->account};
+    assert_int_equal(config_help(&help), OTT_OK);
+    for (int i = 0; i < count; i++) {
+        char argument[200], line[300];
+        config *cfg;
+        if (keys[i].state != STATE_INSTEAD) continue;
+        argument_of(&keys[i], argument);
+        c->log[0] = 0;
+        if (case_arguments(c, &cfg, "--model.dim=64", "--train.mixed_precision=fp8", argument, NULL) !=
+            OTT_OK)
+            fail_msg("%s: %s", argument, status_text());
+        snprintf(line, sizeof line, "%s: steers PyTorch only; Ottava %s", argument, keys[i].reason);
+        bool asks = !table_word_in(keys[i].neutral, strchr(argument, '=') + 1);
+        if (asks && !strstr(c->log, line)) fail_msg("%s says: %s", argument, c->log);
+        snprintf(line, sizeof line, "steers PyTorch only; Ottava %s", keys[i].reason);
+        assert_non_null(strstr(help.text, line));
+        config_close(cfg);
+        inert += asks;
+    }
+    assert_true(inert > 10);
+    str_free(&help);
+}
+
+/* A key that waits for another one names it, and that one is refused or inert itself. */
+static void waiting_keys_name_what_they_wait_for(void **state) {
+    (void)state;
+    int count;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++) {
+        char path[100];
+        if (keys[i].state != STATE_WITH) continue;
+        snprintf(path, sizeof path, "%.*s", (int)strcspn(keys[i].reason, " "), keys[i].reason);
+        const config_key *other = table_find(path), *is_choice = other && other->choice_count ? other : NULL;
+        if (!other) fail_msg("%s waits for %s, which is no key", keys[i].path, path);
+        const char *word = is_choice ? keys[i].reason + strlen(path) + 3 : "";
+        if (is_choice)
+            assert_true(table_choice(other, word) >= 0 && *other->choices[table_choice(other, word)].missing);
+        else
+            assert_true(other->state == STATE_LATER || other->state == STATE_INSTEAD);
+    }
+}
+
+static void refused_keys_say_why(void **state) {
+    config_case *c = *state;
+    int count;
+    config *cfg;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++) {
+        char argument[200];
+        if (keys[i].state != STATE_LATER) continue;
+        argument_of(&keys[i], argument);
+        /* [eval] asks for nothing while it is off */
+        if (case_arguments(c, &cfg, "--eval.enabled=true", argument, NULL) == OTT_OK)
+            fail_msg("%s passes", argument);
+        if (!strstr(status_text(), argument) || !strstr(status_text(), keys[i].reason))
+            fail_msg("%s says: %s", argument, status_text());
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(built_keys_are_read),
+        CASE(inert_keys_say_what_happens_instead),
+        CASE(waiting_keys_name_what_they_wait_for),
+        CASE(refused_keys_say_why),
+    };
+    return cmocka_run_group_tests(tests, read_sources, free_sources);
+}
