@@ -16,7 +16,7 @@
 #define TEXT_LIMIT (INT64_C(16) << 20) /* bytes of a summary, configuration or sample */
 
 /* Fields of report_summary that are numbers: X(field). */
-#define INTEGER_FIELDS(X) X(steps) X(tokens) X(parameters) X(peak_memory_bytes) X(fp8_gemms)
+#define INTEGER_FIELDS(X) X(steps) X(tokens) X(parameters) X(peak_memory_bytes) X(fp8_gemms) X(gemms)
 #define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
 #define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
 
@@ -32,6 +32,20 @@ static void append_text(str *s, const char *key, const char *text) {
     str_append(s, ",\n");
 }
 
+static void append_phases(str *s, const report_summary *summary) {
+    char number[32];
+    str_append(s, "  \"phases\": [");
+    for (int i = 0; i < summary->phase_count; i++) {
+        const report_phase *p = &summary->phases[i];
+        str_append(s, i > 0 ? ",\n    {\"recipe\": " : "\n    {\"recipe\": ");
+        str_append_json(s, p->recipe, (int64_t)strlen(p->recipe));
+        str_printf(s, ", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"seconds\": %s", p->steps,
+                   p->tokens, number_metric(p->seconds, number));
+        str_printf(s, ", \"gemms\": %" PRId64 ", \"fp8_gemms\": %" PRId64 "}", p->gemms, p->fp8_gemms);
+    }
+    str_append(s, summary->phase_count > 0 ? "\n  ]\n}\n" : "]\n}\n");
+}
+
 static ott_status append_summary(str *s, const report_summary *summary) {
     char number[32];
     str_append(s, "{\n");
@@ -44,8 +58,7 @@ static ott_status append_summary(str *s, const report_summary *summary) {
 #define X(field) str_printf(s, "  \"" #field "\": %" PRId64 ",\n", summary->field);
     INTEGER_FIELDS(X)
 #undef X
-    if (!s->failed) s->length -= 2; /* the last comma */
-    str_append(s, "\n}\n");
+    append_phases(s, summary);
     return str_finish(s);
 }
 
@@ -89,6 +102,34 @@ static ott_status take_integer(const char *path, const json_t *object, const cha
     return OTT_OK;
 }
 
+static ott_status take_phase(arena *texts, const char *path, const json_t *object, report_phase *p) {
+    const char *recipe = "";
+    TRY(take_text(texts, path, object, "recipe", &recipe));
+    snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
+    TRY(take_integer(path, object, "steps", &p->steps));
+    TRY(take_integer(path, object, "tokens", &p->tokens));
+    TRY(take_real(path, object, "seconds", &p->seconds));
+    TRY(take_integer(path, object, "gemms", &p->gemms));
+    return take_integer(path, object, "fp8_gemms", &p->fp8_gemms);
+}
+
+static ott_status take_phases(arena *texts, const char *path, const json_t *object, report_summary *out) {
+    const json_t *list = json_object_get(object, "phases");
+    size_t count = json_array_size(list);
+    void *memory;
+    if (count > REPORT_MOST_PHASES)
+        return status_fail(OTT_ERR_FORMAT, "%s: has %zu phases; %d are the most", path, count,
+                           REPORT_MOST_PHASES);
+    if (count == 0) return OTT_OK;
+    TRY(arena_take(texts, (int64_t)(count * sizeof(report_phase)), &memory));
+    memset(memory, 0, count * sizeof(report_phase));
+    out->phases = memory;
+    for (size_t i = 0; i < count; i++)
+        TRY(take_phase(texts, path, json_array_get(list, i), (report_phase *)memory + i));
+    out->phase_count = (int)count;
+    return OTT_OK;
+}
+
 /* Keys that are absent leave what is there: files of other versions stay readable. */
 static ott_status take_summary(arena *texts, const char *path, const json_t *object, report_summary *out) {
 #define X(field) TRY(take_text(texts, path, object, #field, &out->field));
@@ -100,7 +141,7 @@ static ott_status take_summary(arena *texts, const char *path, const json_t *obj
 #define X(field) TRY(take_integer(path, object, #field, &out->field));
     INTEGER_FIELDS(X)
 #undef X
-    return OTT_OK;
+    return take_phases(texts, path, object, out);
 }
 
 static ott_status read_summary(report *r, report_run_data *run, const char *path) {

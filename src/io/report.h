@@ -11,6 +11,15 @@
 
 #include "base/str.h"
 
+/* A part of a run, between changes of its recipe. */
+enum { REPORT_MOST_PHASES = 64 };
+typedef struct report_phase {
+    char recipe[32]; /* "bf16", "rowwise", ... */
+    int64_t steps, tokens;
+    double seconds; /* in training steps */
+    int64_t gemms, fp8_gemms;
+} report_phase;
+
 /* summary.json: the same names as keys. A loss or rate that does not exist is NaN (null in the file). */
 typedef struct report_summary {
     const char *label;     /* name of the run in tables and legends */
@@ -24,6 +33,9 @@ typedef struct report_summary {
     double seconds;
     int64_t peak_memory_bytes; /* of the process, or of the device where there is one */
     int64_t fp8_gemms;         /* matrix products that really ran in FP8 */
+    int64_t gemms;             /* all */
+    int phase_count;           /* at most REPORT_MOST_PHASES; 0: not known */
+    const report_phase *phases;
 } report_summary;
 
 /* Writes FOLDER/summary.json, complete or not at all. */

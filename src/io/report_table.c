@@ -85,6 +85,21 @@ static void append_unfinished(const report *r, str *out) {
                        r->runs[i].summary.label);
 }
 
+/* A run that changed its recipe is more than one row can say. */
+static void append_phases(const report *r, str *out) {
+    char steps[32], gemms[32], fp8[32];
+    for (int i = 0; i < r->count; i++) {
+        const report_summary *s = &r->runs[i].summary;
+        for (int k = 0; s->phase_count > 1 && k < s->phase_count; k++) {
+            const report_phase *p = &s->phases[k];
+            str_printf(out, "%s: %s steps in %s: %s GEMMs, of them in FP8: %s\n", s->label,
+                       report_count_text((double)p->steps, steps), p->recipe,
+                       report_count_text((double)p->gemms, gemms),
+                       report_count_text((double)p->fp8_gemms, fp8));
+        }
+    }
+}
+
 static void append_damage(const report *r, str *out) {
     for (int i = 0; i < r->count; i++) {
         const report_run_data *run = &r->runs[i];
@@ -162,6 +177,7 @@ ott_status report_table(const report *r, str *out) {
     for (int i = 0; i < r->count; i++) append_line(out, &rows[i], width);
     append_verdicts(r, out);
     append_unfinished(r, out);
+    append_phases(r, out);
     append_damage(r, out);
     mem_give(r->account, rows);
     return append_health(r, out);

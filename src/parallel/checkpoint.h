@@ -7,6 +7,7 @@
  *                            "<module>.below": its count towards float8.fallback, -1 when it has fallen;
  *                            metadata "recipe": the recipe in force
  *     config.toml            the resolved configuration of the run
+ *     history.json           what the run has come to (run_history.h); older ones have none
  *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other
  * files
  *

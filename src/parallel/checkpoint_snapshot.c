@@ -5,8 +5,11 @@
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, checkpoint_snapshot *out) {
     mem *account = m->device->account;
-    *out = (checkpoint_snapshot){
-        .account = account, .device = m->device, .config.account = account, .state.run = *run};
+    *out = (checkpoint_snapshot){.account = account,
+                                 .device = m->device,
+                                 .config.account = account,
+                                 .history.account = account,
+                                 .state.run = *run};
     checkpoint_state_describe(&m->options, &out->state);
     TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m));
     TRY(tensor_set_of_optimizer(&out->sets[CHECKPOINT_OPTIMIZER], m));
@@ -43,5 +46,6 @@ ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory) {
 void checkpoint_snapshot_close(checkpoint_snapshot *s) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) tensor_set_close(&s->sets[id]);
     if (s->account) str_free(&s->config);
+    if (s->account) str_free(&s->history);
     *s = (checkpoint_snapshot){0};
 }

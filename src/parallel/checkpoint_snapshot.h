@@ -15,6 +15,7 @@ typedef struct checkpoint_snapshot {
     device *device;
     tensor_set sets[CHECKPOINT_CONFIG]; /* the files of tensors, which come before it */
     str config;                         /* text of config.toml */
+    str history;                        /* text of history.json; empty: it has none */
     checkpoint_state state;             /* but for the sizes and checksums of the files */
 } checkpoint_snapshot;
 

@@ -5,18 +5,16 @@
 #include "parallel/checkpoint_state.h"
 #include "base/file.h"
 #include "io/number.h"
+#include "parallel/checkpoint_json.h"
 #include <float.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define STATE_VERSION 3
 #define STATE_OLDEST  2                  /* that is read */
 #define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real one has about 1,000 */
-#define NUMBER_FORMAT (JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 
 typedef enum field_type { FIELD_INT, FIELD_REAL, FIELD_BOOL, FIELD_WORD } field_type;
 
@@ -165,45 +163,24 @@ static json_t *owner_object(const run_mark *mark) {
     return NULL;
 }
 
-static ott_status fail_memory(void) {
-    return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state");
-}
-
-/* CRC-32C of the object's one canonical text. */
-static ott_status object_crc(const json_t *object, uint32_t *crc) {
-    char *text = json_dumps(object, NUMBER_FORMAT | JSON_COMPACT);
-    if (!text) return fail_memory();
-    *crc = file_crc32c(0, text, (int64_t)strlen(text));
-    free(text);
-    return OTT_OK;
-}
-
 static ott_status fill(json_t *root, const checkpoint_state *s) {
-    uint32_t crc;
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
     failed |= json_object_set_new(root, "model", object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
     failed |= json_object_set_new(root, "files", files_object(s->files));
-    if (failed) return fail_memory();
-    TRY(object_crc(root, &crc));
-    return json_object_set_new(root, "crc32c", json_integer(crc)) == 0 ? OTT_OK : fail_memory();
+    return failed ? status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state") : OTT_OK;
 }
 
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s) {
     json_t *root = json_object();
-    char *text = NULL;
     str lines = {.account = account};
     ott_status status;
     TRY_OUT(fill(root, s));
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text) TRY_OUT(fail_memory());
-    str_printf(&lines, "%s\n", text);
-    TRY_OUT(str_finish(&lines));
+    TRY_OUT(checkpoint_json_print(root, &lines));
     TRY_OUT(file_write_atomic(path, lines.text, lines.length));
 out:
     str_free(&lines);
-    free(text);
     json_decref(root);
     return status;
 }
@@ -355,20 +332,9 @@ static ott_status check_version(const char *path, const json_t *root) {
                        path, number, STATE_VERSION);
 }
 
-static ott_status check_crc(const char *path, json_t *root) {
-    const json_t *stored = json_object_get(root, "crc32c");
-    if (!json_is_integer(stored)) return status_fail(OTT_ERR_FORMAT, "%s: 'crc32c' is missing", path);
-    int64_t expected = json_integer_value(stored);
-    uint32_t crc = 0;
-    json_object_del(root, "crc32c");
-    TRY(object_crc(root, &crc));
-    if (crc == expected) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: is damaged: its checksum does not match", path);
-}
-
 static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
     TRY(check_version(path, root));
-    TRY(check_crc(path, root));
+    TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
@@ -378,15 +344,9 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
 }
 
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s) {
-    char *text;
-    int64_t bytes;
-    json_error_t error;
+    json_t *root;
     *s = (checkpoint_state){0};
-    TRY(file_read(account, path, STATE_LIMIT, &text, &bytes));
-    json_t *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
-    mem_give(account, text);
-    if (!root)
-        return status_fail(OTT_ERR_FORMAT, "%s: line %d: is not JSON: %s", path, error.line, error.text);
+    TRY(checkpoint_json_load(account, path, STATE_LIMIT, &root));
     ott_status status = read_root(path, root, s);
     json_decref(root);
     return status;

@@ -6,7 +6,7 @@
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
  * owner (not in version 2): of which run and branch the checkpoint is (checkpoint_run.h). The last member is
- * the CRC-32C of all the others, written compact and with sorted keys.
+ * a checksum (checkpoint_json.h).
  */
 #ifndef PARALLEL_CHECKPOINT_STATE_H
 #define PARALLEL_CHECKPOINT_STATE_H

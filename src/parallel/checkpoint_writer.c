@@ -130,9 +130,16 @@ static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, const run_state *run) {
+static ott_status take(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                       const run_history *history) {
+    TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
+    return history ? run_history_text(history, &w->snapshot.history) : OTT_OK;
+}
+
+static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                              const run_history *history) {
     ott_status status;
-    TRY_OUT(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
+    TRY_OUT(take(w, recipe_name, run, history));
     TRY_OUT(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
     TRY_OUT(checkpoint_snapshot_stage(&w->snapshot, w->staging));
     start(w);
@@ -142,9 +149,10 @@ out:
     return status;
 }
 
-static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run) {
+static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                           const run_history *history) {
     checkpoint_written written = {0};
-    ott_status status = checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot);
+    ott_status status = take(w, recipe_name, run, history);
     if (status == OTT_OK)
         status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
     checkpoint_snapshot_close(&w->snapshot);
@@ -158,10 +166,11 @@ static bool writes_beside(const checkpoint_writer *w) {
     return w->cfg->checkpoint.async_mode != ASYNC_DISABLED && w->cfg->checkpoint.interval > 0;
 }
 
-ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run) {
-    if (!writes_beside(w)) return save_now(w, recipe_name, run);
+ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                  const run_history *history) {
+    if (!writes_beside(w)) return save_now(w, recipe_name, run, history);
     TRY(checkpoint_writer_wait(w));
-    return save_beside(w, recipe_name, run);
+    return save_beside(w, recipe_name, run, history);
 }
 
 /* ---- open and close ---- */

@@ -9,6 +9,7 @@
 #define PARALLEL_CHECKPOINT_WRITER_H
 
 #include "parallel/checkpoint.h"
+#include "parallel/run_history.h"
 
 typedef struct checkpoint_writer checkpoint_writer;
 
@@ -16,10 +17,11 @@ typedef struct checkpoint_writer checkpoint_writer;
    borrowed. OTT_ERR_MEMORY when the copy's memory (MEM_STAGING) cannot be had. */
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
                                   checkpoint_writer **out);
-/* Saves step-N as checkpoint_save does; where no thread can be started, before it returns, with a warning.
+/* Saves step-N as checkpoint_save does, and the run's history (NULL: none) with it; where no thread can be started, before it returns, with a warning.
    The log says "Saved PATH" once it is complete and old ones are gone, and warns of one that cannot be
    removed. An error of the write before, if any, comes first, and nothing is saved then. */
-ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run);
+ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                  const run_history *history);
 /* The error of a write that has ended since; does not wait. */
 ott_status checkpoint_writer_poll(checkpoint_writer *w);
 /* The same, waiting for the end. */

@@ -35,6 +35,7 @@ typedef struct run {
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
+    bool history_known; /* what processes before this one did */
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
     bool stopping, stopped;
@@ -158,6 +159,22 @@ static double flops_per_token(const run *r) {
            12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)r->cfg->train.seq_len;
 }
 
+/* What the run has come to, over all processes before this one. Without it the run goes on. */
+static ott_status open_history(run *r) {
+    run_history *h = &r->progress.history;
+    const run_state *state = &r->trainer->run;
+    run_history_begin(h);
+    r->history_known = true;
+    if (!r->start.checkpoint) return OTT_OK;
+    ott_status status =
+        run_history_read(r->account, r->start.checkpoint, state->step, state->tokens, h, &r->history_known);
+    if (status == OTT_ERR_MEMORY || r->history_known) return status;
+    log_warning(r->log, "%s: times and GEMMs count from step %lld on",
+                status == OTT_OK ? "The checkpoint has no history of its run" : status_text(),
+                (long long)state->step);
+    return OTT_OK;
+}
+
 static ott_status open_tensorboard(run *r) {
     if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
     bool before = r->folder.attempted || r->trainer->run.step > 0;
@@ -175,9 +192,8 @@ static ott_status open_progress(run *r) {
                              .max_steps = r->cfg->train.max_steps,
                              .flops_per_token = flops_per_token(r),
                              .peak_flops = peak,
-                             .memory_total = memory_total(),
-                             .validation_loss = NAN,
-                             .last_good_loss = NAN};
+                             .memory_total = memory_total()};
+    TRY(open_history(r));
     TRY(open_metrics(r));
     return open_tensorboard(r);
 }
@@ -284,10 +300,16 @@ static ott_status keep_folder(run *r) {
 
 /* ---- the loop ---- */
 
+static void note_memory(run *r) {
+    int64_t *peak = &r->progress.history.peak_memory_bytes, resident = progress_peak_resident();
+    if (resident > *peak) *peak = resident;
+}
+
 static ott_status save(run *r) {
     if (r->saved_step == r->trainer->run.step) return OTT_OK;
     if (metrics_sync(r->progress.metrics) != OTT_OK) log_warning(r->log, "%s", status_text());
-    TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run));
+    note_memory(r);
+    TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
     return OTT_OK;
 }
@@ -338,8 +360,8 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
         r->log,
         "NaN/Inf loss at step %lld (consecutive=%lld, last_good_loss=%.4f at step %lld): step skipped, first "
         "non-finite value: %s",
-        (long long)state->step, (long long)state->nan_steps, r->progress.last_good_loss,
-        (long long)r->progress.last_good_step,
+        (long long)state->step, (long long)state->nan_steps, r->progress.history.last_good_loss,
+        (long long)r->progress.history.last_good_step,
         where[0] ? where : "the gradient norm (every module is finite)");
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
     double loss = fabs(s->loss); /* a NaN's sign says nothing */
@@ -359,7 +381,7 @@ static void report_progress(const run *r, const step_result *s, double learning_
                        &(ott_progress){.step = r->trainer->run.step,
                                        .max_steps = r->cfg->train.max_steps,
                                        .loss = s->loss,
-                                       .validation_loss = r->progress.validation_loss,
+                                       .validation_loss = r->progress.history.val_loss,
                                        .learning_rate = learning_rate,
                                        .grad_norm = s->grad_norm,
                                        .tokens_per_second = rate,
@@ -453,40 +475,70 @@ static const char *label(const run *r) {
 }
 
 static ott_status write_summary(run *r) {
-    int64_t fp8, all;
-    if (r->start.checkpoint && r->progress.run_tokens == 0)
-        return OTT_OK; /* nothing new; the summary before stays */
-    TRY(keep_folder(r));
-    trainer_gemms(r->trainer, &fp8, &all);
+    run_history *h = &r->progress.history;
+    report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
-    return report_summary_write(
-        r->account, r->folder.path,
-        &(report_summary){.label = label(r),
-                          .precision = config_word(r->cfg, "train.mixed_precision"),
-                          .recipe =
-                              r->cfg->train.mixed_precision == PRECISION_FP8 ? r->precision.fp8.name : "",
-                          .steps = t->run.step,
-                          .tokens = t->run.tokens,
-                          .parameters = model_parameter_count(t->m),
-                          .train_loss = progress_final_loss(&r->progress),
-                          .val_loss = r->progress.validation_loss,
-                          .tokens_per_second = progress_tokens_per_second(&r->progress),
-                          .seconds = r->progress.run_seconds,
-                          .peak_memory_bytes = progress_peak_resident(),
-                          .fp8_gemms = fp8});
+    if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the summary before says more */
+    note_memory(r);
+    TRY(keep_folder(r));
+    return report_summary_write(r->account, r->folder.path,
+                                &(report_summary){.label = label(r),
+                                                  .precision = config_word(r->cfg, "train.mixed_precision"),
+                                                  .recipe = r->cfg->train.mixed_precision == PRECISION_FP8
+                                                                ? r->precision.fp8.name
+                                                                : "",
+                                                  .steps = t->run.step,
+                                                  .tokens = t->run.tokens,
+                                                  .parameters = model_parameter_count(t->m),
+                                                  .train_loss = run_history_loss(h),
+                                                  .val_loss = h->val_loss,
+                                                  .tokens_per_second = run_history_speed(h),
+                                                  .seconds = sum.seconds,
+                                                  .peak_memory_bytes = h->peak_memory_bytes,
+                                                  .fp8_gemms = sum.fp8_gemms,
+                                                  .gemms = sum.gemms,
+                                                  .phase_count = h->phase_count,
+                                                  .phases = h->phases});
+}
+
+/* "rowwise" or "rowwise, tensorwise": the recipes that FP8 GEMMs ran in, each once. */
+static void name_recipes(const run_history *h, char *out, size_t size) {
+    size_t length = 0;
+    out[0] = 0;
+    for (int i = 0; i < h->phase_count; i++) {
+        const report_phase *p = &h->phases[i];
+        bool named = p->fp8_gemms == 0;
+        for (int k = 0; k < i; k++) named |= strcmp(p->recipe, h->phases[k].recipe) == 0;
+        if (named || length >= size) continue;
+        length += (size_t)snprintf(out + length, size - length, "%s%s", length > 0 ? ", " : "", p->recipe);
+    }
+}
+
+/* A run in one recipe is told in one line; of another, every part. */
+static void say_gemms(const run *r) {
+    const run_history *h = &r->progress.history;
+    report_phase sum = run_history_sum(h);
+    char a[32], b[32], c[32], time[32], names[256];
+    name_recipes(h, names, sizeof names);
+    log_info(r->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(sum.gemms, a),
+             str_commas(sum.fp8_gemms, b), sum.fp8_gemms ? ", recipe " : "", names);
+    for (int i = 0; h->phase_count > 1 && i < h->phase_count; i++) {
+        const report_phase *p = &h->phases[i];
+        log_info(r->log, "  %lld steps in %s: %s tokens, %s, %s GEMMs, of them in FP8: %s",
+                 (long long)p->steps, p->recipe, str_commas(p->tokens, c), str_duration(p->seconds, time),
+                 str_commas(p->gemms, a), str_commas(p->fp8_gemms, b));
+    }
 }
 
 static void say_end(const run *r) {
-    int64_t fp8, all;
-    char a[32], b[32], tokens[32];
-    trainer_gemms(r->trainer, &fp8, &all);
-    log_info(r->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(all, a), str_commas(fp8, b),
-             fp8 ? ", recipe " : "", fp8 ? r->precision.fp8.name : "");
+    char tokens[32], time[32];
+    say_gemms(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
              (double)r->trainer->planned_bytes / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
-    log_info(r->log, "Training complete: %lld steps, %s tokens", (long long)r->trainer->run.step,
-             str_commas(r->trainer->run.tokens, tokens));
+    log_info(r->log, "Training complete: %lld steps, %s tokens, %s of training",
+             (long long)r->trainer->run.step, str_commas(r->trainer->run.tokens, tokens),
+             str_duration(run_history_sum(&r->progress.history).seconds, time));
 }
 
 static ott_status open_run(run *r) {

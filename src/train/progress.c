@@ -17,14 +17,6 @@ void progress_begin_step(progress *p, const trainer *t) {
     p->step_started = clock_seconds();
 }
 
-double progress_final_loss(const progress *p) {
-    int64_t kept = (int64_t)(sizeof p->recent / sizeof *p->recent);
-    int64_t count = p->recent_count < kept ? p->recent_count : kept;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += p->recent[i];
-    return count ? sum / (double)count : NAN;
-}
-
 double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
@@ -219,15 +211,28 @@ void progress_close(progress *p) {
 
 /* ---- steps ---- */
 
-static void remember(progress *p, const reading *r, double seconds) {
-    p->window_seconds += seconds;
+/* The GEMMs since the last count, to the recipe in force. */
+static report_phase *count_gemms(progress *p, const trainer *t) {
+    int64_t fp8, all;
+    report_phase *part = run_history_phase(&p->history, t->recipe->name);
+    trainer_gemms(t, &fp8, &all);
+    part->gemms += all - p->gemms_counted;
+    part->fp8_gemms += fp8 - p->fp8_counted;
+    p->gemms_counted = all;
+    p->fp8_counted = fp8;
+    return part;
+}
+
+static void remember(progress *p, const trainer *t, const reading *r) {
+    report_phase *part = count_gemms(p, t);
+    part->steps++;
+    part->tokens += r->tokens;
+    part->seconds += r->seconds;
+    p->window_seconds += r->seconds;
     p->window_tokens += r->tokens;
-    p->run_seconds += seconds;
+    p->run_seconds += r->seconds;
     p->run_tokens += r->tokens;
-    if (!isfinite(r->loss)) return;
-    p->recent[p->recent_count++ % (int64_t)(sizeof p->recent / sizeof *p->recent)] = r->loss;
-    p->last_good_loss = r->loss;
-    p->last_good_step = r->step;
+    run_history_add_loss(&p->history, r->step, r->loss);
 }
 
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
@@ -243,7 +248,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
                  .labels = s->labels,
                  .tokens_seen = t->run.tokens};
     set_rates(p, &r, r.tokens, seconds);
-    remember(p, &r, seconds);
+    remember(p, t, &r);
     TRY(write_metrics(p, t, &r));
     TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);
@@ -257,7 +262,8 @@ ott_status progress_validation(progress *p, const trainer *t, const evaluation *
     long long step = (long long)t->run.step;
     double tokens_per_second = seconds > 0 ? (double)e->tokens / seconds : 0;
     int64_t rate = (int64_t)(tokens_per_second + 0.5);
-    p->validation_loss = loss;
+    p->history.val_loss = loss;
+    count_gemms(p, t);
     switch (p->style) {
     case LOG_STYLE_TITAN:
         log_info(p->log, "validate step: %2lld  loss: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s", step, loss,

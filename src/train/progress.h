@@ -7,6 +7,7 @@
 
 #include "io/metrics.h"
 #include "io/tensorboard.h"
+#include "parallel/run_history.h"
 #include "train/trainer.h"
 
 typedef struct progress {
@@ -17,19 +18,15 @@ typedef struct progress {
     tensorboard_writer *tensorboard; /* NULL: none */
     int64_t interval, max_steps;
     double flops_per_token, peak_flops;
-    double step_started;              /* clock */
-    int64_t fp8_before, gemms_before; /* counters when the step began */
-    double window_seconds;            /* since the last step line */
+    double step_started;                /* clock */
+    int64_t fp8_before, gemms_before;   /* counters when the step began */
+    int64_t fp8_counted, gemms_counted; /* and up to where the history has them */
+    double window_seconds;              /* since the last step line */
     int64_t window_tokens;
     double run_seconds; /* in training steps only, this process */
     int64_t run_tokens;
     double memory_total; /* bytes of the device, for "% of" */
-    /* the last steps' losses, for the final training loss */
-    double recent[50];
-    int64_t recent_count;
-    double validation_loss; /* NaN until there is one */
-    double last_good_loss;
-    int64_t last_good_step;
+    run_history history; /* of all processes */
 } progress;
 
 /* Also writes each step's values, and validation losses, for TensorBoard, with the tags of the framework of
@@ -45,8 +42,6 @@ void progress_begin_step(progress *p, const trainer *t);
 /* After a step: metrics line, and a step line when it is due. */
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *r, double learning_rate);
 ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds);
-/* Mean of the last steps' losses; NaN if none. */
-double progress_final_loss(const progress *p);
-double progress_tokens_per_second(const progress *p); /* over the run so far; 0 before the first step */
+double progress_tokens_per_second(const progress *p); /* of this process; 0 before the first step */
 
 #endif

@@ -36,10 +36,11 @@ static void write_metrics(folder *f, const char *name, int64_t steps, double fac
 }
 
 static const report_summary summaries[RUNS] = {
-    {"bf16", "bf16", "", 200, 409600, 1234567, 2.0, 2.1, 1100, 61.5, 3 << 20, 0},
-    {"fp8 tensorwise", "fp8", "tensorwise", 200, 409600, 1234567, 2.01, 2.1105, 900, 70, 4 << 20, 16800},
+    {"bf16", "bf16", "", 200, 409600, 1234567, 2.0, 2.1, 1100, 61.5, 3 << 20, 0, 16800, 0, NULL},
+    {"fp8 tensorwise", "fp8", "tensorwise", 200, 409600, 1234567, 2.01, 2.1105, 900, 70, 4 << 20, 16800,
+     16800, 0, NULL},
     {"fp8 <é> & \"x\"", "fp8", "delayed", 200, 409600, 1234567, 2.1, 2.205, 950.4, 70, INT64_C(5) << 30,
-     16800},
+     16800, 16800, 0, NULL},
 };
 
 static void make_runs(folder *f, made *m) {
@@ -74,7 +75,7 @@ static void summary_round_trip(void **state) {
     char *text = folder_read(f, "summary.json", NULL);
     assert_non_null(strstr(text, "  \"label\": \"fp8 <é> & \\\"x\\\"\",\n"));
     assert_non_null(strstr(text, "  \"val_loss\": null,\n"));
-    assert_non_null(strstr(text, "  \"fp8_gemms\": 16800\n}\n"));
+    assert_non_null(strstr(text, "  \"fp8_gemms\": 16800,\n  \"gemms\": 16800,\n  \"phases\": []\n}\n"));
     mem_give(f->account, text);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
     const report_summary *back = report_run(r, 0);

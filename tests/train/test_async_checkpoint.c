@@ -50,7 +50,7 @@ static void open_writer(const rig *r, const fixture *f, const char *name, const 
 }
 
 static void save(rig *r, checkpoint_writer *w) {
-    FIXTURE_OK(checkpoint_writer_save(w, r->t->recipe->name, &r->t->run));
+    FIXTURE_OK(checkpoint_writer_save(w, r->t->recipe->name, &r->t->run, NULL));
 }
 
 /* Right after the save, before the write can have ended, nothing of the model is as it was. */
@@ -253,7 +253,7 @@ static void error_comes_before_the_next_save(void **state) {
     full_disk d = fill_disk(60000);
     save(&r, w);
     rig_step(&r);
-    assert_int_equal(checkpoint_writer_save(w, "fp32", &r.t->run), OTT_ERR_IO);
+    assert_int_equal(checkpoint_writer_save(w, "fp32", &r.t->run, NULL), OTT_ERR_IO);
     empty_disk(&d);
     assert_non_null(strstr(status_text(), "cannot save the checkpoint of step 1"));
     FIXTURE_OK(checkpoint_writer_wait(w)); /* nothing is in flight */
