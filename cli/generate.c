@@ -209,17 +209,21 @@ int verb_generate(int argc, char **argv) {
         {"--seed", "N", OPTION_UINT64, &o->seed, "of the choices: the same seed, the same text (42)"},
         {"--precision", "P", OPTION_TEXT, &r.precision,
          "trained: the run's own, its FP8 recipe included; or bf16 (trained)"},
+        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
+         "folder or tokenizer.json, instead of the model's own"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
     };
     const command c = {
         .name = "generate",
-        .synopsis = "RUN_DIR --prompt TEXT [options]",
+        .synopsis = "MODEL --prompt TEXT [options]",
         .about = "Continues a text with the newest model of a run folder, or with one checkpoint\n"
-                 "(RUN_DIR/checkpoints/step-N), in the precision it was trained in. The model looks\n"
-                 "back upon train.seq_len tokens; when the text outgrows them, upon its newer half.",
+                 "(RUN_DIR/checkpoints/step-N), in the precision it was trained in; or with a\n"
+                 "Hugging Face folder, in bf16. The model looks back upon train.seq_len tokens (2048\n"
+                 "for a Hugging Face folder); when the text outgrows them, upon its newer half. Ids\n"
+                 "that the tokenizer has no token for are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
-        .operand = "RUN_DIR",
+        .operand = "MODEL",
         .operands_most = 1};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;

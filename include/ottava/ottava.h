@@ -90,17 +90,20 @@ typedef struct ott_generate_options {
                                 text ends it, and is not written */
     int stop_count;
     ott_generate_precision precision;
+    const char *tokenizer; /* NULL: the one the model came with */
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
 /*
- * Continues the prompt with the model of a run folder (its newest checkpoint) or of one checkpoint folder.
+ * Continues the prompt with the model of a run folder (its newest checkpoint), of one checkpoint folder or of
+ * a Hugging Face folder, in bf16 then. Ids that the tokenizer has no token for are never chosen.
  * Writes the prompt, then the text token by token, to max_tokens, a stop text or the tokenizer's end of text.
  * Of a tokenizer's text only whole characters are written. options must be given. The same seed gives the
  * same text on any number of threads.
  *
- * The model looks back upon train.seq_len tokens at most. A longer prompt is cut to its end; when the text
- * has grown to that length, the older half is forgotten and the rest is read anew.
+ * The model looks back upon train.seq_len tokens at most, 2048 for a Hugging Face folder. A longer prompt is
+ * cut to its end; when the text has grown to that length, the older half is forgotten and the rest is read
+ * anew.
  */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
@@ -124,8 +127,9 @@ typedef enum ott_export_format {
     OTT_EXPORT_HF_FP8 /* the same with the matrices of the blocks in E4M3 and scales, for serving */
 } ott_export_format;
 
-/* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). Of
-   OTT_EXPORT_FP8 transformers itself reads blocks only; vLLM and SGLang read all of this. */
+/* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). vLLM and
+   SGLang read both; transformers reads OTT_EXPORT_COMPRESSED_TENSORS, the default, with the Python package of
+   that name, and of OTT_EXPORT_FP8 blocks only: from a scale for the whole matrix it makes other numbers. */
 typedef enum ott_export_method {
     OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
     OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */

@@ -17,10 +17,10 @@ static ott_status load_parts(tokenizer *t, const json_t *root) {
 
 static ott_status load(tokenizer *t, const char *path) {
     json_t *root;
-    if (file_is_folder(path))
-        TRY(arena_printf(t->texts, &t->path, "%s/tokenizer.json", path));
-    else
-        TRY(arena_strdup(t->texts, path, &t->path));
+    bool folder = file_is_folder(path);
+    TRY(arena_printf(t->texts, &t->path, "%s%s", path, folder ? "/tokenizer.json" : ""));
+    if (folder && !file_exists(t->path)) return tokenizer_fail_absent(path);
+    TRY(tokenizer_check_kind(t->path));
     TRY(json_read_file(t->account, t->path, 0, &root));
     if (!root) return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such file", t->path);
     ott_status status = load_parts(t, root);

@@ -21,6 +21,9 @@ typedef struct tokenizer tokenizer;
  */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
 void tokenizer_close(tokenizer *t); /* NULL is allowed */
+/* OTT_ERR_NOT_FOUND: `folder` has no tokenizer.json. Says which other tokenizer files it has
+   (tokenizer.model, vocab.json), and how they become one. */
+ott_status tokenizer_fail_absent(const char *folder);
 
 const char *tokenizer_path(const tokenizer *t); /* of its tokenizer.json */
 /* Largest id + 1, added tokens included. (vocab_size of config.json may be larger: rows that pad.) */

@@ -263,6 +263,9 @@ typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
                           json_step step, void *context);
 
+/* OTT_ERR_UNSUPPORTED when the file is a tokenizer of another kind, which it names (tokenizer_other.c). */
+ott_status tokenizer_check_kind(const char *path);
+
 /* ---- the parts ---- */
 
 ott_status model_load(tokenizer *t, const json_t *root);     /* tokenizer_vocab.c: names, merges */

@@ -37,8 +37,21 @@ typedef struct request {
     const char *limit_key; /* for messages */
 } request;
 
+/* The text of a Hugging Face model is in its tokenizer's ids; bytes must be asked for. */
+static ott_status check_tokenizer(const opener *o, const char *path, config_data_format format) {
+    const char *folder = o->cfg->model.hf_path;
+    bool bytes = o->cfg->data.format == DATA_BYTES;
+    if (o->tokenizer || !*folder || bytes || format == DATA_TOKENS) return OTT_OK;
+    ott_status status = tokenizer_fail_absent(folder);
+    return status_context(status,
+                          "%s is text, which needs the tokenizer of model.hf_path (data.tokenizer_path names "
+                          "another, data.format = \"bytes\" does without)",
+                          path);
+}
+
 static ott_status check_request(const opener *o, const request *r, config_data_format format) {
     bool text = format == DATA_TEXT || format == DATA_HELLASWAG;
+    TRY(check_tokenizer(o, r->path, format));
     if (text && !o->tokenizer)
         return status_fail(
             OTT_ERR_CONFIG,

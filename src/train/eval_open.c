@@ -1,50 +1,10 @@
 /* train/eval_open: a model opened for evaluation, and one forward of it over a batch of documents. */
-#include "base/file.h"
-#include "parallel/checkpoint.h"
-#include "parallel/hf_model.h"
 #include "train/eval.h"
 #include "train/run.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-enum {
-    HEAD_CHUNK = 256,     /* tokens whose logits exist at once; whole blocks of every recipe */
-    FOLDER_WINDOW = 2048, /* of a Hugging Face folder, whose context may be far longer than what fits */
-};
-
-/* ---- which model ---- */
-
-static ott_status is_inside(mem *account, const char *folder, const char *name, bool *inside) {
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, name);
-    ott_status status = str_finish(&path);
-    *inside = status == OTT_OK && file_exists(path.text);
-    str_free(&path);
-    return status;
-}
-
-/* A run and its checkpoints have a config.toml, a Hugging Face folder a config.json. */
-static ott_status is_hugging_face(mem *account, const char *path, bool *folder) {
-    bool toml, checkpoints;
-    TRY(is_inside(account, path, "config.json", folder));
-    TRY(is_inside(account, path, "config.toml", &toml));
-    TRY(is_inside(account, path, "checkpoints", &checkpoints));
-    *folder = *folder && !toml && !checkpoints;
-    return OTT_OK;
-}
-
-static ott_status make_folder_config(eval_model *e) {
-    static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
-    char length[32];
-    TRY(config_parse(e->account, NULL, 2, arguments, &e->cfg));
-    TRY(config_set(e->cfg, "model.hf_path", e->path));
-    TRY(hf_model_configure(e->account, e->cfg));
-    int64_t window = e->window > 0 ? e->window : FOLDER_WINDOW;
-    if (window > e->cfg->model.max_seq_len) window = e->cfg->model.max_seq_len;
-    snprintf(length, sizeof length, "%lld", (long long)window);
-    return config_set(e->cfg, "train.seq_len", length);
-}
+enum { HEAD_CHUNK = 256 }; /* tokens whose logits exist at once; whole blocks of every recipe */
 
 /* ---- in which arithmetic ---- */
 
@@ -117,13 +77,11 @@ static ott_status open_model(eval_model *e, const eval_source *s, const char *ch
 /* ---- text ---- */
 
 /* The caller's, the one the run's text was read with or that lies beside the weights; or bytes. */
-static ott_status open_tokenizer(eval_model *e, const eval_source *s, bool folder) {
+static ott_status open_tokenizer(eval_model *e, const eval_source *s) {
     char own[PATH_MAX];
     run_tokenizer_path(e->cfg, own);
     const char *path = s->tokenizer ? s->tokenizer : own;
-    if (!*path && folder) e->no_text = "the folder has no tokenizer.json";
-    if (!*path && e->cfg->data.format == DATA_TOKENS)
-        e->no_text = "the run was trained on token ids and its config.toml names no data.tokenizer_path";
+    if (!*path) e->no_text = run_no_text(e->cfg);
     if (!*path) return OTT_OK;
     TRY(tokenizer_open(e->account, path, &e->tokenizer));
     return tokenizer_scratch_open(e->account, e->tokenizer, &e->scratch);
@@ -159,28 +117,19 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
 
 /* ---- opening ---- */
 
-static ott_status open_run(eval_model *e, const eval_source *s) {
+static ott_status open_source(eval_model *e, const eval_source *s) {
     char *checkpoint;
-    TRY(checkpoint_find(e->account, e->path, e->path, &checkpoint));
-    ott_status status = checkpoint_config(e->account, checkpoint, &e->cfg);
-    if (status == OTT_OK) status = open_model(e, s, checkpoint);
+    TRY(inference_find(e->account, e->path, s->seq_len, &e->cfg, &checkpoint));
+    ott_status status = open_model(e, s, checkpoint);
     mem_give(e->account, checkpoint);
     return status;
 }
 
-static ott_status open_folder(eval_model *e, const eval_source *s) {
-    e->window = s->seq_len;
-    TRY(make_folder_config(e));
-    return open_model(e, s, NULL);
-}
-
 ott_status eval_model_open(mem *account, const logger *log, device *d, const eval_source *s,
                            eval_model *out) {
-    bool folder;
     *out = (eval_model){.account = account, .log = log, .path = s->path, .device = d};
-    TRY(is_hugging_face(account, s->path, &folder));
-    TRY(folder ? open_folder(out, s) : open_run(out, s));
-    TRY(open_tokenizer(out, s, folder));
+    TRY(open_source(out, s));
+    TRY(open_tokenizer(out, s));
     TRY(model_slot_open(out->m, &out->slot));
     out->cx = (exec){.device = d, .log = log};
     return plan_create(account, &out->plan);

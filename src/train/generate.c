@@ -38,6 +38,7 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     g->options = *o;
     g->options.prompt = NULL;
     TRY(arena_open(g->account, MEM_OTHER, &g->strings));
+    if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
     TRY(arena_take(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
     const char **stop = memory;
     for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
@@ -56,28 +57,28 @@ static ott_status open_model(text_generator *g, const char *checkpoint) {
     return model_cache_open(g->m, g->log, window, &g->cache);
 }
 
-static ott_status open_codec(text_generator *g) {
-    const config *cfg = g->cfg;
-    char path[PATH_MAX];
-    run_tokenizer_path(cfg, path);
-    if (!*path && cfg->data.format == DATA_TOKENS)
-        return status_fail(OTT_ERR_CONFIG,
-                           "the run was trained on token ids (data.format = \"tokens\") and its "
-                           "config.toml names no data.tokenizer_path: no text can be made of them");
+static ott_status open_codec(text_generator *g, const char *run) {
+    char own[PATH_MAX];
+    run_tokenizer_path(g->cfg, own);
+    const char *path = g->options.tokenizer ? g->options.tokenizer : own;
+    const char *why = *path ? NULL : run_no_text(g->cfg);
+    if (why)
+        return status_fail(OTT_ERR_CONFIG, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
+                           run, why);
     ott_status status = text_codec_open(g->account, path, g->m->options.vocab, &g->codec);
-    return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
+    if (status == OTT_OK || path != own) return status;
+    return status_context(status, "data.tokenizer_path");
 }
 
 static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
-    TRY(checkpoint_find(g->account, run, run, &checkpoint));
+    TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
-    TRY_OUT(checkpoint_config(g->account, checkpoint, &g->cfg));
     TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
     TRY_OUT(open_model(g, checkpoint));
-    TRY_OUT(open_codec(g));
+    TRY_OUT(open_codec(g, run));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
-    log_debug(g->log, "Generating with %s on %s", checkpoint, g->device->name);
+    log_debug(g->log, "Generating with %s on %s", checkpoint ? checkpoint : run, g->device->name);
 out:
     mem_give(g->account, checkpoint);
     return status;

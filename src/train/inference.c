@@ -1,8 +1,72 @@
 /* train/inference: opening a trained model to run it forward. */
 #include "train/inference.h"
+#include "base/file.h"
 #include "parallel/checkpoint.h"
 #include "parallel/hf_model.h"
 #include "train/run.h"
+#include <stdio.h>
+
+/* ---- which model ---- */
+
+enum { FOLDER_WINDOW = 2048 }; /* of a Hugging Face folder, whose context may be far longer than what fits */
+
+static ott_status is_inside(mem *account, const char *folder, const char *name, bool *inside) {
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, name);
+    ott_status status = str_finish(&path);
+    *inside = status == OTT_OK && file_exists(path.text);
+    str_free(&path);
+    return status;
+}
+
+/* A run and its checkpoints have a config.toml, a Hugging Face folder a config.json. */
+static ott_status is_hugging_face(mem *account, const char *path, bool *folder) {
+    bool toml, checkpoints;
+    TRY(is_inside(account, path, "config.json", folder));
+    TRY(is_inside(account, path, "config.toml", &toml));
+    TRY(is_inside(account, path, "checkpoints", &checkpoints));
+    *folder = *folder && !toml && !checkpoints;
+    return OTT_OK;
+}
+
+static ott_status describe_folder(mem *account, const char *path, int64_t window, config *cfg) {
+    char length[32];
+    TRY(config_set(cfg, "model.hf_path", path));
+    TRY(hf_model_configure(account, cfg, NULL));
+    if (window <= 0) window = FOLDER_WINDOW;
+    if (window > cfg->model.max_seq_len) window = cfg->model.max_seq_len;
+    snprintf(length, sizeof length, "%lld", (long long)window);
+    return config_set(cfg, "train.seq_len", length);
+}
+
+/* The run that a folder would have come from. */
+static ott_status make_config(mem *account, const char *path, int64_t window, config **out) {
+    static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
+    config *cfg;
+    TRY(config_parse(account, NULL, 2, arguments, &cfg));
+    ott_status status = describe_folder(account, path, window, cfg);
+    if (status == OTT_OK)
+        *out = cfg;
+    else
+        config_close(cfg);
+    return status;
+}
+
+ott_status inference_find(mem *account, const char *path, int64_t window, config **cfg, char **checkpoint) {
+    bool folder;
+    *cfg = NULL;
+    *checkpoint = NULL;
+    TRY(is_hugging_face(account, path, &folder));
+    if (folder) return make_config(account, path, window, cfg);
+    TRY(checkpoint_find(account, path, path, checkpoint));
+    ott_status status = checkpoint_config(account, *checkpoint, cfg);
+    if (status == OTT_OK) return OTT_OK;
+    mem_give(account, *checkpoint);
+    *checkpoint = NULL;
+    return status;
+}
+
+/* ---- opening it ---- */
 
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out) {
     trainer_options options;

@@ -13,6 +13,15 @@ void run_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
     if (length >= PATH_MAX || !file_exists(out)) *out = 0;
 }
 
+const char *run_no_text(const config *cfg) {
+    char path[PATH_MAX];
+    run_tokenizer_path(cfg, path);
+    if (*path || cfg->data.format == DATA_BYTES) return NULL;
+    if (cfg->data.format == DATA_TOKENS)
+        return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
+    return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
+}
+
 /* ---- trainer options ---- */
 
 static checkpointing checkpointing_from(const config *cfg) {

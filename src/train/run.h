@@ -12,6 +12,8 @@
 /* The tokenizer of the run's text: data.tokenizer_path, or else model.hf_path when it has one; "": text is
  * bytes. */
 void run_tokenizer_path(const config *cfg, char out[PATH_MAX]);
+/* Why no text can be made of the run's tokens; NULL: it can, by that tokenizer or as bytes. */
+const char *run_no_text(const config *cfg);
 /* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
  * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
