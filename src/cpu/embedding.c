@@ -36,8 +36,10 @@ static void backward_task(void *argument, int thread, int threads) {
     pool_share(a->dy->columns, 16, thread, threads, &first, &end);
     tensor dy = tensor_columns(*a->dy, first, end - first);
     tensor dtable = tensor_columns(*a->dtable, first, end - first);
-    for (int64_t t = 0; t < dy.rows; t++)
+    for (int64_t t = 0; t < dy.rows; t++) {
+        if (a->has_padding && token[t] == a->padding) continue;
         WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, token[t]), dy.columns));
+    }
 }
 
 ott_status TIER(embedding_backward)(exec *cx, const embedding_backward_args *a) {

@@ -129,6 +129,8 @@ static ott_status declare_head(model *m) {
 static ott_status declare_all(model *m) {
     TRY(declare(m, FAMILY_embedding, 0, m->options.vocab, m->options.dim, &m->embedding.name,
                 &m->embedding.weight));
+    m->embedding.has_padding = m->options.has_padding;
+    m->embedding.padding = m->options.padding;
     for (int i = 0; i < m->options.layers; i++) TRY(declare_block(m, i));
     TRY(declare_norm(m, FAMILY_final_norm, 0, &m->final_norm));
     TRY(declare_head(m));

@@ -119,6 +119,9 @@ static ott_status check(const config *cfg) {
         if (sizes[i].value > sizes[i].limit)
             return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key,
                                (long long)sizes[i].value, (long long)sizes[i].limit);
+    if (cfg->model.pad_token_id >= cfg->model.vocab_size)
+        return status_fail(OTT_ERR_CONFIG, "model.pad_token_id = %lld is no row of an embedding of %lld",
+                           (long long)cfg->model.pad_token_id, (long long)cfg->model.vocab_size);
     if (cfg->train.seq_len > cfg->model.max_seq_len)
         return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
                            (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);
@@ -167,6 +170,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .qk_norm = cfg->model.qk_norm,
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
+                           .has_padding = cfg->model.pad_token_id >= 0,
+                           .padding = cfg->model.pad_token_id,
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std,
                            .freeze = &cfg->train.freeze};

@@ -15,6 +15,8 @@ typedef struct model_options {
     bool tied; /* the output head is the embedding */
     bool qkv_bias, qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
+    bool has_padding;
+    int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
     config_init_style init_style;
     double init_std;
     /* train.freeze: patterns of parameters that are not trained. Read by model_open with MODEL_TRAINING;

@@ -10,6 +10,9 @@ ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, 
 ott_status embedding_backward(exec *cx, const embedding *e, const tensor *token, const tensor *dy) {
     TRY(exec_probe(cx, e->name, "grad_output", dy));
     if (e->weight->frozen) return OTT_OK;
-    return op_embedding_backward(
-        cx, &(embedding_backward_args){.token = token, .dy = dy, .dtable = &e->weight->grad});
+    return op_embedding_backward(cx, &(embedding_backward_args){.token = token,
+                                                                .dy = dy,
+                                                                .dtable = &e->weight->grad,
+                                                                .has_padding = e->has_padding,
+                                                                .padding = e->padding});
 }

@@ -7,6 +7,8 @@
 typedef struct embedding {
     const char *name;
     parameter *weight; /* [V,D] */
+    bool has_padding;
+    int64_t padding; /* a row that tokens do not train (transformers' padding_idx) */
 } embedding;
 
 /* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. */

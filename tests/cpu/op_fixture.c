@@ -200,6 +200,11 @@ static void embedding_bind(op_case *c) {
 static void embedding_prepare(op_case *c) {
     draw_indices(c, "token", SIZE('V'));
 }
+static void embedding_backward_prepare(op_case *c) {
+    embedding_prepare(c);
+    set_bool(c, "has_padding", case_draw(c, 2));
+    set_integer(c, "padding", case_draw(c, (int)SIZE('V')));
+}
 
 /* ---- norm ---- */
 
@@ -359,7 +364,10 @@ static const op_fixture fixtures[] = {
      .prepare = gemm_prepare},
     {.op = "pack", .sets = "", .bind = pack_bind, .prepare = pack_prepare},
     {.op = "embedding_forward", .sets = "token", .bind = embedding_bind, .prepare = embedding_prepare},
-    {.op = "embedding_backward", .sets = "token", .bind = embedding_bind, .prepare = embedding_prepare},
+    {.op = "embedding_backward",
+     .sets = "token has_padding padding",
+     .bind = embedding_bind,
+     .prepare = embedding_backward_prepare},
     {.op = "rmsnorm_forward",
      .sets = "eps",
      .prepare = rmsnorm_prepare,

@@ -170,6 +170,33 @@ static void equals_transformers(void **state) {
     close_variant(&t, &g);
 }
 
+/* A row that its tokens do not train; as a tied head's it is trained. Nothing else changes. */
+static void the_padding_row_is_that_of_transformers(void **state) {
+    (void)state;
+    enum { PADDING = 41 };
+    for (int tied = 0; tied < 2; tied++) {
+        tiny t;
+        golden g, padding;
+        open_variant(&t, &g, &variants[tied], 1, NULL);
+        t.m->embedding.has_padding = true;
+        t.m->embedding.padding = PADDING;
+        tiny_run(&t);
+        const parameter *p = t.m->embedding.weight;
+        golden_open(&padding, t.h.account, "model_padding");
+        golden_tensor theirs =
+            golden_read(&padding, "%spadding/grad/model.embed_tokens.weight", tied ? "tied_" : "");
+        float *ours = malloc((size_t)theirs.count * sizeof *ours);
+        harness_get(&t.h, &p->grad, ours);
+        assert_true(distance_of(ours, theirs.values, theirs.count, 1).largest <= LARGEST_BOUND);
+        for (int64_t i = 0; i < p->columns; i++) assert_int_equal(ours[PADDING * p->columns + i] == 0, !tied);
+        free(ours);
+        golden_free(&padding, &theirs);
+        golden_close(&padding);
+        check_loss(&t, &g, variants[tied].name);
+        close_variant(&t, &g);
+    }
+}
+
 /* The head in chunks of tokens is the same mathematics. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
@@ -298,6 +325,7 @@ static void another_model_is_found(void **state) {
 
 int main(void) {
     struct CMUnitTest tests[VARIANTS + 5] = {
+        cmocka_unit_test(the_padding_row_is_that_of_transformers),
         cmocka_unit_test(equals_transformers_in_chunks),
         cmocka_unit_test(evaluation_gives_the_losses_of_training),
         cmocka_unit_test(last_logits_give_the_last_loss),

@@ -15,6 +15,7 @@ ott_status reference_op_embedding_backward(exec *cx, const embedding_backward_ar
     for (int64_t t = 0; t < a->dy->rows; t++)
         for (int64_t j = 0; j < a->dy->columns; j++) {
             int64_t row = integer_at(a->token, t);
+            if (a->has_padding && row == a->padding) continue;
             put(a->dtable, row, j, at(a->dtable, row, j) + at(a->dy, t, j));
         }
     return OTT_OK;

@@ -4,7 +4,8 @@ them in fp32.
 
 One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the head), "llama3"
 (untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7), "qwen2" (biases of q, k and v)
-and "qwen3" (norms of the heads of q and k). Each variant stores the loss of every token, the mean
+and "qwen3" (norms of the heads of q and k). "padding" and "tied_padding" are untied and tied with a pad_token_id, and go
+into a file of their own, model_padding.safetensors, with the embedding's gradient alone. Each other variant stores the loss of every token, the mean
 over the tokens that count, and the gradient of that mean with respect to every parameter. Targets below zero do not count.
 
     python tools/goldens/make_model_goldens.py tests/golden
@@ -49,6 +50,12 @@ VARIANTS = {
     "mistral": ("Mistral", False, PLAIN, {"sliding_window": 7}),
     "qwen2": ("Qwen2", False, PLAIN, {}),
     "qwen3": ("Qwen3", False, PLAIN, {}),
+}
+# A token that the sequences have several times.
+PADDING = 41
+PADDED = {
+    "padding": ("Llama", False, PLAIN, {"pad_token_id": PADDING}),
+    "tied_padding": ("Llama", True, PLAIN, {"pad_token_id": PADDING}),
 }
 
 
@@ -107,7 +114,17 @@ def main(folder):
         found = run(*variant, weights, tokens, targets)
         tensors |= {f"{name}/{key}": value for key, value in found.items()}
         print(f"{name}: loss {found['loss'].item():.7f}")
-    path = folder / "model_fp32.safetensors"
+    write(folder / "model_fp32.safetensors", tensors)
+
+    assert (tokens == PADDING).sum() > 1
+    padded = {}
+    for name, variant in PADDED.items():
+        found = run(*variant, weights, tokens, targets)
+        padded[f"{name}/grad/model.embed_tokens.weight"] = found["grad/model.embed_tokens.weight"]
+    write(folder / "model_padding.safetensors", padded)
+
+
+def write(path, tensors):
     # One entry: the writer puts several in no fixed order, and the file should come out the same each time.
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file({k: v.contiguous() for k, v in tensors.items()}, path, metadata={"made_with": made_with})
