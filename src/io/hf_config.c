@@ -243,17 +243,6 @@ static ott_status check_fit(const char *name, const hf_config *c) {
     return OTT_OK;
 }
 
-static ott_status read_quantization(const char *name, json_t *root, hf_config *c) {
-    json_t *object = hf_get(root, "quantization_config");
-    if (!object) return OTT_OK;
-    const char *method = json_string_value(json_object_get(object, "quant_method"));
-    if (!method || !method[0])
-        return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object,
-                       "must be an object with a quant_method");
-    snprintf(c->quantization, sizeof c->quantization, "%.31s", show(method).text);
-    return OTT_OK;
-}
-
 /* ---- the whole file ---- */
 
 static ott_status read_root(const char *name, json_t *root, hf_config *c) {
@@ -265,13 +254,14 @@ static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     TRY(hf_read_rope(name, root, c));
     TRY(hf_read_window(name, root, c));
     TRY(hf_read_tokens(name, root, c));
+    TRY(hf_read_dropout(name, root, c));
     TRY(hf_read_dtype(name, root, c));
-    return read_quantization(name, root, c);
+    return hf_read_quantization(name, root, c);
 }
 
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out) {
     json_error_t error;
-    *out = (hf_config){.bos = -1, .pad = -1, .dtype = OTT_DTYPE_COUNT};
+    *out = (hf_config){.bos = -1, .pad = -1, .padding_row = -1, .dtype = OTT_DTYPE_COUNT};
     json_t *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!root) return status_fail(OTT_ERR_FORMAT, "%s:%d: %s", name, error.line, show(error.text).text);
     ott_status status = read_root(name, root, out);

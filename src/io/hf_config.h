@@ -39,10 +39,15 @@ typedef struct hf_config {
     bool attention_bias;      /* biases on q, k, v and o: the file's key (llama, qwen3) */
     bool tie_word_embeddings; /* lm_head is embed_tokens */
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
+    int64_t padding_row;      /* of the embedding, which transformers does not train: pad, and a negative
+                                 pad_token_id      counts from the end; -1: none */
+    char dropout[128]; /* "attention_dropout = 0.1, resid_pdrop = 0.1": those that are not 0; "": none */
     int eos_count;
     int64_t eos[HF_CONFIG_MOST_EOS];
     ott_dtype dtype; /* F32, BF16 or F16, as the file says of its weights; OTT_DTYPE_COUNT: it does not */
     char quantization[32]; /* quantization_config.quant_method ("fp8", "compressed-tensors"); "": none */
+    char quantization_format[32];  /* its format ("float-quantized"); "": it does not say */
+    int64_t quantization_block[2]; /* rows and columns that share a scale, where it says so; else 0 */
 } hf_config;
 
 /*

@@ -1,10 +1,11 @@
 /*
  * io/hf_config_parts: what config.json says with more than one key, or with one of two spellings: rotary
- * embedding, sliding window, special tokens, the weights' format.
+ * embedding, sliding window, special tokens, dropout, the weights' format, and how they are quantized.
  */
 #include "fp8/dtype.h"
 #include "io/hf_config_keys.h"
 #include "io/safetensors_show.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- rotary embedding ---- */
@@ -183,6 +184,25 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     /* -1, or an id added to the tokenizer alone, stands in many files; nothing is ever looked up by it */
     int64_t id = pad ? json_integer_value(pad) : -1;
     c->pad = id >= 0 && id < c->vocab_size ? id : -1;
+    c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;
+    return OTT_OK;
+}
+
+/* ---- dropout ---- */
+
+ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
+    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop", "hidden_dropout"};
+    size_t length = 0;
+    c->dropout[0] = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = hf_get(root, keys[i]);
+        double rate = json_number_value(value);
+        if (value && !(json_is_number(value) && rate >= 0 && rate <= 1))
+            return hf_fail(OTT_ERR_FORMAT, name, keys[i], value, "must be a number from 0 to 1");
+        if (rate > 0)
+            length += (size_t)snprintf(c->dropout + length, sizeof c->dropout - length, "%s%s = %g",
+                                       length ? ", " : "", keys[i], rate);
+    }
     return OTT_OK;
 }
 
@@ -221,4 +241,41 @@ ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
     c->dtype = OTT_DTYPE_COUNT;
     TRY(read_one_dtype(name, root, "torch_dtype", c));
     return read_one_dtype(name, root, "dtype", c);
+}
+
+/* ---- quantization ---- */
+
+/* [rows, columns] that share a scale; null and absent say nothing. */
+static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
+    if (!block || json_is_null(block)) return OTT_OK;
+    for (size_t i = 0; i < 2; i++) {
+        json_t *size = json_array_get(block, i);
+        c->quantization_block[i] = json_integer_value(size);
+        if (json_array_size(block) != 2 || !json_is_integer(size) || c->quantization_block[i] < 1)
+            return hf_fail(OTT_ERR_FORMAT, name, key, block, "must be two numbers above 0");
+    }
+    return OTT_OK;
+}
+
+/* compressed-tensors has groups of layers, each with its own. */
+static ott_status read_groups(const char *name, json_t *object, hf_config *c) {
+    json_t *groups = json_object_get(object, "config_groups"), *group;
+    const char *key;
+    json_object_foreach(groups, key, group) TRY(read_block(
+        name, "block_structure", json_object_get(json_object_get(group, "weights"), "block_structure"), c));
+    return OTT_OK;
+}
+
+ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
+    json_t *object = hf_get(root, "quantization_config");
+    if (!object) return OTT_OK;
+    const char *method = json_string_value(json_object_get(object, "quant_method"));
+    const char *format = json_string_value(json_object_get(object, "format"));
+    if (!method || !method[0])
+        return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object,
+                       "must be an object with a quant_method");
+    snprintf(c->quantization, sizeof c->quantization, "%.31s", show(method).text);
+    snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s", format ? show(format).text : "");
+    TRY(read_block(name, "weight_block_size", json_object_get(object, "weight_block_size"), c));
+    return read_groups(name, object, c);
 }

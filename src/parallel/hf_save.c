@@ -96,11 +96,12 @@ static void describe(const saving *s, hf_config *c) {
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
     describe_rope(&o->rope, c);
+    if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
 }
 
 static ott_status write_config(const saving *s) {
-    hf_config c = {.bos = -1, .pad = -1};
+    hf_config c = {.bos = -1, .pad = -1, .padding_row = -1};
     char *original = NULL;
     str path = {.account = s->account}, quantization = {.account = s->account};
     ott_status status = OTT_OK;
@@ -224,17 +225,29 @@ static void warn_of_blocks(const saving *s) {
         const parameter *p = hf_places_parameter(&s->places, i);
         if (!hf_is_block_matrix(&s->places, i) || blocks_fit(s, i)) continue;
         log_warning(s->o->log,
-                    "%s is [%" PRId64 ", %" PRId64 "], no multiples of 128: vLLM does not load it in blocks; "
-                    "take granularity tensor or channel",
+                    "%s is [%" PRId64 ", %" PRId64
+                    "], no multiples of 128: neither vLLM nor transformers loads "
+                    "it in blocks; take granularity channel or tensor, of compressed-tensors",
                     p->name, p->rows, p->columns);
         return; /* one is enough */
     }
 }
 
+/* Transformers looks for weight_scale_inv, in blocks, whatever config.json says. */
+static void warn_of_readers(const saving *s) {
+    const hf_fp8_options *o = &s->fp8.options;
+    if (o->granularity == HF_SCALE_BLOCK) warn_of_blocks(s);
+    if (o->granularity == HF_SCALE_TENSOR && o->method == HF_METHOD_FP8)
+        log_warning(
+            s->o->log,
+            "the method fp8 with a scale a matrix is for vLLM and SGLang: transformers opens it without the "
+            "scales, and computes something else; take compressed-tensors for all three");
+}
+
 static ott_status quantize(saving *s) {
     const hf_fp8_options options = {s->o->method, s->o->granularity};
     TRY(hf_fp8_open(s->m, &s->places, &options, &s->fp8));
-    if (s->fp8.options.granularity == HF_SCALE_BLOCK) warn_of_blocks(s);
+    warn_of_readers(s);
     return hf_fp8_measure(&s->fp8, s->buffer);
 }
 

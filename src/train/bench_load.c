@@ -33,7 +33,7 @@ typedef struct load_bench {
 static ott_status open_model(load_bench *l) {
     const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"}; /* nothing is run */
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
-    TRY(hf_model_configure(l->account, l->cfg));
+    TRY(hf_model_configure(l->account, l->cfg, NULL));
     TRY(model_options_resolve(l->cfg, &l->shape));
     TRY(cpu_open(l->account, l->options->threads, NULL, &l->device));
     return model_open(l->device, &l->shape, MODEL_INFERENCE, 1, &l->m);

@@ -25,6 +25,7 @@ typedef struct run {
     config *cfg;
     const train_hooks *hooks;
     model_options shape;
+    hf_model_notes notes; /* of model.hf_path */
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -107,7 +108,9 @@ static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path;
     if (!*folder || r->start.checkpoint || r->cfg->model.reduce) return OTT_OK;
     TRY(hf_model_load(r->trainer->m, folder));
-    log_info(r->log, "Loaded the weights of %s", folder);
+    const char *quantization = r->notes.quantization;
+    log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
+             *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
     return OTT_OK;
 }
 
@@ -269,11 +272,22 @@ static void say_memory(const run *r) {
             (double)s.now_of[MEM_STAGING] / mib);
 }
 
+/* What transformers would do with the folder, and this run does not. */
+static void say_folder(const run *r) {
+    if (r->notes.dropout[0])
+        log_warning(r->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
+                    r->cfg->model.hf_path, r->notes.dropout);
+    if (r->shape.has_padding)
+        log_info(r->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
+                 (long long)r->shape.padding);
+}
+
 static void say_start(const run *r) {
     const trainer *t = r->trainer;
     if (*r->cfg->run.description) log_info(r->log, "Starting job: %s", r->cfg->run.description);
     say_precision(r);
     say_model(r);
+    say_folder(r);
     log_info(r->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", r->device->name,
              r->progress.peak_flops,
              r->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops" : "measured fp32 multiply-adds");
@@ -543,7 +557,7 @@ static void say_end(const run *r) {
 
 static ott_status open_run(run *r) {
     TRY(launch_check_alone());
-    TRY(hf_model_configure(r->account, r->cfg));
+    TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */

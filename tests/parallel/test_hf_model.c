@@ -73,7 +73,7 @@ static config *configuration(run_folder *f, const char *folder) {
 static model_options read_options(run_folder *f, const char *folder) {
     model_options o;
     config *cfg = configuration(f, folder);
-    succeed(hf_model_configure(f->account, cfg));
+    succeed(hf_model_configure(f->account, cfg, NULL));
     succeed(model_options_resolve(cfg, &o));
     config_close(cfg);
     return o;
@@ -339,7 +339,7 @@ static void test_keys_that_were_given_stay(void **state) {
     snprintf(argument, sizeof argument, "--model.hf_path=%s", at(f, "original"));
     const char *arguments[] = {argument, "--model.norm_eps=1e-3", "--model.preset=8B"};
     succeed(config_parse(f->account, NULL, 3, arguments, &cfg));
-    succeed(hf_model_configure(f->account, cfg));
+    succeed(hf_model_configure(f->account, cfg, NULL));
     assert_true(cfg->model.norm_eps == 1e-3 && cfg->model.dim == 16 && cfg->model.rope_theta == 1e4);
     config_close(cfg);
 }
@@ -348,7 +348,7 @@ static void test_keys_that_were_given_stay(void **state) {
 
 static void fails_to_configure(run_folder *f, const char *folder, ott_status expected, const char *part) {
     config *cfg = configuration(f, folder);
-    assert_error(hf_model_configure(f->account, cfg), expected, "model.hf_path", part, NULL);
+    assert_error(hf_model_configure(f->account, cfg, NULL), expected, "model.hf_path", part, NULL);
     config_close(cfg);
 }
 
@@ -358,20 +358,68 @@ static void test_configurations_that_are_refused(void **state) {
     succeed(file_make_folder(at(f, "empty")));
     fails_to_configure(f, at(f, "empty"), OTT_ERR_NOT_FOUND, "config.json");
     write_original(f);
-    char changed[sizeof original_config + 80];
+    char changed[sizeof original_config + 120];
     snprintf(changed, sizeof changed, "{\"attention_bias\": true, %s", original_config + 1);
     write_text(at(f, "original/config.json"), changed);
     fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, "attention_bias");
     snprintf(changed, sizeof changed, "{\"quantization_config\": {\"quant_method\": \"fp8\"}, %s",
              original_config + 1);
     write_text(at(f, "original/config.json"), changed);
-    fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, "quantized (fp8)");
+    config *cfg = configuration(f, at(f, "original"));
+    hf_model_notes notes;
+    succeed(hf_model_configure(f->account, cfg, &notes));
+    assert_string_equal(notes.quantization, "fp8");
+    config_close(cfg);
+    static const char *const refused[][2] = {
+        {"\"quant_method\": \"gptq\"", "quantized (gptq)"},
+        {"\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"",
+         "quantized (compressed-tensors, pack-quantized)"},
+        {"\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]", "in blocks of 64x128"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(changed, sizeof changed, "{\"quantization_config\": {%s}, %s", refused[i][0],
+                 original_config + 1);
+        write_text(at(f, "original/config.json"), changed);
+        fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, refused[i][1]);
+    }
+}
+
+/* What transformers would train with, or not train. */
+static void test_dropout_and_padding(void **state) {
+    static const struct {
+        const char *keys, *dropout;
+        int64_t row;
+    } cases[] = {{"", "", -1},
+                 {"\"pad_token_id\": 3, \"attention_dropout\": 0.0,", "", 3},
+                 {"\"pad_token_id\": null, \"attention_dropout\": 0.5,", "attention_dropout = 0.5", -1},
+                 {"\"pad_token_id\": -1, \"resid_pdrop\": 0.1, \"embd_pdrop\": 1e-3,",
+                  "resid_pdrop = 0.1, embd_pdrop = 0.001", 63},
+                 {"\"pad_token_id\": 64,", "", -1}}; /* nn.Embedding would not take it */
+    run_folder *f = *state;
+    char changed[sizeof original_config + 120];
+    hf_model_notes notes;
+    write_original(f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(changed, sizeof changed, "{%s%s", cases[i].keys, original_config + 1);
+        write_text(at(f, "original/config.json"), changed);
+        config *cfg = configuration(f, at(f, "original"));
+        model_options o;
+        succeed(hf_model_configure(f->account, cfg, &notes));
+        succeed(model_options_resolve(cfg, &o));
+        assert_string_equal(notes.dropout, cases[i].dropout);
+        assert_int_equal(o.has_padding, cases[i].row >= 0);
+        if (o.has_padding) assert_int_equal(o.padding, cases[i].row);
+        config_close(cfg);
+    }
+    snprintf(changed, sizeof changed, "{\"attention_dropout\": \"much\", %s", original_config + 1);
+    write_text(at(f, "original/config.json"), changed);
+    fails_to_configure(f, at(f, "original"), OTT_ERR_FORMAT, "attention_dropout");
 }
 
 /* Tensors of a model as a list that a test spoils before it is written, with zeroes for data. */
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
+    const char *nan; /* the tensor whose bytes are all 0xff; NULL: none */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -386,12 +434,15 @@ static spoiled declare_model(const model *m) {
 
 static void write_spoiled(run_folder *f, const spoiled *s, const char *folder) {
     static const char zeroes[1 << 16];
+    static char ones[1 << 16];
+    memset(ones, 0xff, sizeof ones);
     shards_writer *w;
     succeed(shards_writer_open(f->account, folder, s->tensors, s->count, 0, NULL, 0, &w));
     for (int64_t i; (i = shards_writer_next(w)) >= 0;) {
         int64_t bytes = dtype_bytes(s->tensors[i].dtype);
         for (int r = 0; r < s->tensors[i].rank; r++) bytes *= s->tensors[i].shape[r];
-        succeed(shards_writer_append(w, zeroes, bytes));
+        bool is_nan = s->nan && strcmp(s->nan, s->tensors[i].name) == 0;
+        succeed(shards_writer_append(w, is_nan ? ones : zeroes, bytes));
     }
     succeed(shards_writer_commit(w));
 }
@@ -437,6 +488,64 @@ static void test_tensors_that_may_be_there(void **state) {
     write_spoiled(f, &s, at(f, "tied"));
     succeed(hf_model_load(m, at(f, "tied")));
     assert_true(*(float *)find_parameter(m, "model.norm.weight")->value.data == 0);
+    model_close(m);
+}
+
+/* FP8 weights whose scales are not what they should be. */
+static void test_scales_that_are_refused(void **state) {
+    static const struct {
+        const char *name; /* of the folder */
+        struct {
+            const char *tail;
+            ott_dtype dtype;
+            int rank;
+            int64_t rows, columns;
+        } scales[2];
+        bool nan;
+        ott_status expected;
+        const char *part;
+    } cases[] = {{"none", {{NULL}}, false, OTT_ERR_FORMAT, "has no scale"},
+                 {"two",
+                  {{"_scale", OTT_F32, 0, 0, 0}, {"_scale_inv", OTT_F32, 0, 0, 0}},
+                  false,
+                  OTT_ERR_FORMAT,
+                  "has two scales"},
+                 {"shape", {{"_scale", OTT_F32, 2, 3, 1}}, false, OTT_ERR_SHAPE, "has 3 x 1 scales"},
+                 {"rank", {{"_scale", OTT_F32, 3, 1, 1}}, false, OTT_ERR_SHAPE, "scales"},
+                 {"codes", {{"_scale", OTT_E4M3, 0, 0, 0}}, false, OTT_ERR_DTYPE, "F32, BF16 or F16"},
+                 {"nan", {{"_scale", OTT_F32, 0, 0, 0}}, true, OTT_ERR_FORMAT, "which is no scale"},
+                 {"good", {{"_scale", OTT_BF16, 1, 1, 0}}, false, OTT_OK, ""}};
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 4);
+    char names[2][128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spoiled s = declare_model(m);
+        safetensors_tensor *weight = &s.tensors[1];
+        while (!strstr(weight->name, "up_proj")) weight++;
+        weight->dtype = OTT_E4M3;
+        for (int k = 0; k < 2 && cases[i].scales[k].tail; k++) {
+            snprintf(names[k], sizeof names[k], "%s%s", weight->name, cases[i].scales[k].tail);
+            s.tensors[s.count++] =
+                (safetensors_tensor){names[k],
+                                     cases[i].scales[k].dtype,
+                                     cases[i].scales[k].rank,
+                                     {cases[i].scales[k].rows, cases[i].scales[k].columns, 1}};
+        }
+        if (cases[i].nan) s.nan = names[0];
+        write_spoiled(f, &s, at(f, "%s", cases[i].name));
+        ott_status status = hf_model_load(m, at(f, "%s", cases[i].name));
+        if (cases[i].expected == OTT_OK)
+            succeed(status);
+        else
+            assert_error(status, cases[i].expected, "up_proj.weight", cases[i].part, NULL);
+    }
+    /* A scale of a weight that is none of FP8 is left over. */
+    spoiled s = declare_model(m);
+    snprintf(names[0], sizeof names[0], "%s_scale", s.tensors[1].name);
+    s.tensors[s.count++] = (safetensors_tensor){names[0], OTT_F32, 0, {0}};
+    write_spoiled(f, &s, at(f, "left"));
+    assert_error(hf_model_load(m, at(f, "left")), OTT_ERR_UNSUPPORTED, names[0], NULL);
     model_close(m);
 }
 
@@ -488,8 +597,10 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Rows of `p`, which begin at `row` of the tensor `name`, are what codes times scales say. */
-static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, int64_t row) {
+/* Rows of `p`, which begin at `row` of the tensor `name`, are what codes times scales say; those that were
+   loaded are exactly that. */
+static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p,
+                         const parameter *loaded, int64_t row) {
     char scale_name[128];
     snprintf(scale_name, sizeof scale_name, "%s%s", name, c->scale);
     const shard_tensor *codes = shards_find(s, name), *scales = shards_find(s, scale_name);
@@ -498,7 +609,7 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     assert_string_equal(codes->entry->format, "F8_E4M3");
     expect_shape(c, scales, codes->entry->shape[0], p->columns);
     float *code = read_tensor(s, name), *scale = read_tensor(s, scale_name);
-    const float *w = p->value.data;
+    const float *w = p->value.data, *read = loaded->value.data;
     int64_t wide = (p->columns + 127) / 128;
     for (int64_t i = 0; i < p->rows; i++)
         for (int64_t j = 0; j < p->columns; j++) {
@@ -509,19 +620,20 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
             double by = (double)scale[at_scale];
             double master = (double)w[i * p->columns + j];
             assert_true(fabs(master - (double)code[r * p->columns + j] * by) <= half_unit(master, by));
+            assert_true(read[i * p->columns + j] == code[r * p->columns + j] * scale[at_scale]);
         }
     free(code);
     free(scale);
 }
 
-static void compare_plain(shards *s, const parameter *p) {
+static void compare_plain(shards *s, const parameter *p, const parameter *loaded) {
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
     assert_string_equal(t->entry->format, "BF16");
     float *values = read_tensor(s, p->name);
-    const float *w = p->value.data;
+    const float *w = p->value.data, *read = loaded ? loaded->value.data : values;
     for (int64_t i = 0; i < parameter_count(p); i++)
-        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])));
+        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])) && values[i] == read[i]);
     free(values);
 }
 
@@ -560,26 +672,28 @@ static model_options wide_options(const char *name) {
 
 static void check_fp8(run_folder *f, const fp8_case *c) {
     model_options o = wide_options(c->family);
-    model *m = filled_model(f, &o, 17);
+    model *m = filled_model(f, &o, 17), *loaded = small_model(f, &o, MODEL_INFERENCE, 0);
     char name[128];
     shards *s;
     const hf_save_options options = {
         .dtype = OTT_BF16, .fp8 = true, .method = c->method, .granularity = c->granularity};
     hf_save_summary sum = save(m, at(f, "%s", c->name), &options);
     assert_int_equal(sum.matrices, o.family->fused ? 8 : 14);
+    succeed(hf_model_load(loaded, at(f, "%s", c->name)));
     succeed(shards_open(f->account, at(f, "%s", c->name), &s));
     assert_int_equal(shards_count(s), sum.tensors);
     for (int i = 0; i < m->parameter_count; i++) {
         const parameter *p = &m->parameters[i];
         if (p->rank == 2 && strncmp(p->name, "model.layers.", 13) == 0) {
             int64_t row = find_fused(m, p->name, name);
-            compare_rows(s, c, name, p, row);
+            compare_rows(s, c, name, p, &loaded->parameters[i], row);
         } else {
-            compare_plain(s, p);
+            compare_plain(s, p, &loaded->parameters[i]);
         }
     }
     shards_close(s);
     model_close(m);
+    model_close(loaded);
 }
 
 static void test_fp8_weights_are_the_masters_rounded_once(void **state) {
@@ -813,7 +927,7 @@ static void test_as_trained_keeps_what_the_run_kept(void **state) {
     assert_int_equal(sum.kept, 2);
     assert_int_equal(sum.granularity, HF_SCALE_TENSOR);
     succeed(shards_open(f->account, at(f, "kept"), &s));
-    compare_plain(s, find_parameter(m, "model.layers.0.mlp.down_proj.weight"));
+    compare_plain(s, find_parameter(m, "model.layers.0.mlp.down_proj.weight"), NULL);
     shards_close(s);
     char *text = read_text(f, at(f, "kept/config.json"), NULL);
     const char *first = strstr(text, "\"model.layers.1.mlp.down_proj\"");
@@ -857,6 +971,8 @@ int main(void) {
         TEST(test_what_the_original_gives),
         TEST(test_keys_that_were_given_stay),
         TEST(test_configurations_that_are_refused),
+        TEST(test_dropout_and_padding),
+        TEST(test_scales_that_are_refused),
         TEST(test_weights_that_are_refused_change_nothing),
         TEST(test_tensors_that_may_be_there),
         TEST(test_half_a_folder_is_no_model),
