@@ -35,9 +35,10 @@ typedef struct wishes {
 } wishes;
 
 static int take_wishes(const wishes *w, ott_export_options *o) {
-    int format, method = OTT_EXPORT_FP8, granularity = OTT_EXPORT_TENSOR, dtype = 1, code;
+    int format, method = OTT_EXPORT_COMPRESSED_TENSORS, granularity, dtype = 1, code;
     if ((code = choose(&formats, w->format, &format)) != OPTIONS_GO_ON) return code;
     if (w->method && (code = choose(&methods, w->method, &method)) != OPTIONS_GO_ON) return code;
+    granularity = method == OTT_EXPORT_FP8 ? OTT_EXPORT_BLOCK : OTT_EXPORT_CHANNEL;
     if (w->granularity && (code = choose(&granularities, w->granularity, &granularity)) != OPTIONS_GO_ON)
         return code;
     if (w->dtype && (code = choose(&dtypes, w->dtype, &dtype)) != OPTIONS_GO_ON) return code;
@@ -73,9 +74,9 @@ int verb_export(int argc, char **argv) {
         {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty"},
         {"--format", "F", OPTION_TEXT, &w.format, "hf (default) or hf-fp8: matrices of the blocks in E4M3"},
         {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf: bf16 (default), fp32 or fp16"},
-        {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: fp8 (default) or compressed-tensors"},
+        {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
-         "what shares a scale: tensor (default), channel, block or as-trained"},
+         "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
          "tokenizer files and further keys of config.json; default: model.hf_path of the run"},
     };
@@ -85,8 +86,11 @@ int verb_export(int argc, char **argv) {
         .about =
             "Writes a run's model (its newest checkpoint, or the checkpoint folder given) as a Hugging Face\n"
             "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang.\n\n"
-            "  fp8                 scales of tensor (not read by transformers) or block\n"
-            "  compressed-tensors  scales of tensor, channel or block\n"
+            "  compressed-tensors  scales of channel, tensor or block; read by vLLM, SGLang, and "
+            "transformers\n"
+            "                      with the Python package compressed-tensors\n"
+            "  fp8                 scales of block (sizes that are multiples of 128), read by all three, or\n"
+            "                      tensor, not read by transformers\n"
             "  as-trained          the codes the run multiplied, with the scales of its recipe (tensorwise,\n"
             "                      rowwise, current, block); everything else is quantized anew: amax / 448",
         .options = options,

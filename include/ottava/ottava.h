@@ -138,8 +138,8 @@ typedef enum ott_export_method {
 /* What of a weight [N, K] shares a scale. */
 typedef enum ott_export_granularity {
     OTT_EXPORT_TENSOR,    /* all of it; q, k and v have one together, and so have gate and up */
-    OTT_EXPORT_CHANNEL,   /* a row, which makes an output channel; of compressed-tensors only */
-    OTT_EXPORT_BLOCK,     /* 128 x 128 elements */
+    OTT_EXPORT_CHANNEL,   /* a row, which makes an output channel; of compressed-tensors only; the default */
+    OTT_EXPORT_BLOCK,     /* 128 x 128 elements, of matrices whose sizes are multiples of 128 */
     OTT_EXPORT_AS_TRAINED /* what the run's recipe says; see ott_export */
 } ott_export_granularity;
 

@@ -4,7 +4,11 @@
 #include "fp8/dtype.h"
 
 void ott_export_options_init(ott_export_options *options) {
-    if (options) *options = (ott_export_options){.struct_size = sizeof *options, .dtype = OTT_BF16};
+    if (options)
+        *options = (ott_export_options){.struct_size = sizeof *options,
+                                        .dtype = OTT_BF16,
+                                        .method = OTT_EXPORT_COMPRESSED_TENSORS,
+                                        .granularity = OTT_EXPORT_CHANNEL};
 }
 
 static ott_status check_fp8(const ott_export_options *o) {

@@ -87,6 +87,11 @@ static void say_fp8(const exporter *e, const hf_save_summary *s, str *said) {
                scales[s->granularity], one && !as_trained(e) ? ", q, k, v and gate, up sharing theirs" : "");
     if (s->kept > 0) str_printf(said, "%" PRId64 " that ran in high precision, and ", s->kept);
     str_append(said, "all else in bf16\n");
+    bool compressed = e->options->method == OTT_EXPORT_COMPRESSED_TENSORS;
+    str_printf(said, "Read by: vLLM, SGLang%s\n",
+               compressed ? ", and transformers with the Python package compressed-tensors"
+               : one      ? ""
+                          : ", transformers");
     if (!as_trained(e)) return;
     str_append(said, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
     if (one)

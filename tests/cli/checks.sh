@@ -15,6 +15,23 @@ small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=25
        --model.max_seq_len=64 --train.seq_len=32 --train.batch_size=2 --train.max_steps=4 --train.threads=1
        --scheduler.warmup_steps=1 --checkpoint.interval=2"
 
+# tokenizer FOLDER: every byte is a token
+tokenizer() {
+    {
+        printf '{"version":"1.0","added_tokens":[{"id":256,"content":"<s>","single_word":false,"lstrip":false,'
+        printf '"rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":null,'
+        printf '"post_processor":null,"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]},'
+        printf '"model":{"type":"BPE","dropout":null,"unk_token":"<unk>","continuing_subword_prefix":null,'
+        printf '"end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":true,"ignore_merges":false,"merges":[],"vocab":{'
+        byte=0
+        while [ $byte -lt 256 ]; do
+            printf '"<0x%02X>":%d,' $byte $byte
+            byte=$((byte + 1))
+        done
+        printf '"<s>":256,"<unk>":257}}}\n'
+    } >"$1/tokenizer.json"
+}
+
 # report NAME [TROUBLE]: a check went well, or what was wrong with it.
 report() {
     if [ -z "$2" ]; then

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
-run="$small --data.dataset_path=text.txt"
+run="$small --data.dataset_path=text.txt --model.vocab_size=258"
 works "a run to export" "Training complete" \
     train $run --run.dir=r --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
 
@@ -13,25 +13,48 @@ works "export of one checkpoint in fp32" "Exported r/checkpoints/step-2 to hf32|
     export r/checkpoints/step-2 --out=hf32 --dtype=fp32
 holds "the dtype is in config.json" grep -q '"torch_dtype": "float32"' hf32/config.json
 
-works "export to FP8" "7 matrices of the blocks in E4M3|a scale a matrix|all else in bf16" \
+works "export to FP8" "7 matrices of the blocks in E4M3|a scale an output channel|all else in bf16|Read by: vLLM, SGLang, and transformers" \
     export r --format hf-fp8 --out fp8
-holds "FP8 is in config.json" grep -q '"quant_method": "fp8"' fp8/config.json
+holds "FP8 is in config.json" grep -q '"quant_method": "compressed-tensors"' fp8/config.json
 works "the tensors of the FP8 folder" "model.layers.0.mlp.up_proj.weight_scale |F8_E4M3" inspect fp8
-works "compressed-tensors" "a scale an output channel" \
-    export r --format=hf-fp8 --method=compressed-tensors --granularity=channel --out=ct
-holds "its scales" sh -c "'$program' inspect ct | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
+holds "its scales" sh -c "'$program' inspect fp8 | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
+call export r --format=hf-fp8 --method=fp8 --granularity=tensor --out=tensors
+trouble=$(missing err "warning: |vLLM and SGLang: transformers")
+trouble=$trouble$(missing out "a scale a matrix")
+[ $code -eq 0 ] || trouble="exit code $code"
+report "a scale a matrix under the method fp8 says who reads it" "$trouble"
+holds "of the method fp8" grep -q '"quant_method": "fp8"' tensors/config.json
+call export r --format=hf-fp8 --method=fp8 --out=fp8blocks
+holds "blocks are the method's own" grep -q '"weight_block_size"' fp8blocks/config.json
 works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
 call export r --format=hf-fp8 --granularity=block --out=blocks
 trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "blocks that vLLM cannot join are warned of" "$trouble"
 
+# ---- FP8 folders are read ----
+# A model of FP8 weights predicts the text as the run does, to what E4M3 leaves: one digit and a half.
+loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1"; }
+mkdir bytes && tokenizer bytes
+whole="--task=perplexity --data=text.txt --tokenizer=bytes --limit=4 --threads=1 --json"
+"$program" eval r $whole --precision=bf16 >run.json 2>err
+for at in fp8 tensors fp8blocks trained; do
+    "$program" eval $at $whole >$at.json 2>err
+    holds "eval of $at" sh -c "awk -v a='$(loss run.json)' -v b='$(loss $at.json)' 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d < 0.02 && d > -0.02) }'"
+done
+works "a run from an FP8 folder" "Loaded the weights of fp8, dequantized from FP8 (compressed-tensors)|Training complete" \
+    train --model.hf_path=fp8 --data.dataset_path=text.txt --data.format=bytes --train.seq_len=32 --train.batch_size=2 \
+    --train.max_steps=1 --train.threads=1 --scheduler.warmup_steps=0 --run.dir=from_fp8
+sed 's/compressed-tensors/gptq/' fp8/config.json >config && mkdir gptq && mv config gptq/config.json
+fails "another quantization" 2 "gptq|the weights are quantized|take the folder they were quantized from" \
+    eval gptq --task=perplexity --data=text.txt
+
 # ---- from a folder and back ----
 printf '{"x": 1}' >hf/tokenizer_config.json
 sed 's/^{/{\n  "my_key": [1,  2],/' hf/config.json >keyed && mv keyed hf/config.json
 works "a run from the folder" "Loaded the weights of hf|Training complete" train --model.hf_path=hf \
-    --data.dataset_path=text.txt --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 --train.threads=1 \
-    --scheduler.warmup_steps=0 --run.dir=tuned
+    --data.dataset_path=text.txt --data.format=bytes --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 \
+    --train.threads=1 --scheduler.warmup_steps=0 --run.dir=tuned
 works "and back" "Copied: 1 files of hf" export tuned --out=back
 holds "files of the original" cmp hf/tokenizer_config.json back/tokenizer_config.json
 holds "keys of the original" cmp hf/config.json back/config.json
@@ -48,7 +71,7 @@ fails "a format that is none" 2 '--format is "hf-fp16"|did you mean hf-fp8?' exp
 fails "a method that is none" 2 "fp8, compressed-tensors" export r --out=x --format=hf-fp8 --method=awq
 fails "a granularity that is none" 2 "did you mean channel?" export r --out=x --format=hf-fp8 --granularity=chanel
 fails "a dtype that is none" 2 "fp32, bf16, fp16" export r --out=x --dtype=int4
-fails "channels in the method fp8" 2 "compressed-tensors" export r --out=x --format=hf-fp8 --granularity=channel
+fails "channels in the method fp8" 2 "compressed-tensors" export r --out=x --format=hf-fp8 --method=fp8 --granularity=channel
 fails "a method without FP8" 2 "--method is for --format=hf-fp8" export r --out=x --method=fp8
 fails "fp32 beside FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
 works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help

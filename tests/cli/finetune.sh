@@ -5,23 +5,6 @@
 
 configs=$(dirname "$0")/../../configs
 
-# tokenizer FOLDER: every byte is a token
-tokenizer() {
-    {
-        printf '{"version":"1.0","added_tokens":[{"id":256,"content":"<s>","single_word":false,"lstrip":false,'
-        printf '"rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":null,'
-        printf '"post_processor":null,"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]},'
-        printf '"model":{"type":"BPE","dropout":null,"unk_token":"<unk>","continuing_subword_prefix":null,'
-        printf '"end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":true,"ignore_merges":false,"merges":[],"vocab":{'
-        byte=0
-        while [ $byte -lt 256 ]; do
-            printf '"<0x%02X>":%d,' $byte $byte
-            byte=$((byte + 1))
-        done
-        printf '"<s>":256,"<unk>":257}}}\n'
-    } >"$1/tokenizer.json"
-}
-
 # folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: 4 layers of width 128, to be divided by 2
 folder() {
     mkdir -p "$1"
@@ -63,5 +46,36 @@ tune phi_4 phi
 
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
+
+# ---- what a folder lacks, or has too much of ----
+yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >text.txt
+tune_text="--model.reduce=2 --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 --train.threads=1 --data.dataset_path=text.txt"
+folder bare llama LlamaForCausalLM ''
+rm bare/tokenizer.json
+fails "text without the folder's tokenizer" 2 "text.txt is text, which needs the tokenizer of model.hf_path|data.tokenizer_path|data.format = \"bytes\"|bare: has no tokenizer.json" \
+    train --model.hf_path=bare $tune_text --run.dir=bare-text
+fails "rows without it" 2 "rows.jsonl is text|has no tokenizer.json" \
+    train --model.hf_path=bare $tune_text --data.dataset_path=rows.jsonl --run.dir=bare-rows
+works "bytes that were asked for" "Training complete" \
+    train --model.hf_path=bare $tune_text --data.format=bytes --run.dir=bare-bytes
+printf '\012\016\012\005<unk>\025\000\000\000\000\030\002' >bare/tokenizer.model
+fails "a SentencePiece model" 2 "its tokenizer.model (a SentencePiece model) is not read|save_pretrained" \
+    train --model.hf_path=bare $tune_text --run.dir=bare-text
+fails "named" 2 "data.tokenizer_path: bare/tokenizer.model: is a SentencePiece model, which is not read|save_pretrained" \
+    train --model.hf_path=bare $tune_text --data.tokenizer_path=bare/tokenizer.model --run.dir=bare-text
+printf 'IQ== 0\nIg== 1\n' >bare/tokenizer.model
+fails "a tiktoken vocabulary" 2 "bare/tokenizer.model: is a tiktoken vocabulary" \
+    train --model.hf_path=bare $tune_text --data.tokenizer_path=bare/tokenizer.model --run.dir=bare-text
+tokenizer bare
+fails "the one that lies there" 2 "name bare/tokenizer.json" \
+    train --model.hf_path=bare $tune_text --data.tokenizer_path=bare/tokenizer.model --run.dir=bare-text
+
+folder drops phi3 Phi3ForCausalLM '"attention_dropout":0.1,"resid_pdrop":0.25,"embd_pdrop":0.0,'
+works "dropout is said to be ignored" "WARNING - config.json of drops has attention_dropout = 0.1, resid_pdrop = 0.25, which is ignored: Ottava trains without dropout" \
+    train --model.hf_path=drops $tune_text --run.dir=drops-run
+folder pads llama LlamaForCausalLM '"pad_token_id":32,'
+works "the padding row is not trained" "Row 32 of the embedding (model.pad_token_id) is not trained" \
+    train --model.hf_path=pads $tune_text --run.dir=pads-run
+holds "nor after a resume" grep -q '^pad_token_id = 32' pads-run/config.toml
 
 finish

@@ -27,6 +27,19 @@ holds "lines stay lines" generated lines r --prompt-file=prompt.txt --max-tokens
 printf '\n' >>prompt.txt
 holds "as they are" cmp lines prompt.txt
 
+# ---- a Hugging Face folder ----
+holds "an export" sh -c "'$program' export r --out=hf --dtype=fp32 >out 2>err"
+fails "a folder without a tokenizer" 2 "hf: text needs a tokenizer|no tokenizer.json|--tokenizer" generate hf --prompt="In the"
+mkdir bytes && tokenizer bytes
+holds "a folder, with one that is named" generated folder hf --prompt="In the" --max-tokens=20 --seed=1 --tokenizer=bytes
+holds "says what its run says" cmp first folder
+cp bytes/tokenizer.json hf
+holds "and with its own" generated folder hf --prompt="In the" --max-tokens=20 --seed=1
+holds "the same" cmp first folder
+holds "an FP8 export" sh -c "'$program' export r --format=hf-fp8 --out=hf8 --from=hf >out 2>err"
+holds "is read too" generated folder hf8 --prompt="In the" --temperature=0 --max-tokens=20
+holds "and has learnt the same" grep -q "In the beginning God" folder
+
 # ---- choices ----
 greedy="--temperature=0 --max-tokens=40"
 holds "greedy" generated greedy r --prompt="In the" $greedy
