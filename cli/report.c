@@ -6,7 +6,7 @@ enum { WIDEST_PLOT = 80, HIGHEST_PLOT = 20 };
 static ott_status report(ott_context *context, char **runs, int count, const ott_report_options *options,
                          output *out) {
     ott_status status = ott_report(context, (const char *const *)runs, count, options, output_write, out);
-    if (status == OTT_OK && options->html) {
+    if (status == OTT_OK && options->html && !options->json) {
         output_text(out, "\nPage: ");
         output_line(out, options->html);
     }
@@ -15,17 +15,19 @@ static ott_status report(ott_context *context, char **runs, int count, const ott
 
 int verb_report(int argc, char **argv) {
     ott_report_options o;
-    bool no_plot = false;
+    bool no_plot = false, json = false;
     ott_report_options_init(&o);
     const option options[] = {
         {"--out", "FILE", OPTION_TEXT, &o.html, "write a page with the curves, readable without a network"},
         {"--title", "TEXT", OPTION_TEXT, &o.title, "its title"},
         {"--no-plot", NULL, OPTION_FLAG, &no_plot, "no plot in the terminal"},
+        {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of table and plot"},
     };
     const command c = {
         .name = "report",
         .synopsis = "RUN_DIR... [options]",
-        .about = "Compares runs with the first of them: losses, gaps, speed, memory, FP8 products run.",
+        .about = "Compares runs with the first of them: losses, gaps, speed, memory, FP8 products run.\n"
+                 "Runs that differ only in the seed become one row: means and their standard errors.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "RUN_DIR",
@@ -33,6 +35,7 @@ int verb_report(int argc, char **argv) {
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;
     int width = output_width();
+    o.json = json;
     o.plot_width = no_plot ? 0 : width < WIDEST_PLOT ? width : WIDEST_PLOT;
     o.plot_height = no_plot ? 0 : HIGHEST_PLOT;
 

@@ -193,10 +193,12 @@ typedef struct ott_report_options {
     const char *html;            /* file to write the self-contained page to; NULL: none */
     const char *title;           /* NULL: a default */
     int plot_width, plot_height; /* of the text plot, in characters; 0: none */
+    int json;                    /* 1: one JSON object instead of the table and the plot */
 } ott_report_options;
 
 OTT_API void ott_report_options_init(ott_report_options *options);
-/* Compares run folders with the first of them: writes the table and the plot as text, and the page. */
+/* Compares run folders with the first of them: writes the table and the plot as text, and the page. Runs whose
+   configurations differ only in the seed are one row. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
 

@@ -10,6 +10,10 @@ void ott_report_options_init(ott_report_options *options) {
 
 static ott_status write_text(const report *r, const ott_report_options *o, str *text, ott_text_fn write,
                              void *user) {
+    if (o->json) {
+        TRY(report_json(r, text));
+        return api_write(text, write, user);
+    }
     TRY(report_table(r, text));
     if (o->plot_width > 0 && o->plot_height > 0) {
         str_append(text, "\n");

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define TEXT_LIMIT (INT64_C(16) << 20) /* bytes of a summary, configuration or sample */
 
@@ -239,6 +238,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     TRY(sum_up(r, run));
     if (has_summary) TRY(read_summary(r, run, summary));
     TRY(read_text(r, folder, "config.toml", &run->config));
+    TRY(report_read_settings(r, run));
     return read_text(r, folder, "sample.txt", &run->sample);
 }
 
@@ -257,6 +257,7 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
         int i = r->count++; /* closing frees it, also when it is read in part */
         TRY_OUT(read_run(r, folders[i], &r->runs[i]));
     }
+    TRY_OUT(report_make_rows(r));
     *out = r;
 out:
     if (status != OTT_OK) report_close(r);
@@ -270,6 +271,7 @@ void report_close(report *r) {
         metrics_health_free(&r->runs[i].health);
     }
     mem_give(r->account, r->runs);
+    mem_give(r->account, r->rows);
     if (r->texts) arena_close(r->texts);
     mem_give(r->account, r);
 }
@@ -280,31 +282,6 @@ int report_runs(const report *r) {
 
 const report_summary *report_run(const report *r, int index) {
     return index >= 0 && index < r->count ? &r->runs[index].summary : NULL;
-}
-
-/* ---- judging ---- */
-
-double report_gap(const report *r, int index, bool *on_validation) {
-    if (on_validation) *on_validation = false;
-    if (index < 0 || index >= r->count) return NAN;
-    const report_summary *first = &r->runs[0].summary, *run = &r->runs[index].summary;
-    bool both = isfinite(first->val_loss) && isfinite(run->val_loss);
-    if (on_validation) *on_validation = both;
-    double reference = both ? first->val_loss : first->train_loss;
-    double loss = both ? run->val_loss : run->train_loss;
-    return reference > 0 && isfinite(loss) ? 100 * (loss / reference - 1) : (double)NAN;
-}
-
-report_verdict report_judge(const report *r, int index) {
-    const report_summary *first = &r->runs[0].summary, *run = &r->runs[index].summary;
-    if (index == 0 || run->fp8_gemms <= 0 || first->fp8_gemms > 0) return REPORT_VERDICT_NONE;
-    double gap = report_gap(r, index, NULL);
-    return fabs(gap) <= 1 ? REPORT_VERDICT_YES : REPORT_VERDICT_NO; /* no loss, or NaN: no */
-}
-
-const char *report_reference_name(const report *r) {
-    const report_summary *first = &r->runs[0].summary;
-    return strcasecmp(first->precision, "bf16") == 0 ? "BF16" : first->label;
 }
 
 /* ---- numbers for people ---- */

@@ -1,10 +1,10 @@
 /*
  * io/report: what a run came to (summary.json), and the comparison of runs as a text table, a plot for the
- * terminal and a page that needs nothing else (report.html).
+ * terminal, a page that needs nothing else (report.html) and JSON.
  *
  * A run folder holds metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps, and the health lines of
  * train/health.h), summary.json, and perhaps config.toml and sample.txt. The first folder is what the others
- * are compared with.
+ * are compared with. Runs whose config.toml differ only in the seed are one row: means and standard errors.
  */
 #ifndef IO_REPORT_H
 #define IO_REPORT_H
@@ -50,17 +50,15 @@ void report_close(report *r); /* NULL is allowed */
 
 int report_runs(const report *r);
 const report_summary *report_run(const report *r, int index);
-/* Loss of run `index` against the first run's, in percent; validation loss when both have one, else training
-   loss. NaN when it cannot be said. `on_validation` (may be NULL) tells which. */
-double report_gap(const report *r, int index, bool *on_validation);
-
 /* All append to `out`; errors are those of str_finish. */
-/* One row a run, then a verdict for each FP8 run, then the tensors that FP8 held worst in each that measured
- * them. */
+/* One row a run, or of runs that differ only in their seed; then a verdict for each FP8 row, in what else rows
+   differ, and the tensors that FP8 held worst in each that measured them. */
 ott_status report_table(const report *r, str *out);
 /* Training loss against steps in width x height characters, legend and axes included; kept within 32 x 8 and
    80 x 20 (the legend of many runs may need more lines). Needs neither colour nor a wide font. */
 ott_status report_plot(const report *r, int width, int height, str *out);
 ott_status report_html(const report *r, const char *title, str *out); /* title: NULL for a default */
+/* The rows as one JSON object. */
+ott_status report_json(const report *r, str *out);
 
 #endif

@@ -16,20 +16,19 @@ typedef struct run_curves {
 
 typedef struct figures {
     const report *r;
-    run_curves *runs;  /* [r->count] */
-    chart_line *lines; /* [2 * r->count]: of the chart being made */
+    run_curves *runs;  /* [r->row_count]: of each row the mean over its runs */
+    chart_line *lines; /* [2 * r->row_count]: of the chart being made */
     int count;         /* lines in use */
     bool smoothed;     /* some moving average differs from what was logged */
 } figures;
 
 static ott_status load_run(const report *r, int index, run_curves *c) {
-    const metrics_series *series = r->runs[index].series;
-    TRY(curve_of(r->account, &series[REPORT_LOSS], &c->loss));
-    TRY(curve_of(r->account, &series[REPORT_LOSS], &c->mean_loss));
+    TRY(curve_of_row(r, index, REPORT_LOSS, &c->loss));
+    TRY(curve_of_row(r, index, REPORT_LOSS, &c->mean_loss));
     TRY(curve_smooth(&c->mean_loss, curve_half_window(c->loss.count)));
-    TRY(curve_of(r->account, &series[REPORT_VAL_LOSS], &c->val_loss));
-    TRY(curve_of(r->account, &series[REPORT_LR], &c->lr));
-    TRY(curve_of(r->account, &series[REPORT_GRAD_NORM], &c->norm));
+    TRY(curve_of_row(r, index, REPORT_VAL_LOSS, &c->val_loss));
+    TRY(curve_of_row(r, index, REPORT_LR, &c->lr));
+    TRY(curve_of_row(r, index, REPORT_GRAD_NORM, &c->norm));
     return curve_smooth(&c->norm, curve_half_window(c->norm.count));
 }
 
@@ -39,7 +38,7 @@ static ott_status load_gap(const report *r, run_curves *c, const run_curves *fir
 }
 
 static ott_status load(figures *f) {
-    for (int i = 0; i < f->r->count; i++) {
+    for (int i = 0; i < f->r->row_count; i++) {
         TRY(load_run(f->r, i, &f->runs[i]));
         f->smoothed |= curve_half_window(f->runs[i].loss.count) > 0;
         if (i > 0) TRY(load_gap(f->r, &f->runs[i], &f->runs[0]));
@@ -48,7 +47,7 @@ static ott_status load(figures *f) {
 }
 
 static void release(figures *f) {
-    for (int i = 0; f->runs && i < f->r->count; i++) {
+    for (int i = 0; f->runs && i < f->r->row_count; i++) {
         run_curves *c = &f->runs[i];
         curve *all[] = {&c->loss, &c->mean_loss, &c->val_loss, &c->lr, &c->norm, &c->gap, &c->val_gap};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++) curve_free(all[k]);
@@ -62,7 +61,7 @@ static void release(figures *f) {
 static void add_line(figures *f, int run, const curve *data, chart_style style) {
     if (data->count == 0) return;
     f->lines[f->count++] =
-        (chart_line){.data = data, .color = run, .style = style, .label = f->r->runs[run].summary.label};
+        (chart_line){.data = data, .color = run, .style = style, .label = f->r->rows[run].mean.label};
 }
 
 static void append_figure(const char *class, const char *name, const char *note, const chart *c, str *out) {
@@ -91,7 +90,7 @@ static chart begin_chart(const figures *f, const char *name, int width) {
 }
 
 static bool any_validation(const figures *f) {
-    for (int i = 0; i < f->r->count; i++)
+    for (int i = 0; i < f->r->row_count; i++)
         if (f->runs[i].val_loss.count > 0) return true;
     return false;
 }
@@ -99,8 +98,8 @@ static bool any_validation(const figures *f) {
 static void append_training_loss(figures *f, str *out) {
     bool wide = any_validation(f);
     f->count = 0;
-    for (int i = 0; f->smoothed && i < f->r->count; i++) add_line(f, i, &f->runs[i].loss, CHART_FAINT);
-    for (int i = 0; i < f->r->count; i++) add_line(f, i, &f->runs[i].mean_loss, CHART_LINE);
+    for (int i = 0; f->smoothed && i < f->r->row_count; i++) add_line(f, i, &f->runs[i].loss, CHART_FAINT);
+    for (int i = 0; i < f->r->row_count; i++) add_line(f, i, &f->runs[i].mean_loss, CHART_LINE);
     if (f->count == 0) return;
     chart c = begin_chart(f, "Training loss by step", wide ? WIDE : FULL);
     append_figure(wide ? "wide" : "full", "Training loss",
@@ -109,7 +108,7 @@ static void append_training_loss(figures *f, str *out) {
 
 static void append_validation_loss(figures *f, str *out) {
     f->count = 0;
-    for (int i = 0; i < f->r->count; i++) add_line(f, i, &f->runs[i].val_loss, CHART_POINTS);
+    for (int i = 0; i < f->r->row_count; i++) add_line(f, i, &f->runs[i].val_loss, CHART_POINTS);
     if (f->count == 0) return;
     chart c = begin_chart(f, "Validation loss by step", WIDE);
     append_figure("wide", "Validation loss", "", &c, out);
@@ -131,12 +130,12 @@ static void append_gap(figures *f, str *out) {
     double low = -1.25, high = 1.25;
     bool validation = false;
     f->count = 0;
-    for (int i = 1; i < f->r->count; i++) validation |= f->runs[i].val_gap.count > 0;
-    for (int i = 1; i < f->r->count; i++) {
+    for (int i = 1; i < f->r->row_count; i++) validation |= f->runs[i].val_gap.count > 0;
+    for (int i = 1; i < f->r->row_count; i++) {
         add_line(f, i, &f->runs[i].gap, validation ? CHART_FAINT : CHART_LINE);
         widen_late(&f->runs[i].gap, &low, &high);
     }
-    for (int i = 1; i < f->r->count; i++) {
+    for (int i = 1; i < f->r->row_count; i++) {
         add_line(f, i, &f->runs[i].val_gap, CHART_POINTS);
         widen_late(&f->runs[i].val_gap, &low, &high);
     }
@@ -149,15 +148,16 @@ static void append_gap(figures *f, str *out) {
     c.band = 1;
     c.unit = "%";
     append_figure("wide", name,
-                  validation ? "Marks: validation loss. Thin: training loss. Shaded: within 1%."
-                             : "Training loss. Shaded: within 1%.",
+                  validation
+                      ? "Above 0: worse. Marks: validation loss. Thin: training loss. Shaded: up to 1%."
+                      : "Above 0: worse. Training loss. Shaded: up to 1%.",
                   &c, out);
 }
 
 static void append_small(figures *f, const char *name, const char *note, bool logarithmic, size_t which,
                          bool narrow, str *out) {
     f->count = 0;
-    for (int i = 0; i < f->r->count; i++)
+    for (int i = 0; i < f->r->row_count; i++)
         add_line(f, i, (const curve *)((const char *)&f->runs[i] + which), CHART_LINE);
     if (f->count == 0) return;
     chart c = begin_chart(f, name, narrow ? NARROW : WIDE);
@@ -171,11 +171,11 @@ void report_append_swatch(int run, str *out) {
 
 static void append_legend(const report *r, str *out) {
     str_append(out, "<ul class=\"legend\">\n");
-    for (int i = 0; i < r->count; i++) {
+    for (int i = 0; i < r->row_count; i++) {
         str_append(out, "<li>");
         report_append_swatch(i, out);
         str_append(out, "<b>");
-        html_append_text(out, r->runs[i].summary.label);
+        html_append_text(out, r->rows[i].mean.label);
         str_append(out, "</b></li>\n");
     }
     str_append(out, "</ul>\n");
@@ -183,7 +183,7 @@ static void append_legend(const report *r, str *out) {
 
 static void append_all(figures *f, str *out) {
     bool gap = false;
-    for (int i = 1; i < f->r->count; i++) gap |= f->runs[i].gap.count > 0 || f->runs[i].val_gap.count > 0;
+    for (int i = 1; i < f->r->row_count; i++) gap |= f->runs[i].gap.count > 0 || f->runs[i].val_gap.count > 0;
     str_append(out, "<h2>Curves</h2>\n");
     append_legend(f->r, out);
     str_append(out, "<div class=\"charts\">\n");
@@ -199,9 +199,9 @@ ott_status report_append_charts(const report *r, str *out) {
     void *memory;
     figures f = {.r = r};
     ott_status status;
-    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->count, sizeof *f.runs, "curves", &memory));
+    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->row_count, sizeof *f.runs, "curves", &memory));
     f.runs = memory;
-    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->count, 2 * sizeof *f.lines, "chart lines", &memory));
+    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->row_count, 2 * sizeof *f.lines, "chart lines", &memory));
     f.lines = memory;
     TRY_OUT(load(&f));
     append_all(&f, out);

@@ -27,6 +27,32 @@ ott_status curve_of(mem *account, const metrics_series *s, curve *out) {
     return OTT_OK;
 }
 
+/* Adds `other` at the points both have; drops the others. */
+static void add_common(curve *c, const curve *other) {
+    int64_t kept = 0, j = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        while (j < other->count && other->x[j] < c->x[i]) j++;
+        if (j == other->count) break;
+        if (other->x[j] != c->x[i]) continue;
+        c->x[kept] = c->x[i];
+        c->y[kept++] = c->y[i] + other->y[j];
+    }
+    c->count = kept;
+}
+
+ott_status curve_of_row(const report *r, int row, report_key key, curve *out) {
+    int members = r->rows[row].count;
+    TRY(curve_of(r->account, &report_row_run(r, row, 0)->series[key], out));
+    for (int i = 1; i < members; i++) {
+        curve other;
+        TRY(curve_of(r->account, &report_row_run(r, row, i)->series[key], &other));
+        add_common(out, &other);
+        curve_free(&other);
+    }
+    for (int64_t i = 0; i < out->count && members > 1; i++) out->y[i] /= members;
+    return OTT_OK;
+}
+
 int64_t curve_half_window(int64_t count) {
     return count < 60 ? 0 : count / 60 < 500 ? count / 60 : 500;
 }

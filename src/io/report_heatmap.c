@@ -1,6 +1,7 @@
 /*
- * io/report_heatmap: the lowest SQNR of each module at each measurement, as colours. What lies far from the
- * page's background is bad: a healthy run looks calm, in the light style and in the dark one.
+ * io/report_heatmap: the lowest SQNR of each module at each measurement, beside what its format gives, as
+ * colours. What lies far from the page's background is bad: a healthy run looks calm, in the light style and
+ * in the dark one.
  */
 #include "io/axis.h"
 #include "io/chart.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 
 enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* more cannot be told apart and only make the page large */
-enum { WIDTH = 1080, LEFT = 236, RIGHT = 16, TOP = 50, BOTTOM = 34, ROW = 15, WIDEST = 40, NAME = 36 };
+enum { WIDTH = 1080, LEFT = 236, RIGHT = 16, TOP = 50, BOTTOM = 34, ROW = 15, NAME = 36 };
 enum { COLORS = 8, KEY = 44 }; /* classes h0 (lowest) to h7; width of one in the legend */
 #define FAR_DB 1000.0          /* of no SQNR that a run can have */
 
@@ -124,25 +125,21 @@ typedef struct scale {
     double low, step; /* of a colour, in dB */
 } scale;
 
-void heatmap_widen(const heatmap *m, double *low, double *high) {
+double heatmap_lowest(const heatmap *m) {
+    double lowest = 0;
     for (int i = 0; i < m->rows * m->columns; i++) {
         double rank = m->lowest[i] ? report_use_rank(m->lowest[i]) : INFINITY;
-        if (isinf(rank)) continue;
-        rank = fmax(-FAR_DB, fmin(FAR_DB, rank));
-        *low = fmin(*low, rank);
-        *high = fmax(*high, rank);
+        if (!isinf(rank)) lowest = fmin(lowest, fmax(-FAR_DB, rank));
     }
+    return lowest;
 }
 
-/* The smallest round step with which COLORS of them hold low and high; the largest holds all within FAR_DB.
-   The palest colour is that of `high`. */
-static scale choose_scale(double low, double high) {
-    static const double steps[] = {1,  1.5, 2,  2.5, 3,  4,   5,   7.5,
-                                   10, 15,  20, 25,  50, 100, 200, 2 * FAR_DB / COLORS};
+/* The smallest round step with which COLORS of them reach from `lowest` to 0; the largest reaches FAR_DB. */
+static scale choose_scale(double lowest) {
+    static const double steps[] = {1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10, 15, 20, 25, 50, 100, FAR_DB / COLORS};
     size_t i = 0;
-    if (!(low <= high)) return (scale){.low = 0, .step = 5}; /* no SQNR at all */
-    while ((ceil(high / steps[i]) - COLORS) * steps[i] > low) i++;
-    return (scale){.low = (ceil(high / steps[i]) - COLORS) * steps[i], .step = steps[i]};
+    while (COLORS * steps[i] < -lowest) i++;
+    return (scale){.low = -COLORS * steps[i], .step = steps[i]};
 }
 
 /* "h3"; "hx" of values that are not finite, "hz" where there is no SQNR. */
@@ -189,7 +186,7 @@ static void append_legend(const heatmap *m, const scale *s, str *out) {
     char class[] = "h0", label[32];
     double x = LEFT;
     begin_text("yn", LEFT - 10, 16, out);
-    str_append(out, "SQNR, dB</text>\n");
+    str_append(out, "SQNR beside its format's, dB</text>\n");
     for (int i = 0; i <= COLORS; i++, x += KEY) {
         begin_text("xn", x, 32, out);
         str_printf(out, "%s</text>\n", number_digits(s->low + i * s->step, 6, label));
@@ -214,14 +211,15 @@ static void append_row_name(const char *name, str *out) {
 }
 
 static void append_cell(const heatmap *m, const scale *s, int row, int column, double width, str *out) {
-    char sqnr[32];
+    char sqnr[32], beside[32];
     const metrics_use *use = m->lowest[row * m->columns + column];
     if (!use) return;
     append_box(color_of(s, use), LEFT + column * width, TOP + row * ROW, width - fmin(1.5, width / 8),
                ROW - 1.5, out);
     str_append(out, "><title>");
     html_append_text(out, m->health->modules[use->module].name);
-    str_printf(out, ", step %" PRId64 ": %s (", use->step, report_sqnr_text(use, sqnr));
+    str_printf(out, ", step %" PRId64 ": %s%s (", use->step, report_sqnr_text(use, sqnr),
+               report_beside_text(use, beside));
     html_append_text(out, use->tensor);
     str_append(out, " of ");
     html_append_text(out, use->gemm);
@@ -242,9 +240,9 @@ static void append_steps(const heatmap *m, double width, str *out) {
     str_append(out, "step</text>\n");
 }
 
-void heatmap_append(const heatmap *m, double low, double high, str *out) {
-    scale s = choose_scale(low, high);
-    double width = fmin(WIDEST, (double)(WIDTH - LEFT - RIGHT) / m->columns);
+void heatmap_append(const heatmap *m, double lowest, str *out) {
+    scale s = choose_scale(lowest);
+    double width = (double)(WIDTH - LEFT - RIGHT) / m->columns;
     str_printf(out,
                "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Lowest SQNR by module and step\">\n",
                WIDTH, TOP + m->rows * ROW + BOTTOM);

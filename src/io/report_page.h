@@ -8,10 +8,10 @@ extern const char report_style[]; /* CSS without < and & */
 
 /* The legend and all figures that have data. */
 ott_status report_append_charts(const report *r, str *out);
-/* For each run that measured it: how well FP8 held its tensors. */
+/* For the first run of each row, when it measured it: how well FP8 held its tensors. */
 ott_status report_append_health(const report *r, str *out);
-/* "<span class="swatch s1"></span>": the colour of a run. */
-void report_append_swatch(int run, str *out);
+/* "<span class="swatch s1"></span>": the colour of a row. */
+void report_append_swatch(int row, str *out);
 
 /* ---- the heat map of one run: its modules by its measurements ---- */
 
@@ -26,9 +26,9 @@ typedef struct heatmap {
 
 ott_status heatmap_open(const metrics_health *h, heatmap *out);
 void heatmap_close(heatmap *m);
-/* Widens [low, high] to the SQNRs it shows. */
-void heatmap_widen(const heatmap *m, double *low, double *high);
-/* An SVG element, coloured for SQNRs from low to high. */
-void heatmap_append(const heatmap *m, double low, double high, str *out);
+/* The lowest rank (report_use_rank) it shows, 0 at most. */
+double heatmap_lowest(const heatmap *m);
+/* An SVG element, coloured for ranks from `lowest` to 0. */
+void heatmap_append(const heatmap *m, double lowest, str *out);
 
 #endif

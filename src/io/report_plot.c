@@ -21,7 +21,7 @@ typedef struct plot {
     const report *r;
     int width;         /* of a line, in characters */
     int columns, rows; /* characters of the drawing */
-    int runs;          /* drawn: at most MAX_RUNS */
+    int runs;          /* rows of the report that are drawn: at most MAX_RUNS */
     axis x, y;
     curve curves[MAX_RUNS];
     cell cells[MAX_HEIGHT][MAX_WIDTH];
@@ -46,7 +46,7 @@ static void find_range(plot *p) {
 static ott_status load_curves(plot *p) {
     for (int i = 0; i < p->runs; i++) {
         curve *c = &p->curves[i];
-        TRY(curve_of(p->r->account, &p->r->runs[i].series[REPORT_LOSS], c));
+        TRY(curve_of_row(p->r, i, REPORT_LOSS, c));
         TRY(curve_smooth(c, curve_half_window(c->count)));
     }
     return OTT_OK;
@@ -177,11 +177,11 @@ static int cut_text(const char *text, int characters) {
 
 static void append_legend(const plot *p, str *out) {
     for (int i = 0; i < p->runs; i++) {
-        const char *label = p->r->runs[i].summary.label;
+        const char *label = p->r->rows[i].mean.label;
         str_printf(out, "%*s%c %.*s\n", GUTTER, "", 'A' + i, cut_text(label, p->width - GUTTER - 2), label);
     }
-    if (p->r->count > p->runs)
-        str_printf(out, "%*s(%d more runs are not drawn)\n", GUTTER, "", p->r->count - p->runs);
+    if (p->r->row_count > p->runs)
+        str_printf(out, "%*s(%d more runs are not drawn)\n", GUTTER, "", p->r->row_count - p->runs);
 }
 
 static bool is_empty(const plot *p) {
@@ -205,7 +205,7 @@ static void append_plot(plot *p, str *out) {
     append_title(p, out);
     for (int row = 0; row < p->rows; row++) append_row(p, row, out);
     append_x_axis(p, out);
-    if (p->r->count > 1) append_legend(p, out);
+    if (p->r->row_count > 1) append_legend(p, out);
 }
 
 static int within(int value, int low, int high) {
@@ -218,9 +218,9 @@ ott_status report_plot(const report *r, int width, int height, str *out) {
     TRY(mem_take(r->account, MEM_OTHER, sizeof(plot), "a plot", &memory));
     plot *p = memory;
     p->r = r;
-    p->runs = r->count < MAX_RUNS ? r->count : MAX_RUNS;
+    p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
     p->width = within(width, MIN_WIDTH, MAX_WIDTH);
-    int legend = r->count > 1 ? p->runs + (r->count > p->runs) : 0;
+    int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
     p->rows = within(within(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
     p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + within(p->runs, 0, 6) : 0);
     TRY_OUT(load_curves(p));

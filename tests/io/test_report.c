@@ -176,8 +176,11 @@ static void table(void **state) {
         "bf16           |     2.0000 |   2.1000 |            - |    1,100 |    3.00 MiB |         0\n"
         "fp8 tensorwise |     2.0100 |   2.1105 |       +0.50% |      900 |    4.00 MiB |    16,800\n"
         "fp8 <é> & \"x\"  |     2.1000 |   2.2050 |       +5.00% |      950 |    5.00 GiB |    16,800\n"
-        "fp8 tensorwise: within 1% of BF16: yes (validation loss +0.50%)\n"
-        "fp8 <é> & \"x\": within 1% of BF16: no (validation loss +5.00%)\n");
+        "fp8 tensorwise: validation loss +0.50%: one seed each cannot tell it from BF16 (gaps below about "
+        "1.5% "
+        "can be the seed's)\n"
+        "fp8 <é> & \"x\": validation loss +5.00%: worse than BF16, by more than the seed alone does (about "
+        "1.5%)\n");
     str_free(&text);
     report_close(r);
 }
@@ -198,38 +201,207 @@ static report_verdict judge(folder *f, report_summary first, report_summary seco
                         strcmp(first.precision, "bf16") == 0 ? "BF16" : first.label);
     assert_int_equal(report_judge(r, 0), REPORT_VERDICT_NONE);
     report_verdict verdict = report_judge(r, 1);
-    *gap = report_gap(r, 1, NULL);
-    assert_true(isnan(report_gap(r, 2, NULL)));
+    *gap = report_gap_of(r, 1).percent;
     report_close(r);
     return verdict;
 }
 
+/* One seed each tells only what lies beyond what a seed does. */
 static void verdicts(void **state) {
     folder *f = *state;
     report_summary bf16 = {"ref", "bf16", "", .train_loss = 2, .val_loss = NAN}, fp8 = bf16;
     double gap;
     fp8.fp8_gemms = 1;
-    fp8.train_loss = 2.0199;
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_YES);
-    assert_true(fabs(gap - 0.995) < 1e-9);
-    fp8.train_loss = 2.0201;
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO);
-    fp8.train_loss = 1.97; /* too good to be the same training */
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO);
+    fp8.train_loss = 2.0299;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+    assert_true(fabs(gap - 1.495) < 1e-9);
+    fp8.train_loss = 2.0301;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
+    fp8.train_loss = 1.9701; /* a gap in the good direction is none to complain of */
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+    fp8.train_loss = 1.9;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO_WORSE);
+    assert_true(fabs(gap + 5) < 1e-9);
     fp8.train_loss = NAN; /* diverged */
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO);
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(isnan(gap));
     fp8.train_loss = 2;
     fp8.val_loss = 9; /* the first has none: training losses are compared */
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_YES);
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
     bf16.val_loss = 8;
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO);
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(fabs(gap - 12.5) < 1e-9);
     assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE); /* FP8 beside FP8 proves nothing */
     assert_int_equal(judge(f, bf16, bf16, &gap), REPORT_VERDICT_NONE);
     bf16.precision = "fp32";
     fp8.val_loss = 8;
-    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_YES);
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+}
+
+/* ---- seeds ---- */
+
+typedef struct seeded {
+    const char *label, *precision;
+    int seed;
+    double val_loss;
+    const char *more; /* of config.toml */
+} seeded;
+
+enum { MOST_SEEDED = 16 };
+
+/* A run each; the report of all of them. */
+static report *open_seeded(folder *f, const seeded *runs, int count) {
+    static char path[MOST_SEEDED][128];
+    const char *folders[MOST_SEEDED];
+    char name[64], text[512];
+    report *r;
+    for (int i = 0; i < count; i++) {
+        bool fp8 = strcmp(runs[i].precision, "fp8") == 0;
+        report_summary s = {.label = runs[i].label, .precision = runs[i].precision, .recipe = ""};
+        s.steps = 100;
+        s.train_loss = s.val_loss = runs[i].val_loss;
+        s.fp8_gemms = fp8 ? 1000 : 0;
+        s.peak_memory_bytes = (1 + i) << 20;
+        snprintf(path[i], sizeof path[i], "%s",
+                 folder_file(f, (snprintf(name, sizeof name, "r%d", i), name)));
+        folders[i] = path[i];
+        assert_int_equal(file_make_folder(path[i]), OTT_OK);
+        assert_int_equal(report_summary_write(f->account, path[i], &s), OTT_OK);
+        snprintf(name, sizeof name, "r%d/config.toml", i);
+        snprintf(text, sizeof text,
+                 "[run]\ndir = \"r%d\"\n[train]\nseed = %d\ndata_seed = -1\nmixed_precision = \"%s\"\n"
+                 "[float8]\nrecipe_name = \"%s\"\n%s",
+                 i, runs[i].seed, runs[i].precision, fp8 || i % 2 ? "tensorwise" : "rowwise", runs[i].more);
+        folder_write_text(f, name, text);
+        snprintf(name, sizeof name, "r%d/metrics.jsonl", i);
+        snprintf(text, sizeof text, "{\"step\":1,\"loss\":%g}\n{\"step\":%d,\"loss\":%s}\n", 2.0 + i, 50 + i,
+                 isnan(runs[i].val_loss) ? "null" : "2");
+        folder_write_text(f, name, text);
+    }
+    if (report_open(f->account, folders, count, &r) != OTT_OK) fail_msg("%s", status_text());
+    return r;
+}
+
+/* Runs that differ in nothing but seed and folder are a row; where rows have the same seeds, gaps are taken
+   seed by seed. */
+static void seeds_make_rows(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {
+        {"bf16-s1", "bf16", 1, 2.00, ""}, {"bf16-s2", "bf16", 2, 2.20, ""}, {"bf16-s3", "bf16", 3, 2.40, ""},
+        {"fp8-s1", "fp8", 1, 2.01, ""},   {"fp8-s2", "fp8", 2, 2.22, ""},   {"fp8-s3", "fp8", 3, 2.40, ""},
+        {"fp8-s3", "fp8", 3, 2.40, ""}, /* the same seed again is the same run again */
+    };
+    report *r = open_seeded(f, runs, 7);
+    str text = {.account = f->account};
+    assert_int_equal(r->row_count, 3);
+    assert_int_equal(r->rows[0].count, 3);
+    assert_int_equal(r->rows[1].count, 3);
+    assert_string_equal(r->rows[1].mean.label, "fp8 (3 seeds)");
+    assert_true(fabs(r->rows[0].mean.val_loss - 2.2) < 1e-12);
+    assert_true(fabs(r->rows[0].val_error - 0.2 / sqrt(3)) < 1e-12);
+    assert_true(r->rows[0].mean.peak_memory_bytes == 3 << 20);
+    report_gap gap = report_gap_of(r, 1); /* differences 0.01, 0.02, 0: 0.01 with an error of 0.01/sqrt(3) */
+    assert_true(fabs(gap.percent - 100 * 0.01 / 2.2) < 1e-9);
+    assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
+    assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% */
+    gap = report_gap_of(r, 2); /* 2.40 beside 2.2 with a deviation of 0.2, by 1/3 + 1/1 */
+    assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "bf16 (3 seeds) | 2.2000 ± 0.1155 | 2.2000 ± 0.1155 |"));
+    assert_non_null(strstr(text.text, " +0.45% ± 0.26% |"));
+    assert_non_null(strstr(text.text,
+                           "fp8 (3 seeds): validation loss +0.45% ± 0.26%: no more than 1% worse than "
+                           "BF16: not settled by these seeds (95% sure of +1.22% at most)\n"));
+    assert_non_null(strstr(text.text, "standard error of the mean over the seeds"));
+    str_free(&text);
+    assert_int_equal(report_json(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "\"verdict\": \"not settled\""));
+    assert_non_null(strstr(text.text, "\"seed\": 3,"));
+    assert_int_equal(occurrences(text.text, "\"folder\""), 7);
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(
+        strstr(text.text, "<span class=\"pill open\">beside BF16: not settled by these seeds</span>"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* 95% of one side: no more than 1% worse, or worse. */
+static void seeds_decide(void **state) {
+    folder *f = *state;
+    seeded runs[] = {
+        {"a", "bf16", 1, 2.00, ""}, {"a", "bf16", 2, 2.20, ""}, {"a", "bf16", 3, 2.40, ""},
+        {"b", "fp8", 1, 2.008, ""}, {"b", "fp8", 2, 2.210, ""}, {"b", "fp8", 3, 2.409, ""},
+    };
+    report *r = open_seeded(f, runs, 6);
+    assert_int_equal(r->row_count, 2);
+    assert_string_equal(r->rows[1].mean.label, "b (3 seeds)");
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_NO_WORSE);
+    report_close(r);
+    for (int i = 3; i < 6; i++) runs[i].val_loss += 0.05;
+    r = open_seeded(f, runs, 6);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
+    report_close(r);
+    runs[4].val_loss = NAN; /* one of them diverged, and its training loss with it */
+    r = open_seeded(f, runs, 6);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
+    report_close(r);
+}
+
+/* A curve of a row is the mean at the steps all its runs have. */
+static void seeds_share_a_curve(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {{"a", "bf16", 1, 2, ""}, {"a", "bf16", 2, 2, ""}};
+    report *r = open_seeded(f, runs, 2);
+    curve c;
+    assert_int_equal(r->row_count, 1);
+    assert_int_equal(curve_of_row(r, 0, REPORT_LOSS, &c), OTT_OK);
+    assert_int_equal(c.count, 1);
+    assert_true(c.x[0] == 1 && c.y[0] == 2.5);
+    curve_free(&c);
+    report_close(r);
+}
+
+/* What more than the precision differs is said, and such a gap is no verdict on FP8. */
+static void other_models_and_data(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {
+        {"first", "bf16", 1, 2,
+         "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
+        {"same", "fp8", 1, 2, "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 7\n"},
+        {"model", "fp8", 1, 2, "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n"},
+        {"both", "fp8", 1, 2, "[model]\ndim = 512\nn = 3\n[data]\ndataset_path = \"b.txt\"\n"},
+        {"rate", "fp8", 1, 2, "[optimizer]\nlr = 0.1\n"}, /* a key the first does not have says nothing */
+        {"edited", "fp8", 1, 2, "[optimizer\n"},          /* nor what cannot be read */
+        {"seeds", "bf16", 2, 2,
+         "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
+    };
+    report *r = open_seeded(f, runs, 7);
+    str text = {.account = f->account};
+    assert_int_equal(r->row_count, 7);
+    assert_null(r->rows[1].differs);
+    assert_string_equal(r->rows[2].differs, "another model than first (model.dim = 512, not 256)");
+    assert_string_equal(
+        r->rows[3].differs,
+        "another model and other data than first (data.dataset_path = \"b.txt\", not \"a.txt\"; "
+        "model.dim = 512, not 256)");
+    assert_null(r->rows[4].differs);
+    assert_null(r->rows[5].differs);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_ONE_SEED);
+    assert_int_equal(report_judge(r, 2), REPORT_VERDICT_NONE);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text,
+                           "model: another model than first (model.dim = 512, not 256): its gap is not "
+                           "the precision's\n"));
+    assert_null(strstr(text.text, "seeds)"));
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(strstr(text.text, "other data than first (model.dim = 512, not 256; data.dataset_path"));
+    str_free(&text);
+    report_close(r);
 }
 
 /* ---- the plot ---- */
@@ -340,9 +512,9 @@ static void page(void **state) {
     assert_non_null(strstr(text.text, "<title>A &amp; &lt;B&gt;</title>"));
     assert_non_null(strstr(text.text, "1,234,567 parameters · 200 steps · 409,600 tokens"));
     assert_non_null(strstr(
-        text.text, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>2.1000</td><td>2.2050</td><td>+5.00%</td>"));
-    assert_non_null(strstr(text.text, "<span class=\"pill yes\">within 1% of BF16</span>"));
-    assert_non_null(strstr(text.text, "<span class=\"pill no\">not within 1% of BF16</span>"));
+        text.text, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>+5.00%</td><td>2.2050</td><td>2.1000</td>"));
+    assert_non_null(strstr(text.text, "<span class=\"pill open\">not told from BF16 by one seed</span>"));
+    assert_non_null(strstr(text.text, "<span class=\"pill no\">worse than BF16</span>"));
     assert_non_null(
         strstr(text.text,
                "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n"));
@@ -363,7 +535,7 @@ static void page(void **state) {
     assert_well_formed(text.text);
     assert_non_null(strstr(text.text, "<h1>bf16</h1>"));
     assert_null(strstr(text.text, "Loss gap"));
-    assert_null(strstr(text.text, "pill yes"));
+    assert_null(strstr(text.text, "<span class=\"pill"));
     str_free(&text);
     report_close(r);
 }
@@ -548,6 +720,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(damaged_metrics, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(table, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(verdicts, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_make_rows, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_decide, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_share_a_curve, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(other_models_and_data, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(plot, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(plot_of_a_line, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(plot_without_data, folder_setup, folder_teardown),

@@ -23,15 +23,20 @@ static void write_loss(metrics_writer *w, int64_t step) {
 }
 
 /* As train/health writes it. */
-static void write_use(metrics_writer *w, int64_t step, const char *module, const char *tensor, double amax,
-                      double sqnr_db) {
+static void write_format(metrics_writer *w, int64_t step, const char *module, const char *tensor,
+                         const char *format, double amax, double sqnr_db) {
     const metrics_value values[] = {
         metrics_text("module", module),   metrics_text("tensor", tensor),     metrics_text("gemm", "output"),
-        metrics_text("format", "e4m3"),   metrics_real("amax", amax),         metrics_real("scale_min", 0.5),
+        metrics_text("format", format),   metrics_real("amax", amax),         metrics_real("scale_min", 0.5),
         metrics_real("scale_max", 1024),  metrics_real("saturated", 0.00125), metrics_real("underflowed", 0),
         metrics_real("sqnr_db", sqnr_db),
     };
     assert_int_equal(metrics_write(w, step, values, sizeof values / sizeof *values), OTT_OK);
+}
+
+static void write_use(metrics_writer *w, int64_t step, const char *module, const char *tensor, double amax,
+                      double sqnr_db) {
+    write_format(w, step, module, tensor, "e4m3", amax, sqnr_db);
 }
 
 /* Two measurements of three modules, of which c leaves FP8 after the first. */
@@ -93,10 +98,10 @@ static void text(void **state) {
     const char *name = strrchr(f->path, '/') + 1;
     char expected[1024];
     snprintf(expected, sizeof expected,
-             "\n%s: lowest SQNR at step 20, 3 of 3 measured uses of tensors:\n"
-             "     11.0 dB  a  weight (output, e4m3)\n"
-             "     25.2 dB  <b> & \xef\xbf\xbd  input (output, e4m3)\n"
-             "     30.0 dB  a  input (output, e4m3)\n"
+             "\n%s: lowest SQNR beside what its format gives, at step 20, 3 of 3 measured uses of tensors:\n"
+             "     11.0 dB  a  weight (output, e4m3, -20.5 beside 31.5)\n"
+             "     25.2 dB  <b> & \xef\xbf\xbd  input (output, e4m3, -6.2 beside 31.5)\n"
+             "     30.0 dB  a  input (output, e4m3, -1.5 beside 31.5)\n"
              "%s: c left FP8 after step 10 (fallback or schedule)\n",
              name, name);
     assert_has(&t, expected);
@@ -110,20 +115,24 @@ static void page(void **state) {
     assert_int_equal(occurrences(t.text, "<h2>What FP8 does to the tensors</h2>"), 1);
     assert_int_equal(occurrences(t.text, "</title></rect>"), 5); /* c has no second cell */
     assert_has(&t, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
-    /* 3 dB is the darkest, 25.25 dB the palest of steps of 3 dB up to 27. */
+    /* 28.5 dB below E4M3's is the darkest of steps of 4 dB down to 32 below; the cells fill the page. */
     assert_has(
-        &t, "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"38.5\" height=\"13.5\"><title>c, step 10: 3.0 dB "
-            "(input of output, e4m3)</title>");
+        &t,
+        "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
+        "-28.5 beside 31.5 (input of output, e4m3)</title>");
     assert_has(
-        &t, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"38.5\" height=\"13.5\"><title>a, step 10: 21.0 dB "
-            "(weight of output, e4m3)</title>");
-    assert_has(&t, "<rect class=\"h7\" x=\"276\" y=\"65\" width=\"38.5\" height=\"13.5\">"
-                   "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.2 dB (input of output, e4m3)</title>");
-    assert_has(&t, ">3</text>");
-    assert_has(&t, ">27</text>");
+        &t,
+        "<rect class=\"h5\" x=\"236\" y=\"50\" width=\"412.5\" height=\"13.5\"><title>a, step 10: 21.0 dB, "
+        "-10.5 beside 31.5 (weight of output, e4m3)</title>");
+    assert_has(&t,
+               "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
+               "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.2 dB, -6.2 beside 31.5 (input of output, "
+               "e4m3)</title>");
+    assert_has(&t, ">-32</text>");
+    assert_has(&t, ">0</text>");
     assert_has(&t, "<td>a</td><td>weight</td><td>output</td><td>e4m3</td><td>2</td><td>0.5 to 1024</td>"
-                   "<td>0.125%</td><td>0%</td><td>11.0 dB</td></tr>\n<tr><td>&lt;b&gt;");
-    assert_has(&t, "The last measurement, at step 20, lowest SQNR first.</p>");
+                   "<td>0.125%</td><td>0%</td><td>11.0 dB</td><td>-20.5</td></tr>\n<tr><td>&lt;b&gt;");
+    assert_has(&t, "The last measurement, at step 20, lowest beside its format's first.</p>");
     assert_lacks(&t, "not finite");
     assert_lacks(&t, "only zeros");
     str_free(&t);
@@ -150,7 +159,7 @@ static void one_step(void **state) {
     str t = page_of(f);
     assert_int_equal(occurrences(t.text, "</title></rect>"), 1);
     assert_has(
-        &t, "<rect class=\"h7\" x=\"236\" y=\"50\" width=\"38.5\""); /* whatever the SQNR, nothing is worse */
+        &t, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below what E4M3 gives */
     assert_has(&t, ">12.35k</text>");
     assert_has(&t, "Measurements: 1.<");
     assert_lacks(&t, "Left FP8");
@@ -169,10 +178,10 @@ static void without_sqnr(void **state) {
     write_use(w, 1, "broken", "weight", 1, -4);
     metrics_close(w);
     str t = table_of(f);
-    assert_has(&t, "lowest SQNR at step 1, 5 of 5 measured uses of tensors:\n"
+    assert_has(&t, "at step 1, 5 of 5 measured uses of tensors:\n"
                    "  not finite  broken  input (output, e4m3)\n"
                    "  not finite  infinite  input (output, e4m3)\n"
-                   "     -4.0 dB  broken  weight (output, e4m3)\n"
+                   "     -4.0 dB  broken  weight (output, e4m3, -35.5 beside 31.5)\n"
                    "           -  exact  input (output, e4m3)\n"
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
@@ -217,7 +226,7 @@ static void large_run(void **state) {
     str t = page_of(f);
     assert_int_equal(occurrences(t.text, "</title></rect>"), 240 * 60);
     assert_has(&t, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
-    assert_has(&t, "layers.7.x, step 75: -20.0 dB"); /* a module among the best, but for one measurement */
+    assert_has(&t, "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
     assert_lacks(&t, "layers.60.x");
     assert_has(&t, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
     assert_int_equal(occurrences(t.text, "<td>0.5 to 1024</td>"), 40);
@@ -244,16 +253,16 @@ static void equal_modules(void **state) {
     str_free(&t);
 }
 
-/* The colours end at a round number above the highest, and reach below the lowest. */
+/* The colours end at what the format gives, and reach below the lowest. */
 static void scale_of_colors(void **state) {
     folder *f = *state;
     static const struct {
         double low, high;
         const char *first, *second, *last;
     } cases[] = {
-        {9, 25, ">5</text>", ">7.5</text>", ">25</text>"}, /* steps of 2 would begin at 10 */
-        {24, 24, ">16</text>", ">17</text>", ">24</text>"},
-        {-5000, 12, ">-1400</text>", ">-1200</text>", ">200</text>"}, /* as if it were -1000 dB */
+        {9, 25, ">-24</text>", ">-21</text>", ">0</text>"}, /* 22.5 below; steps of 2.5 would begin at -20 */
+        {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
+        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* as if it were -1000 dB */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -266,6 +275,25 @@ static void scale_of_colors(void **state) {
         assert_has(&t, cases[i].last);
         str_free(&t);
     }
+}
+
+/* 25.6 dB are what E5M2 gives: of a healthy run no tensor stands out, and 28 dB in E4M3 are worse. */
+static void formats_have_their_norm(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_format(w, 1, "a", "grad_output", "e5m2", 1, 25.6);
+    write_format(w, 1, "a", "input", "e4m3", 1, 31.5);
+    write_format(w, 1, "b", "grad_output", "e5m2", 1, 25.6);
+    write_format(w, 1, "b", "input", "e4m3", 1, 28);
+    metrics_close(w);
+    str t = page_of(f);
+    assert_has(&t, "<rect class=\"h7\" x=\"236\" y=\"50\"");
+    assert_has(&t, "<title>b, step 1: 28.0 dB, -3.5 beside 31.5 (input of output, e4m3)</title>");
+    str_free(&t);
+    t = table_of(f);
+    assert_has(&t, "tensors:\n     28.0 dB  b  input (output, e4m3, -3.5 beside 31.5)\n     25.6 dB  a  "
+                   "grad_output (output, e5m2, +0.0 beside 25.6)\n");
+    str_free(&t);
 }
 
 static void many_modules_leave(void **state) {
@@ -295,7 +323,7 @@ static void absurd_numbers(void **state) {
     metrics_writer *w = open_writer(f, "metrics.jsonl");
     write_use(w, INT64_MIN, "a", "input", 1e300, -1e300);
     write_use(w, INT64_MAX, "a", "input", -1e300, 1e300);
-    write_use(w, -5, "", "", 1, 1e-300);
+    write_format(w, -5, "", "", "e9m9", 1, 1e-300);
     metrics_close(w);
     str t = page_of(f);
     assert_int_equal(occurrences(t.text, "</title></rect>"), 3);
@@ -330,7 +358,7 @@ static void two_runs(void **state) {
     assert_int_equal(occurrences(t.text, "<h2>What FP8 does"), 1);
     str_free(&t);
     assert_int_equal(report_table(r, &t), OTT_OK);
-    assert_int_equal(occurrences(t.text, "\nb: lowest SQNR at step 20"), 2);
+    assert_int_equal(occurrences(t.text, "\nb: lowest SQNR beside what its format gives, at step 20"), 2);
     str_free(&t);
     report_close(r);
 }
@@ -371,6 +399,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(large_run, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(equal_modules, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(scale_of_colors, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(formats_have_their_norm, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(many_modules_leave, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(absurd_numbers, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(two_runs, folder_setup, folder_teardown),
