@@ -25,8 +25,11 @@ int cli_error(int exit_code, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    for (char *c = text; *c; c++) /* one line, and no terminal codes from a file's name */
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+    for (char *c = text; *c;
+         c++) { /* no terminal codes from a file's name; the lines of a list are indented */
+        bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
+        if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
+    }
     fprintf(stderr, "ottava: %s\n", text);
     return exit_code;
 }

@@ -129,33 +129,50 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* One row of the edit matrix, over the shorter text; texts of 256 bytes and more count as wholly different.
+static bool are_swapped(const char *a, size_t i, const char *b, size_t j) {
+    return i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]);
+}
+
+/* Three rows of the edit matrix, over the shorter text; texts of 256 bytes and more count as wholly
+ * different.
  */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
-    int row[LONGEST + 1];
+    int row[3][LONGEST + 1];
     size_t rows = strlen(a), columns = strlen(b);
     if (columns > rows) return str_distance(b, a);
     if (columns > LONGEST) return strcmp(a, b) == 0 ? 0 : rows < INT32_MAX ? (int)rows : INT32_MAX;
-    for (int j = 0; j <= (int)columns; j++) row[j] = j;
+    for (int j = 0; j <= (int)columns; j++) row[0][j] = j;
     for (size_t i = 0; i < rows; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i + 1;
+        const int *before = row[(i + 2) % 3], *last = row[i % 3];
+        int *now = row[(i + 1) % 3];
+        now[0] = (int)i + 1;
         for (size_t j = 0; j < columns; j++) {
-            int replaced = diagonal + (lower(a[i]) != lower(b[j]));
-            diagonal = row[j + 1];
-            row[j + 1] = smaller(replaced, 1 + smaller(diagonal, row[j]));
+            int replaced = last[j] + (lower(a[i]) != lower(b[j]));
+            now[j + 1] = smaller(replaced, 1 + smaller(last[j + 1], now[j]));
+            if (are_swapped(a, i, b, j)) now[j + 1] = smaller(now[j + 1], before[j - 1] + 1);
         }
     }
-    return row[columns];
+    return row[rows % 3][columns];
+}
+
+/* Does the longer text begin with the shorter, which says enough by itself ("seq_length", "seq_len")? */
+static bool is_longer_form(const char *a, const char *b) {
+    enum { ENOUGH = 5 };
+    size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
+    if (common < ENOUGH || 2 * common < (x > y ? x : y)) return false;
+    for (size_t i = 0; i < common; i++)
+        if (lower(a[i]) != lower(b[i])) return false;
+    return true;
 }
 
 const char *str_nearest(const char *word, const char *const *candidates, int count) {
-    int third = (int)strlen(word) / 3;
-    int best = (third > 2 ? third : 2) + 1;
+    int quarter = ((int)strlen(word) + 1) / 4, limit = quarter > 1 ? quarter : 1;
+    int best = limit + 1;
     const char *nearest = NULL;
     for (int i = 0; i < count; i++) {
         int distance = str_distance(word, candidates[i]);
+        if (distance > limit && is_longer_form(word, candidates[i])) distance = limit;
         if (distance >= best) continue;
         best = distance;
         nearest = candidates[i];

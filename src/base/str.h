@@ -26,9 +26,10 @@ void str_append_json(str *s, const char *text, int64_t length);
 ott_status str_finish(const str *s); /* OTT_ERR_MEMORY if any append failed */
 void str_free(str *s);
 
-/* Levenshtein distance, case-insensitive. */
+/* Edits between two texts, case-insensitive: a letter more, less or other, or two neighbours swapped. */
 int str_distance(const char *a, const char *b);
-/* The candidate nearest to `word`, or NULL when none is within a third of its length (at least 2 edits). */
+/* The candidate nearest to `word`, or NULL when none is near: within a quarter of its length (at least 1
+ * edit), or one of the two the beginning of the other. */
 const char *str_nearest(const char *word, const char *const *candidates, int count);
 /* First byte offset that is not UTF-8, or -1 when all of it is. */
 int64_t str_utf8_error(const char *text, int64_t length);

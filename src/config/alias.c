@@ -1,6 +1,8 @@
 /* config/alias: the table aliases.def expands to, and its look-ups. */
 #include "config/alias.h"
+#include "base/str.h"
 #include "config/foreign.h"
+#include "config/reasons.h"
 #include <string.h>
 
 static const config_alias aliases[] = {
@@ -14,25 +16,10 @@ static const config_alias aliases[] = {
 #include "config/aliases.def"
 };
 
-/* Words of other tools inside keys that have the same name in all of them. */
-static const struct {
-    const char *key, *theirs, *ours;
-} synonyms[] = {
-    {"optimizer.name", "AdamW", "adamw"},
-    {"optimizer.name", "Adam", "adam"},
-    {"optimizer.name", "Muon", "muon"},
-    {"model.preset", "debugmodel", "debug"},
-    {"distributed.pp_schedule", "1F1B", "1f1b"},
-    {"distributed.pp_schedule", "GPipe", "gpipe"},
-    {"distributed.pp_schedule", "Interleaved1F1B", "interleaved_1f1b"},
-    {"train.global_batch_size", "-1", "0"},
-    {"checkpoint.load_path", "LATEST", "latest"},
-    {"float8.fast_accum_output", "True", "true"},
-    {"float8.fast_accum_output", "False", "false"},
-    {"float8.fast_accum_grad_input", "True", "true"},
-    {"float8.fast_accum_grad_input", "False", "false"},
-    {"float8.fast_accum_grad_weight", "True", "true"},
-    {"float8.fast_accum_grad_weight", "False", "false"},
+static const alias_value values[] = {
+#define MEANS(k, theirs, word)  {.key = k, .patterns = theirs, .ours = word},
+#define ASKS(k, theirs, reason) {.key = k, .patterns = theirs, .asks = reason},
+#include "config/values.def"
 };
 
 const config_alias *alias_table(int *count) {
@@ -40,11 +27,13 @@ const config_alias *alias_table(int *count) {
     return aliases;
 }
 
-/* Does "peft.*" cover path? How many characters of it, or 0. */
+/* Does "peft.*" (or "_*") cover path? How many characters of it, or 0. A section is covered itself. */
 static size_t covers(const char *pattern, const char *path) {
     size_t length = strlen(pattern);
-    if (!str_ends_with(pattern, ".*")) return 0;
-    return strncmp(pattern, path, length - 1) == 0 ? length - 1 : 0;
+    if (pattern[length - 1] != '*') return 0;
+    if (strncmp(pattern, path, length - 1) == 0) return length - 1;
+    bool is_section = str_ends_with(pattern, ".*") && strlen(path) == length - 2;
+    return is_section && memcmp(pattern, path, length - 2) == 0 ? length - 2 : 0;
 }
 
 const config_alias *alias_find(const char *path) {
@@ -59,20 +48,57 @@ const config_alias *alias_find(const char *path) {
     return best;
 }
 
-int alias_index(const config_alias *a) {
-    return (int)(a - aliases);
-}
-
 const char *alias_last_component(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot ? dot + 1 : name;
 }
 
-const char *alias_word(const char *key, const char *word) {
-    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
-        if (strcmp(synonyms[i].key, key) == 0 && strcmp(synonyms[i].theirs, word) == 0)
-            return synonyms[i].ours;
-    return word;
+enum { WORD_LIMIT = 256 };
+
+/* In lower case, cut when it is longer than any word of the table. */
+static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
+    int length = 0;
+    for (; text[length] && length < WORD_LIMIT - 1; length++)
+        out[length] = (char)(text[length] >= 'A' && text[length] <= 'Z' ? text[length] + 32 : text[length]);
+    out[length] = '\0';
+    return out;
+}
+
+/* Does one of "a|b|c" fit `word`, which is in lower case? */
+static bool one_fits(const char *patterns, const char *word) {
+    for (const char *at = patterns; *at;) {
+        char pattern[WORD_LIMIT], low[WORD_LIMIT];
+        size_t span = strcspn(at, "|");
+        memcpy(pattern, at, span);
+        pattern[span] = '\0';
+        lower_case(pattern, low);
+        if (str_glob(low, word) || str_glob(low, alias_last_component(word))) return true;
+        at += span + (at[span] == '|');
+    }
+    return false;
+}
+
+/* "validation_dataset._target_" has the rows of "dataset". */
+static bool has_rows_of(const char *path, const char *key) {
+    static const char twin[] = "validation_", target[] = "._target_";
+    size_t length = strlen(path), wanted = strlen(key);
+    if (strcmp(path, key) == 0) return true;
+    if (str_starts_with(path, twin)) path += sizeof twin - 1, length -= sizeof twin - 1;
+    if (str_ends_with(path, target) && length > wanted) length -= sizeof target - 1;
+    return length == wanted && memcmp(path, key, wanted) == 0;
+}
+
+const alias_value *alias_value_find(const char *path, const char *word) {
+    char low[WORD_LIMIT];
+    lower_case(word, low);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (has_rows_of(path, values[i].key) && one_fits(values[i].patterns, low)) return &values[i];
+    return NULL;
+}
+
+const char *alias_asked(const char *path, const char *word) {
+    const alias_value *row = alias_value_find(path, word);
+    return row ? row->asks : NULL;
 }
 
 bool alias_translate(const char *words, const char *word, char *out) {

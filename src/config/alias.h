@@ -30,13 +30,23 @@ typedef struct config_alias {
 } config_alias;
 
 const config_alias *alias_table(int *count);
-/* The line for `path`: its own, else the longest that ends in .* and covers it; NULL when there is none. */
+/* The line for `path`: its own, else the longest that ends in * and covers it; NULL when there is none. */
 const config_alias *alias_find(const char *path);
-int alias_index(const config_alias *a);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
 const char *alias_last_component(const char *name);
-/* Another tool's word for one of the key's words ("AdamW" is "adamw"), or `word` itself. */
-const char *alias_word(const char *key, const char *word);
+
+/* A row of values.def. */
+typedef struct alias_value {
+    const char *key, *patterns;
+    const char *ours; /* our word for theirs; NULL: refused */
+    const char *asks; /* by what it asks for; NULL: it is one of ours */
+} alias_value;
+
+/* What is asked for by a word that values.def refuses for `path`, or NULL. */
+const char *alias_asked(const char *path, const char *word);
+/* What the word of another tool means as a value of the key or alias `path`; NULL: nothing is known about it.
+ */
+const alias_value *alias_value_find(const char *path, const char *word);
 /* In "theirs=ours|...": copies ours for `word` into out[64]; false when it is not there. */
 bool alias_translate(const char *words, const char *word, char *out);
 

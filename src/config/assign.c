@@ -1,12 +1,9 @@
-/*
- * config/assign: gives what a tree says to the keys it names, by our names or by other tools', and says what
- * is wrong with a name nobody knows.
- */
+/* config/assign: gives what a tree says to the keys it names, by our names or by other tools'. */
 #include "config/book.h"
 #include "config/number.h"
 #include "config/rules.h"
 #include "config/value.h"
-#include <stdio.h>
+#include "fp8/recipe_names.h"
 #include <string.h>
 
 const key_note *book_note(const config *cfg, const char *path) {
@@ -31,9 +28,13 @@ ott_status assign_word(config *cfg, const char *path, const char *word, const ch
 }
 
 /* Two names of one key in one file, or one name twice in a spelling the file's language does not see as
- * twice. */
-static ott_status check_twice(config *cfg, const key_note *note, const char *where) {
+ * twice; to say the same twice does no harm. */
+static ott_status check_twice(const config *cfg, const config_key *key, const config_value *value,
+                              const char *where) {
+    const key_note *note = &cfg->book->keys[table_index(key)];
     if (!cfg->book->reading_file || cfg->book->deriving || !note->in_file) return OTT_OK;
+    config_value old = table_get(cfg, key);
+    if (table_equal(key, &old, value)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s says again what %s said", where, note->where);
 }
 
@@ -49,24 +50,44 @@ static ott_status take_number(config *cfg, const config_key *key, const node **v
     return assign_key(cfg, table_find("train.activation_checkpointing_every"), &number, where, spelled);
 }
 
+/* What values.def knows about the word under that name: *value becomes our word in `ours`, or the word is
+   refused by what it asks for, in a remark, and *value becomes NULL. */
+static ott_status translate(config *cfg, const char *name, const node **value, const char *where,
+                            const char *spelled, node *ours) {
+    const alias_value *row = (*value)->text ? alias_value_find(name, (*value)->text) : NULL;
+    if (!row) return OTT_OK;
+    *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = row->ours};
+    *value = row->ours ? ours : NULL;
+    if (row->ours) return OTT_OK;
+    return remark_add(cfg, REMARK_OBSTACLE, spelled, assign_target(name), where, row->asks);
+}
+
+/* Others' names of the recipes are known where recipes are. */
+static ott_status name_recipe(const config_key *key, const node **value, const char *where, node *ours) {
+    if (!(*value)->text || strcmp(key->path, "float8.recipe_name") != 0) return OTT_OK;
+    const char *own = recipe_own_name((*value)->text), *advice = recipe_word_advice((*value)->text);
+    if (!own && advice) return status_fail(OTT_ERR_CONFIG, "%s is no recipe: %s", where, advice);
+    if (!own || table_choice(key, own) < 0) return OTT_OK;
+    *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = own};
+    *value = ours;
+    return OTT_OK;
+}
+
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
                       const char *spelled) {
     key_note *note = &cfg->book->keys[table_index(key)];
-    node translated;
+    node ours;
     config_value typed;
-    TRY(check_twice(cfg, note, where));
+    if (!cfg->book->reading_file && !cfg->book->deriving) remark_forget(cfg, NULL, key);
     bool word = value->text && key->type == KEY_CHOICE && table_choice(key, value->text) >= 0;
     if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
     TRY(take_number(cfg, key, &value, where, spelled));
     TRY(rules_read(cfg->book->memory, key, &value, where));
-    if (value->text) {
-        const char *ours = alias_word(key->path, value->text);
-        if (ours != value->text) {
-            translated = (node){.kind = NODE_PLAIN, .text = ours};
-            value = &translated;
-        }
-    }
+    TRY(translate(cfg, key->path, &value, where, spelled, &ours));
+    if (!value) return OTT_OK;
+    TRY(name_recipe(key, &value, where, &ours));
     TRY(value_read(cfg->book->memory, key, value, where, &typed));
+    TRY(check_twice(cfg, key, &typed, where));
     table_put(cfg, key, &typed);
     *note = (key_note){true, cfg->book->reading_file && !cfg->book->deriving, where, spelled};
     foreign_key_was_set(cfg, key);
@@ -97,7 +118,10 @@ static ott_status fail_words(const config_alias *a, const char *where) {
 static ott_status assign_words(config *cfg, const config_alias *a, const node *value, const char *where) {
     char ours[64];
     if (tree_is_null(value)) return assign_key(cfg, table_find(a->target), value, where, a->path);
-    if (!alias_translate(a->words, last_word(value), ours)) return fail_words(a, where);
+    bool on;
+    bool known = alias_translate(a->words, last_word(value), ours) ||
+                 (value_bool(value, &on) && alias_translate(a->words, on ? "true" : "false", ours));
+    if (!known) return fail_words(a, where);
     node word = {.kind = NODE_PLAIN, .text = ours};
     return assign_key(cfg, table_find(a->target), &word, where, a->path);
 }
@@ -111,10 +135,28 @@ static ott_status assign_closed(const config_alias *a, const node *value, const 
 static bool asks_for_nothing(const config_alias *a, const node *value) {
     if (tree_is_null(value)) return true;
     if (value->kind == NODE_LIST || value->kind == NODE_TABLE) return !value->first;
-    return !*value->text || table_word_in(a->neutral, value->text);
+    bool on;
+    const char *word = value_bool(value, &on) && value->kind != NODE_INTEGER ? (on ? "true" : "false") : "";
+    if (!*value->text || !a->neutral) return !*value->text;
+    return table_word_in(a->neutral, value->text) || table_word_in(a->neutral, word);
 }
 
-static ott_status assign_alias(config *cfg, const config_alias *a, const node *value, const char *where) {
+static ott_status remark_on(config *cfg, const config_alias *a, const char *path, const node *value,
+                            const char *where) {
+    remark_kind kind = a->kind == ALIAS_REFUSED   ? REMARK_OBSTACLE
+                       : a->kind == ALIAS_IGNORED ? REMARK_INSTEAD
+                                                  : REMARK_INERT;
+    if (asks_for_nothing(a, value)) return OTT_OK;
+    if (kind == REMARK_INERT) where = a->path;
+    return remark_add(cfg, kind, path, NULL, where, a->words);
+}
+
+static ott_status assign_alias(config *cfg, const config_alias *a, const char *path, const node *value,
+                               const char *where) {
+    node ours;
+    if (!cfg->book->reading_file) remark_forget(cfg, path, NULL);
+    TRY(translate(cfg, path, &value, where, path, &ours));
+    if (!value) return OTT_OK;
     switch (a->kind) {
     case ALIAS_SAME: return assign_key(cfg, table_find(a->target), value, where, a->path);
     case ALIAS_WORDS: return assign_words(cfg, a, value, where);
@@ -122,17 +164,26 @@ static ott_status assign_alias(config *cfg, const config_alias *a, const node *v
     case ALIAS_CLOSED: return assign_closed(a, value, where);
     case ALIAS_IGNORED:
     case ALIAS_REFUSED:
-        cfg->book->aliases[alias_index(a)].where = asks_for_nothing(a, value) ? NULL : where;
-        return OTT_OK;
-    case ALIAS_INERT: return OTT_OK;
+    case ALIAS_INERT: return remark_on(cfg, a, path, value, where);
     }
     return OTT_OK;
 }
 
+const config_key *assign_target(const char *path) {
+    const config_key *key = table_find(path);
+    const config_alias *a = key ? NULL : alias_find(path);
+    return a && a->target ? table_find(a->target) : key;
+}
+
 ott_status assign_path(config *cfg, const char *path, const node *value, const char *where) {
     const config_key *key = table_find(path);
+    const char *name;
+    bool on;
+    if (value_bool(value, &on)) TRY(remark_switched(cfg, path, on));
+    if (tree_is_null(value) && !cfg->book->reading_file) remark_forget_section(cfg, path);
     if (key) return assign_key(cfg, key, value, where, key->path);
-    return assign_alias(cfg, alias_find(path), value, where);
+    TRY(arena_strdup(cfg->book->memory, path, &name));
+    return assign_alias(cfg, alias_find(path), name, value, where);
 }
 
 bool assign_knows(const char *path) {
@@ -166,90 +217,6 @@ bool assign_is_switch(const char *path) {
     return key && key->type == KEY_BOOL;
 }
 
-/* The nearest of all names whose section is `section` (NULL: any section), compared by their last component.
- */
-static const char *nearest_name(const char *section, const char *name) {
-    const char *names[512];
-    int count, found = 0;
-    const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count && found < 512; i++)
-        if (!section || is_below(keys[i].path, section)) names[found++] = keys[i].name;
-    const config_alias *aliases = alias_table(&count);
-    for (int i = 0; i < count && section && found < 512; i++)
-        if (is_below(aliases[i].path, section)) names[found++] = aliases[i].path + strlen(section) + 1;
-    return str_nearest(name, names, found);
-}
-
-static const char *path_of_name(const char *name) {
-    int count;
-    const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count; i++)
-        if (strcmp(keys[i].name, name) == 0) return keys[i].path;
-    return "";
-}
-
-static const char *nearest_section(const char *section) {
-    const char *names[512];
-    int count, found = 0;
-    const config_section *sections = table_sections(&count);
-    for (int i = 0; i < count; i++) names[found++] = sections[i].name;
-    static const char *const foreign[] = {"training",       "job",     "parallelism", "activation_checkpoint",
-                                          "lr_scheduler",   "compile", "validation",  "fp8",
-                                          "step_scheduler", "dataset", "dataloader",  "loss_fn"};
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) names[found++] = foreign[i];
-    return str_nearest(section, names, found);
-}
-
-static void list_keys(char *out, size_t size, const char *section) {
-    int count;
-    size_t length = 0;
-    const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count && length + 80 < size; i++)
-        if (is_below(keys[i].path, section))
-            length += (size_t)snprintf(out + length, size - length, "%s%s", length ? ", " : "", keys[i].name);
-}
-
-static ott_status fail_section(const char *place, const char *section) {
-    const char *near = nearest_section(section);
-    if (near)
-        return status_fail(OTT_ERR_CONFIG, "%s: unknown section [%s]; did you mean [%s]?", place, section,
-                           near);
-    char list[512] = "";
-    int count;
-    size_t length = 0;
-    const config_section *sections = table_sections(&count);
-    for (int i = 0; i < count; i++)
-        length +=
-            (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "", sections[i].name);
-    return status_fail(OTT_ERR_CONFIG, "%s: unknown section [%s]; the sections are %s", place, section, list);
-}
-
-ott_status assign_fail_unknown(const char *place, const char *path) {
-    char section[128], list[2048] = "";
-    size_t span = strcspn(path, ".");
-    if (span >= sizeof section) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %.80s...", place, path);
-    memcpy(section, path, span);
-    section[span] = '\0';
-    if (!path[span] || !assign_knows_below(section)) {
-        const char *here = path[span] ? NULL : nearest_name(NULL, path);
-        if (here)
-            return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path,
-                               path_of_name(here));
-        return fail_section(place, section);
-    }
-    const char *name = path + span + 1, *near = nearest_name(section, name);
-    if (near)
-        return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s.%s?", place, path, section,
-                           near);
-    near = nearest_name(NULL, alias_last_component(name));
-    if (near)
-        return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path,
-                           path_of_name(near));
-    list_keys(list, sizeof list, section);
-    return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; the keys of [%s] are %s", place, path, section,
-                       list);
-}
-
 /* "run.toml:3: train.seq_len = 512" in the arena. */
 static ott_status describe(config *cfg, const char *file, const char *path, const node *value,
                            const char **out) {
@@ -262,15 +229,35 @@ static ott_status describe(config *cfg, const char *file, const char *path, cons
     return status;
 }
 
-static ott_status assign_leaf(config *cfg, const char *file, const char *path, const node *value) {
+/* A text below the value that could not be made, as of an environment variable that is not set; NULL: none.
+ */
+static const char *find_trouble(const node *value) {
+    const char *found = value->trouble;
+    for (const node *child = value->first; child && !found; child = child->next) found = find_trouble(child);
+    return found;
+}
+
+/* Does it matter what the value is? */
+static bool is_read(const char *path) {
+    const config_alias *a = table_find(path) ? NULL : alias_find(path);
+    return !a || a->target || a->kind == ALIAS_CLOSED;
+}
+
+static ott_status give_leaf(config *cfg, const char *file, const char *path, const node *value) {
     const char *where;
     if (!assign_knows(path)) {
         if (tree_is_null(value) && assign_knows_below(path)) return OTT_OK; /* an empty section */
         TRY(arena_printf(cfg->book->memory, &where, "%s:%d", file, value->line));
-        return assign_fail_unknown(where, path);
+        return unknown_fail(where, path);
     }
     TRY(describe(cfg, file, path, value, &where));
+    const char *trouble = is_read(path) ? find_trouble(value) : NULL;
+    if (trouble) return status_fail(OTT_ERR_CONFIG, "%s: %s", where, trouble);
     return assign_path(cfg, path, value, where);
+}
+
+static ott_status assign_leaf(config *cfg, const char *file, const char *path, const node *value) {
+    return remark_failure(cfg, path, assign_target(path), give_leaf(cfg, file, path, value));
 }
 
 static ott_status assign_table(config *cfg, const char *file, const char *path, const node *table) {

@@ -9,6 +9,7 @@
 #include "config/alias.h"
 #include "config/config.h"
 #include "config/foreign.h"
+#include "config/remark.h"
 #include "config/table.h"
 
 /* Of one key of the schema. */
@@ -19,17 +20,12 @@ typedef struct key_note {
     const char *spelled; /* the name it was given by */
 } key_note;
 
-/* Of one line of aliases.def that is IGNORED or REFUSED: the last value that asked for something, or NULL. */
-typedef struct alias_note {
-    const char *where;
-} alias_note;
-
 struct config_book {
     mem *account;
     arena *memory;
     const logger *lg;
     key_note *keys;
-    alias_note *aliases;
+    remarks remarks;
     foreign_state foreign;
     bool reading_file;
     bool deriving; /* one of our keys is given a value because of what a foreign key said */
@@ -48,16 +44,24 @@ void assign_default(config *cfg, const config_key *key);
 /* Is there a key or an alias of that name, or one below it? */
 bool assign_knows(const char *path);
 bool assign_knows_below(const char *path);
-ott_status assign_fail_unknown(const char *place, const char *path);
-/* Every leaf of a file's tree. */
+/* The key of the schema that a name ends in, or NULL. */
+const config_key *assign_target(const char *path);
+/* Every leaf of a file's tree; what is wrong becomes remarks. */
 ott_status assign_tree(config *cfg, const char *file, const node *root);
 /* Can the key or alias be given without a value, as a switch? */
 bool assign_is_switch(const char *path);
+
+/* unknown.c: the error for a name that nobody knows, with the nearest one or those there are. */
+ott_status unknown_fail(const char *place, const char *path);
 
 /* Does the value of the key ask for nothing (its default, or one of its neutral words)? */
 bool config_is_neutral(const config *cfg, const config_key *key);
 /* Is it one of the neutral words? */
 bool config_is_listed(const config *cfg, const config_key *key);
+
+/* Does another key say now what this one was to say (a local file for a named dataset), or is its section
+ * off? */
+bool config_is_replaced(const config *cfg, const config_key *key);
 
 const key_note *book_note(const config *cfg, const char *path);
 

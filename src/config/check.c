@@ -20,13 +20,28 @@ bool config_is_neutral(const config *cfg, const config_key *key) {
     return table_equal(key, &value, &key->fallback) || config_is_listed(cfg, key);
 }
 
+/* Is the section's own switch off (checkpoint.enabled, eval.enabled)? */
+static bool section_is_off(const config *cfg, const config_key *key) {
+    char path[80];
+    snprintf(path, sizeof path, "%s.enabled", key->section);
+    const config_key *own = table_find(path);
+    return own && own != key && !table_get(cfg, own).integer;
+}
+
+bool config_is_replaced(const config *cfg, const config_key *key) {
+    bool data = *cfg->data.dataset_path || cfg->data.datasets.count > 0;
+    bool eval = *cfg->eval.dataset_path || cfg->eval.holdout > 0.0;
+    if (strcmp(key->section, "eval") == 0 && !cfg->eval.enabled) return config_was_set(cfg, "eval.enabled");
+    if (strcmp(key->path, "data.dataset") == 0 || strcmp(key->path, "data.hf_dataset_name") == 0) return data;
+    if (strcmp(key->path, "eval.dataset") == 0 || strcmp(key->path, "eval.hf_dataset_name") == 0) return eval;
+    return strcmp(key->path, "model.preset") == 0 && *cfg->model.hf_path;
+}
+
 /* Some keys ask for nothing because of another one. */
 static bool is_moot(const config *cfg, const config_key *key) {
-    if (strcmp(key->section, "eval") == 0)
-        return !cfg->eval.enabled || (*cfg->eval.dataset_path && strcmp(key->name, "dataset") == 0);
-    if (strcmp(key->path, "data.dataset") == 0)
-        return *cfg->data.dataset_path || cfg->data.datasets.count > 0;
-    return false;
+    const key_note *note = &cfg->book->keys[table_index(key)];
+    return config_is_replaced(cfg, key) || section_is_off(cfg, key) ||
+           (note->spelled && remark_is_off(cfg, note->spelled));
 }
 
 /* The words of a choice that work, for the way out of one that does not. */
@@ -59,22 +74,20 @@ static const char *where_of(const config *cfg, const config_key *key) {
 }
 
 static ott_status check_key(const config *cfg, const config_key *key) {
+    if (is_moot(cfg, key)) return OTT_OK;
     if (key->type == KEY_CHOICE && key->state == STATE_BUILT) {
         const key_choice *chosen = &key->choices[table_get(cfg, key).integer];
         return *chosen->missing ? fail_choice(key, where_of(cfg, key), chosen->missing) : OTT_OK;
     }
-    if (key->state != STATE_LATER || config_is_neutral(cfg, key) || is_moot(cfg, key)) return OTT_OK;
+    if (key->state != STATE_LATER || config_is_neutral(cfg, key)) return OTT_OK;
     return fail_later(key, where_of(cfg, key));
 }
 
-static ott_status check_built(const config *cfg) {
+static ott_status check_built(config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count; i++) TRY(check_key(cfg, &keys[i]));
-    const config_alias *aliases = alias_table(&count);
     for (int i = 0; i < count; i++)
-        if (aliases[i].kind == ALIAS_REFUSED && cfg->book->aliases[i].where)
-            return status_fail(OTT_ERR_CONFIG, "%s: %s", cfg->book->aliases[i].where, aliases[i].words);
+        TRY(remark_failure(cfg, keys[i].path, &keys[i], check_key(cfg, &keys[i])));
     return OTT_OK;
 }
 
@@ -95,7 +108,7 @@ static ott_status check_batches(config *cfg) {
     return OTT_OK;
 }
 
-static ott_status check_model(const config *cfg) {
+static ott_status check_model(config *cfg) {
     bool dim = config_was_set(cfg, "model.dim"), heads = config_was_set(cfg, "model.n_heads");
     long long n_heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;
     if (dim && heads && cfg->model.head_dim == 0 && cfg->model.dim % n_heads != 0)
@@ -109,7 +122,7 @@ static ott_status check_model(const config *cfg) {
     return OTT_OK;
 }
 
-static ott_status check_data(const config *cfg) {
+static ott_status check_data(config *cfg) {
     bool mixture = cfg->data.datasets.count > 0;
     if (mixture && *cfg->data.dataset_path)
         FAIL("data.datasets and data.dataset_path both name the training data; give one of them");
@@ -122,23 +135,26 @@ static ott_status check_data(const config *cfg) {
     return OTT_OK;
 }
 
-static ott_status check_eval(const config *cfg) {
+static ott_status check_eval(config *cfg) {
     if (!cfg->eval.enabled) return OTT_OK;
     bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path);
-    if (!source)
+    bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
+    bool refused = /* by itself */
+        *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);
+    if (!source && !refused)
         FAIL("eval.enabled is True but no eval data source is configured. Set eval.dataset_path, or "
              "eval.holdout "
              "beside data.dataset_path.");
     return OTT_OK;
 }
 
-static ott_status check_profiling(const config *cfg) {
+static ott_status check_profiling(config *cfg) {
     if (cfg->profiling.frequency > 0 || cfg->profiling.end_step > cfg->profiling.start_step) return OTT_OK;
     FAIL("profiling.end_step (%lld) must be greater than profiling.start_step (%lld)",
          (long long)cfg->profiling.end_step, (long long)cfg->profiling.start_step);
 }
 
-static ott_status check_schedule(const config *cfg) {
+static ott_status check_schedule(config *cfg) {
     long long warmup = cfg->scheduler.warmup_steps, steps = cfg->train.max_steps;
     long long decay = cfg->scheduler.decay_steps,
               stable = cfg->scheduler.stable_steps < 0 ? 0 : cfg->scheduler.stable_steps;
@@ -288,16 +304,31 @@ static ott_status check_tensor_parallel(const config *cfg) {
          "sharding). Use FP8 with FSDP only, or TP without FP8.");
 }
 
-ott_status config_check(config *cfg) {
-    TRY(foreign_settle(cfg));
+/* Checks between keys, which say something only where each key by itself is right. */
+static ott_status check_together(config *cfg) {
+    static ott_status (*const checks[])(config *) = {check_batches,   check_model,    check_data,  check_eval,
+                                                     check_profiling, check_schedule, check_float8};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
+    return OTT_OK;
+}
+
+static ott_status check_all(config *cfg) {
+    bool read = !remark_has_obstacle(cfg, NULL);
+    TRY(remark_failure(cfg, "", NULL, foreign_settle(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
-    TRY(check_tensor_parallel(cfg));
+    TRY(remark_failure(cfg, "distributed.tp", NULL, check_tensor_parallel(cfg)));
     TRY(check_built(cfg));
-    TRY(check_batches(cfg));
-    TRY(check_model(cfg));
-    TRY(check_data(cfg));
-    TRY(check_eval(cfg));
-    TRY(check_profiling(cfg));
-    TRY(check_schedule(cfg));
-    return check_float8(cfg);
+    return read ? check_together(cfg) : OTT_OK;
+}
+
+/* What this finds is forgotten again: the keys may be given anew. */
+ott_status config_check(config *cfg) {
+    remarks *all = &cfg->book->remarks;
+    remark *last = all->last;
+    ott_status status = check_all(cfg);
+    if (status == OTT_OK) status = remark_report(cfg);
+    *(last ? &last->next : &all->first) = NULL;
+    all->last = last;
+    return status;
 }

@@ -88,17 +88,23 @@ ott_status command_find_file(int argc, const char *const *argv, const char **fil
     return OTT_OK;
 }
 
-/* "no_section.key" or "section.no_key" with "no_" taken out, when that is a known switch. */
+/* "no_section.key" or "section.no_key" with "no_" taken out, when that is a known key. */
 static bool read_negation(const char *key, char *out) {
     const char *last = strrchr(key, '.');
     if (!last || assign_knows(key)) return false;
     if (str_starts_with(key, "no_")) {
         snprintf(out, KEY_LIMIT, "%s", key + 3);
-        if (assign_knows(out) && assign_is_switch(out)) return true;
+        if (assign_knows(out)) return true;
     }
     if (!str_starts_with(last + 1, "no_")) return false;
     snprintf(out, KEY_LIMIT, "%.*s%s", (int)(last + 1 - key), key, last + 4);
-    return assign_knows(out) && assign_is_switch(out);
+    return assign_knows(out);
+}
+
+/* --train.no_seq_len: the key is known, and is no switch. */
+static ott_status fail_negation(const char *shown, const char *positive) {
+    return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: it takes a value, as --%s=VALUE", shown,
+                       positive, positive);
 }
 
 /* What torchrun and automodel call the number of processes. */
@@ -113,7 +119,7 @@ static ott_status fail_option(const char *shown, const char *key) {
             "%s: training over several ranks is not built yet; a run is one process, with as many "
             "threads as --train.threads says (0: one on every core)",
             shown);
-    return assign_fail_unknown(shown, key);
+    return unknown_fail(shown, key);
 }
 
 ott_status command_override(config *cfg, const char *key, const char *value, const char *shown) {
@@ -123,6 +129,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     if (!assign_knows(key)) {
         if (value && is_process_count(key) && strcmp(value, "1") == 0) return OTT_OK;
         if (value || !read_negation(key, positive)) return fail_option(shown, key);
+        if (!assign_is_switch(positive)) return fail_negation(shown, positive);
         TRY(tree_from_text(&b, "false", &n));
         return assign_path(cfg, positive, n, shown);
     }
@@ -157,7 +164,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
         TRY(read_option(argc, argv, at, &o));
         if (o.is_file) continue;
         TRY(describe(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
-        TRY(command_override(cfg, o.key, o.value, shown));
+        TRY(remark_failure(cfg, o.key, assign_target(o.key), command_override(cfg, o.key, o.value, shown)));
     }
     return OTT_OK;
 }

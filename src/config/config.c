@@ -6,7 +6,7 @@
 
 static ott_status open_book(mem *account, const logger *lg, config *cfg) {
     void *block;
-    int key_count, alias_count;
+    int key_count;
     arena *memory;
     TRY(arena_open(account, MEM_OTHER, &memory));
     ott_status status = arena_take(memory, sizeof(config_book), &block);
@@ -15,11 +15,8 @@ static ott_status open_book(mem *account, const logger *lg, config *cfg) {
     *book = (config_book){.account = account, .memory = memory, .lg = lg};
     foreign_open(&book->foreign);
     table_keys(&key_count);
-    alias_table(&alias_count);
     TRY(arena_take(memory, key_count * (int64_t)sizeof(key_note), &block));
     book->keys = block;
-    TRY(arena_take(memory, alias_count * (int64_t)sizeof(alias_note), &block));
-    book->aliases = block;
     for (int i = 0; i < key_count; i++) assign_default(cfg, &table_keys(&key_count)[i]);
     cfg->path = "";
     return OTT_OK;
@@ -72,11 +69,7 @@ static void tell_instead(const config *cfg) {
         if (is_worth_telling(cfg, &keys[i]))
             log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->keys[i].where,
                      keys[i].reason);
-    const config_alias *aliases = alias_table(&count);
-    for (int i = 0; i < count; i++)
-        if (aliases[i].kind == ALIAS_IGNORED && cfg->book->aliases[i].where)
-            log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->aliases[i].where,
-                     aliases[i].words);
+    remark_tell(cfg);
 }
 
 static ott_status parse_into(config *cfg, int argc, const char *const *argv) {

@@ -10,6 +10,9 @@ static const struct {
     foreign_dialect dialect;
     const char *path, *word;
 } defaults[] = {
+    {DIALECT_KEMPNER, "metrics.log_style", "kempner"},
+    {DIALECT_TITAN, "metrics.log_style", "titan"},
+    {DIALECT_AUTOMODEL, "metrics.log_style", "automodel"},
     {DIALECT_TITAN, "model.preset", "debug"},
     {DIALECT_TITAN, "model.init_style", "titan"},
     {DIALECT_TITAN, "train.max_steps", "10000"},
@@ -41,16 +44,38 @@ static const struct {
     {DIALECT_AUTOMODEL, "eval.steps", "1000000000"}, /* all of the validation data */
 };
 
+/* Ottava's own sections are KempnerForge's and more. A file of KempnerForge says how data is loaded by
+ * processes or how the run is spread over GPUs, which steer nothing here, and has nothing that is only
+ * Ottava's. */
+static bool is_kempner(const node *root) {
+    static const char *const own[] = {"preset", "hf_path", "family", "reduce"};
+    static const char *const loading[] = {"num_workers", "pin_memory", "prefetch_factor"};
+    const node *model = tree_child(root, "model"), *data = tree_child(root, "data");
+    if (tree_child(root, "run") || tree_child(root, "float8")) return false;
+    for (size_t i = 0; model && i < sizeof own / sizeof own[0]; i++)
+        if (tree_child(model, own[i])) return false;
+    for (size_t i = 0; data && i < sizeof loading / sizeof loading[0]; i++)
+        if (tree_child(data, loading[i])) return true;
+    return tree_child(root, "distributed") != NULL;
+}
+
+/* "torchtitan" for messages. */
+static const char *name_of(foreign_dialect dialect) {
+    static const char *const names[] = {"Ottava", "KempnerForge", "torchtitan", "AutoModel"};
+    return names[dialect];
+}
+
 foreign_dialect foreign_detect(const node *root) {
     static const char *const titan[] = {"training", "job", "parallelism", "activation_checkpoint"};
     static const char *const automodel[] = {"step_scheduler",  "dist_env", "loss_fn",
                                             "packed_sequence", "rng",      "recipe"};
-    if (tree_child(root, "train") || tree_child(root, "scheduler")) return DIALECT_KEMPNER;
+    if (tree_child(root, "train") || tree_child(root, "scheduler"))
+        return is_kempner(root) ? DIALECT_KEMPNER : DIALECT_OWN;
     for (size_t i = 0; i < sizeof titan / sizeof titan[0]; i++)
         if (tree_child(root, titan[i])) return DIALECT_TITAN;
     for (size_t i = 0; i < sizeof automodel / sizeof automodel[0]; i++)
         if (tree_child(root, automodel[i])) return DIALECT_AUTOMODEL;
-    return DIALECT_KEMPNER;
+    return DIALECT_OWN;
 }
 
 static ott_status put_default(config *cfg, const config_key *key, const char *word) {
@@ -63,7 +88,7 @@ static ott_status put_default(config *cfg, const config_key *key, const char *wo
 
 ott_status foreign_defaults(config *cfg) {
     foreign_state *f = &cfg->book->foreign;
-    if (f->dialect == DIALECT_KEMPNER) return OTT_OK;
+    if (f->dialect == DIALECT_OWN) return OTT_OK;
     str told = {.account = cfg->book->account};
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         const config_key *key = table_find(defaults[i].path);
@@ -78,7 +103,7 @@ ott_status foreign_defaults(config *cfg) {
         cfg->optimizer.weight_decay = f->dialect == DIALECT_TITAN ? 0.1 : 0.0;
     if (told.text)
         log_info(cfg->book->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
-                 f->dialect == DIALECT_TITAN ? "torchtitan" : "AutoModel", told.text);
+                 name_of(f->dialect), told.text);
     str_free(&told);
     return OTT_OK;
 }

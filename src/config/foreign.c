@@ -304,8 +304,9 @@ ott_status foreign_dataset_target(config *cfg, const node *value, const char *wh
 ott_status foreign_validation_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
+    TRY(assign_word(cfg, "eval.enabled", "true", where));
     TRY(find_dataset(value, where, &name, &format));
-    return assign_word(cfg, "eval.enabled", "true", where);
+    return book_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
 /* A local file or pattern is read; any other name is one of a hub. */
@@ -336,6 +337,8 @@ void foreign_key_was_set(config *cfg, const config_key *key) {
         f->ac_mode = f->ac_option = NULL;
     } else if (strcmp(key->path, "optimizer.name") == 0) {
         f->adam = cfg->optimizer.name == OPTIMIZER_ADAM;
+    } else if (strcmp(key->path, "model.preset") == 0) {
+        f->flavor = NULL;
     } else if (strcmp(key->path, "scheduler.min_lr_ratio") == 0) {
         f->min_lr = -1.0;
     }
@@ -343,6 +346,7 @@ void foreign_key_was_set(config *cfg, const config_key *key) {
 
 ott_status foreign_settle(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
+    TRY(foreign_settle_model(cfg));
     if (f->fp8 == 1 && f->precision > PRECISION_BF16)
         return status_fail(OTT_ERR_CONFIG,
                            "%s does not go with FP8 training, whose activations are bf16; leave it out",

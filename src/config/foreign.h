@@ -10,7 +10,12 @@
 #include "config/tree.h"
 
 /* For which tool a file was written. */
-typedef enum foreign_dialect { DIALECT_KEMPNER, DIALECT_TITAN, DIALECT_AUTOMODEL } foreign_dialect;
+typedef enum foreign_dialect {
+    DIALECT_OWN,
+    DIALECT_KEMPNER,
+    DIALECT_TITAN,
+    DIALECT_AUTOMODEL
+} foreign_dialect;
 
 typedef struct foreign_state {
     foreign_dialect dialect;
@@ -28,6 +33,11 @@ typedef struct foreign_state {
     bool mx;                 /* torchtitan's converters ask for MX */
     bool mx_rounds_up;       /* its MX recipe; torchao's default rounds scales down */
     config_list mx_filter;   /* layers its MX converter leaves out */
+    const char *family;      /* torchtitan's model by its own name here, "qwen3"; NULL: not said */
+    const char *flavor;      /* and its size, by torchtitan's name; NULL: not said */
+    const char *flavor_where;
+    bool from_config; /* AutoModel's model takes its shape from a folder, not its weights, */
+    bool loads_base;  /* unless it is told to */
 } foreign_state;
 
 void foreign_open(foreign_state *f);
@@ -39,7 +49,14 @@ ott_status foreign_defaults(config *cfg);
 void foreign_key_was_set(config *cfg, const config_key *key);
 /* Works out values that follow from several keys; may be repeated. */
 ott_status foreign_settle(config *cfg);
+/* The part of it that is about the model. */
+ott_status foreign_settle_model(config *cfg);
 
+ott_status foreign_model_name(config *cfg, const node *value, const char *where);
+ott_status foreign_flavor(config *cfg, const node *value, const char *where);
+ott_status foreign_model_target(config *cfg, const node *value, const char *where);
+ott_status foreign_load_base_model(config *cfg, const node *value, const char *where);
+ott_status foreign_seed(config *cfg, const node *value, const char *where);
 ott_status foreign_converters(config *cfg, const node *value, const char *where);
 ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where);
 ott_status foreign_mx_filter(config *cfg, const node *value, const char *where);

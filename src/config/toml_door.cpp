@@ -2,10 +2,13 @@
  * take. */
 #include "config/toml_door.h"
 #include "config/number.h"
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
 #include <toml++/toml.h>
+#include <tuple>
+#include <vector>
 
 namespace {
 
@@ -20,15 +23,26 @@ int line_of(const toml::node &n) {
     return static_cast<int>(n.source().begin.line);
 }
 
+using entry = std::tuple<toml::source_position, const toml::key *, const toml::node *>;
+
+/* toml++ keeps a table by name; messages follow the file. */
+std::vector<entry> in_order(const toml::table &source) {
+    std::vector<entry> entries;
+    for (auto &&[key, value] : source) entries.emplace_back(key.source().begin, &key, &value);
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const entry &a, const entry &b) { return std::get<0>(a) < std::get<0>(b); });
+    return entries;
+}
+
 ott_status walk_table(tree_builder *b, node *table, const toml::table &source, int depth) {
-    for (auto &&[key, value] : source) {
-        std::string name(key.str());
+    for (auto &&[position, key, value] : in_order(source)) {
+        std::string name(key->str());
         node *child;
         if (name.empty() || std::strlen(name.c_str()) != name.size() || tree_has_control(name.c_str()))
             return status_fail(OTT_ERR_CONFIG, "%s:%d: a key is empty or contains a control character",
-                               b->place, line_of(value));
-        TRY(walk(b, table, name.c_str(), value, depth + 1, &child));
-        child->line = static_cast<int>(key.source().begin.line);
+                               b->place, line_of(*value));
+        TRY(walk(b, table, name.c_str(), *value, depth + 1, &child));
+        child->line = static_cast<int>(position.line);
     }
     return OTT_OK;
 }

@@ -33,12 +33,27 @@ ott_status tree_copy(tree_builder *b, node *parent, const node *source, const ch
     TRY(tree_add(b, parent, source->kind, source->line, name, source->text, &copy));
     copy->integer = source->integer;
     copy->real = source->real;
+    copy->yaml = source->yaml;
+    copy->trouble = source->trouble;
     for (const node *child = source->first; child; child = child->next) {
         node *ignored;
         TRY(tree_copy(b, copy, child, child->name, &ignored));
     }
     *out = copy;
     return OTT_OK;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+bool tree_equal(const node *a, const node *b) {
+    if (a->kind != b->kind || a->integer != b->integer || a->real != b->real) return false;
+    if (!same_text(a->text, b->text)) return false;
+    const node *x = a->first, *y = b->first;
+    for (; x && y; x = x->next, y = y->next)
+        if (!same_text(x->name, y->name) || !tree_equal(x, y)) return false;
+    return x == y;
 }
 
 node *tree_child(const node *table, const char *name) {

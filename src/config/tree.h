@@ -23,11 +23,13 @@ typedef enum node_kind {
 
 typedef struct node {
     node_kind kind;
-    int line;         /* 0: not from a file */
-    const char *name; /* in a table: the key; else NULL */
-    const char *text; /* scalars: as written, without quotes */
-    int64_t integer;  /* NODE_INTEGER, NODE_BOOL */
-    double real;      /* NODE_REAL */
+    int line;            /* 0: not from a file */
+    const char *name;    /* in a table: the key; else NULL */
+    const char *text;    /* scalars: as written, without quotes */
+    int64_t integer;     /* NODE_INTEGER, NODE_BOOL */
+    double real;         /* NODE_REAL */
+    bool yaml;           /* NODE_PLAIN: numbers are written by YAML 1.1's rules */
+    const char *trouble; /* why the text could not be made; NULL: it is there */
     struct node *first, *last, *next;
 } node;
 
@@ -48,6 +50,8 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
                     const char *text, node **out);
 /* A copy of `source` with everything below it, named `name`, at the end of `parent`. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out);
+/* Do two trees say the same? */
+bool tree_equal(const node *a, const node *b);
 /* The child of that name, or NULL. */
 node *tree_child(const node *table, const char *name);
 /* Makes a node of an option's text: a list ([a, "b"], (1, 2)), a quoted text, or a plain scalar. */

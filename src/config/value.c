@@ -1,6 +1,7 @@
 /* config/value: types, ranges and words are checked here, once, for every front end. */
 #include "config/value.h"
 #include "config/number.h"
+#include "config/yaml_number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,16 +64,22 @@ static ott_status fail_type(const char *where, const char *wanted) {
     return status_fail(OTT_ERR_CONFIG, "%s must be %s", where, wanted);
 }
 
+static bool node_integer(const node *n, int64_t *out) {
+    if (n->kind == NODE_INTEGER) return *out = n->integer, true;
+    if (n->kind != NODE_PLAIN) return false;
+    return n->yaml ? yaml_integer(n->text, out) : number_parse_integer(n->text, out);
+}
+
 static ott_status read_integer(const config_key *key, const node *n, const char *where, config_value *out) {
-    out->integer = n->integer;
-    bool good =
-        n->kind == NODE_INTEGER || (n->kind == NODE_PLAIN && number_parse_integer(n->text, &out->integer));
-    if (!good) return fail_type(where, "an integer");
+    if (!node_integer(n, &out->integer))
+        return fail_type(where, n->yaml && n->text[0] == '0' ? "an integer (in YAML a leading 0 means octal)"
+                                                             : "an integer");
     return range_holds(key->range, (double)out->integer) ? OTT_OK : fail_range(where, key->range);
 }
 
 static bool node_real(const node *n, double *out) {
-    if (n->kind == NODE_INTEGER) return *out = (double)n->integer, true;
+    int64_t whole;
+    if ((n->kind == NODE_INTEGER || n->yaml) && node_integer(n, &whole)) return *out = (double)whole, true;
     if (n->kind == NODE_REAL) return *out = n->real, isfinite(n->real);
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }
@@ -153,7 +160,9 @@ static ott_status fail_choice(const config_key *key, const char *word, const cha
 
 static ott_status read_choice(const config_key *key, const node *n, const char *where, config_value *out) {
     if (!n->text) return fail_choice(key, "", where);
+    bool on;
     int place = table_choice(key, n->text);
+    if (place < 0 && value_bool(n, &on)) place = table_choice(key, on ? "true" : "false");
     if (place < 0) return fail_choice(key, n->text, where);
     out->integer = place;
     return OTT_OK;

@@ -76,8 +76,14 @@ static ott_status read_scalar(reader *r, const yaml_event_t *event, node *parent
         return status_fail(OTT_ERR_CONFIG, "%s:%d: a text contains a NUL character", r->b->place,
                            line_of(event));
     TRY(scalar_kind(r, event, &kind));
-    TRY(yaml_interpolate(r->b, line_of(event), text, &text));
-    return tree_add(r->b, parent, kind, line_of(event), name, text, out);
+    const char *trouble = NULL;
+    ott_status status = yaml_interpolate(r->b, line_of(event), text, &text);
+    if (status == OTT_ERR_CONFIG) status = arena_strdup(r->b->memory, status_text(), &trouble);
+    if (status == OTT_OK) status = tree_add(r->b, parent, kind, line_of(event), name, text, out);
+    if (status != OTT_OK) return status;
+    (*out)->yaml = kind == NODE_PLAIN;
+    (*out)->trouble = trouble; /* an error when somebody reads it */
+    return OTT_OK;
 }
 
 static ott_status read_sequence(reader *r, int depth, node *list) {
@@ -110,18 +116,27 @@ static ott_status merge(reader *r, node *table, const node *bases) {
     return OTT_OK;
 }
 
-static ott_status read_key(const reader *r, const yaml_event_t *event, const node *table, const char **name) {
+static ott_status read_key(const reader *r, const yaml_event_t *event, const char **name) {
     if (event->type != YAML_SCALAR_EVENT)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: a key must be a plain name", r->b->place, line_of(event));
     const char *text = (const char *)event->data.scalar.value;
     if (!*text || strlen(text) != event->data.scalar.length || tree_has_control(text))
         return status_fail(OTT_ERR_CONFIG, "%s:%d: a key is empty or contains a control character",
                            r->b->place, line_of(event));
-    const node *twin = tree_child(table, text);
-    if (twin)
-        return status_fail(OTT_ERR_CONFIG, "%s:%d: %s is given twice, first in line %d", r->b->place,
-                           line_of(event), text, twin->line);
     return arena_strdup(r->b->memory, text, name);
+}
+
+/* PyYAML takes the last of two entries of one name. Where they say the same that does no harm; else it would
+ * hide one. */
+static ott_status check_twin(const reader *r, node *table, node *last, int line) {
+    const node *twin = tree_child(table, table->last->name);
+    if (twin == table->last) return OTT_OK;
+    if (!tree_equal(twin, table->last))
+        return status_fail(OTT_ERR_CONFIG, "%s:%d: %s is given twice, first in line %d", r->b->place, line,
+                           twin->name, twin->line);
+    table->last = last;
+    last->next = NULL;
+    return OTT_OK;
 }
 
 /* One entry: a key event is at hand, its value follows. */
@@ -129,7 +144,8 @@ static ott_status read_entry(reader *r, const yaml_event_t *key, int depth, node
     const char *name;
     yaml_event_t event;
     node *child;
-    TRY(read_key(r, key, table, &name));
+    node *last = table->last;
+    TRY(read_key(r, key, &name));
     TRY(next_event(r, &event));
     bool merges = strcmp(name, "<<") == 0 && key->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     ott_status status = read_node(r, &event, merges ? NULL : table, name, depth + 1, &child);
@@ -139,7 +155,7 @@ static ott_status read_entry(reader *r, const yaml_event_t *key, int depth, node
     if (merges && *bases)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: << is given twice", r->b->place, line_of(key));
     if (merges) *bases = child;
-    return OTT_OK;
+    return merges ? OTT_OK : check_twin(r, table, last, line_of(key));
 }
 
 static ott_status read_mapping(reader *r, int depth, node *table) {

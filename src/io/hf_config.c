@@ -4,6 +4,7 @@
  */
 #include "io/hf_config.h"
 #include "base/file.h"
+#include "config/alias.h"
 #include "io/hf_config_keys.h"
 #include "io/safetensors_show.h"
 #include <inttypes.h>
@@ -183,9 +184,13 @@ static ott_status read_keys(const char *name, json_t *root, hf_config *c) {
 /* ---- the family, and what it must not have ---- */
 
 static ott_status fail_family(const char *name, json_t *value) {
-    const char *words[FAMILY_COUNT], *nearest = NULL;
+    const char *words[FAMILY_COUNT], *type = json_is_string(value) ? json_string_value(value) : "";
+    const char *asked = alias_asked("model_type", type);
+    if (asked)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s; %s can be loaded", asked,
+                       HF_CONFIG_FAMILIES);
     for (int i = 0; i < FAMILY_COUNT; i++) words[i] = families[i].model_type;
-    if (json_is_string(value)) nearest = str_nearest(json_string_value(value), words, FAMILY_COUNT);
+    const char *nearest = str_nearest(type, words, FAMILY_COUNT);
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s can be loaded%s%s%s",
                    HF_CONFIG_FAMILIES, nearest ? "; the nearest is '" : "", nearest ? nearest : "",
                    nearest ? "'" : "");

@@ -8,17 +8,29 @@ typedef struct preset {
     bool tied;
     double theta;
     double rope_factor; /* 0: plain */
+    config_model_family family;
+    double norm_eps;
 } preset;
 
+#define LLAMA MODEL_FAMILY_LLAMA, 1e-5
+#define QWEN3 MODEL_FAMILY_QWEN3, 1e-6
 static const preset presets[] = {
     /*            dim  layers heads kv head_dim hidden   vocab  positions tied   theta  llama3 factor */
-    {PRESET_DEBUG, 256, 4, 4, 4, 64, 768, 256, 512, false, 1e4, 0},
-    {PRESET_DEMO, 192, 3, 3, 3, 64, 512, 256, 256, false, 1e4, 0},
-    {PRESET_10M, 256, 10, 4, 4, 64, 768, 4096, 1024, false, 1e4, 0},
-    {PRESET_42M, 512, 8, 8, 8, 64, 1376, 32000, 1024, true, 1e4, 0},
-    {PRESET_124M, 768, 12, 12, 12, 64, 2048, 50304, 1024, true, 1e4, 0},
-    {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32},   /* Llama 3.2 1B */
-    {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8}, /* Llama 3.1 8B */
+    {PRESET_DEBUG, 256, 4, 4, 4, 64, 768, 256, 512, false, 1e4, 0, LLAMA},
+    {PRESET_DEMO, 192, 3, 3, 3, 64, 512, 256, 256, false, 1e4, 0, LLAMA},
+    {PRESET_10M, 256, 10, 4, 4, 64, 768, 4096, 1024, false, 1e4, 0, LLAMA},
+    {PRESET_42M, 512, 8, 8, 8, 64, 1376, 32000, 1024, true, 1e4, 0, LLAMA},
+    {PRESET_124M, 768, 12, 12, 12, 64, 2048, 50304, 1024, true, 1e4, 0, LLAMA},
+    {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32, LLAMA},   /* Llama 3.2 1B */
+    {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8, LLAMA}, /* Llama 3.1 8B */
+    /* Qwen3's config.json; the debug size is torchtitan's */
+    {PRESET_QWEN3_DEBUG, 256, 8, 16, 8, 128, 3072, 2048, 4096, true, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_0_6B, 1024, 28, 16, 8, 128, 3072, 151936, 40960, true, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_1_7B, 2048, 28, 16, 8, 128, 6144, 151936, 40960, true, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_4B, 2560, 36, 32, 8, 128, 9728, 151936, 40960, true, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_8B, 4096, 36, 32, 8, 128, 12288, 151936, 40960, false, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_14B, 5120, 40, 40, 8, 128, 17408, 151936, 40960, false, 1e6, 0, QWEN3},
+    {PRESET_QWEN3_32B, 5120, 64, 64, 8, 128, 25600, 151936, 40960, false, 1e6, 0, QWEN3},
 };
 
 static const preset *preset_find(config_preset id) {
@@ -32,6 +44,8 @@ static void take_int(const config *cfg, const char *key, int64_t *value, int64_t
 }
 
 static void apply_preset(config *cfg, const preset *p) {
+    if (!config_was_set(cfg, "model.family")) cfg->model.family = p->family;
+    if (!config_was_set(cfg, "model.norm_eps")) cfg->model.norm_eps = p->norm_eps;
     take_int(cfg, "model.dim", &cfg->model.dim, p->dim);
     take_int(cfg, "model.n_layers", &cfg->model.n_layers, p->layers);
     take_int(cfg, "model.n_heads", &cfg->model.n_heads, p->heads);
@@ -146,9 +160,9 @@ static void apply_family(config *cfg, const family *f) {
 }
 
 ott_status model_options_resolve(config *cfg, model_options *out) {
-    const family *f = family_find(config_word(cfg, "model.family"));
     const preset *p = preset_find(cfg->model.preset);
     if (p) apply_preset(cfg, p);
+    const family *f = family_find(config_word(cfg, "model.family"));
     apply_family(cfg, f);
     derive(cfg);
     reduce(cfg);

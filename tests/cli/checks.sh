@@ -59,13 +59,14 @@ missing() {
     IFS=$old
 }
 
-# fails NAME CODE PARTS ARGUMENT...: the program must end with that code and say why in one line that has the parts.
+# fails NAME CODE PARTS ARGUMENT...: the program must end with that code and say why, with the parts, in one line or one
+# with a list indented below it.
 fails() {
     name=$1 wanted=$2 parts=$3
     shift 3
     call "$@"
     trouble=$(missing err "$parts")
-    [ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
+    [ "$(grep -vc '^  ' err)" -eq 1 ] || trouble="not one line on standard error"
     grep -q '^ottava: ' err || trouble="the line does not begin with ottava:"
     [ $code -eq "$wanted" ] || trouble="exit code $code instead of $wanted"
     report "$name" "$trouble"

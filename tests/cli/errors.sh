@@ -17,6 +17,9 @@ echo x >file
 # ---- configuration ----
 fails "a precision that is none" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
     train --train.mixed_precision=FP8
+fails "all that is in the way at once" 2 "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
+    train --train.seq_len=many --optimizer.lr=0
+report "each on a line of its own" "$(grep -q '^  --optimizer.lr=0 is out of range' err || cat err)"
 fails "an unknown key" 2 "train.seq_lenn|did you mean train.seq_len?" train --train.seq_lenn=3
 fails "an unknown key in a file" 2 "key.yaml:2|seq_lne|train.seq_len" train key.yaml
 fails "a wrong type" 2 "model.dim=wide|integer" train --model.dim=wide

@@ -85,7 +85,13 @@ config *case_good(config_case *c, const char *extension, const char *text, ...) 
     return cfg;
 }
 
-static void expect_texts(ott_status status, config *cfg, va_list list) {
+static int count_lines(const char *text) {
+    int count = 0;
+    for (; (text = strchr(text, '\n')) != NULL; text++) count++;
+    return count;
+}
+
+static void expect_texts(ott_status status, config *cfg, int lines, va_list list) {
     const char *message = status_text();
     if (status == OTT_OK) {
         config_close(cfg);
@@ -93,7 +99,8 @@ static void expect_texts(ott_status status, config *cfg, va_list list) {
     }
     assert_null(cfg);
     assert_int_equal(status, OTT_ERR_CONFIG);
-    if (strchr(message, '\n')) fail_msg("more than one line: %s", message);
+    if (count_lines(message) != lines)
+        fail_msg("%d lines instead of %d: %s", count_lines(message), lines, message);
     for (const char *wanted; (wanted = va_arg(list, const char *)) != NULL;)
         if (!strstr(message, wanted)) fail_msg("\"%s\" is not in: %s", wanted, message);
 }
@@ -105,7 +112,18 @@ void case_bad(config_case *c, const char *extension, const char *text, ...) {
     const char *arguments[] = {c->path};
     ott_status status = config_parse(c->account, &c->lg, 1, arguments, &cfg);
     va_start(list, text);
-    expect_texts(status, cfg, list);
+    expect_texts(status, cfg, 0, list);
+    va_end(list);
+}
+
+void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...) {
+    config *cfg = NULL;
+    va_list list;
+    write_text(c, extension, text, -1);
+    const char *arguments[] = {c->path};
+    ott_status status = config_parse(c->account, &c->lg, 1, arguments, &cfg);
+    va_start(list, count);
+    expect_texts(status, cfg, count, list);
     va_end(list);
 }
 
@@ -115,6 +133,6 @@ void case_bad_argument(config_case *c, const char *argument, ...) {
     const char *arguments[] = {argument};
     ott_status status = config_parse(c->account, &c->lg, 1, arguments, &cfg);
     va_start(list, argument);
-    expect_texts(status, cfg, list);
+    expect_texts(status, cfg, 0, list);
     va_end(list);
 }

@@ -35,6 +35,8 @@ ott_status case_arguments(config_case *c, config **out, ...);
 config *case_good(config_case *c, const char *extension, const char *text, ...);
 /* It does not: OTT_ERR_CONFIG with one line that contains each of the texts, which end with NULL. */
 void case_bad(config_case *c, const char *extension, const char *text, ...);
+/* The same with `count` obstacles, a line each after the first. */
+void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
 /* The same for one argument. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 

@@ -13,7 +13,7 @@ static void test_choice(void **state) {
              "you mean \"fp8\"?",
              c->path);
     assert_string_equal(status_text(), wanted);
-    case_bad(c, ".toml", "[train]\nmixed_precision = \"float8\"\n", "is not one of \"bf16\"", NULL);
+    case_bad(c, ".toml", "[train]\nmixed_precision = \"int8\"\n", "is not one of \"bf16\"", NULL);
     case_bad(c, ".yaml", "train:\n  mixed_precision: 8\n", ":2: train.mixed_precision = 8 is not one of",
              NULL);
     case_bad(c, ".toml", "[train]\nmixed_precision = true\n", "train.mixed_precision = true is not one of",

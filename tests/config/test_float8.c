@@ -117,7 +117,7 @@ static void test_operands(void **state) {
     config_close(cfg);
     case_bad(c, ".toml", FP8 "weight_for_grad_input = \"e4m3 colum\"\n",
              ":4: float8.weight_for_grad_input = \"e4m3 colum\": \"colum\" is not a word", NULL);
-    case_bad(c, ".toml", FP8 "grad_output = \"e6m1\"\n", "did you mean \"e4m3\"?", NULL);
+    case_bad(c, ".toml", FP8 "grad_output = \"e6m3\"\n", "did you mean \"e4m3\"?", NULL);
     case_bad(c, ".toml", FP8 "input = 5\n", "float8.input = 5 must be a text", NULL);
     cfg = case_good(c, ".toml", FP8 "input = \"e4m3 row\"\n", "--float8.input=", NULL);
     assert_string_equal(cfg->float8.input, "");

@@ -123,8 +123,9 @@ static void test_neutral(void **state) {
 
 static void test_messages(void **state) {
     config_case *c = *state;
-    case_bad(
-        c, ".toml", "[train]\nmixed_precision = \"fp8\"\n[distributed]\ntp = 2\n",
+    case_bad_lines(
+        c, ".toml", "[train]\nmixed_precision = \"fp8\"\n[distributed]\ntp = 2\n", 2,
+        "tensor parallelism is not built yet",
         "FP8 + Tensor Parallelism is not yet supported (torchao Float8Linear does not compose with DTensor "
         "sharding). Use FP8 with FSDP only, or TP without FP8.",
         NULL);

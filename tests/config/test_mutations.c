@@ -1,4 +1,4 @@
-/* Files cut short and with bytes changed: they parse or they fail with one line, and nothing else happens. */
+/* Files cut short and with bytes changed: they parse or they fail with a reason, and nothing else happens. */
 #include "config/case.h"
 #include "base/rng.h"
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void try_bytes(config_case *c, const char *extension, const char *text, i
     } else {
         assert_null(cfg);
         assert_true(status == OTT_ERR_CONFIG);
-        assert_true(status_text()[0] && !strchr(status_text(), '\n'));
+        assert_true(status_text()[0]);
     }
     config_close(cfg);
     assert_int_equal(mem_read(c->account).now, 0);

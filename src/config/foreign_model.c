@@ -1,0 +1,134 @@
+/* config/foreign_model: how other tools name a model: family and flavor, a class and the folder it is filled
+ * from. */
+#include "base/file.h"
+#include "config/book.h"
+#include "config/value.h"
+#include <stdio.h>
+#include <string.h>
+
+/* --- torchtitan: [model] name and flavor, whose words depend on the name --- */
+
+ott_status foreign_model_name(config *cfg, const node *value, const char *where) {
+    if (tree_is_null(value)) return cfg->book->foreign.family = NULL, OTT_OK;
+    const char *word = value->text ? value->text : "";
+    if (strcmp(word, "llama") != 0 && strcmp(word, "qwen3") != 0)
+        return status_fail(OTT_ERR_CONFIG, "%s is not a model known here, which are llama3 and qwen3", where);
+    cfg->book->foreign.family = word;
+    return OTT_OK;
+}
+
+ott_status foreign_flavor(config *cfg, const node *value, const char *where) {
+    foreign_state *f = &cfg->book->foreign;
+    f->flavor = tree_is_null(value) ? NULL : value->text ? value->text : "";
+    f->flavor_where = where;
+    return OTT_OK;
+}
+
+/* "8B_flex" is 8B with attention inside each document only. Cuts that ending off. */
+static bool cut_mask(char *flavor) {
+    static const char *const endings[] = {"_flex_attn_hf", "_flex_attn", "_varlen_attn",
+                                          "_flex_flash",   "_flex",      "_varlen"};
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (str_ends_with(flavor, endings[i]))
+            return flavor[strlen(flavor) - strlen(endings[i])] = '\0', true;
+    return false;
+}
+
+/* The flavors of a family, which are the presets that begin with `prefix`; those of llama have none. */
+static ott_status fail_flavor(const config_key *key, const char *where, const char *prefix) {
+    char list[256] = "";
+    size_t length = 0;
+    for (int i = 1; i < key->choice_count; i++) {
+        const char *word = key->choices[i].text;
+        bool ours = *prefix ? str_starts_with(word, prefix) : !strchr(word, '-');
+        if (ours)
+            length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", length ? ", " : "",
+                                       word + strlen(prefix));
+    }
+    return status_fail(OTT_ERR_CONFIG, "%s is not a flavor of %s known here: %s", where,
+                       *prefix ? "qwen3" : "llama3", list);
+}
+
+static ott_status settle_flavor(config *cfg) {
+    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    const config_key *key = table_find("model.preset");
+    const char *prefix = f->family && strcmp(f->family, "qwen3") == 0 ? "qwen3-" : "";
+    char flavor[64], word[80];
+    if (!f->flavor || *cfg->model.hf_path || remark_has_obstacle(cfg, "model.name")) return OTT_OK;
+    snprintf(flavor, sizeof flavor, "%s", f->flavor);
+    bool masked = cut_mask(flavor);
+    bool debug = strcmp(flavor, "debugmodel") == 0;
+    snprintf(word, sizeof word, "%s%s", prefix, debug ? "debug" : flavor);
+    if (table_choice(key, word) < 0) return fail_flavor(key, f->flavor_where, prefix);
+    TRY(assign_word(cfg, key->path, word, f->flavor_where));
+    if (masked && !book_note(cfg, "data.pack_sequences")->set)
+        TRY(assign_word(cfg, "data.pack_sequences", "true", f->flavor_where));
+    *f = kept; /* our own key was not set by its own name */
+    return OTT_OK;
+}
+
+/* --- AutoModel: from_pretrained loads a folder's weights, from_config its shape only --- */
+
+ott_status foreign_model_target(config *cfg, const node *value, const char *where) {
+    const char *word = value->text ? value->text : "";
+    bool from_config = strcmp(word, "from_config") == 0;
+    if (!tree_is_null(value) && !from_config && strcmp(word, "from_pretrained") != 0)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s is not a model made here; what works: NeMoAutoModelForCausalLM.from_pretrained, "
+            "NeMoAutoModelForCausalLM.from_config",
+            where);
+    cfg->book->foreign.from_config = from_config;
+    return OTT_OK;
+}
+
+ott_status foreign_load_base_model(config *cfg, const node *value, const char *where) {
+    bool load = false;
+    if (!tree_is_null(value) && !value_bool(value, &load))
+        return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
+    cfg->book->foreign.loads_base = load;
+    return OTT_OK;
+}
+
+static void settle_weights(config *cfg) {
+    const foreign_state *f = &cfg->book->foreign;
+    if (!f->from_config || f->loads_base || !*cfg->model.hf_path) return;
+    if (!book_note(cfg, "model.reduce")->set) cfg->model.reduce = 1; /* that shape, random weights */
+}
+
+/* --- Names on a hub --- */
+
+/* Is it a name that another tool would download? Our own key takes folders, and says itself what is wrong. */
+static bool is_hub_name(const config *cfg) {
+    const key_note *note = book_note(cfg, "model.hf_path");
+    return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&
+           !file_exists(cfg->model.hf_path);
+}
+
+static ott_status refuse_hub_name(config *cfg) {
+    const key_note *note = book_note(cfg, "model.hf_path");
+    const char *asked = alias_asked("hub", cfg->model.hf_path);
+    if (!is_hub_name(cfg)) return OTT_OK;
+    return remark_add(cfg, REMARK_OBSTACLE, note->spelled, NULL, note->where,
+                      asked ? asked
+                            : "there is no such folder, and models are not downloaded: name the folder it is "
+                              "in, with its config.json, as --model.hf_path=FOLDER");
+}
+
+ott_status foreign_settle_model(config *cfg) {
+    settle_weights(cfg);
+    TRY(refuse_hub_name(cfg));
+    return settle_flavor(cfg);
+}
+
+/* AutoModel's own seed, which rng.seed stands above. */
+ott_status foreign_seed(config *cfg, const node *value, const char *where) {
+    const key_note *note = book_note(cfg, "train.seed");
+    bool said = cfg->book->reading_file && note->in_file;
+    if (said || tree_is_null(value)) return OTT_OK;
+    bool kept = cfg->book->deriving;
+    cfg->book->deriving = true;
+    ott_status status = assign_key(cfg, table_find("train.seed"), value, where, "seed");
+    cfg->book->deriving = kept;
+    return status;
+}

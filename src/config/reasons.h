@@ -1,0 +1,32 @@
+/*
+ * config/reasons: what other tools' files ask for and Ottava has not, once each. Keys and values that ask for
+ * the same are reported together, by this text. Internal to this floor.
+ */
+#ifndef CONFIG_REASONS_H
+#define CONFIG_REASONS_H
+
+#define NO_ADAPTERS                                                                                          \
+    "adapters (LoRA) are not built yet: all weights are trained, or those that train.freeze leaves"
+#define NO_QLORA        "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet"
+#define NO_QAT          "quantization-aware training is not built yet; FP8 training is [float8]"
+#define NO_FP4          "training in 4-bit formats is not built yet; the smallest format is FP8"
+#define NO_VLM          "vision-language models are not built yet"
+#define NO_DIFFUSION    "diffusion models are not built yet"
+#define NO_EXPERTS      "mixtures of experts are not built yet"
+#define NO_ENCODERS     "encoder-decoder models are not built yet"
+#define NO_RETRIEVAL    "retrieval (embedding and ranking) models are not built yet"
+#define NO_CLASSES      "classification heads are not built yet"
+#define NO_DISTILLATION "knowledge distillation is not built yet"
+#define NO_REINFORCING  "reinforcement learning and preference training are not built yet"
+#define NO_DRAFTS       "training of draft models for speculative decoding is not built yet"
+#define NO_PREDICTION   "multi-token prediction is not built yet"
+#define NO_STATE_SPACE  "state-space (Mamba) layers are not built yet"
+#define NO_LINEAR       "linear attention is not built yet"
+#define NO_LAUNCHER                                                                                          \
+    "this program trains, it is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
+#define NO_PYTHON     "Python modules cannot be loaded"
+#define NO_REPLICAS   "fault tolerance over replica groups is not built yet"
+#define NO_OFFLOAD    "moving parameters between host and GPU every step is not built yet"
+#define NO_TOOL_CALLS "data and evaluation of tool calls are not built yet"
+
+#endif

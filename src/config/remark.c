@@ -1,0 +1,210 @@
+/* config/remark: one list, in the order of the file; lines are made of it at the end. */
+#include "config/remark.h"
+#include "config/book.h"
+#include <string.h>
+
+/* ---- the list ---- */
+
+enum { MOST_REMARKS = 1000 }; /* a file with more is no configuration, and is not read on */
+
+ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const config_key *key,
+                      const char *where, const char *reason) {
+    remarks *all = &cfg->book->remarks;
+    void *block;
+    TRY(arena_take(cfg->book->memory, sizeof(remark), &block));
+    remark *r = block;
+    *r = (remark){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
+    if (all->last)
+        all->last->next = r;
+    else
+        all->first = r;
+    all->last = r;
+    all->count++;
+    return OTT_OK;
+}
+
+ott_status remark_failure(config *cfg, const char *spelled, const config_key *key, ott_status status) {
+    const char *text, *name;
+    if (status != OTT_ERR_CONFIG) return status;
+    TRY(arena_strdup(cfg->book->memory, status_text(), &text));
+    TRY(arena_strdup(cfg->book->memory, spelled, &name));
+    TRY(remark_add(cfg, REMARK_OBSTACLE, name, key, text, NULL));
+    return cfg->book->remarks.count < MOST_REMARKS ? OTT_OK : remark_report(cfg);
+}
+
+static bool is_below(const char *path, const char *section) {
+    size_t length = strlen(section);
+    return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
+}
+
+void remark_forget(config *cfg, const char *spelled, const config_key *key) {
+    remarks *all = &cfg->book->remarks;
+    remark *before = NULL;
+    for (remark *r = all->first; r; r = r->next) {
+        bool same = (spelled && strcmp(r->spelled, spelled) == 0) || (key && r->key == key);
+        if (!same) {
+            before = r;
+            continue;
+        }
+        *(before ? &before->next : &all->first) = r->next;
+        if (all->last == r) all->last = before;
+    }
+}
+
+void remark_forget_section(config *cfg, const char *section) {
+    for (const remark *r = cfg->book->remarks.first; r;) {
+        const remark *next = r->next;
+        if (is_below(r->spelled, section)) remark_forget(cfg, r->spelled, NULL);
+        r = next;
+    }
+}
+
+/* ---- what counts ---- */
+
+ott_status remark_switched(config *cfg, const char *path, bool on) {
+    remarks *all = &cfg->book->remarks;
+    const char *section, *dot = strrchr(path, '.');
+    bool is_switch = dot && (strcmp(dot, ".enable") == 0 || strcmp(dot, ".enabled") == 0);
+    if (!is_switch) return OTT_OK;
+    TRY(arena_printf(cfg->book->memory, &section, "%.*s", (int)(dot - path), path));
+    int at = 0;
+    while (at < all->switch_count && strcmp(all->switches[at].section, section) != 0) at++;
+    if (at == REMARK_SWITCHES) return OTT_OK;
+    all->switches[at] = (remark_switch){section, !on};
+    if (at == all->switch_count) all->switch_count++;
+    return OTT_OK;
+}
+
+bool remark_is_off(const config *cfg, const char *spelled) {
+    const remarks *all = &cfg->book->remarks;
+    for (int i = 0; i < all->switch_count; i++)
+        if (all->switches[i].off && is_below(spelled, all->switches[i].section)) return true;
+    return false;
+}
+
+static bool counts(const config *cfg, const remark *r) {
+    if (remark_is_off(cfg, r->spelled)) return false;
+    return !r->key || !config_is_replaced(cfg, r->key);
+}
+
+bool remark_has_obstacle(const config *cfg, const char *spelled) {
+    for (const remark *r = cfg->book->remarks.first; r; r = r->next)
+        if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
+            return true;
+    return false;
+}
+
+/* ---- lines ---- */
+
+enum { NAMES_SHOWN = 3 };
+
+/* " (also a, b, c and 4 more)": the other keys of that reason, which need no line of their own then. */
+static void append_others(const config *cfg, str *out, const remark *first) {
+    int count = 0;
+    for (remark *r = first->next; r; r = r->next) {
+        bool same = r->kind == first->kind && r->reason && strcmp(r->reason, first->reason) == 0;
+        if (!same || !counts(cfg, r)) continue;
+        r->done = true;
+        if (++count <= NAMES_SHOWN) str_printf(out, "%s%s", count == 1 ? " (also " : ", ", r->spelled);
+    }
+    if (count > NAMES_SHOWN) str_printf(out, " and %d more", count - NAMES_SHOWN);
+    if (count) str_append(out, ")");
+}
+
+/* One line for r and all others of its reason. */
+static void append_line(const config *cfg, str *out, const remark *r) {
+    str_append(out, r->where);
+    if (!r->reason) return;
+    append_others(cfg, out, r);
+    str_printf(out, ": %s%s", r->kind == REMARK_INSTEAD ? "steers PyTorch only; Ottava " : "", r->reason);
+}
+
+static const remark *next_line(const config *cfg, const remark *r, remark_kind kind) {
+    while (r && (r->kind != kind || r->done || !counts(cfg, r))) r = r->next;
+    return r;
+}
+
+static void begin_lines(const config *cfg) {
+    for (remark *r = cfg->book->remarks.first; r; r = r->next) r->done = false;
+}
+
+enum { MOST_BYTES = 3800 }; /* of an error text, which holds 4095 */
+
+/* Appends the next line when there is room for it. */
+static bool append_if_room(const config *cfg, str *lines, const remark *r) {
+    str line = {.account = lines->account};
+    append_line(cfg, &line, r);
+    bool fits = line.text && lines->length + line.length + 3 <= MOST_BYTES;
+    if (fits) str_printf(lines, "\n  %s", line.text);
+    str_free(&line);
+    return fits;
+}
+
+static ott_status fail_lines(const config *cfg, const str *lines, int count, int shown) {
+    const char *name = *cfg->path ? cfg->path : "this configuration";
+    if (count == 1 && shown == 1) return status_fail(OTT_ERR_CONFIG, "%s", lines->text + 3);
+    if (count == shown)
+        return status_fail(OTT_ERR_CONFIG, "%d things keep %s from running:%s", count, name, lines->text);
+    return status_fail(OTT_ERR_CONFIG, "%d things keep %s from running:%s\n  and %d more", count, name,
+                       lines->text ? lines->text : "", count - shown);
+}
+
+ott_status remark_report(config *cfg) {
+    str lines = {.account = cfg->book->account};
+    int count = 0, shown = 0;
+    begin_lines(cfg);
+    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_OBSTACLE);
+    for (; r; r = next_line(cfg, r->next, REMARK_OBSTACLE), count++) shown += append_if_room(cfg, &lines, r);
+    ott_status status = str_finish(&lines);
+    if (status == OTT_OK && count) status = fail_lines(cfg, &lines, count, shown);
+    str_free(&lines);
+    return status;
+}
+
+/* "distributed.pp" is the key without which there is no effect. */
+static bool is_key(const char *reason) {
+    size_t word = strcspn(reason, " ");
+    return memchr(reason, '.', word) != NULL;
+}
+
+/* "a, b.* (only with distributed.pp)": `where` is the row of aliases.def, which stands for all keys it
+ * covers. */
+static void append_inert(const config *cfg, str *out, const remark *r) {
+    const char *shown = r->where;
+    int more = 0;
+    str_append(out, shown);
+    for (remark *other = r->next; other; other = other->next) {
+        bool same = other->kind == REMARK_INERT && strcmp(other->reason, r->reason) == 0;
+        if (!same || !counts(cfg, other)) continue;
+        other->done = true;
+        if (strcmp(other->where, shown) == 0 || strcmp(other->where, r->where) == 0) continue;
+        shown = other->where;
+        if (++more < NAMES_SHOWN) str_printf(out, ", %s", shown);
+    }
+    if (more >= NAMES_SHOWN) str_printf(out, " and %d more", more - NAMES_SHOWN + 1);
+    str_printf(out, " (%s%s)", is_key(r->reason) ? "only with " : "", r->reason);
+}
+
+static void tell_inert(const config *cfg) {
+    str line = {.account = cfg->book->account};
+    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_INERT);
+    for (; r; r = next_line(cfg, r->next, REMARK_INERT)) {
+        str_append(&line, line.length ? "; " : "");
+        append_inert(cfg, &line, r);
+    }
+    if (line.text && str_finish(&line) == OTT_OK)
+        log_info(cfg->book->lg, "%s: without effect here: %s", *cfg->path ? cfg->path : "options", line.text);
+    str_free(&line);
+}
+
+void remark_tell(const config *cfg) {
+    begin_lines(cfg);
+    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_INSTEAD);
+    for (; r; r = next_line(cfg, r->next, REMARK_INSTEAD)) {
+        str line = {.account = cfg->book->account};
+        append_line(cfg, &line, r);
+        if (str_finish(&line) == OTT_OK) log_info(cfg->book->lg, "%s", line.text);
+        str_free(&line);
+    }
+    tell_inert(cfg);
+}

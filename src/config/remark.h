@@ -1,0 +1,67 @@
+/*
+ * config/remark: what there is to say about the keys of a file and the options beside it: what keeps the
+ * configuration from running, reported together once all of it has been read, and what has no effect, told in
+ * the log. Remarks of one reason share a line. A remark counts until its key is given anew, and does not
+ * count while the section it was made in is switched off. Internal to this floor.
+ */
+#ifndef CONFIG_REMARK_H
+#define CONFIG_REMARK_H
+
+#include "config/config.h"
+#include "config/table.h"
+
+typedef enum remark_kind {
+    REMARK_OBSTACLE, /* the configuration does not run */
+    REMARK_INSTEAD,  /* something of PyTorch is steered; the reason says what Ottava does */
+    REMARK_INERT     /* no effect; the reason says why, or the key without which there is none */
+} remark_kind;
+
+typedef struct remark {
+    remark_kind kind;
+    const char *spelled;   /* the key as it was written */
+    const config_key *key; /* the key of the schema it is about; NULL: none */
+    const char *where;     /* "run.toml:3: train.seq_len = 512"; without a reason all there is to say;
+                              REMARK_INERT: the     row of aliases.def */
+    const char *reason;    /* NULL: `where` says it */
+    bool done;             /* already part of another remark's line */
+    struct remark *next;
+} remark;
+
+/* A feature's own switch (`enabled: false`) and the section it rules. */
+typedef struct remark_switch {
+    const char *section;
+    bool off;
+} remark_switch;
+
+enum { REMARK_SWITCHES = 64 }; /* there are some twenty; more are not kept */
+
+typedef struct remarks {
+    remark *first, *last;
+    int count; /* ever added */
+    remark_switch switches[REMARK_SWITCHES];
+    int switch_count;
+} remarks;
+
+/* The texts are borrowed and must live as long as the configuration. */
+ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const config_key *key,
+                      const char *where, const char *reason);
+/* Keeps the error text of a failed `status` for the report and returns OTT_OK. Other failures than
+   OTT_ERR_CONFIG are returned: nothing more can be read then. */
+ott_status remark_failure(config *cfg, const char *spelled, const config_key *key, ott_status status);
+/* The key (either may be NULL) was given anew. */
+void remark_forget(config *cfg, const char *spelled, const config_key *key);
+/* All of a section was given up: `--peft=none`. */
+void remark_forget_section(config *cfg, const char *section);
+/* Notes the value of a key that ends in .enable or .enabled. */
+ott_status remark_switched(config *cfg, const char *path, bool on);
+/* Is the key of that name in a section that is switched off? */
+bool remark_is_off(const config *cfg, const char *spelled);
+
+/* Is there an obstacle that counts? For `spelled` only, unless it is NULL. */
+bool remark_has_obstacle(const config *cfg, const char *spelled);
+/* OTT_ERR_CONFIG with all obstacles, one a line, or OTT_OK when there is none. */
+ott_status remark_report(config *cfg);
+/* Logs what has no effect. */
+void remark_tell(const config *cfg);
+
+#endif
