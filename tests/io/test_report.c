@@ -383,9 +383,9 @@ static void other_models_and_data(void **state) {
     assert_int_equal(r->row_count, 7);
     assert_null(r->rows[1].differs);
     assert_string_equal(r->rows[2].differs, "another model than first (model.dim = 512, not 256)");
-    assert_string_equal(
-    assert_string_equal(r->rows[3].differs, "another model and other data than first (model.dim = 512, not 256; "
-"data.dataset_path = \"b.txt\", not \"a.txt\")");
+    assert_string_equal(r->rows[3].differs,
+                        "another model and other data than first (model.dim = 512, not 256; "
+                        "data.dataset_path = \"b.txt\", not \"a.txt\")");
     assert_null(r->rows[4].differs);
     assert_null(r->rows[5].differs);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_ONE_SEED);
