@@ -32,7 +32,7 @@ ott_status config_write_toml(const config *cfg, str *out) {
 
 ott_status config_show(const config *cfg, const char *key, str *out) {
     const config_key *found = table_find(key);
-    if (!found) return assign_fail_unknown(key, key);
+    if (!found) return unknown_fail(key, key);
     config_value value = table_get(cfg, found);
     value_write(out, found, &value);
     return str_finish(out);
