@@ -38,7 +38,8 @@ static ott_status inspect(ott_context *context, const char *path, const ott_insp
     receiver r = {.write = write, .user = user, .piece.account = context->account};
     char *found;
     TRY(resolve(context->account, path, &found));
-    ott_status status = inspect_print(context->account, found, &options, receive, &r);
+    ott_status status = checkpoint_check(context->account, found);
+    if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive, &r);
     mem_give(context->account, found);
     str_free(&r.piece);
     return status;

@@ -57,4 +57,12 @@ ott_status file_copy(mem *account, const file_reader *from, const char *path);
 /* CRC-32C (Castagnoli), continuing from `crc` (0 at the start). */
 uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);
 
+/* What tells whether a file is still the one it was: its size, and a hash of all of it; above 16 MiB, of 64
+   pieces of 64 KiB that lie evenly from its first byte to its last. */
+typedef struct file_mark {
+    int64_t bytes;
+    uint64_t hash;
+} file_mark;
+ott_status file_mark_of(const char *path, file_mark *out);
+
 #endif

@@ -8,6 +8,7 @@
 #include "parallel/checkpoint_folder.h"
 #include "parallel/checkpoint_snapshot.h"
 #include "parallel/run_history.h"
+#include "parallel/run_sources.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -70,18 +71,20 @@ static ott_status write_file(saver *s, enum checkpoint_file_id id) {
     return checkpoint_measure(s->file.text, s->buffer, BUFFER_BYTES, &s->state.files[id]);
 }
 
-static ott_status write_history(saver *s) {
-    const str *text = &s->from->history;
-    if (text->length == 0) return OTT_OK;
-    TRY(name_file(s, RUN_HISTORY_NAME));
-    return file_write_atomic(s->file.text, text->text, text->length);
+/* A file that training does not need. */
+static ott_status write_extra(saver *s, const char *name, const char *text, int64_t bytes) {
+    if (bytes == 0) return OTT_OK;
+    TRY(name_file(s, name));
+    return file_write_atomic(s->file.text, text, bytes);
 }
 
 static ott_status write_all(saver *s) {
     TRY(file_remove_tree(s->aside.text));
     TRY(file_make_folder(s->aside.text));
     for (int id = 0; id < CHECKPOINT_FILE_COUNT; id++) TRY(write_file(s, (enum checkpoint_file_id)id));
-    TRY(write_history(s));
+    TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
+    if (s->from->sources)
+        TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));
     TRY(name_file(s, CHECKPOINT_STATE_NAME));
     TRY(checkpoint_state_write(s->account, s->file.text, &s->state));
     return file_sync_folder(s->aside.text);

@@ -8,6 +8,7 @@
  *                            metadata "recipe": the recipe in force
  *     config.toml            the resolved configuration of the run
  *     history.json           what the run has come to (run_history.h); older ones have none
+ *     sources.json           the files it reads (run_sources.h); older ones have none
  *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other
  * files
  *
@@ -41,6 +42,8 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
    present branch (checkpoint_run.h). An incomplete or damaged one is an error that names the newest complete
    one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
+/* Compares every file of a checkpoint with its checksum. A path that is no checkpoint is none to check. */
+ott_status checkpoint_check(mem *account, const char *path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
 /* The configuration the checkpoint was trained with; closed with config_close. */

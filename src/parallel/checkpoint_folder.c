@@ -4,6 +4,9 @@
  */
 #include "parallel/checkpoint_folder.h"
 #include "base/file.h"
+#include "parallel/checkpoint_json.h"
+#include "parallel/run_history.h"
+#include "parallel/run_sources.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -252,6 +255,29 @@ static ott_status is_checkpoint(mem *account, const char *path, bool *is) {
     str_free(&name);
     str_free(&state);
     return status;
+}
+
+/* Of a file that training does not need, where there is one. */
+static ott_status check_extra(mem *account, const char *folder, const char *name) {
+    json_t *root = NULL;
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, name);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK && file_exists(path.text))
+        status = checkpoint_json_read(account, path.text, INT64_C(16) << 20, &root);
+    json_decref(root);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_check(mem *account, const char *path) {
+    checkpoint_state s;
+    bool is;
+    TRY(is_checkpoint(account, path, &is));
+    if (!is || !file_is_folder(path)) return OTT_OK;
+    TRY(checkpoint_verify(account, path, true, &s));
+    TRY(check_extra(account, path, RUN_HISTORY_NAME));
+    return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
 /* Where a run has its checkpoints: its configuration says it; without one, in "checkpoints". */

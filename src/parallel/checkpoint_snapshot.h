@@ -16,6 +16,7 @@ typedef struct checkpoint_snapshot {
     tensor_set sets[CHECKPOINT_CONFIG]; /* the files of tensors, which come before it */
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: it has none */
+    const char *sources;                /* text of sources.json, borrowed; NULL: it has none */
     checkpoint_state state;             /* but for the sizes and checksums of the files */
 } checkpoint_snapshot;
 

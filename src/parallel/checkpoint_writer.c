@@ -21,7 +21,8 @@ struct checkpoint_writer {
     const logger *log;
     const config *cfg;
     const char *folder;
-    void *staging; /* [staging_bytes], NULL: nothing is staged */
+    const char *sources; /* borrowed; NULL: none */
+    void *staging;       /* [staging_bytes], NULL: nothing is staged */
     int64_t staging_bytes;
     /* the write in flight */
     bool flying, beside; /* the second: on `thread` */
@@ -133,6 +134,7 @@ static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
 static ott_status take(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                        const run_history *history) {
     TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
+    w->snapshot.sources = w->sources;
     return history ? run_history_text(history, &w->snapshot.history) : OTT_OK;
 }
 
@@ -171,6 +173,10 @@ ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name,
     if (!writes_beside(w)) return save_now(w, recipe_name, run, history);
     TRY(checkpoint_writer_wait(w));
     return save_beside(w, recipe_name, run, history);
+}
+
+void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
+    w->sources = text;
 }
 
 /* ---- open and close ---- */

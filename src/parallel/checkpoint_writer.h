@@ -17,6 +17,8 @@ typedef struct checkpoint_writer checkpoint_writer;
    borrowed. OTT_ERR_MEMORY when the copy's memory (MEM_STAGING) cannot be had. */
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
                                   checkpoint_writer **out);
+/* Every checkpoint from now on has this as its sources.json; borrowed. */
+void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
 /* Saves step-N as checkpoint_save does, and the run's history (NULL: none) with it; where no thread can be started, before it returns, with a warning.
    The log says "Saved PATH" once it is complete and old ones are gone, and warns of one that cannot be
    removed. An error of the write before, if any, comes first, and nothing is saved then. */

@@ -319,3 +319,31 @@ ott_status data_open(mem *account, const logger *log, config *cfg, model_options
     *train = *validation = NULL;
     return status;
 }
+
+/* ---- which files ---- */
+
+static ott_status visit_path(mem *account, const char *path, const char *pattern, bool validation,
+                             data_file_fn visit, void *user) {
+    file_list files;
+    ott_status status = OTT_OK;
+    TRY(data_files_find(account, path, pattern, &files));
+    for (int64_t i = 0; status == OTT_OK && i < files.count; i++)
+        status = visit(user, validation, files.names[i]);
+    file_list_free(&files);
+    return status;
+}
+
+ott_status data_visit_files(mem *account, const config *cfg, data_file_fn visit, void *user) {
+    const char *pattern = pattern_of(cfg, "data.file_pattern", cfg->data.file_pattern);
+    char path[PATH_MAX];
+    double weight;
+    for (int64_t i = 0; i < cfg->data.datasets.count; i++) {
+        TRY(split_weight(cfg->data.datasets.items[i], path, &weight));
+        TRY(visit_path(account, path, pattern, false, visit, user));
+    }
+    if (cfg->data.datasets.count == 0 && *cfg->data.dataset_path)
+        TRY(visit_path(account, cfg->data.dataset_path, pattern, false, visit, user));
+    if (!cfg->eval.enabled || !*cfg->eval.dataset_path) return OTT_OK;
+    pattern = pattern_of(cfg, "eval.file_pattern", cfg->eval.file_pattern);
+    return visit_path(account, cfg->eval.dataset_path, pattern, true, visit, user);
+}

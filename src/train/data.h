@@ -17,4 +17,8 @@
 ott_status data_open(mem *account, const logger *log, config *cfg, model_options *shape, dataset **train,
                      dataset **validation);
 
+/* Every file the data is read from, in order; those of a validation set of its own come last. */
+typedef ott_status (*data_file_fn)(void *user, bool validation, const char *path);
+ott_status data_visit_files(mem *account, const config *cfg, data_file_fn visit, void *user);
+
 #endif

@@ -9,6 +9,7 @@
 #include "train/generate_text.h"
 #include "train/inference.h"
 #include "train/run.h"
+#include "train/sources.h"
 #include <string.h>
 
 struct text_generator {
@@ -57,7 +58,7 @@ static ott_status open_model(text_generator *g, const char *checkpoint) {
     return model_cache_open(g->m, g->log, window, &g->cache);
 }
 
-static ott_status open_codec(text_generator *g, const char *run) {
+static ott_status open_codec(text_generator *g, const char *run, const char *checkpoint) {
     char own[PATH_MAX];
     run_tokenizer_path(g->cfg, own);
     const char *path = g->options.tokenizer ? g->options.tokenizer : own;
@@ -66,8 +67,9 @@ static ott_status open_codec(text_generator *g, const char *run) {
         return status_fail(OTT_ERR_CONFIG, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
                            run, why);
     ott_status status = text_codec_open(g->account, path, g->m->options.vocab, &g->codec);
-    if (status == OTT_OK || path != own) return status;
-    return status_context(status, "data.tokenizer_path");
+    if (status != OTT_OK && path == own) return status_context(status, "data.tokenizer_path");
+    if (status != OTT_OK || !checkpoint || !*path) return status;
+    return sources_check_tokenizer(g->account, g->log, checkpoint, path);
 }
 
 static ott_status open_parts(text_generator *g, const char *run) {
@@ -76,7 +78,7 @@ static ott_status open_parts(text_generator *g, const char *run) {
     ott_status status = OTT_OK;
     TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
     TRY_OUT(open_model(g, checkpoint));
-    TRY_OUT(open_codec(g, run));
+    TRY_OUT(open_codec(g, run, checkpoint));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
     log_debug(g->log, "Generating with %s on %s", checkpoint ? checkpoint : run, g->device->name);
 out:

@@ -14,6 +14,7 @@
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/schedule.h"
+#include "train/sources.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ typedef struct run {
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
+    str sources;        /* what its checkpoints keep of the files it reads */
     bool history_known; /* what processes before this one did */
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
@@ -131,6 +133,13 @@ static ott_status plan_phases(run *r) {
 static ott_status open_writer(run *r) {
     TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, &r->writer));
     r->trainer->planned_bytes += mem_read(r->account).now_of[MEM_STAGING];
+    return OTT_OK;
+}
+
+static ott_status open_sources(run *r) {
+    r->sources.account = r->account;
+    TRY(sources_open(r->account, r->log, r->cfg, r->start.checkpoint, &r->sources));
+    checkpoint_writer_keep_sources(r->writer, r->sources.text);
     return OTT_OK;
 }
 
@@ -564,6 +573,7 @@ static ott_status open_run(run *r) {
     TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));
+    TRY(open_sources(r));
     TRY(resume_settle(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));
@@ -574,6 +584,7 @@ static ott_status open_run(run *r) {
 static void close_run(run *r) {
     progress_close(&r->progress);
     checkpoint_writer_close(r->writer);
+    if (r->sources.account) str_free(&r->sources);
     profile_close(r->profile);
     health_close(r->health);
     trainer_close(r->trainer);

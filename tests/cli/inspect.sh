@@ -31,6 +31,12 @@ printf 'not tensors' >text.safetensors
 fails "a file of another kind" 1 "text.safetensors" inspect text.safetensors
 : >empty.safetensors
 fails "an empty file" 1 "empty.safetensors" inspect empty.safetensors
+cp -R $step damaged
+printf X | dd of=damaged/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
+fails "a checkpoint with a changed byte" 1 "damaged/optimizer.safetensors: is damaged: its checksum is" inspect damaged
+cp -R $step noise
+echo '{}' >noise/history.json
+fails "a checkpoint with a damaged history" 1 "noise/history.json: 'crc32c' is missing" inspect noise
 mkdir lost empty
 printf '{"metadata": {}, "weight_map": {"a": "model-1.safetensors"}}' >lost/model.safetensors.index.json
 fails "a lost shard" 1 "model-1.safetensors" inspect lost

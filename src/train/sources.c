@@ -1,0 +1,52 @@
+/* train/sources: collecting the files of a configuration, and comparing them with a checkpoint's. */
+#include "train/sources.h"
+#include "parallel/run_sources.h"
+#include "train/data.h"
+#include "train/run.h"
+
+static ott_status add_file(void *user, bool validation, const char *path) {
+    return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
+}
+
+/* The tokenizer comes first: it is never one file too many. */
+static ott_status collect(const config *cfg, run_sources *out) {
+    char path[PATH_MAX];
+    run_tokenizer_path(cfg, path);
+    if (*path) TRY(run_sources_add_tokenizer(out, path));
+    return data_visit_files(out->account, cfg, add_file, out);
+}
+
+/* What cannot be compared is no reason not to go on. */
+static ott_status compare(const run_sources *now, run_source_role role, const logger *log,
+                          const char *checkpoint) {
+    run_sources before = {.account = now->account};
+    ott_status status = run_sources_read(&before, checkpoint);
+    if (status == OTT_OK)
+        run_sources_compare(&before, now, role, log);
+    else if (status != OTT_ERR_MEMORY)
+        log_warning(log, "%s: the run's files cannot be compared with those of the checkpoint",
+                    status_text());
+    run_sources_free(&before);
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
+}
+
+ott_status sources_open(mem *account, const logger *log, const config *cfg, const char *checkpoint,
+                        str *text) {
+    run_sources now = {.account = account};
+    ott_status status;
+    TRY_OUT(collect(cfg, &now));
+    if (checkpoint) TRY_OUT(compare(&now, SOURCE_ROLES, log, checkpoint));
+    TRY_OUT(run_sources_text(&now, text));
+out:
+    run_sources_free(&now);
+    return status;
+}
+
+ott_status sources_check_tokenizer(mem *account, const logger *log, const char *checkpoint,
+                                   const char *tokenizer_path) {
+    run_sources now = {.account = account};
+    ott_status status = run_sources_add_tokenizer(&now, tokenizer_path);
+    if (status == OTT_OK) status = compare(&now, SOURCE_TOKENIZER, log, checkpoint);
+    run_sources_free(&now);
+    return status;
+}

@@ -1,0 +1,156 @@
+/*
+ * A checkpoint knows the files its run read: one whose contents have changed is named when the run goes on, and
+ * a tokenizer also when text is generated; one that was only moved, or a checkpoint that knows nothing, is not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "parallel/run_sources.h"
+#include "train/sources.h"
+#include "train/train_fixture.h"
+
+/* Trains 3 steps on FOLDER/text, or goes on to 6. */
+static void train(const fixture *f, const char *name, const char *data, bool again, spoken *said) {
+    char path[200];
+    snprintf(path, sizeof path, "--data.dataset_path=%s/%s", f->folder, data);
+    const char *more[] = {path, again ? "--train.max_steps=6" : "--train.max_steps=3",
+                          again ? "--checkpoint.load_path=latest" : NULL, NULL};
+    FIXTURE_OK(fixture_run(
+        f, &(run_options){.name = name, .precision = &fixture_precisions[FP32], .more = more, .said = said}));
+}
+
+static char *in(const fixture *f, const char *name) {
+    static char path[4][200];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, 200, "%s/%s", f->folder, name);
+    return out;
+}
+
+static void changed_data(void **state) {
+    const fixture *f = *state;
+    static spoken said;
+    fixture_write_text(in(f, "a.txt"), 30000, 1);
+    train(f, "same", "a.txt", false, &said);
+    train(f, "same", "a.txt", true, &said);
+    assert_int_equal(spoken_count(&said, "data file"), 0);
+
+    train(f, "contents", "a.txt", false, &said);
+    fixture_write_text(in(f, "a.txt"), 30000, 2);
+    train(f, "contents", "a.txt", true, &said);
+    assert_true(spoken_has(&said, "a.txt: this data file has other contents than when the checkpoint was"));
+
+    train(f, "size", "a.txt", false, &said);
+    fixture_write_text(in(f, "a.txt"), 40000, 2);
+    train(f, "size", "a.txt", true, &said);
+    assert_true(spoken_has(&said, "since the checkpoint was written: 30000 bytes then, 40000 now"));
+
+    train(f, "moved", "a.txt", false, &said);
+    assert_int_equal(rename(in(f, "a.txt"), in(f, "b.txt")), 0);
+    train(f, "moved", "b.txt", true, &said);
+    assert_int_equal(spoken_count(&said, "data file"), 0);
+}
+
+/* A folder in which one file is new and one is gone. */
+static void other_files(void **state) {
+    const fixture *f = *state;
+    static spoken said;
+    FIXTURE_OK(file_make_folder(in(f, "many")));
+    fixture_write_text(in(f, "many/a.txt"), 20000, 1);
+    fixture_write_text(in(f, "many/b.txt"), 20000, 2);
+    train(f, "files", "many", false, &said);
+    assert_int_equal(unlink(in(f, "many/b.txt")), 0);
+    fixture_write_text(in(f, "many/c.txt"), 20000, 3);
+    train(f, "files", "many", true, &said);
+    assert_true(spoken_has(&said, "many/b.txt: this data file of the checkpoint's run is not read now"));
+    assert_true(spoken_has(&said, "many/c.txt: this data file was not read by the checkpoint's run"));
+    assert_int_equal(spoken_count(&said, "data file"), 2);
+}
+
+static void damaged_or_absent(void **state) {
+    const fixture *f = *state;
+    static spoken said;
+    fixture_write_text(in(f, "d.txt"), 30000, 1);
+    train(f, "damaged", "d.txt", false, &said);
+    FIXTURE_OK(file_write_atomic(in(f, "damaged/checkpoints/step-3/sources.json"), "{}", 2));
+    train(f, "damaged", "d.txt", true, &said);
+    assert_true(spoken_has(&said, "cannot be compared with those of the checkpoint"));
+    train(f, "absent", "d.txt", false, &said);
+    assert_int_equal(unlink(in(f, "absent/checkpoints/step-3/sources.json")), 0);
+    fixture_write_text(in(f, "d.txt"), 30000, 9);
+    train(f, "absent", "d.txt", true, &said);
+    assert_int_equal(spoken_count(&said, "data file"), 0);
+}
+
+/* Generation asks about the tokenizer only. */
+static void changed_tokenizer(void **state) {
+    const fixture *f = *state;
+    static spoken said;
+    const logger log = spoken_logger(&said);
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    run_sources s = {.account = account};
+    str text = {.account = account};
+    FIXTURE_OK(file_make_folder(in(f, "tokens")));
+    FIXTURE_OK(file_make_folder(in(f, "step-1")));
+    FIXTURE_OK(file_write_atomic(in(f, "tokens/tokenizer.json"), "{}", 2));
+    FIXTURE_OK(run_sources_add_tokenizer(&s, in(f, "tokens")));
+    FIXTURE_OK(run_sources_add(&s, SOURCE_DATA, f->text));
+    FIXTURE_OK(run_sources_text(&s, &text));
+    FIXTURE_OK(file_write_atomic(in(f, "step-1/sources.json"), text.text, text.length));
+    FIXTURE_OK(sources_check_tokenizer(account, &log, in(f, "step-1"), in(f, "tokens")));
+    assert_int_equal(said.length, 0);
+    FIXTURE_OK(file_write_atomic(in(f, "tokens/tokenizer.json"), "[]", 2));
+    FIXTURE_OK(sources_check_tokenizer(account, &log, in(f, "step-1"), in(f, "tokens/tokenizer.json")));
+    assert_true(spoken_has(&said, "tokenizer.json: this tokenizer file has other contents than when"));
+    assert_int_equal(spoken_count(&said, "data file"), 0);
+    str_free(&text);
+    run_sources_free(&s);
+    mem_close(account);
+}
+
+/* A change anywhere in a small file, or at the ends of a large one, is seen. */
+static void marks(void **state) {
+    const fixture *f = *state;
+    const char *path = in(f, "marked");
+    static const int64_t sizes[] = {1, 7, 8, 9, 65536, 65537, (INT64_C(16) << 20) + 5, INT64_C(1) << 32};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t places[] = {0, sizes[i] / 2, sizes[i] - 1};
+        file_mark first, other;
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(truncate(path, sizes[i]), 0);
+        FIXTURE_OK(file_mark_of(path, &first));
+        assert_int_equal(first.bytes, sizes[i]);
+        for (int k = 0; k < 3; k++) {
+            if (k == 1 && sizes[i] > INT64_C(16) << 20) continue; /* it may lie between two pieces */
+            file = fopen(path, "r+b");
+            assert_non_null(file);
+            assert_int_equal(fseeko(file, places[k], SEEK_SET), 0);
+            assert_int_equal(fputc(k + 1, file), k + 1);
+            assert_int_equal(fclose(file), 0);
+            FIXTURE_OK(file_mark_of(path, &other));
+            assert_true(other.hash != first.hash);
+            first = other;
+        }
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changed_data),
+        cmocka_unit_test(other_files),
+        cmocka_unit_test(damaged_or_absent),
+        cmocka_unit_test(changed_tokenizer),
+        cmocka_unit_test(marks),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
