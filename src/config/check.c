@@ -124,6 +124,9 @@ static ott_status check_model(config *cfg) {
 
 static ott_status check_data(config *cfg) {
     bool mixture = cfg->data.datasets.count > 0;
+    if (cfg->data.format == DATA_SYNTHETIC && (mixture || *cfg->data.dataset_path))
+        FAIL("data.format = \"synthetic\" reads no file, and %s names one; leave out one of them",
+             mixture ? "data.datasets" : "data.dataset_path");
     if (mixture && *cfg->data.dataset_path)
         FAIL("data.datasets and data.dataset_path both name the training data; give one of them");
     if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)

@@ -95,7 +95,8 @@
     X(DATA_JSONL, "jsonl", "")                                                                               \
     X(DATA_HELLASWAG, "hellaswag", "")                                                                       \
     X(DATA_TOKENS, "tokens", "")                                                                             \
-    X(DATA_BYTES, "bytes", "")
+    X(DATA_BYTES, "bytes", "")                                                                               \
+    X(DATA_SYNTHETIC, "synthetic", "")
 
 #define CHOICES_compile_mode(X)                                                                              \
     X(COMPILE_DEFAULT, "default", "")                                                                        \

@@ -45,12 +45,13 @@ ott_status bench_precisions(const ott_bench_options *o, const char *out[BENCH_PR
 /* A benchmark's option as an argument of `ottava train`. */
 static ott_status read_config(const ott_bench_options *o, const char *preset, const char *const *sizes,
                               int count, bench_model *m) {
-    enum { MOST = 8 };
+    enum { MOST = 9 };
     char text[3][128];
     const char *arguments[MOST];
     int n = 0;
-    STATUS_REQUIRE(count <= MOST - 3);
+    STATUS_REQUIRE(count <= MOST - 4);
     for (int i = 0; i < count; i++) arguments[n++] = sizes[i];
+    arguments[n++] = "--data.format=synthetic";
     snprintf(text[0], sizeof text[0], "--model.preset=%s", preset);
     snprintf(text[1], sizeof text[1], "--train.mixed_precision=%s", m->name);
     snprintf(text[2], sizeof text[2], "--float8.recipe_name=%s", o->recipe ? o->recipe : "tensorwise");

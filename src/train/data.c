@@ -179,7 +179,7 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 #define SYNTHETIC_TOKENS (1 << 22)
 
 static bool is_synthetic(const config *cfg) {
-    return !*cfg->data.dataset_path && cfg->data.datasets.count == 0;
+    return cfg->data.format == DATA_SYNTHETIC;
 }
 
 static ott_status open_training(const opener *o, dataset **out) {

@@ -97,7 +97,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     bool hellaswag;
     *out = cfg->data.format;
     if (ends_with_one(path, columns)) return refuse_columns(path);
-    if (*out != DATA_AUTO) return OTT_OK;
+    if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* the latter has no files of its own */
     *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
     if (!ends_with_one(path, rows)) return OTT_OK;
     TRY(dataset_is_hellaswag(account, path, &hellaswag));

@@ -294,6 +294,10 @@ static void say_folder(const run *r) {
 static void say_start(const run *r) {
     const trainer *t = r->trainer;
     if (*r->cfg->run.description) log_info(r->log, "Starting job: %s", r->cfg->run.description);
+    if (r->cfg->data.format == DATA_SYNTHETIC)
+        log_warning(r->log,
+                    "Training on random tokens (data.format = \"synthetic\"): speed and memory are those "
+                    "of real ones, the loss says nothing");
     say_precision(r);
     say_model(r);
     say_folder(r);
@@ -566,6 +570,7 @@ static void say_end(const run *r) {
 
 static ott_status open_run(run *r) {
     TRY(launch_check_alone());
+    TRY(run_check_described(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));

@@ -22,6 +22,34 @@ const char *run_no_text(const config *cfg) {
     return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
 }
 
+/* ---- what a run must be told ---- */
+
+static bool has_model(const config *cfg) {
+    return cfg->model.preset != PRESET_NONE || *cfg->model.hf_path || config_was_set(cfg, "model.dim") ||
+           config_was_set(cfg, "model.n_layers");
+}
+
+static bool has_data(const config *cfg) {
+    return *cfg->data.dataset_path || cfg->data.datasets.count > 0 || cfg->data.format == DATA_SYNTHETIC;
+}
+
+ott_status run_check_described(const config *cfg) {
+    static const char file[] = "nothing says what to train: give a configuration file (ready ones are in "
+                               "configs/, or share/ottava/configs of an installation: debug.toml, demo.toml, "
+                               "...), or model.preset and data.dataset_path";
+    static const char no_model[] =
+        "no model is described: give model.preset (demo, 42M, 8B, ...), model.hf_path "
+        "(a Hugging Face folder) or model.dim and what belongs to it";
+    static const char no_data[] =
+        "no training data is named: give data.dataset_path (text, JSONL or tokens), or "
+        "data.format = \"synthetic\" for random tokens";
+    bool described = has_model(cfg), named = has_data(cfg);
+    if (described && named) return OTT_OK;
+    if (!described && !*cfg->path) return status_fail(OTT_ERR_CONFIG, "%s", file);
+    return status_fail(OTT_ERR_CONFIG, "%s%s%s%s%s", cfg->path, *cfg->path ? ": " : "",
+                       described ? "" : no_model, described || named ? "" : "; ", named ? "" : no_data);
+}
+
 /* ---- trainer options ---- */
 
 static checkpointing checkpointing_from(const config *cfg) {

@@ -14,6 +14,9 @@
 void run_tokenizer_path(const config *cfg, char out[PATH_MAX]);
 /* Why no text can be made of the run's tokens; NULL: it can, by that tokenizer or as bytes. */
 const char *run_no_text(const config *cfg);
+/* Does the configuration say what to train, and on what? OTT_ERR_CONFIG says what is missing: a model nobody
+   described would be the largest of the defaults, and data nobody named would be random. */
+ott_status run_check_described(const config *cfg);
 /* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
  * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,

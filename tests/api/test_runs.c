@@ -144,6 +144,7 @@ static ott_config *small_run(ott_context *context, const char *folder) {
                                      "--model.vocab_size=64",
                                      "--model.ffn_hidden_dim=64",
                                      "--train.seq_len=16",
+                                     "--data.format=synthetic",
                                      "--train.batch_size=2",
                                      "--train.max_steps=5",
                                      "--train.threads=1",

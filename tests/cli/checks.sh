@@ -10,8 +10,10 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 bad=0
 
-# A model and a run that take no time.
-small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=64
+# A model, a text and a run that take no time.
+yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >small.txt
+small="--data.dataset_path=$folder/small.txt
+       --model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=64
        --model.max_seq_len=64 --train.seq_len=32 --train.batch_size=2 --train.max_steps=4 --train.threads=1
        --scheduler.warmup_steps=1 --checkpoint.interval=2"
 

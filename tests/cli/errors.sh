@@ -32,6 +32,21 @@ fails "malformed TOML" 2 "broken.toml:2" train broken.toml
 fails "malformed YAML" 2 "broken.yaml:3" train broken.yaml
 fails "heads that do not divide the width" 2 "dim (32)|n_heads (3)" train $small --model.n_heads=3 --run.dir=r
 
+# ---- what a run must be told ----
+printf '[train]\nmax_steps = 3\n' >unsaid.toml
+printf '[model]\npreset = "debug"\n' >undated.toml
+fails "no file" 2 "nothing says what to train|configuration file|debug.toml" train
+fails "options only" 2 "nothing says what to train" train --train.max_steps=3
+fails "no model and no data" 2 "unsaid.toml: no model is described|model.preset|; no training data|data.format = \"synthetic\"" \
+    train unsaid.toml
+fails "no model" 2 "unsaid.toml: no model is described" train unsaid.toml --data.dataset_path=text.txt
+fails "no data" 2 "undated.toml: no training data is named|data.dataset_path" train undated.toml
+fails "data twice" 2 'data.format = "synthetic" reads no file|data.dataset_path' \
+    train undated.toml --data.format=synthetic --data.dataset_path=text.txt
+CONFIG_FILE=unsaid.toml fails "a file of the environment" 2 "unsaid.toml: no model" train
+CONFIG_FILE=absent.toml fails "an argument comes before it" 2 "unsaid.toml: no model" train unsaid.toml
+CONFIG_FILE=absent.toml fails "and an option too" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
+
 # ---- one of several processes ----
 WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" train $small --run.dir=r
 OMPI_COMM_WORLD_SIZE=4 fails "a rank of mpirun" 2 "OMPI_COMM_WORLD_SIZE = 4|env -u OMPI_COMM_WORLD_SIZE" \

@@ -432,7 +432,8 @@ static void bad_requests(void **state) {
 /* A model of 64 token ids has no letters. */
 static void prompt_outside_the_vocabulary(void **state) {
     const fixture *f = *state;
-    const char *more[] = {"--model.vocab_size=64", "--data.dataset_path=", "--eval.enabled=false", NULL};
+    const char *more[] = {"--model.vocab_size=64", "--data.dataset_path=", "--data.format=synthetic",
+                          "--eval.enabled=false", NULL};
     char path[160];
     ott_generate_options o = options("123 x", 1, 1);
     FIXTURE_OK(fixture_run(
