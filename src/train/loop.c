@@ -195,16 +195,15 @@ static ott_status open_tensorboard(run *r) {
 }
 
 static ott_status open_progress(run *r) {
-    double peak =
-        r->cfg->metrics.peak_tflops > 0 ? r->cfg->metrics.peak_tflops * 1e12 : cpu_measure_peak(r->device);
     r->progress = (progress){.log = r->log,
                              .account = r->account,
                              .style = r->cfg->metrics.log_style,
                              .interval = r->cfg->metrics.log_interval,
                              .max_steps = r->cfg->train.max_steps,
                              .flops_per_token = flops_per_token(r),
-                             .peak_flops = peak,
+                             .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = memory_total()};
+    if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device);
     TRY(open_history(r));
     TRY(open_metrics(r));
     return open_tensorboard(r);
@@ -303,7 +302,8 @@ static void say_start(const run *r) {
     say_folder(r);
     log_info(r->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", r->device->name,
              r->progress.peak_flops,
-             r->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops" : "measured fp32 multiply-adds");
+             r->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
+                                             : "fp32 multiply-adds, measured now and in the first steps");
     say_memory(r);
     log_info(r->log,
              "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",

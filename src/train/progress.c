@@ -2,6 +2,7 @@
 #include "train/progress.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "cpu/cpu.h"
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -12,7 +13,22 @@ int64_t progress_peak_resident(void) {
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
+static void raise_peak(progress *p, double flops) {
+    if (p->measured && flops > p->peak_flops) p->peak_flops = flops;
+}
+
+void progress_measure_peak(progress *p, device *d) {
+    enum { MEASUREMENTS = 8 };
+    p->measured = d;
+    p->peaks_to_measure = MEASUREMENTS - 1;
+    raise_peak(p, cpu_measure_peak(d));
+}
+
 void progress_begin_step(progress *p, const trainer *t) {
+    if (p->peaks_to_measure > 0) {
+        p->peaks_to_measure--;
+        raise_peak(p, cpu_measure_peak(p->measured));
+    }
     trainer_gemms(t, &p->fp8_before, &p->gemms_before);
     p->step_started = clock_seconds();
 }
@@ -29,8 +45,9 @@ typedef struct reading {
     int64_t tokens, labels, tokens_seen; /* in this step; since step 0 */
 } reading;
 
-static void set_rates(const progress *p, reading *r, int64_t tokens, double seconds) {
+static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
     r->tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
+    raise_peak(p, r->tokens_per_second * p->flops_per_token);
     r->tflops = r->tokens_per_second * p->flops_per_token / 1e12;
     r->mfu = p->peak_flops > 0 ? r->tflops * 1e12 / p->peak_flops : 0;
 }

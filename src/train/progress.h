@@ -18,6 +18,8 @@ typedef struct progress {
     tensorboard_writer *tensorboard; /* NULL: none */
     int64_t interval, max_steps;
     double flops_per_token, peak_flops;
+    device *measured;                   /* peak_flops is what was measured of it; NULL: the user gave it */
+    int peaks_to_measure;               /* before the next steps, one each: other programs come and go */
     double step_started;                /* clock */
     int64_t fp8_before, gemms_before;   /* counters when the step began */
     int64_t fp8_counted, gemms_counted; /* and up to where the history has them */
@@ -36,6 +38,9 @@ ott_status progress_open_tensorboard(progress *p, const char *run_folder, const 
                                      int64_t first_step);
 void progress_close(progress *p); /* the files; what was written to them is already with the system */
 
+/* Fills peak_flops, the most that this device was ever seen to do: with a measurement here, one before each of
+   the first steps, and the steps themselves, so that no run is said to do more. */
+void progress_measure_peak(progress *p, device *d);
 /* Bytes this process has had resident at most. */
 int64_t progress_peak_resident(void);
 void progress_begin_step(progress *p, const trainer *t);

@@ -117,6 +117,55 @@ static void tags(void **state) {
     }
 }
 
+/* The mfu of each line of a run's metrics. */
+static int read_mfu(const fixture *f, const char *name, double mfu[STEPS]) {
+    char path[64];
+    int64_t bytes;
+    int count = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", name);
+    char *text = fixture_read(f, path, &bytes);
+    for (const char *at = text; (at = strstr(at, "\"mfu\":")) && count < STEPS; at++)
+        mfu[count++] = atof(at + strlen("\"mfu\":"));
+    free(text);
+    return count;
+}
+
+static void run_with_peak(const fixture *f, const char *name, bool given) {
+    rig r;
+    char path[220];
+    logger log = {0};
+    progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
+    p.account = r.account;
+    p.flops_per_token = 1e30; /* more than any device does */
+    p.peak_flops = 1e12;
+    if (!given) progress_measure_peak(&p, r.device);
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    FIXTURE_OK(file_make_folder(path));
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", f->folder, name);
+    FIXTURE_OK(metrics_open(r.account, NULL, path, -1, &p.metrics));
+    for (int i = 0; i < STEPS; i++) {
+        progress_begin_step(&p, r.t);
+        step_result result = rig_step(&r);
+        FIXTURE_OK(progress_end_step(&p, r.t, &result, 1e-3));
+    }
+    progress_close(&p);
+    rig_close(&r);
+}
+
+/* What a run does it can do: a measured peak is never below it; a peak that the user gives is taken as it is.
+ */
+static void mfu_has_a_bound(void **state) {
+    const fixture *f = *state;
+    double mfu[STEPS];
+    run_with_peak(f, "measured", false);
+    assert_int_equal(read_mfu(f, "measured", mfu), STEPS);
+    for (int i = 0; i < STEPS; i++) assert_true(mfu[i] > 0 && mfu[i] <= 1);
+    run_with_peak(f, "given", true);
+    assert_int_equal(read_mfu(f, "given", mfu), STEPS);
+    assert_true(mfu[0] > 1);
+}
+
 /* A continued run has a file of its own beside the first. */
 static void continued(void **state) {
     const fixture *f = *state;
@@ -144,10 +193,8 @@ static void no_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags),
-        cmocka_unit_test(continued),
-        cmocka_unit_test(absolute_folder),
-        cmocka_unit_test(no_folder),
+        cmocka_unit_test(tags),      cmocka_unit_test(continued),       cmocka_unit_test(absolute_folder),
+        cmocka_unit_test(no_folder), cmocka_unit_test(mfu_has_a_bound),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
