@@ -23,7 +23,7 @@ int verb_bench(int argc, char **argv) {
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements of each, interleaved; the median counts (5)"},
         {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
-         "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b or tiny (small)"},
+         "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
          "step, generate: of fp8, bf16 and fp32 those to compare (fp8,bf16)"},

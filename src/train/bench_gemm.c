@@ -87,7 +87,7 @@ static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_
 static ott_status add_gemm(bench *b) {
     const bench_shapes *s;
     gemm_buffers buffers;
-    TRY(bench_find_shapes(b->options, &s));
+    TRY(bench_find_shapes(b, &s));
     TRY(open_buffers(b, s, &buffers));
     for (int i = 0; i < s->products; i++)
         for (int l = 0; l < LAYOUTS; l++)
@@ -95,7 +95,8 @@ static ott_status add_gemm(bench *b) {
     return OTT_OK;
 }
 
-const bench_entry bench_gemm = {.name = "gemm", .takes = BENCH_TAKES_SHAPES, .add = add_gemm};
+const bench_entry bench_gemm = {
+    .name = "gemm", .times_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemm};
 
 /* ---- gemv ---- */
 
@@ -160,7 +161,7 @@ static bool is_repeated(const bench_shapes *s, int i) {
 static ott_status add_gemv(bench *b) {
     const bench_shapes *s;
     tensor region[WEIGHTS];
-    TRY(bench_find_shapes(b->options, &s));
+    TRY(bench_find_shapes(b, &s));
     for (int w = 0; w < WEIGHTS; w++)
         TRY(bench_tensor(b, weights[w].b, 1, region_elements(s, weights[w].b), &region[w]));
     for (int i = 0; i < s->products; i++)
@@ -169,4 +170,5 @@ static ott_status add_gemv(bench *b) {
     return OTT_OK;
 }
 
-const bench_entry bench_gemv = {.name = "gemv", .takes = BENCH_TAKES_SHAPES, .add = add_gemv};
+const bench_entry bench_gemv = {
+    .name = "gemv", .times_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemv};

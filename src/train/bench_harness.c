@@ -164,6 +164,11 @@ double bench_share(const bench *b, const bench_case *c) {
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
+double bench_times_bf16(const bench *b, const bench_case *c) {
+    const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
+    return bf16 ? bench_rate(b, c) / bench_rate(b, bf16) : (double)NAN;
+}
+
 double bench_geometric_mean(const bench *b, const char *variant,
                             double (*of)(const bench *, const bench_case *)) {
     double sum = 0;
@@ -222,6 +227,7 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
         else
             str_printf(out, " %17s", "-");
     }
+    if (b->entry->times_bf16) str_printf(out, " %14.2f", bench_times_bf16(b, c));
     str_append(out, "\n");
 }
 
@@ -233,12 +239,13 @@ static void write_table(bench *b, str *out) {
     str_printf(out, "%s; %s; medians of %d interleaved repeats\n", processor, b->cx.device->name,
                b->options->repeats);
     if (b->cases[0].flops > 0)
-        str_printf(out, "GFLOP/s (of the fp32 multiply-add peak, %.1f GFLOP/s)\n\n", b->peak / 1e9);
+        str_printf(out, "GFLOP/s (of the fp32 multiply-add peak, %.1f GFLOP/s)\n", b->peak / 1e9);
     else
-        str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n\n");
-    str_printf(out, "%-47s", "");
+        str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");
+    if (b->entry->times_bf16) str_printf(out, "times bf16: %s beside bf16\n", columns[0]);
+    str_printf(out, "\n%-26s %-20s", "", b->cases[0].flops > 0 ? "M x N x K" : "");
     for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);
-    str_append(out, "\n");
+    str_append(out, b->entry->times_bf16 ? "     times bf16\n" : "\n");
     for (int i = 0; i < b->count; i++)
         if (starts_line(b, i)) write_line(b, &b->cases[i], columns, count, out);
     if (b->count > count) {
@@ -246,6 +253,8 @@ static void write_table(bench *b, str *out) {
         for (int v = 0; v < count; v++)
             str_printf(out, " %8.1f (%5.1f%%)", bench_geometric_mean(b, columns[v], bench_rate),
                        100 * bench_geometric_mean(b, columns[v], bench_share));
+        if (b->entry->times_bf16)
+            str_printf(out, " %14.2f", bench_geometric_mean(b, columns[0], bench_times_bf16));
         str_append(out, "\n");
     }
     if (b->entry->text) b->entry->text(b, out);
@@ -262,8 +271,10 @@ static void write_result(const bench *b, const bench_case *c, str *out) {
     bool flops = c->flops > 0;
     str_printf(out, "{\"what\":\"%s\",\"shape\":\"%s\",\"variant\":\"%s\",\"seconds\":%.9g", c->what,
                c->shape, c->variant, bench_seconds(b, c));
-    str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f}", flops ? "gflops" : "gbytes_per_second",
-               bench_rate(b, c), bench_share(b, c));
+    str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", bench_rate(b, c),
+               bench_share(b, c));
+    if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", bench_times_bf16(b, c));
+    str_append(out, "}");
 }
 
 static void write_json(bench *b, str *out) {

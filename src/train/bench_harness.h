@@ -56,7 +56,8 @@ struct bench {
 /* One benchmark: its cases, or, where they are of another kind, a function that does it all. */
 struct bench_entry {
     const char *name;
-    unsigned takes; /* options beside threads, repeats and json: BENCH_TAKES_... */
+    bool times_bf16; /* a column: the first variant's speed beside that of the variant bf16 */
+    unsigned takes;  /* options beside threads, repeats and json: BENCH_TAKES_... */
     ott_status (*add)(bench *b);
     void (*text)(bench *b, str *out); /* lines below the table; NULL: none */
     void (*json)(bench *b,
@@ -108,8 +109,8 @@ typedef struct bench_shapes {
     bench_matrix matrix[BENCH_SHAPES_MOST];
 } bench_shapes;
 
-/* The list that the options name. OTT_ERR_ARGUMENT: there is none of that name. */
-ott_status bench_find_shapes(const ott_bench_options *o, const bench_shapes **out);
+/* The list that the options name, or that they spell out as M,K,N of each product. OTT_ERR_ARGUMENT: neither. */
+ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- what was measured ---- */
 
@@ -121,6 +122,8 @@ double bench_share(const bench *b, const bench_case *c);   /* of the peak */
 double bench_geometric_mean(const bench *b, const char *variant,
                             double (*of)(const bench *, const bench_case *));
 void bench_processor(char out[96]); /* "Intel(R) Xeon(R) Processor" */
+/* Of a case's speed beside bf16's on the same line; NaN: that line has none. */
+double bench_times_bf16(const bench *b, const bench_case *c);
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant);
 
 #endif

@@ -196,7 +196,7 @@ static ott_status add_block_case(bench *b, const block_op *op, const block_preci
 
 static ott_status add_norm(bench *b) {
     const bench_shapes *s;
-    TRY(bench_find_shapes(b->options, &s));
+    TRY(bench_find_shapes(b, &s));
     for (int m = 0; m < s->matrices; m++)
         for (int i = 0; i < BLOCK_OPS; i++)
             for (int p = 0; p < PRECISIONS; p++)

@@ -75,7 +75,7 @@ static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, 
 
 static ott_status add(bench *b) {
     const bench_shapes *s;
-    TRY(bench_find_shapes(b->options, &s));
+    TRY(bench_find_shapes(b, &s));
     for (int m = 0; m < s->matrices; m++) {
         bench_matrix size = s->matrix[m];
         tensor x[SOURCES];

@@ -1,6 +1,9 @@
-/* train/bench_shapes: the named lists of shapes. */
+/* train/bench_shapes: the named lists of shapes, and those that are spelt out. */
 #include "train/bench_harness.h"
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The first is the default. llama-*: the linear layers of Llama 3.2 1B and Llama 3.1 8B, and what stands
@@ -36,9 +39,54 @@ static const bench_shapes lists[] = {
 };
 enum { LISTS = sizeof lists / sizeof *lists };
 
-ott_status bench_find_shapes(const ott_bench_options *o, const bench_shapes **out) {
+/* ---- spelt out ---- */
+
+#define LONGEST_SIDE (INT64_C(1) << 20)
+
+/* A size, and the comma behind it when there must be one; *text moves behind both. */
+static bool take_size(const char **text, bool comma, int64_t *out) {
+    char *end;
+    errno = 0;
+    *out = isdigit((unsigned char)**text) ? strtoll(*text, &end, 10) : 0;
+    if (*out < 1 || *out > LONGEST_SIDE || errno != 0 || (comma && *end != ',')) return false;
+    *text = end + comma;
+    return true;
+}
+
+/* "M,K,N M,K,N": torchao's order. */
+static bool take_products(const char *text, bench_shapes *s) {
+    while (*text) {
+        bench_product *p = &s->product[s->products];
+        if (s->products == BENCH_SHAPES_MOST) return false;
+        if (!take_size(&text, true, &p->m) || !take_size(&text, true, &p->k) ||
+            !take_size(&text, false, &p->n))
+            return false;
+        s->matrix[s->products++] = (bench_matrix){p->m, p->k};
+        if (*text && !strchr(" ;", *text)) return false;
+        text += strspn(text, " ;");
+    }
+    s->matrices = s->products;
+    return s->products > 0;
+}
+
+static ott_status spelt_out(bench *b, const char *text, const bench_shapes **out) {
+    void *memory;
+    TRY(bench_take(b, sizeof(bench_shapes), &memory));
+    bench_shapes *s = memory;
+    s->name = "given";
+    *out = s;
+    if (take_products(text, s)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_ARGUMENT,
+        "shapes = \"%s\": a product is M,K,N, each from 1 to %lld; up to %d of them, with spaces or "
+        "semicolons between them, as in \"1024,2048,512 1024,8192,2048\"",
+        text, (long long)LONGEST_SIDE, BENCH_SHAPES_MOST);
+}
+
+ott_status bench_find_shapes(bench *b, const bench_shapes **out) {
     char names[96] = "";
-    const char *wanted = o->shapes ? o->shapes : lists[0].name;
+    const char *wanted = b->options->shapes ? b->options->shapes : lists[0].name;
+    if (isdigit((unsigned char)*wanted)) return spelt_out(b, wanted, out);
     for (int i = 0; i < LISTS; i++) {
         if (strcmp(lists[i].name, wanted) == 0) {
             *out = &lists[i];
@@ -47,5 +95,6 @@ ott_status bench_find_shapes(const ott_bench_options *o, const bench_shapes **ou
         size_t length = strlen(names);
         snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", lists[i].name);
     }
-    return status_fail(OTT_ERR_ARGUMENT, "shapes = \"%s\": there are %s", wanted, names);
+    return status_fail(OTT_ERR_ARGUMENT, "shapes = \"%s\": there are %s, or M,K,N of the products themselves",
+                       wanted, names);
 }

@@ -5,6 +5,13 @@
 quick="--threads=1 --repeats=1"
 
 works "a table of products" "GFLOP/s|grad_weight|geometric mean|e4m3 x e4m3|bf16|fp32" bench gemm --shapes=tiny $quick
+works "products of one's own" "64 x 96 x 32 |5 x 7 x 3 |times bf16" bench gemm --shapes="64,32,96 5,3,7" $quick
+works "and how much faster FP8 is" '"times_bf16":' bench gemm --shapes="64,32,96" --json $quick
+works "tensors of one's own" "16 x 48" bench quantize --shapes=16,48,8 $quick
+fails "two sizes of a product" 2 "a product is M,K,N" bench gemm --shapes=64,32
+fails "a size of 0" 2 "a product is M,K,N" bench gemm --shapes=64,0,32
+fails "a size no memory has" 2 "a product is M,K,N" bench gemm --shapes=64,99999999999999999999,32
+fails "products without an end" 2 "a product is M,K,N" bench gemm --shapes=64,32,96x
 works "JSON" '{"bench":"quantize"|"variant":"bf16"|"of_peak":' bench quantize --shapes tiny --json $quick
 holds "it is one line" test "$(wc -l <out)" -eq 1
 works "a step, where its time goes" "demo, 1 x 32|tokens/s|quantize|between ops" \
