@@ -5,6 +5,7 @@
 #include "cpu/cpu.h"
 #include "parallel/checkpoint.h"
 #include "parallel/hf_save.h"
+#include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
 #include <string.h>
@@ -19,7 +20,8 @@ typedef struct exporter {
     inference_plan plan;
     device *device;
     model *m;
-    str aside, goal; /* where the folder is written, where it will be */
+    int64_t tokenizer_files; /* copied of data.tokenizer_path */
+    str aside, goal;         /* where the folder is written, where it will be */
 } exporter;
 
 /* ---- opening ---- */
@@ -108,12 +110,13 @@ static void say(const exporter *e, const hf_save_summary *s, const char *origina
         say_fp8(e, s, said);
     else
         str_printf(said, "Weights: %s\n", dtype_name(e->options->dtype));
-    if (original)
-        str_printf(said, "Copied: %" PRId64 " files of %s\n", s->copied, original);
-    else
-        str_append(said,
-                   "Copied: nothing: the run came from no Hugging Face folder, so there is no tokenizer "
-                   "(--from names one)\n");
+    if (original) str_printf(said, "Copied: %" PRId64 " files of %s\n", s->copied, original);
+    if (e->tokenizer_files > 0)
+        str_printf(said, "Copied: the run's tokenizer, %" PRId64 " files of %s\n", e->tokenizer_files,
+                   e->cfg->data.tokenizer_path);
+    if (!original && e->tokenizer_files == 0)
+        str_append(said, "Copied: nothing: the run has no Hugging Face folder and no tokenizer "
+                         "(--from names one)\n");
 }
 
 /* ---- writing ---- */
@@ -133,6 +136,7 @@ static ott_status give_up(exporter *e, ott_status code) {
 static ott_status write_aside(exporter *e, const hf_save_options *options, hf_save_summary *sum) {
     TRY(file_remove_tree(e->aside.text));
     TRY(hf_model_save(e->m, options, e->aside.text, sum));
+    if (!e->options->from) TRY(export_tokenizer(e->account, e->cfg, e->aside.text, &e->tokenizer_files));
     TRY(file_sync_folder(e->aside.text));
     return file_rename(e->aside.text, e->goal.text);
 }

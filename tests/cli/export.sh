@@ -62,6 +62,19 @@ mv hf moved
 fails "the original has gone" 2 "hf|--from" export tuned --out=again
 works "the original is elsewhere" "Copied: 1 files of moved" export tuned --out=again --from=moved
 
+# ---- the tokenizer of the run ----
+mkdir own && tokenizer own
+printf '{"y": 2}' >own/tokenizer_config.json
+printf 'not of it' >own/notes.txt
+works "a run with a tokenizer" "Training complete" train $run --run.dir=told --data.tokenizer_path=own
+works "exports with it" "the run's tokenizer, 2 files of own" export told --out=with
+holds "its file" cmp own/tokenizer.json with/tokenizer.json
+holds "what belongs to it" cmp own/tokenizer_config.json with/tokenizer_config.json
+holds "nothing else" sh -c '! ls with/notes.txt 2>/dev/null'
+works "none is asked for" "Copied: nothing" export told --out=none --from=
+mv own away
+fails "it has gone" 2 "data.tokenizer_path of the run|--from|own: cannot open" export told --out=gone
+
 # ---- what is refused ----
 fails "a folder in use" 2 "fp8 is not empty" export r --out=fp8
 fails "nowhere to" 2 "--out=DIR" export r

@@ -155,7 +155,7 @@ static void test_what_is_not_there(void **state) {
     assert_nothing_aside(f, "out");
     o.from = "";
     e = export_to(f, "bf16", "without", &o);
-    assert_said(&e, OTT_OK, "there is no tokenizer");
+    assert_said(&e, OTT_OK, "no Hugging Face folder and no tokenizer");
 }
 
 /* A limit on the size of files stands for a full disk. */
