@@ -7,6 +7,7 @@
 #include "io/report.h"
 #include "parallel/checkpoint_writer.h"
 #include "parallel/hf_model.h"
+#include "train/announce.h"
 #include "train/data.h"
 #include "train/health.h"
 #include "train/profile.h"
@@ -224,93 +225,6 @@ static ott_status open_health(run *r) {
                        &r->health);
 }
 
-/* ---- what it says at the start ---- */
-
-static void say_precision(const run *r) {
-    if (r->cfg->train.mixed_precision != PRECISION_FP8) {
-        log_info(r->log, "Training in %s", r->trainer->recipe->name);
-        return;
-    }
-    log_info(r->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s",
-             r->precision.fp8.display, r->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
-    for (int i = 0; r->precision.phase_count > 1 && i < r->precision.phase_count; i++)
-        log_info(r->log, "Precision schedule: from step %lld on in %s",
-                 (long long)r->precision.phases[i].first + 1, r->precision.phases[i].recipe->name);
-}
-
-static void say_model(const run *r) {
-    const model *m = r->trainer->m;
-    int trained = 0, decayed = 0;
-    char count[32];
-    for (int i = 0; i < m->parameter_count; i++) {
-        trained += !m->parameters[i].frozen;
-        decayed += m->parameters[i].decay && !m->parameters[i].frozen;
-    }
-    log_info(r->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
-             trained - decayed);
-    log_info(r->log,
-             "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
-             "vocabulary %lld%s",
-             r->shape.family->name, str_commas(model_parameter_count(m), count), (long long)r->shape.dim,
-             (long long)r->shape.layers, (long long)r->shape.heads, (long long)r->shape.kv_heads,
-             (long long)r->shape.hidden, (long long)r->shape.vocab, r->shape.tied ? ", tied head" : "");
-    if (trained < m->parameter_count)
-        log_info(r->log, "Frozen: %d params, %s of the parameters", m->parameter_count - trained,
-                 str_commas(model_frozen_count(m), count));
-    if (recipe_gemm_is_fp8(r->trainer->recipe, GEMM_COUNT))
-        log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
-                 r->trainer->converted.linears);
-}
-
-static void say_memory(const run *r) {
-    mem_stats s = mem_read(r->account);
-    double mib = 1048576.0;
-    log_info(r->log,
-             "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
-             "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
-             (double)r->trainer->planned_bytes / mib, (double)s.now_of[MEM_PARAM] / mib,
-             (double)s.now_of[MEM_GRAD] / mib, (double)s.now_of[MEM_OPTIMIZER] / mib,
-             (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
-             (double)plan_saved(r->trainer->train_plan) / mib, (double)s.now_of[MEM_SCRATCH] / mib,
-             (double)s.now_of[MEM_DATA] / mib, (double)s.now_of[MEM_OTHER] / mib);
-    if (s.now_of[MEM_STAGING] > 0)
-        log_info(
-            r->log,
-            "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
-            (double)s.now_of[MEM_STAGING] / mib);
-}
-
-/* What transformers would do with the folder, and this run does not. */
-static void say_folder(const run *r) {
-    if (r->notes.dropout[0])
-        log_warning(r->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
-                    r->cfg->model.hf_path, r->notes.dropout);
-    if (r->shape.has_padding)
-        log_info(r->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
-                 (long long)r->shape.padding);
-}
-
-static void say_start(const run *r) {
-    const trainer *t = r->trainer;
-    if (*r->cfg->run.description) log_info(r->log, "Starting job: %s", r->cfg->run.description);
-    if (r->cfg->data.format == DATA_SYNTHETIC)
-        log_warning(r->log,
-                    "Training on random tokens (data.format = \"synthetic\"): speed and memory are those "
-                    "of real ones, the loss says nothing");
-    say_precision(r);
-    say_model(r);
-    say_folder(r);
-    log_info(r->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", r->device->name,
-             r->progress.peak_flops,
-             r->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
-                                             : "fp32 multiply-adds, measured now and in the first steps");
-    say_memory(r);
-    log_info(r->log,
-             "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",
-             (long long)t->run.step, (long long)r->cfg->train.max_steps, (long long)t->options.batch_size,
-             (long long)t->options.grad_accum);
-}
-
 /* ---- the run's folder, while it is written to ---- */
 
 /* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
@@ -422,9 +336,7 @@ static ott_status follow_schedule(run *r) {
     log_info(r->log, "Precision schedule: step %lld on in %s (was %s)", (long long)r->trainer->run.step + 1,
              now->name, r->trainer->recipe->name);
     TRY(trainer_convert(r->trainer, now));
-    if (recipe_gemm_is_fp8(now, GEMM_COUNT))
-        log_info(r->log, "Float8 conversion: %d of %d linear layers", r->trainer->converted.converted,
-                 r->trainer->converted.linears);
+    announce_conversion(r->log, r->trainer);
     return OTT_OK;
 }
 
@@ -604,7 +516,12 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     run r = {.account = account, .log = log, .cfg = cfg, .hooks = hooks, .saved_step = -1};
     ott_status status = OTT_OK;
     TRY_OUT(open_run(&r));
-    say_start(&r);
+    announce_start(&(announcement){.log = log,
+                                   .cfg = cfg,
+                                   .precision = &r.precision,
+                                   .notes = &r.notes,
+                                   .trainer = r.trainer,
+                                   .peak_flops = r.progress.peak_flops});
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));

@@ -1,0 +1,93 @@
+/* train/announce: the lines before the first step. */
+#include "train/announce.h"
+
+void announce_conversion(const logger *log, const trainer *t) {
+    if (recipe_gemm_is_fp8(t->recipe, GEMM_COUNT))
+        log_info(log, "Float8 conversion: %d of %d linear layers", t->converted.converted,
+                 t->converted.linears);
+}
+
+static void say_precision(const announcement *a) {
+    if (a->cfg->train.mixed_precision != PRECISION_FP8) {
+        log_info(a->log, "Training in %s", a->trainer->recipe->name);
+        return;
+    }
+    log_info(a->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s",
+             a->precision->fp8.display, a->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
+    for (int i = 0; a->precision->phase_count > 1 && i < a->precision->phase_count; i++)
+        log_info(a->log, "Precision schedule: from step %lld on in %s",
+                 (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);
+}
+
+static void say_model(const announcement *a) {
+    const model *m = a->trainer->m;
+    const model_options *o = &m->options;
+    int trained = 0, decayed = 0;
+    char count[32];
+    for (int i = 0; i < m->parameter_count; i++) {
+        trained += !m->parameters[i].frozen;
+        decayed += m->parameters[i].decay && !m->parameters[i].frozen;
+    }
+    log_info(a->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
+             trained - decayed);
+    log_info(a->log,
+             "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
+             "vocabulary %lld%s",
+             o->family->name, str_commas(model_parameter_count(m), count), (long long)o->dim,
+             (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
+             (long long)o->vocab, o->tied ? ", tied head" : "");
+    if (trained < m->parameter_count)
+        log_info(a->log, "Frozen: %d params, %s of the parameters", m->parameter_count - trained,
+                 str_commas(model_frozen_count(m), count));
+    announce_conversion(a->log, a->trainer);
+}
+
+static void say_memory(const announcement *a) {
+    mem_stats s = mem_read(a->trainer->account);
+    double mib = 1048576.0;
+    log_info(a->log,
+             "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
+             "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
+             (double)a->trainer->planned_bytes / mib, (double)s.now_of[MEM_PARAM] / mib,
+             (double)s.now_of[MEM_GRAD] / mib, (double)s.now_of[MEM_OPTIMIZER] / mib,
+             (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
+             (double)plan_saved(a->trainer->train_plan) / mib, (double)s.now_of[MEM_SCRATCH] / mib,
+             (double)s.now_of[MEM_DATA] / mib, (double)s.now_of[MEM_OTHER] / mib);
+    if (s.now_of[MEM_STAGING] > 0)
+        log_info(
+            a->log,
+            "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
+            (double)s.now_of[MEM_STAGING] / mib);
+}
+
+/* What transformers would do with the folder, and this run does not. */
+static void say_folder(const announcement *a) {
+    const model_options *o = &a->trainer->m->options;
+    if (a->notes->dropout[0])
+        log_warning(a->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
+                    a->cfg->model.hf_path, a->notes->dropout);
+    if (o->has_padding)
+        log_info(a->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
+                 (long long)o->padding);
+}
+
+void announce_start(const announcement *a) {
+    const trainer *t = a->trainer;
+    if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
+    if (a->cfg->data.format == DATA_SYNTHETIC)
+        log_warning(a->log,
+                    "Training on random tokens (data.format = \"synthetic\"): speed and memory are those "
+                    "of real ones, the loss says nothing");
+    say_precision(a);
+    say_model(a);
+    say_folder(a);
+    log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
+             a->peak_flops,
+             a->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
+                                             : "fp32 multiply-adds, measured now and in the first steps");
+    say_memory(a);
+    log_info(a->log,
+             "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",
+             (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,
+             (long long)t->options.grad_accum);
+}

@@ -1,0 +1,26 @@
+/*
+ * train/announce: what a run says before its first step: precision, model, device, memory plan, and what of
+ * its request it does not do.
+ */
+#ifndef TRAIN_ANNOUNCE_H
+#define TRAIN_ANNOUNCE_H
+
+#include "parallel/hf_model.h"
+#include "train/precision.h"
+#include "train/trainer.h"
+
+/* All borrowed. */
+typedef struct announcement {
+    const logger *log;
+    const config *cfg;
+    const precision_plan *precision;
+    const hf_model_notes *notes; /* of model.hf_path */
+    const trainer *trainer;      /* as it is before the first step */
+    double peak_flops;
+} announcement;
+
+void announce_start(const announcement *a);
+/* How many layers the recipe in force has converted; nothing under a high-precision one. */
+void announce_conversion(const logger *log, const trainer *t);
+
+#endif
