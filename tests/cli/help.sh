@@ -27,7 +27,7 @@ fails "an empty prompt" 2 "the prompt is empty" generate r --prompt=
 fails "an empty prompt from standard input" 2 "the prompt is empty" generate r --prompt -
 fails "a probability out of range" 2 "top_p = 1.5" generate r --prompt=x --top-p 1.5
 fails "no run folder" 2 "RUN_DIR is missing" report --no-plot
-fails "too many operands" 2 "takes 1 RUN_DIR, 2 are given" generate a b --prompt=x
+fails "too many operands" 2 "takes 1 MODEL, 2 are given" generate a b --prompt=x
 fails "a run that is not there" 2 "absent" generate absent --prompt=x
 fails "a report of nothing" 2 "absent" report absent
 fails "unknown benchmark" 2 'no benchmark "gem"|gemm' bench gem
