@@ -6,6 +6,7 @@
 #   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
 #   make bench      measures the speed of the kernels
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
+#   make uninstall  removes what `make install` with the same PREFIX and DESTDIR put there
 #   make format     lays out the source
 #   make clean      removes build/ (not runs/)
 
@@ -18,8 +19,10 @@ MAKEFLAGS += --no-print-directory
 
 configure = cmake --preset release
 compile = cmake --build --preset release --parallel $(JOBS)
+# What was installed into PREFIX, a file a line.
+installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo bench install format clean
+.PHONY: build test demo bench install uninstall format clean
 
 build:
 	@$(SETUP) build
@@ -42,6 +45,11 @@ bench: build
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)
+	@cp build/release/install_manifest.txt $(installed)
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+uninstall:
+	@tools/uninstall.sh $(installed) $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 format:

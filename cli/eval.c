@@ -53,12 +53,42 @@ static void print_accuracy(request *r, const char *name, double value, double er
     output_line(&r->out, line);
 }
 
-static void print_verdict(request *r, const ott_eval_result *e) {
+/* The limits of --against, and what was measured. A number that is none misses its limit. */
+typedef struct limit {
+    const char *name, *key, *side;
+    double measured, limit;
+    bool held;
+} limit;
+
+enum { LIMITS = 3 };
+
+static void take_limits(const request *r, const ott_eval_result *e, limit out[LIMITS]) {
     const ott_eval_options *o = &r->options;
-    char line[256];
-    snprintf(line, sizeof line, "%s: KL at most %g (max) and %g (mean), cosine at least %g",
-             e->passed ? "passed" : "MISSED", o->kl_max, o->kl_mean, o->cosine);
-    output_line(&r->out, line);
+    out[0] = (limit){"KL max", "kl_max", "at most", e->kl_max, o->kl_max, e->kl_max <= o->kl_max};
+    out[1] = (limit){"KL mean", "kl_mean", "at most", e->kl_mean, o->kl_mean, e->kl_mean <= o->kl_mean};
+    out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
+}
+
+/* One line for the limits that were missed, one for those that were held. */
+static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
+    char line[160];
+    bool any = false;
+    for (int i = 0; i < LIMITS; i++) {
+        const limit *l = &limits[i];
+        if (l->held != held) continue;
+        snprintf(line, sizeof line, "%s%s %.6g (%s %g)", any ? ", " : word, l->name, l->measured, l->side,
+                 l->limit);
+        output_text(&r->out, line);
+        any = true;
+    }
+    if (any) output_text(&r->out, "\n");
+}
+
+static void print_verdict(request *r, const ott_eval_result *e) {
+    limit limits[LIMITS];
+    take_limits(r, e, limits);
+    print_limits(r, limits, false, "MISSED: ");
+    print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
 static void print_table(request *r, const ott_eval_result *e) {
@@ -94,6 +124,21 @@ static void json_number(request *r, const char *name, double value) {
     output_text(&r->out, line);
 }
 
+static void json_missed(request *r, const ott_eval_result *e) {
+    limit limits[LIMITS];
+    const char *between = "\"";
+    take_limits(r, e, limits);
+    output_text(&r->out, ", \"missed\": [");
+    for (int i = 0; i < LIMITS; i++) {
+        if (limits[i].held) continue;
+        output_text(&r->out, between);
+        output_text(&r->out, limits[i].key);
+        output_text(&r->out, "\"");
+        between = ", \"";
+    }
+    output_text(&r->out, "]");
+}
+
 static void print_json(request *r, const ott_eval_result *e) {
     static const char *const tasks[] = {"perplexity", "hellaswag", "compare"};
     char line[96];
@@ -119,7 +164,9 @@ static void print_json(request *r, const ott_eval_result *e) {
     json_number(r, "gemms", (double)e->gemms);
     json_number(r, "fp8_gemms", (double)e->fp8_gemms);
     json_number(r, "seconds", e->seconds);
-    output_text(&r->out, e->passed ? ", \"passed\": true}\n" : ", \"passed\": false}\n");
+    output_text(&r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
+    if (r->options.task == OTT_EVAL_COMPARE) json_missed(r, e);
+    output_text(&r->out, "}\n");
 }
 
 /* ---- the verb ---- */

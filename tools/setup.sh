@@ -2,6 +2,9 @@
 # Installs the Debian or Ubuntu packages Ottava needs and this machine lacks; says which and why. Without anything
 # missing it needs neither network nor root.
 #
+# Before it does anything it prints the packages and the two commands, which it runs through sudo when it is not root; nothing
+# else runs as root. `make ... SETUP=:` leaves it out.
+#
 #   tools/setup.sh [build] [test] [demo] [ci]     (nothing named: build test demo)
 set -eu
 
@@ -65,8 +68,15 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-echo "Installing with apt-get${as_root:+ and sudo}:"
-explain $missing
+# All that root will be asked to do, before it is.
+cat <<END
+Missing packages:
+$(explain $missing)
+To install them this runs${as_root:+, as root through sudo, which may ask for your password}:
+  ${as_root:+$as_root }apt-get update
+  ${as_root:+$as_root }apt-get install --yes --no-install-recommends$missing
+(Ctrl-C stops it; 'make ... SETUP=:' never installs anything.)
+END
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # What apt says matters only when it fails.

@@ -39,11 +39,18 @@ else
 fi
 
 call eval r --against o --data part.txt
-trouble=$(missing out "MISSED: KL at most 0.01 (max) and 0.003 (mean), cosine at least 0.999")
+trouble=$(missing out "MISSED: KL max |(at most 0.01), KL mean |(at most 0.003)")
 [ -s err ] && trouble="something is on standard error"
 [ $code -eq 1 ] || trouble="exit code $code"
 report "a verdict that is missed ends with 1" "$trouble"
-works "wider limits" "passed: KL at most 1000" eval r --against o --data part.txt --kl-max 1000 --kl-mean 1000 --cosine -1
+call eval r --against o --data part.txt --kl-max 1000 --cosine -1
+trouble=$(missing out "MISSED: KL mean |(at most 0.003)
+|held: KL max |(at most 1000), cosine |(at least -1)")
+[ $code -eq 1 ] || trouble="exit code $code"
+report "only the limit that was missed is said to be" "$trouble"
+call eval r --against o --data part.txt --kl-max 1000 --cosine -1 --json
+report "and so in JSON" "$(missing out '"passed": false, "missed": ["kl_mean"]}')"
+works "wider limits" "passed: KL max |(at most 1000)|cosine" eval r --against o --data part.txt --kl-max 1000 --kl-mean 1000 --cosine -1
 
 # ---- a terminal, where there is a way to have one ----
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then

@@ -1,0 +1,38 @@
+#!/bin/sh
+# What `make install` puts into a folder works there, and `make uninstall` takes it away again.
+. "$(dirname "$0")/checks.sh"
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(dirname "$program")
+here=$PWD
+if ! command -v cmake >/dev/null 2>&1 || [ ! -f "$build/cmake_install.cmake" ]; then
+    echo "SKIPPED an installation: no cmake, or no build folder around the program"
+    finish
+    exit
+fi
+cp "$build/install_manifest.txt" manifest.kept 2>/dev/null
+mkdir -p there/share && echo mine >there/share/mine
+cmake --install "$build" --prefix "$here/there" >log 2>&1 || { cat log; report "cmake --install" "exit code $?"; }
+cp "$build/install_manifest.txt" list
+[ -e manifest.kept ] && cp manifest.kept "$build/install_manifest.txt"
+
+program=$here/there/bin/ottava
+configs=$here/there/share/ottava/configs
+for file in "$configs"/*.toml; do
+    text=$(sed -n 's/^dataset_path = "\(.*\)".*/\1/p' "$file")
+    [ -z "$text" ] || holds "$(basename "$file") names a file that is there" test -r "$text"
+done
+holds "no configuration names the source tree" sh -c "! grep -E '(^|[^/])configs/|build/demo' '$configs'/*.toml '$configs'/*.yaml"
+works "the installed program trains by an installed configuration" "Training complete" train "$configs/debug.toml" \
+    --model.n_layers=1 --model.dim=64 --model.ffn_hidden_dim=64 --model.n_heads=2 --model.n_kv_heads=2 --model.head_dim=32 \
+    --train.max_steps=2 --train.batch_size=1 --train.seq_len=16 --eval.steps=1 --run.dir=r
+
+holds "uninstalling" "$root/tools/uninstall.sh" list "$here/there"
+holds "leaves what was there before, and nothing named ottava" \
+    sh -c 'test -r there/share/mine && [ -z "$(find there -name "*ottava*")" ] && [ "$(find there -type f | wc -l)" -eq 1 ]'
+"$root/tools/uninstall.sh" list "$here/there" >out 2>err
+code=$?
+trouble=$(missing err "no list|make install PREFIX=")
+[ $code -eq 1 ] || trouble="exit code $code"
+report "a second time it says what is missing" "$trouble"
+finish

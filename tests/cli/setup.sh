@@ -1,0 +1,24 @@
+#!/bin/sh
+# tools/setup.sh says what it will have root do before it does it. Its commands are stood in for by scripts that only tell.
+. "$(dirname "$0")/checks.sh"
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir bin
+cat >bin/dpkg-query <<'END'
+#!/bin/sh
+for package; do :; done
+[ "$package" = cmake ] || echo "install ok installed"
+END
+printf '#!/bin/sh\necho 1000\n' >bin/id
+printf '#!/bin/sh\necho "sudo ran: $*" >>"$RAN"\ncp out said-before 2>/dev/null\nexit 0\n' >bin/sudo
+printf '#!/bin/sh\nexit 9\n' >bin/apt-get
+chmod +x bin/*
+
+RAN=$PWD/ran PATH=$PWD/bin:$PATH "$root/tools/setup.sh" build >out 2>err
+code=$?
+trouble=$(missing out "cmake|the build system|sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake|SETUP=:|Installed.")
+[ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
+report "what is missing, and the commands" "$trouble"
+report "before sudo ran" "$(missing said-before "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
+report "and nothing else" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q 'install --yes --no-install-recommends cmake$' ran || cat ran)"
+finish
