@@ -204,6 +204,7 @@ static ott_status open_progress(run *r) {
                              .flops_per_token = flops_per_token(r),
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = memory_total()};
+    loss_watch_open(&r->progress.watch, r->shape.vocab);
     if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device);
     TRY(open_history(r));
     TRY(open_metrics(r));

@@ -252,6 +252,17 @@ static void remember(progress *p, const trainer *t, const reading *r) {
     run_history_add_loss(&p->history, r->step, r->loss);
 }
 
+static void watch_loss(progress *p, double loss) {
+    double mean;
+    if (loss_watch_add(&p->watch, loss, &mean))
+        log_warning(
+            p->log,
+            "The loss stays above its start: %.4f on average over the last %d steps, %.4f at the start. "
+            "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or go on from an "
+            "earlier checkpoint",
+            mean, LOSS_WATCH_STEPS, p->watch.start);
+}
+
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
     double seconds = clock_seconds() - p->step_started;
     reading r = {.step = t->run.step,
@@ -269,6 +280,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
     TRY(write_metrics(p, t, &r));
     TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);
+    watch_loss(p, r.loss);
     return OTT_OK;
 }
 

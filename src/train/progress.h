@@ -8,6 +8,7 @@
 #include "io/metrics.h"
 #include "io/tensorboard.h"
 #include "parallel/run_history.h"
+#include "train/loss_watch.h"
 #include "train/trainer.h"
 
 typedef struct progress {
@@ -29,6 +30,7 @@ typedef struct progress {
     int64_t run_tokens;
     double memory_total; /* bytes of the device, for "% of" */
     run_history history; /* of all processes */
+    loss_watch watch;
 } progress;
 
 /* Also writes each step's values, and validation losses, for TensorBoard, with the tags of the framework of

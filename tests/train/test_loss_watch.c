@@ -1,0 +1,121 @@
+/* A loss that stays above its start is warned of soon and once; a run that goes well, however noisy, never. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "train/train_fixture.h"
+#include "train/loss_watch.h"
+
+/* Adds `steps` losses that go from `from` to `to` in a line, with noise of that deviation; returns the number
+   of warnings, and the step of the last in `*at`. */
+typedef struct curve {
+    double from, to, noise;
+    int steps;
+} curve;
+
+static int add(loss_watch *w, const curve *c, uint64_t seed, int *at) {
+    int warnings = 0;
+    for (int i = 0; i < c->steps; i++) {
+        double mean, draw = (double)rng_normal(seed, 0, (uint64_t)i);
+        double loss = c->from + (c->to - c->from) * i / (c->steps > 1 ? c->steps - 1 : 1) + c->noise * draw;
+        if (!loss_watch_add(w, loss, &mean)) continue;
+        warnings++;
+        if (at) *at = i + 1;
+        assert_true(mean > 1.1 * w->start);
+    }
+    return warnings;
+}
+
+static void divergence_is_told_soon(void **state) {
+    (void)state;
+    static const curve before = {5.6, 4.0, 0.05, 30}, after = {20, 65, 5, 100};
+    loss_watch w;
+    int at = 0;
+    loss_watch_open(&w, 256);
+    assert_int_equal(add(&w, &before, 1, NULL), 0);
+    assert_int_equal(add(&w, &after, 2, &at), 1); /* once */
+    assert_int_equal(at, LOSS_WATCH_STEPS);
+    assert_true(fabs(w.start - 5.4) < 0.2);
+    /* Back where it was, and up again: another time. */
+    assert_int_equal(add(&w, &before, 3, NULL), 0);
+    assert_int_equal(add(&w, &after, 4, &at), 1);
+}
+
+/* Within the first steps: the start is not what it went to. */
+static void early_divergence_too(void **state) {
+    (void)state;
+    static const curve first = {5.6, 5.6, 0, 1}, up = {12, 12, 0.3, 60}, guess = {2, 2, 0, 2};
+    loss_watch w;
+    int at = 0;
+    loss_watch_open(&w, 256);
+    assert_int_equal(add(&w, &first, 1, NULL) + add(&w, &up, 2, &at), 1);
+    assert_int_equal(at, LOSS_WATCH_STEPS);
+    loss_watch_open(&w, 256); /* a trained model, and worse than guessing */
+    assert_int_equal(add(&w, &guess, 1, NULL) + add(&w, &up, 2, &at), 1);
+}
+
+static void slow_divergence_too(void **state) {
+    (void)state;
+    static const curve c = {5.6, 7.5, 0.1, 300};
+    loss_watch w;
+    loss_watch_open(&w, 256);
+    assert_int_equal(add(&w, &c, 1, NULL), 1);
+}
+
+/* Training from scratch, fine-tuning on few labels a step, and learning nothing at all. */
+static void a_normal_run_is_left_alone(void **state) {
+    (void)state;
+    static const curve runs[] = {
+        {10.5, 3.0, 0.1, 2000}, {2.2, 1.8, 0.3, 2000}, {2.2, 2.1, 0.5, 2000}, {5.55, 5.55, 0.02, 2000}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        for (uint64_t seed = 0; seed < 200; seed++) {
+            loss_watch w;
+            loss_watch_open(&w, 32000);
+            if (add(&w, &runs[i], seed, NULL)) fail_msg("run %d, seed %d", (int)i, (int)seed);
+        }
+}
+
+static void spikes_and_no_numbers_do_not_count(void **state) {
+    (void)state;
+    static const curve calm = {5.6, 4.0, 0.05, 15}, spike = {900, 900, 0, 3};
+    loss_watch w;
+    double mean;
+    loss_watch_open(&w, 256);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(add(&w, &calm, 1, NULL) + add(&w, &spike, 1, NULL), 0);
+        assert_false(loss_watch_add(&w, NAN, &mean));
+        assert_false(loss_watch_add(&w, INFINITY, &mean));
+    }
+}
+
+/* A whole run whose learning rate is far too large, and one whose is not. */
+static void a_run_says_so(void **state) {
+    const char *wild[] = {"--optimizer.lr=3", "--train.max_steps=40", "--scheduler.warmup_steps=0",
+                          "--checkpoint.interval=0", NULL};
+    const char *tame[] = {"--train.max_steps=40", "--checkpoint.interval=0", NULL};
+    static spoken said;
+    FIXTURE_OK(fixture_run(
+        *state,
+        &(run_options){.name = "wild", .precision = &fixture_precisions[BF16], .more = wild, .said = &said}));
+    assert_int_equal(spoken_count(&said, "The loss stays above its start: "), 1);
+    FIXTURE_OK(fixture_run(
+        *state,
+        &(run_options){.name = "tame", .precision = &fixture_precisions[BF16], .more = tame, .said = &said}));
+    assert_int_equal(spoken_count(&said, "The loss stays above"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divergence_is_told_soon),
+        cmocka_unit_test(early_divergence_too),
+        cmocka_unit_test(slow_divergence_too),
+        cmocka_unit_test(a_normal_run_is_left_alone),
+        cmocka_unit_test(spikes_and_no_numbers_do_not_count),
+        cmocka_unit_test(a_run_says_so),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
