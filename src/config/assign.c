@@ -112,7 +112,10 @@ static ott_status fail_words(const config_alias *a, const char *where) {
         at += span + (at[span] == '|');
     }
     list[length] = '\0';
-    return status_fail(OTT_ERR_CONFIG, "%s is not one of %s", where, list);
+    bool closed = a->kind == ALIAS_CLOSED;
+    return status_fail(OTT_ERR_CONFIG,
+                       closed ? "%s: no such thing is built; what works: %s" : "%s is not one of %s", where,
+                       list);
 }
 
 static ott_status assign_words(config *cfg, const config_alias *a, const node *value, const char *where) {

@@ -2,6 +2,7 @@
  * model. */
 #include "config/book.h"
 #include "config/value.h"
+#include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
 #include <string.h>
@@ -176,13 +177,15 @@ static ott_status check_schedule(config *cfg) {
 
 /* ---- FP8 ---- */
 
-/* Is `word` in the text as a whole word? */
-static bool names(const char *text, const char *word) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    size_t length = strlen(word);
+/* Is the recipe in the text, by its own name or another's? */
+static bool names(const char *text, const char *recipe) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (const char *at = text; *at; at += strspn(at, letters)) {
+        char word[64];
         at += strcspn(at, letters);
-        if (strspn(at, letters) == length && memcmp(at, word, length) == 0) return true;
+        snprintf(word, sizeof word, "%.*s", (int)strspn(at, letters), at);
+        const char *own = recipe_own_name(word);
+        if (strcmp(own ? own : word, recipe) == 0) return true;
     }
     return false;
 }

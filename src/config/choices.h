@@ -14,6 +14,7 @@
     X(PRESET_42M, "42M", "")                                                                                 \
     X(PRESET_124M, "124M", "")                                                                               \
     X(PRESET_1B, "1B", "")                                                                                   \
+    X(PRESET_3B, "3B", "")                                                                                   \
     X(PRESET_8B, "8B", "")                                                                                   \
     X(PRESET_70B, "70B", "a 70B model needs sharding over ranks, which is not built yet")                    \
     X(PRESET_405B, "405B", "a 405B model needs sharding over ranks, which is not built yet")                 \

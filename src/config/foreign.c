@@ -285,10 +285,11 @@ static ott_status find_dataset(const node *value, const char *where, const char 
         *format = dataset_classes[i].format;
         if (strcmp(dataset_classes[i].name, *name) == 0) return OTT_OK;
     }
-    return status_fail(OTT_ERR_CONFIG,
-                       "%s is not one of AutoModel's datasets, such as \"HellaSwag\", \"SQuAD\", "
-                       "\"ChatDataset\", \"NanogptDataset\"",
-                       where);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: no dataset of that name is read here, as \"HellaSwag\", \"SQuAD\", \"ChatDataset\" "
+        "and \"NanogptDataset\" are; name a local file with data.dataset_path",
+        where);
 }
 
 /* The class says how files are read; where they are is another key's, without which data.dataset refuses the

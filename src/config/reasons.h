@@ -13,6 +13,7 @@
 #define NO_VLM          "vision-language models are not built yet"
 #define NO_DIFFUSION    "diffusion models are not built yet"
 #define NO_EXPERTS      "mixtures of experts are not built yet"
+#define NO_SPEECH       "speech and audio models are not built yet"
 #define NO_ENCODERS     "encoder-decoder models are not built yet"
 #define NO_RETRIEVAL    "retrieval (embedding and ranking) models are not built yet"
 #define NO_CLASSES      "classification heads are not built yet"

@@ -2,6 +2,7 @@
 #include "train/precision.h"
 #include "base/str.h"
 #include "config/number.h"
+#include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
 #include <math.h>
 #include <stdio.h>
@@ -225,6 +226,8 @@ static bool may_name(bool for_module, const char *name) {
 }
 
 static ott_status fail_name(const precision_plan *p, bool for_module, const char *name) {
+    const char *advice = recipe_word_advice(name);
+    if (advice) FAIL("recipe \"%s\": %s", str_show(name).text, advice);
     const char *names[PRECISION_ROWS + 1] = {"fp8"};
     char list[512] = "\"fp8\"";
     int count = 1;
@@ -241,6 +244,8 @@ static ott_status fail_name(const precision_plan *p, bool for_module, const char
 
 static ott_status find_recipe(const precision_plan *p, bool for_module, const char *name,
                               const recipe **out) {
+    const char *own = recipe_own_name(name);
+    if (own) name = own;
     *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
     if (!*out) return fail_name(p, for_module, name);
     if (may_name(for_module, name)) return OTT_OK;
