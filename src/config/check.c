@@ -178,14 +178,14 @@ static ott_status check_schedule(config *cfg) {
 /* ---- FP8 ---- */
 
 /* Is the recipe in the text, by its own name or another's? */
-static bool names(const char *text, const char *recipe) {
+static bool names(const char *text, const char *wanted) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (const char *at = text; *at; at += strspn(at, letters)) {
         char word[64];
         at += strcspn(at, letters);
         snprintf(word, sizeof word, "%.*s", (int)strspn(at, letters), at);
         const char *own = recipe_own_name(word);
-        if (strcmp(own ? own : word, recipe) == 0) return true;
+        if (strcmp(own ? own : word, wanted) == 0) return true;
     }
     return false;
 }

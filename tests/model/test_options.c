@@ -17,7 +17,7 @@ static int64_t count_parameters(const model_options *o) {
     return o->layers * block + (o->tied ? 1 : 2) * o->vocab * o->dim + o->dim;
 }
 
-static void check(const char *preset, const char *family, int64_t parameters) {
+static void check(const char *preset, const char *family_name, int64_t parameters) {
     mem *account;
     config *cfg;
     model_options o;
@@ -25,9 +25,9 @@ static void check(const char *preset, const char *family, int64_t parameters) {
     assert_int_equal(mem_open(&account), OTT_OK);
     assert_int_equal(config_parse(account, NULL, 2, arguments, &cfg), OTT_OK);
     assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
-    assert_string_equal(o.family->name, family);
+    assert_string_equal(o.family->name, family_name);
     assert_int_equal(count_parameters(&o), parameters);
-    bool qwen = strcmp(family, "qwen3") == 0;
+    bool qwen = strcmp(family_name, "qwen3") == 0;
     assert_true(o.qk_norm == qwen && o.norm_epsilon == (qwen ? 1e-6F : 1e-5F));
     config_close(cfg);
     mem_close(account);

@@ -376,6 +376,10 @@ static void schedules(void **state) {
     p = FP8_PLAN("--train.max_steps=7", "--float8.schedule=bf16:12.5%,fp8:5,block");
     assert_phase(p, 1, "tensorwise", 1);
     assert_phase(p, 2, "block", 6);
+    p = FP8_PLAN("--train.max_steps=9", "--float8.schedule=bf16:1, DelayedScaling:2, blockwise",
+                 "--float8.margin=1");
+    assert_phase(p, 1, "delayed", 1);
+    assert_phase(p, 2, "block", 3);
     p = FP8_PLAN("--train.max_steps=2", "--float8.schedule=fp8:1,bf16");
     assert_phase(p, 1, "bf16", 1);
     p = FP8_PLAN("--float8.schedule=custom:5,bf16", "--float8.input=e4m3 row");
@@ -388,6 +392,7 @@ static void wrong_schedules(void **state) {
         {"fp9", "float8.schedule = \"fp9\": recipe \"fp9\" is not one of \"fp8\", \"fp32\", \"bf16\", "
                 "\"tensorwise\""},
         {"bf16:5, rowise", "; did you mean \"rowwise\"?"},
+        {"bf16:5, HYBRID", "recipe \"HYBRID\": that is a choice of formats"},
         {"fp16:5, fp8", "fp16: loss scaling is for whole runs"},
         {"bf16:5,,fp8", "an entry is empty"},
         {"bf16:5,fp8,", "an entry is empty"},
