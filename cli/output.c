@@ -28,7 +28,10 @@ int cli_error(int exit_code, const char *format, ...) {
     for (char *c = text; *c;
          c++) { /* no terminal codes from a file's name; the lines of a list are indented */
         bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
+        bool second =
+            (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
         if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
+        if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F steer terminals, too */
     }
     fprintf(stderr, "ottava: %s\n", text);
     return exit_code;

@@ -1,5 +1,6 @@
 /* base/log: formats a line and hands it to the owner's callback. */
 #include "base/log.h"
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,6 @@ void log_line(const logger *lg, ott_log_level level, const char *format, ...) {
     va_end(arguments);
     if (needed < 0) return;
     if (needed >= LOG_LINE_SIZE) memcpy(line + LOG_LINE_SIZE - 4, "...", 4);
-    for (char *c = line; *c; c++) /* a name taken from a file can forge no second line and no terminal code */
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+    str_disarm(line, ' '); /* a name taken from a file must not forge a second line, or steer a terminal */
     lg->callback(lg->user, level, line);
 }

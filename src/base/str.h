@@ -37,6 +37,12 @@ bool str_starts_with(const char *text, const char *prefix);
 bool str_ends_with(const char *text, const char *suffix);
 /* Shell pattern with * and ?, the whole of `text`. */
 bool str_glob(const char *pattern, const char *text);
+/* The bytes of the control character at `text`: of ASCII, or of Unicode's second range (U+0080 to U+009F), which
+   steer terminals too; 0: it is none. */
+int str_control(const char *text);
+bool str_has_control(const char *text);
+/* Puts `with` in the place of every byte of a control character. */
+void str_disarm(char *text, char with);
 /* The beginning of a text from outside on one line, for messages: control characters become "?". */
 typedef struct str_shown {
     char text[84];

@@ -311,9 +311,36 @@ static ott_status check_tensor_parallel(const config *cfg) {
 }
 
 /* Checks between keys, which say something only where each key by itself is right. */
+/* Files get these names, and people read them on terminals. */
+static ott_status check_name(const char *key, const char *name) {
+    if (!str_has_control(name)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s = \"%s\" has a control character (shown as ?): rename it", key,
+                       str_show(name).text);
+}
+
+static ott_status check_names(config *cfg) {
+    static const char *const keys[] = {"run.dir",
+                                       "model.hf_path",
+                                       "data.dataset_path",
+                                       "data.file_pattern",
+                                       "data.tokenizer_path",
+                                       "eval.dataset_path",
+                                       "eval.file_pattern",
+                                       "checkpoint.dir",
+                                       "checkpoint.load_path",
+                                       "metrics.tensorboard_dir",
+                                       "profiling.trace_dir"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        TRY(check_name(keys[i], table_get(cfg, table_find(keys[i])).text));
+    for (int64_t i = 0; i < cfg->data.datasets.count; i++)
+        TRY(check_name("data.datasets", cfg->data.datasets.items[i]));
+    return check_name("the configuration's file", cfg->path);
+}
+
 static ott_status check_together(config *cfg) {
-    static ott_status (*const checks[])(config *) = {check_batches,   check_model,    check_data,  check_eval,
-                                                     check_profiling, check_schedule, check_float8};
+    static ott_status (*const checks[])(config *) = {check_names,    check_batches, check_model,
+                                                     check_data,     check_eval,    check_profiling,
+                                                     check_schedule, check_float8};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
     return OTT_OK;

@@ -100,8 +100,11 @@ static ott_status flush(printer *p) {
 
 /* A name for a terminal: nothing in it steers one. */
 static void append_name(printer *p, const char *name) {
-    for (const char *c = name; *c; c++)
-        str_append_bytes(&p->text, (unsigned char)*c < 0x20 || *c == 0x7f ? "?" : c, 1);
+    for (const char *c = name; *c; c++) {
+        int bytes = str_control(c);
+        str_append_bytes(&p->text, bytes ? "?" : c, 1);
+        if (bytes == 2) c++;
+    }
 }
 
 static void append_json(printer *p, const char *text) {

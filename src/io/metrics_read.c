@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* memmem */
 #include "io/metrics.h"
+#include "base/str.h"
 #include "io/metrics_lines.h"
 #include <inttypes.h>
 #include <math.h>
@@ -121,8 +122,7 @@ static ott_status fail_line(const health_reader *r, const char *what, int most) 
 
 static ott_status copy_name(arena *names, const char *text, const char **out) {
     TRY(arena_strdup(names, text, out));
-    for (char *c = (char *)*out; *c; c++) /* our own copy; a line break would tear a table */
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear a table */
     return OTT_OK;
 }
 

@@ -80,8 +80,7 @@ static ott_status take_text(arena *texts, const char *path, const json_t *object
     if (!value) return OTT_OK;
     if (!json_is_string(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not a string", path, key);
     TRY(arena_strdup(texts, json_string_value(value), out));
-    for (char *c = (char *)*out; *c; c++) /* our own copy; a line break would tear the table */
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear the table */
     return OTT_OK;
 }
 
@@ -190,7 +189,9 @@ static ott_status label_folder(arena *texts, const char *folder, const char **la
     size_t begin = end;
     while (begin > 0 && folder[begin - 1] != '/') begin--;
     if (begin == end) begin = 0; /* "/" */
-    return arena_printf(texts, label, "%.*s", (int)(end - begin), folder + begin);
+    TRY(arena_printf(texts, label, "%.*s", (int)(end - begin), folder + begin));
+    str_disarm((char *)*label, ' ');
+    return OTT_OK;
 }
 
 /* What the metrics say; summary.json then overrides it. */

@@ -1,5 +1,6 @@
 /* train/data_files: which files a dataset's path means, and what they are. */
 #include "train/data_files.h"
+#include "base/str.h"
 #include "io/dataset.h"
 #include <limits.h>
 #include <stdio.h>
@@ -10,6 +11,9 @@ static ott_status add(file_list *list, const char *folder, const char *name) {
     void *names = list->names;
     int length = snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name);
     if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+    if (str_has_control(name))
+        return status_fail(OTT_ERR_CONFIG, "%s has a control character (shown as ?) in its name: rename it",
+                           str_show(path).text);
     TRY(mem_grow(list->account, MEM_OTHER, (list->count + 1) * (int64_t)sizeof(char *), "paths", &names));
     list->names = names;
     TRY(mem_strdup(list->account, path, &list->names[list->count]));

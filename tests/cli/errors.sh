@@ -126,4 +126,26 @@ fails "a checkpoint whose state is no JSON" 2 "step-4/state.json|not JSON|$besid
     train $on --checkpoint.load_path=latest
 fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
 works "what the error proposes" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
+
+# ---- names that would steer a terminal ----
+escape=$(printf '\033[2J')
+second=$(printf '\302\233')
+plain() { LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')\|$second" out err && return 1 || return 0; }
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+fails "a run folder with a control character" 2 'run.dir = "a?[2Jb" has a control character' \
+    train $small --data.dataset_path=text.txt --run.dir="a${escape}b"
+holds "nothing of it reaches the terminal" plain
+holds "nor the disk" sh -c '! ls -d a* 2>/dev/null'
+fails "one of the second range" 2 'checkpoint.dir = "c??" has a control character' \
+    train $small --data.dataset_path=text.txt --run.dir=r --checkpoint.dir="c$second"
+holds "nothing of that either" plain
+mkdir data && cp text.txt "data/a${escape}.txt"
+fails "a data file's name" 2 'data/a?[2J.txt has a control character' \
+    train $small --data.dataset_path=data --data.file_pattern='*.txt' --run.dir=r
+holds "it is shown without" plain
+call train $small --data.dataset_path=text.txt --run.dir=run
+cp -R run "run${escape}${second}x"
+works "a report of such a folder" "run" report "run${escape}${second}x"
+holds "shows it without" plain
+
 finish
