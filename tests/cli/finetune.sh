@@ -44,6 +44,19 @@ tune mistral_nemo_2407 nemo
 tune qwen2_5_7b qwen
 tune phi_4 phi
 
+# ---- the example of README, in few steps ----
+STEPS=2 OTTAVA=$program sh "$configs/../tools/make_tiny_llama.sh" "$folder/tiny" >out 2>err
+code=$?
+trouble=$(missing out "Family: llama|tiny/model, and 1140 rows to train on, 379 to validate")
+[ $code -eq 0 ] || trouble="exit code $code"
+report "a small folder is made" "$trouble"
+works "it is tuned" "Loaded the weights of tiny/model|Float8 conversion: 28 of 29|Training complete: 1 steps" \
+    train "$configs/llama3_1_8b_hellaswag_fp8.yaml" --model.hf_path=tiny/model --data.dataset_path=tiny/hellaswag_train.jsonl \
+    --eval.dataset_path=tiny/hellaswag_val.jsonl --eval.num_samples_limit=2 --packed_sequence.packed_sequence_size=512 \
+    --train.global_batch_size=1 --step_scheduler.max_steps=1 --run.dir=tuned
+works "evaluated" "rows             2|acc_norm" eval tuned --task hellaswag --data tiny/hellaswag_val.jsonl --limit 2
+works "and exported" "FP8: 28 matrices" export tuned --format hf-fp8 --out model-fp8
+
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
 
