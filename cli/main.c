@@ -36,8 +36,10 @@ static int print_help(void) {
         snprintf(line, sizeof line, "  %-10s %s", verbs[i].name, verbs[i].about);
         output_line(&out, line);
     }
-    output_text(&out, "\nottava VERB --help says more; ottava --version says which version this is.\n"
-                      "Exit codes: 0 done, 1 the run failed, 2 bad input.\n");
+    output_text(
+        &out,
+        "\nottava VERB --help (or ottava help VERB) says more; ottava --version says which version this is.\n"
+        "Exit codes: 0 done, 1 the run failed, 2 bad input.\n");
     return output_close(&out, CLI_DONE);
 }
 
@@ -78,16 +80,30 @@ static void fill_standard_descriptors(void) {
     if (descriptor >= 0) close(descriptor);
 }
 
+static const verb *find_verb(const char *word) {
+    for (int i = 0; i < VERBS; i++)
+        if (strcmp(word, verbs[i].name) == 0) return &verbs[i];
+    return NULL;
+}
+
+/* "help train float8" is "train --help float8". */
+static int help_verb(int argc, char **argv) {
+    const verb *v = argc > 0 ? find_verb(argv[0]) : NULL;
+    if (argc == 0) return print_help();
+    if (!v) return fail_unknown(argv[0]);
+    argv[0] = "--help";
+    return v->run(argc, argv);
+}
+
 int main(int argc, char **argv) {
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
-        return print_help();
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help();
+    if (strcmp(word, "help") == 0) return help_verb(argc - 2, argv + 2);
     if (strcmp(word, "--version") == 0) return print_version();
-    for (int i = 0; i < VERBS; i++)
-        if (strcmp(word, verbs[i].name) == 0) return verbs[i].run(argc - 2, argv + 2);
-    return fail_unknown(word);
+    const verb *v = find_verb(word);
+    return v ? v->run(argc - 2, argv + 2) : fail_unknown(word);
 }

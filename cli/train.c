@@ -93,25 +93,30 @@ static void show_progress(void *user, const ott_progress *p) {
 
 /* ---- the verb ---- */
 
-static int print_help(ott_context *context) {
+/* Of one section or key of the configuration. */
+static int print_help_about(ott_context *context, const char *what) {
     output out;
     output_open(&out);
-    output_text(
-        &out,
-        "Usage: ottava train [FILE] [--section.key=value ...]\n\n"
-        "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE, or the environment "
-        "variable\n"
-        "CONFIG_FILE when the arguments name none); options change single keys of it. The run's folder "
-        "(--run.dir) gets metrics, checkpoints and the configuration as it was\n"
-        "resolved. Ctrl-C finishes the step, saves and ends; --checkpoint.load_path=latest goes on.\n\n");
-    ott_status status = ott_config_help(context, output_write, &out);
+    ott_status status = ott_config_help_about(context, what, output_write, &out);
     return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }
 
-static bool wants_help(int argc, char **argv) {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
-    return false;
+static int print_help(ott_context *context) {
+    output out;
+    output_open(&out);
+    output_text(&out, "Usage: ottava train [FILE] [--section.key=value ...]\n"
+                      "       ottava train --help [SECTION|SECTION.KEY]\n\n"
+                      "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE, or the "
+                      "environment variable\n"
+                      "CONFIG_FILE when the arguments name none); options change single keys of it. --help "
+                      "with a section or\n"
+                      "a key (--help float8) shows that alone. The run's folder (--run.dir) gets metrics, "
+                      "checkpoints and the\n"
+                      "configuration as it was resolved. Ctrl-C finishes the step, saves and ends; "
+                      "--checkpoint.load_path=latest\n"
+                      "goes on.\n\n");
+    ott_status status = ott_config_help(context, output_write, &out);
+    return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }
 
 static void take_color(void *user, const char *value) {
@@ -176,6 +181,18 @@ static ott_status train(training *t, int argc, char **argv) {
     return status;
 }
 
+/* Is help asked for? `*about`: of what alone, NULL: of everything. */
+static bool wants_help(int argc, char **argv, const char **about) {
+    *about = NULL;
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "--help=", 7) == 0) return *about = argv[i] + 7, true;
+        if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
+        if (i + 1 < argc && argv[i + 1][0] != '-' && !is_file_argument(argv[i + 1])) *about = argv[i + 1];
+        return true;
+    }
+    return false;
+}
+
 static int run(training *t, int argc, char **argv) {
     install_handlers(t->context, t->out.terminal);
     ott_status status = train(t, argc, argv);
@@ -193,7 +210,10 @@ int verb_train(int argc, char **argv) {
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    int code = wants_help(argc, argv) ? print_help(t.context) : run(&t, argc, argv);
+    const char *about;
+    int code = !wants_help(argc, argv, &about) ? run(&t, argc, argv)
+               : about                         ? print_help_about(t.context, about)
+                                               : print_help(t.context);
     ott_context_close(t.context);
     return code;
 }

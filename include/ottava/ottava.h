@@ -40,6 +40,9 @@ OTT_API ott_status ott_config_set(ott_config *config, const char *key, const cha
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes every key with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
+/* The same of one section ("float8") or key ("optimizer.lr"), by any name it has. */
+OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
+                                         void *user);
 
 /* ---- training ---- */
 

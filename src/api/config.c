@@ -55,12 +55,23 @@ ott_status ott_config_get(const ott_config *configuration, const char *key, ott_
     return API_INSIDE(configuration->context, show(configuration, key, write, user));
 }
 
-ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
-    API_REQUIRE(context);
-    API_REQUIRE_CALL(write);
+static ott_status help(ott_context *context, const char *what, ott_text_fn write, void *user) {
     str text = {.account = context->account};
-    ott_status status = config_help(&text);
+    ott_status status = what ? config_help_about(what, &text) : config_help(&text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
     return status;
+}
+
+ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
+    API_REQUIRE(context);
+    API_REQUIRE_CALL(write);
+    return help(context, NULL, write, user);
+}
+
+ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write, void *user) {
+    API_REQUIRE(context);
+    API_REQUIRE(what);
+    API_REQUIRE_CALL(write);
+    return help(context, what, write, user);
 }

@@ -102,6 +102,8 @@ const char *config_word(const config *cfg, const char *key);
 ott_status config_write_toml(const config *cfg, str *out);
 /* Appends every key: section, name, type, default, what is allowed, meaning, other tools' names. */
 ott_status config_help(str *out);
+/* The same of a section ("float8") or a key ("optimizer.lr"), by any tool's name of it. */
+ott_status config_help_about(const char *what, str *out);
 /* Calls back for each key whose values differ, with both as written in TOML. */
 typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);
 ott_status config_differences(const config *a, const config *b, config_difference callback, void *user);

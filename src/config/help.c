@@ -1,6 +1,6 @@
 /* config/help: the schema for a reader: every key with its type, default, what it accepts, its meaning, and
    its names in other tools. */
-#include "config/alias.h"
+#include "config/book.h"
 #include "config/value.h"
 #include <string.h>
 
@@ -40,6 +40,37 @@ static void help_key(const config_key *key, str *out) {
     str_printf(out, "\n      %s\n", key->help);
     help_state(key, out);
     help_aliases(key, out);
+}
+
+/* Is the key `what`, or in the section of that name, by any of its names? */
+static bool is_about(const config_key *key, const char *what) {
+    int count;
+    const config_alias *aliases = alias_table(&count);
+    size_t length = strlen(what);
+    bool about = strcmp(key->section, what) == 0 || strcmp(key->path, what) == 0;
+    for (int i = 0; i < count && !about; i++) {
+        const char *path = aliases[i].path;
+        bool names = strncmp(path, what, length) == 0 && (!path[length] || path[length] == '.');
+        about = names && aliases[i].target && strcmp(aliases[i].target, key->path) == 0;
+    }
+    return about;
+}
+
+ott_status config_help_about(const char *what, str *out) {
+    int key_count, section_count, found = 0;
+    const char *told = "";
+    const config_key *keys = table_keys(&key_count);
+    const config_section *sections = table_sections(&section_count);
+    for (int i = 0; i < key_count; i++) {
+        if (!is_about(&keys[i], what)) continue;
+        for (int s = 0; s < section_count && strcmp(told, keys[i].section) != 0; s++)
+            if (strcmp(sections[s].name, keys[i].section) == 0)
+                str_printf(out, "%s[%s]  %s\n", found ? "\n" : "", sections[s].name, sections[s].help);
+        told = keys[i].section;
+        help_key(&keys[i], out);
+        found++;
+    }
+    return found ? str_finish(out) : unknown_fail("--help", what);
 }
 
 ott_status config_help(str *out) {

@@ -2,6 +2,7 @@
 #include "config/book.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
@@ -29,12 +30,29 @@ static const char *nearest_below(const char *section, const char *name) {
     return str_nearest(name, names, names_below(section, names));
 }
 
+/* synonyms.def; NULL: it is none. */
+static const char *key_of_synonym(const char *name) {
+    static const char *const rows[][2] = {
+#define SYNONYM(synonym, key) {synonym, key},
+#include "config/synonyms.def"
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcasecmp(rows[i][0], name) == 0) return rows[i][1];
+    return NULL;
+}
+
 static const char *path_of_name(const char *name) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
         if (strcmp(keys[i].name, name) == 0) return keys[i].path;
     return "";
+}
+
+/* The path of the key that is meant by a name without its section, or NULL. */
+static const char *nearest_anywhere(const char *name) {
+    const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_below(NULL, name);
+    return near ? path_of_name(near) : meant;
 }
 
 /* The sections of all tools, each once, as far as `memory` holds their names. */
@@ -91,10 +109,8 @@ static ott_status fail_key(const char *place, const char *path, const char *sect
     if (near)
         return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s.%s?", place, path, section,
                            near);
-    near = nearest_below(NULL, alias_last_component(name));
-    if (near)
-        return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path,
-                           path_of_name(near));
+    near = nearest_anywhere(alias_last_component(name));
+    if (near) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path, near);
     list_keys(list, sizeof list, section);
     return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s%s", place, path, list);
 }
@@ -106,9 +122,7 @@ ott_status unknown_fail(const char *place, const char *path) {
     memcpy(section, path, span);
     section[span] = '\0';
     if (path[span] && assign_knows_below(section)) return fail_key(place, path, section, path + span + 1);
-    const char *near = path[span] ? NULL : nearest_below(NULL, path);
-    if (near)
-        return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path,
-                           path_of_name(near));
+    const char *near = path[span] ? key_of_synonym(alias_last_component(path)) : nearest_anywhere(path);
+    if (near) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path, near);
     return fail_section(place, section);
 }

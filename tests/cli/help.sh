@@ -8,6 +8,19 @@ works "help lists the verbs" "train|generate|report|bench|recipes|--version" --h
 works "help of train has every section" \
     "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" train --help
 works "help of train, wherever it is asked for" "Usage: ottava train" train x.toml --train.seq_len=1 --help
+works "help of a verb" "Usage: ottava train|--train.seq_len" help train
+works "help of another" "--prompt TEXT" help generate
+works "help of nothing in particular" "Verbs:" help
+fails "help of no verb" 2 'no verb "trian"|did you mean train?' help trian
+works "help of one section" "[float8]|--float8.recipe_name" train --help float8
+holds "and of no other" sh -c '! grep -q -e "^  --train.seq_len" out'
+works "the same by help" "--float8.recipe_name" help train float8
+works "help of a section of another tool" "--train.seq_len|--train.max_steps|training.steps" train --help=training
+works "help of one key" "--optimizer.lr  number" train --help optimizer.lr
+holds "and of that alone" test "$(grep -c -e '^  --' out)" -eq 1
+fails "help of no section" 2 "--help: unknown section [flot8]|[float8]" train --help flot8
+fails "a GPU" 2 "--device=cuda: GPUs are not built yet" train --device=cuda
+fails "a GPU for another verb" 2 "generate|GPUs are not built yet" generate r --prompt=x --device=cuda:0
 works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --help
 works "help of report" "--out FILE|--no-plot" report -h
 works "help of bench" "--repeats N|--json" bench --help

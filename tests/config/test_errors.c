@@ -41,6 +41,16 @@ static void test_unknown(void **state) {
     case_bad(c, ".yaml", "train:\n  optimiser:\n    lr: 1\n", ":3: unknown key train.optimiser.lr", NULL);
     case_bad_argument(c, "--train.seqlen=5",
                       "--train.seqlen=5: unknown key train.seqlen; did you mean train.seq_len?", NULL);
+    case_bad_argument(c, "--learning_rate=1e-3", "did you mean optimizer.lr?", NULL);
+    case_bad_argument(c, "--optimizer.learning-rate=1e-3", "did you mean optimizer.lr?", NULL);
+    case_bad_argument(c, "--train.weight_decay=0", "did you mean optimizer.weight_decay?", NULL);
+    case_bad_argument(c, "--train.bs=4", "did you mean train.batch_size?", NULL);
+    case_bad_argument(c, "--train.steps=4", "did you mean train.max_steps?", NULL);
+    case_bad_argument(c, "--hf.num_train_epochs=4", "did you mean train.num_epochs?", NULL);
+    case_bad_argument(c, "--fp8", "did you mean train.mixed_precision?", NULL);
+    case_bad_argument(c, "--device=cuda:0", "GPUs are not built yet", NULL);
+    case_bad_argument(c, "--train.device=gpu", "GPUs are not built yet", NULL);
+    case_bad(c, ".toml", "device = \"cuda\"\n", "GPUs are not built yet", NULL);
     case_bad_argument(c, "--trian.lr=3", "unknown section [trian]; did you mean [train]?", NULL);
     case_bad_argument(c, "--verbose", "--verbose: unknown section [verbose]", NULL);
     case_bad_argument(c, "--nproc-per-node=8", "not built yet", "one process", NULL);

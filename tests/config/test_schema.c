@@ -183,6 +183,20 @@ static void waiting_keys_name_what_they_wait_for(void **state) {
     }
 }
 
+/* A synonym stands for a key, and is none itself. */
+static void synonyms_name_keys(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+#define SYNONYM(name, key) {name, key},
+#include "config/synonyms.def"
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!table_find(rows[i][1])) fail_msg("%s stands for %s, which is no key", rows[i][0], rows[i][1]);
+        assert_null(table_find(rows[i][0]));
+        for (size_t j = 0; j < i; j++) assert_string_not_equal(rows[i][0], rows[j][0]);
+    }
+}
+
 static void refused_keys_say_why(void **state) {
     config_case *c = *state;
     int count;
@@ -206,6 +220,7 @@ int main(void) {
         CASE(inert_keys_say_what_happens_instead),
         CASE(waiting_keys_name_what_they_wait_for),
         CASE(refused_keys_say_why),
+        CASE(synonyms_name_keys),
     };
     return cmocka_run_group_tests(tests, read_sources, free_sources);
 }
