@@ -142,6 +142,11 @@
     X(EXPORT_BFLOAT16, "bfloat16", "")                                                                       \
     X(EXPORT_FLOAT16, "float16", "")
 
+#define CHOICES_save_hf(X)                                                                                   \
+    X(SAVE_HF_FALSE, "false", "")                                                                            \
+    X(SAVE_HF_FINAL, "final", "")                                                                            \
+    X(SAVE_HF_EVERY, "every", "")
+
 #define CHOICES_log_style(X)                                                                                 \
     X(LOG_STYLE_TITAN, "titan", "")                                                                          \
     X(LOG_STYLE_KEMPNER, "kempner", "")                                                                      \

@@ -40,6 +40,7 @@ typedef enum config_wsd_decay { CHOICES_wsd_decay(X) } config_wsd_decay;
 typedef enum config_pp_schedule { CHOICES_pp_schedule(X) } config_pp_schedule;
 typedef enum config_async_mode { CHOICES_async_mode(X) } config_async_mode;
 typedef enum config_export_dtype { CHOICES_export_dtype(X) } config_export_dtype;
+typedef enum config_save_hf { CHOICES_save_hf(X) } config_save_hf;
 typedef enum config_log_style { CHOICES_log_style(X) } config_log_style;
 typedef enum config_recipe { CHOICES_recipe(X) } config_recipe;
 typedef enum config_amax_algo { CHOICES_amax_algo(X) } config_amax_algo;

@@ -25,6 +25,7 @@ static const key_choice words_wsd_decay[] = {CHOICES_wsd_decay(X)};
 static const key_choice words_pp_schedule[] = {CHOICES_pp_schedule(X)};
 static const key_choice words_async_mode[] = {CHOICES_async_mode(X)};
 static const key_choice words_export_dtype[] = {CHOICES_export_dtype(X)};
+static const key_choice words_save_hf[] = {CHOICES_save_hf(X)};
 static const key_choice words_log_style[] = {CHOICES_log_style(X)};
 static const key_choice words_recipe[] = {CHOICES_recipe(X)};
 static const key_choice words_amax_algo[] = {CHOICES_amax_algo(X)};

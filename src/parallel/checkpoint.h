@@ -2,7 +2,8 @@
  * parallel/checkpoint: training state on disk, and back. A checkpoint is a folder `step-N`:
  *
  *     model.safetensors      fp32 masters under their Hugging Face names
- *     optimizer.safetensors  "<name>.exp_avg" and "<name>.exp_avg_sq"
+ *     optimizer.safetensors  "<name>.exp_avg" and "<name>.exp_avg_sq"; no tensor with checkpoint.save_model_only
+ *                            after train.max_steps
  *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";
  *                            "<module>.below": its count towards float8.fallback, -1 when it has fallen;
  *                            metadata "recipe": the recipe in force

@@ -34,6 +34,13 @@ static ott_status check_set(const safetensors *f, const tensor_set *set) {
 /* A parameter that trains has two moments. */
 static ott_status check_trained(const safetensors *f, const tensor_set *set) {
     if (safetensors_count(f) == set->count) return OTT_OK;
+    if (safetensors_count(f) == 0)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), and training "
+            "does not go on from it: name an earlier one with --checkpoint.load_path=PATH/step-N, or "
+            "export it and start from its weights with --model.hf_path",
+            safetensors_path(f));
     return status_fail(OTT_ERR_SHAPE,
                        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
                        ": give train.freeze as it was there",

@@ -2,6 +2,14 @@
 #include "parallel/checkpoint_snapshot.h"
 #include "parallel/checkpoint_float8.h"
 
+/* What the last checkpoint of a run may do without. */
+static ott_status describe_optimizer(const model *m, const config *cfg, const run_state *run,
+                                     tensor_set *set) {
+    bool last = run->step >= cfg->train.max_steps;
+    if (last && cfg->checkpoint.save_model_only) return tensor_set_open(set, m->device->account, 1);
+    return tensor_set_of_optimizer(set, m);
+}
+
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, checkpoint_snapshot *out) {
     mem *account = m->device->account;
@@ -12,7 +20,7 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
                                  .state.run = *run};
     checkpoint_state_describe(&m->options, &out->state);
     TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m));
-    TRY(tensor_set_of_optimizer(&out->sets[CHECKPOINT_OPTIMIZER], m));
+    TRY(describe_optimizer(m, cfg, run, &out->sets[CHECKPOINT_OPTIMIZER]));
     TRY(checkpoint_float8_describe(m, recipe_name, &out->sets[CHECKPOINT_FLOAT8]));
     TRY(config_write_toml(cfg, &out->config));
     return str_finish(&out->config);

@@ -14,6 +14,7 @@
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/save_hf.h"
 #include "train/schedule.h"
 #include "train/sources.h"
 #include <stdio.h>
@@ -253,7 +254,9 @@ static ott_status save(run *r) {
     note_memory(r);
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
-    return OTT_OK;
+    if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
+    TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
+    return save_hf(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->saved_step);
 }
 
 /* The last one: a run ends when it is complete. */

@@ -124,9 +124,9 @@ static void test_set(void **state) {
     assert_string_equal(status_text(), "--train.seq_len=long must be an integer");
     assert_int_equal(cfg->train.seq_len, 128);
     assert_int_equal(config_set(cfg, "train.nothing", "1"), OTT_ERR_CONFIG);
-    assert_int_equal(config_set(cfg, "checkpoint.save_hf", "true"), OTT_OK);
+    assert_int_equal(config_set(cfg, "data.anneal_start_step", "5"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_ERR_CONFIG);
-    assert_int_equal(config_set(cfg, "checkpoint.save_hf", "false"), OTT_OK);
+    assert_int_equal(config_set(cfg, "data.anneal_start_step", "0"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_OK);
     assert_string_equal(config_word(cfg, "train.mixed_precision"), "bf16");
     assert_null(config_word(cfg, "train.seq_len"));
