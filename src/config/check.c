@@ -133,7 +133,8 @@ static ott_status check_data(config *cfg) {
     if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)
         FAIL("eval.holdout keeps the end of one data.dataset_path, and data.datasets names several: name the "
              "validation data with eval.dataset_path");
-    if (!*cfg->data.prompt_field != !*cfg->data.completion_field)
+    bool columns = cfg->data.format == DATA_INSTRUCTION; /* whose prompt may be a context alone */
+    if (!columns && !*cfg->data.prompt_field != !*cfg->data.completion_field)
         FAIL("data.prompt_field = \"%s\" and data.completion_field = \"%s\": give both, or none",
              cfg->data.prompt_field, cfg->data.completion_field);
     return OTT_OK;

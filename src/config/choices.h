@@ -94,6 +94,8 @@
     X(DATA_AUTO, "auto", "")                                                                                 \
     X(DATA_TEXT, "text", "")                                                                                 \
     X(DATA_JSONL, "jsonl", "")                                                                               \
+    X(DATA_SQUAD, "squad", "")                                                                               \
+    X(DATA_INSTRUCTION, "instruction", "")                                                                   \
     X(DATA_HELLASWAG, "hellaswag", "")                                                                       \
     X(DATA_TOKENS, "tokens", "")                                                                             \
     X(DATA_BYTES, "bytes", "")                                                                               \

@@ -97,6 +97,10 @@ bool config_was_set(const config *cfg, const char *key) {
     return found && cfg->book->keys[table_index(found)].set;
 }
 
+const char *config_dataset_class(const config *cfg) {
+    return cfg->book->foreign.dataset_class;
+}
+
 ott_status config_set(config *cfg, const char *key, const char *value) {
     const char *shown, *name;
     TRY(arena_strdup(cfg->book->memory, key, &name));

@@ -265,18 +265,13 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* AutoModel's dataset classes, by their last name, and the format of their files here; "": none. */
+/* AutoModel's dataset classes, by their last name, and the format of their files here. */
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
-    {"HellaSwag", "hellaswag"},
-    {"NanogptDataset", "tokens"},
-    {"MegatronPretraining", "tokens"},
-    {"SQuAD", ""},
-    {"make_squad_dataset", ""},
-    {"ChatDataset", ""},
-    {"ColumnMappedTextInstructionDataset", ""},
-    {"build_unpacked_dataset", ""},
+    {"HellaSwag", "hellaswag"},        {"NanogptDataset", "tokens"},
+    {"MegatronPretraining", "tokens"}, {"SQuAD", "squad"},
+    {"make_squad_dataset", "squad"},   {"ColumnMappedTextInstructionDataset", "instruction"},
 };
 
 static ott_status find_dataset(const node *value, const char *where, const char **name, const char **format) {
@@ -287,8 +282,9 @@ static ott_status find_dataset(const node *value, const char *where, const char 
     }
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: no dataset of that name is read here, as \"HellaSwag\", \"SQuAD\", \"ChatDataset\" "
-        "and \"NanogptDataset\" are; name a local file with data.dataset_path",
+        "%s: no dataset of that name is read here, as \"HellaSwag\", \"make_squad_dataset\", "
+        "\"ColumnMappedTextInstructionDataset\" and \"NanogptDataset\" are; name a local file with "
+        "data.dataset_path",
         where);
 }
 
@@ -298,7 +294,8 @@ ott_status foreign_dataset_target(config *cfg, const node *value, const char *wh
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
     TRY(find_dataset(value, where, &name, &format));
-    if (*format) TRY(assign_word(cfg, "data.format", format, where));
+    TRY(assign_word(cfg, "data.format", format, where));
+    cfg->book->foreign.dataset_class = name;
     return book_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
 }
 
@@ -336,6 +333,8 @@ void foreign_key_was_set(config *cfg, const config_key *key) {
         f->precision = f->fp8 ? -1 : (int)cfg->train.mixed_precision;
     } else if (strcmp(key->path, "train.activation_checkpointing") == 0) {
         f->ac_mode = f->ac_option = NULL;
+    } else if (strcmp(key->path, "data.format") == 0) {
+        f->dataset_class = NULL;
     } else if (strcmp(key->path, "optimizer.name") == 0) {
         f->adam = cfg->optimizer.name == OPTIMIZER_ADAM;
     } else if (strcmp(key->path, "model.preset") == 0) {

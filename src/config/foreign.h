@@ -23,6 +23,7 @@ typedef struct foreign_state {
     int precision;               /* the format named beside it: -1 or a config_precision */
     const char *precision_where; /* where it was named */
     const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not said */
+    const char *dataset_class;       /* AutoModel's, that data.format follows from; NULL: none */
     bool adam;                       /* the optimizer was named adam */
     bool titan_schedule;             /* decay_ratio or decay_type was said */
     double decay_ratio;              /* -1: not said */

@@ -31,6 +31,7 @@ typedef struct dataset_source {
     bool add_bos, add_eos;       /* around each document, where the tokenizer has such a token */
     const char *separator;       /* between the documents of a text; "": each file is one */
     const char *text_field, *prompt_field, *completion_field; /* of a JSONL row; prompt_field "": text only */
+    const char *context_field;                                /* of an instruction; "": none */
     int64_t vocab; /* token files: ids at or above it are errors, found when they are read */
 } dataset_source;
 
@@ -47,8 +48,18 @@ ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **ou
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out);
 /* HellaSwag's raw rows (ctx, endings, label) as samples, token for token as NeMo AutoModel makes them. */
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out);
-/* Is the first row of a JSONL file one of HellaSwag (ctx, endings, label)? */
-ott_status dataset_is_hellaswag(mem *account, const char *path, bool *out);
+/*
+ * Rows of a context, a question and an answer as samples, token for token as AutoModel makes them without a chat
+ * template: prompt and answer are tokenized as one text, as many tokens as the prompt alone has carry no loss, and
+ * the tokenizer's EOS ends the sample. SQuAD: "Context: C Question: Q Answer: " and the first of answers.text;
+ * instructions: context_field and prompt_field (either may be ""), a space behind each, and completion_field.
+ */
+ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out);
+ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out);
+/* What the first row of a JSONL file is, by its fields: HellaSwag's ctx, endings and label; SQuAD's context, question
+   and answers; a conversation's messages or conversations. */
+typedef enum dataset_row_kind { ROWS_OTHER, ROWS_HELLASWAG, ROWS_SQUAD, ROWS_MESSAGES } dataset_row_kind;
+ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out);
 /*
  * Token files: llm.c's .bin (20240520, 20240801), modded-nanogpt's (278895051), Megatron's .bin with its .idx
  * beside it, NumPy's .npy of one dimension, and .bin without a header (uint32, or uint16 when the size is no

@@ -1,6 +1,10 @@
-/* io/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag. */
+/*
+ * io/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag, SQuAD
+ * and instructions.
+ */
 #include "base/file.h"
 #include "io/dataset_parts.h"
+#include "io/tokenizer_parts.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -155,6 +159,96 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
     return corpus_end(&r->c, length);
 }
 
+/* ---- context, question and answer ---- */
+
+/* The answer without the spaces around it, as Python's strip leaves it. */
+static text_view stripped(const json_t *answer) {
+    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
+    int64_t spaces = spaces_at_start(text);
+    text.at += spaces;
+    text.bytes -= spaces;
+    text.bytes -= spaces_at_end(text);
+    return text;
+}
+
+/* Where prompt and answer join, the tokenizer may join them too: what carries no loss is counted, not cut. */
+static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
+    const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
+    const tokenizer *t = c->source->tokenizer;
+    tokenizer_ids *ids = &c->ids;
+    int64_t before = ids->count;
+    TRY(str_finish(prompt));
+    TRY(corpus_add(c, prompt->text, prompt->length, flags));
+    int64_t unlearned = ids->count - before;
+    ids->count = before;
+    str_append_bytes(prompt, answer.at, answer.bytes);
+    TRY(str_finish(prompt));
+    TRY(corpus_add(c, prompt->text, prompt->length, flags));
+    int32_t eos = t ? tokenizer_eos(t) : -1;
+    if (eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos))
+        TRY(tokenizer_ids_append(ids, eos));
+    int64_t length = corpus_length(c);
+    return corpus_end(c, unlearned < length ? unlearned : length - 1);
+}
+
+/* "" where SQuAD 2 has a question without an answer. */
+static ott_status find_answer(const json_t *object, text_view *out) {
+    const json_t *answers, *texts;
+    *out = (text_view){"", 0};
+    TRY(need_field(object, "answers", &answers));
+    texts = json_object_get(answers, "text");
+    if (!json_is_array(texts))
+        return status_fail(OTT_ERR_FORMAT, "answers is %s, without a list of texts under \"text\"",
+                           type_name(answers));
+    if (json_array_size(texts) == 0) return OTT_OK;
+    if (!json_is_string(json_array_get(texts, 0)))
+        return status_fail(OTT_ERR_FORMAT, "answers.text[0] is %s, not a text",
+                           type_name(json_array_get(texts, 0)));
+    *out = stripped(json_array_get(texts, 0));
+    return OTT_OK;
+}
+
+static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const json_t *context, *question;
+    text_view answer;
+    str prompt = {.account = r->c.ids.account};
+    TRY(need_text(object, "context", &context));
+    TRY(need_text(object, "question", &question));
+    TRY(find_answer(object, &answer));
+    str_append(&prompt, "Context: ");
+    str_append_bytes(&prompt, json_string_value(context), (int64_t)json_string_length(context));
+    str_append(&prompt, " Question: ");
+    str_append_bytes(&prompt, json_string_value(question), (int64_t)json_string_length(question));
+    str_append(&prompt, " Answer: ");
+    ott_status status = add_answer(&r->c, &prompt, answer);
+    str_free(&prompt);
+    return status;
+}
+
+static ott_status append_part(const json_t *object, const char *field, str *prompt) {
+    const json_t *text;
+    if (!*field) return OTT_OK;
+    TRY(need_text(object, field, &text));
+    str_append_bytes(prompt, json_string_value(text), (int64_t)json_string_length(text));
+    str_append(prompt, " ");
+    return OTT_OK;
+}
+
+static ott_status add_instruction(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const dataset_source *s = r->c.source;
+    const json_t *answer;
+    str prompt = {.account = r->c.ids.account};
+    TRY(need_text(object, s->completion_field, &answer));
+    ott_status status = append_part(object, s->context_field, &prompt);
+    if (status == OTT_OK) status = append_part(object, s->prompt_field, &prompt);
+    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
+    if (status == OTT_OK) status = add_answer(&r->c, &prompt, text);
+    str_free(&prompt);
+    return status;
+}
+
 /* ---- lines ---- */
 
 static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64_t row) {
@@ -252,15 +346,39 @@ ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset
     return open_rows(account, s, add_hellaswag, true, out);
 }
 
+ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_squad, true, out);
+}
+
+ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_instruction, true, out);
+}
+
 /* ---- what is it? ---- */
 
 #define FIRST_ROW_LIMIT (1 << 20) /* bytes */
 
-ott_status dataset_is_hellaswag(mem *account, const char *path, bool *out) {
+static dataset_row_kind kind_of(const json_t *row) {
+    static const struct {
+        dataset_row_kind kind;
+        const char *fields[3];
+    } kinds[] = {{ROWS_HELLASWAG, {"ctx", "endings", "label"}},
+                 {ROWS_SQUAD, {"context", "question", "answers"}},
+                 {ROWS_MESSAGES, {"messages", "messages", "messages"}},
+                 {ROWS_MESSAGES, {"conversations", "conversations", "conversations"}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int found = 0;
+        for (int k = 0; k < 3; k++) found += json_object_get(row, kinds[i].fields[k]) != NULL;
+        if (found == 3) return kinds[i].kind;
+    }
+    return ROWS_OTHER;
+}
+
+ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out) {
     file_reader r;
     void *memory = NULL;
     ott_status status;
-    *out = false;
+    *out = ROWS_OTHER;
     TRY(file_reader_open(path, &r));
     int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
     TRY_OUT(mem_take(account, MEM_OTHER, bytes + 1, "the first row", &memory));
@@ -269,7 +387,7 @@ ott_status dataset_is_hellaswag(mem *account, const char *path, bool *out) {
     size_t length = stop ? (size_t)(stop - (const char *)memory) : (size_t)bytes;
     json_t *row =
         json_loadb(memory, length, JSON_ALLOW_NUL, NULL); /* no JSON: reading all of it will say so */
-    *out = json_object_get(row, "ctx") && json_object_get(row, "endings") && json_object_get(row, "label");
+    *out = kind_of(row);
     json_decref(row);
 out:
     mem_give(account, memory);

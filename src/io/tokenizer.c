@@ -80,6 +80,10 @@ int32_t tokenizer_find(const tokenizer *t, const char *text) {
     return text_index_find(&t->by_name, text, (int64_t)strlen(text));
 }
 
+bool tokenizer_has_chat_template(const tokenizer *t) {
+    return t->chat_template;
+}
+
 bool tokenizer_is_special(const tokenizer *t, int64_t id) {
     return id >= 0 && id < t->vocab && t->added_by_id[id] && t->added_by_id[id]->special;
 }

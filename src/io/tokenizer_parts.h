@@ -192,7 +192,8 @@ typedef struct decode_rule {
 
 struct tokenizer {
     mem *account;
-    arena *texts; /* path, patterns' and steps' texts */
+    arena *texts;       /* path, patterns' and steps' texts */
+    bool chat_template; /* there is one */
     const char *path;
     int64_t vocab;
     text_list names;       /* as the file writes them */

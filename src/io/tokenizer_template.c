@@ -2,8 +2,10 @@
  * io/tokenizer_template: the tokens around a text: what the post-processor adds, and which ids begin and end
  * a text according to the files beside tokenizer.json.
  */
+#include "base/file.h"
 #include "io/tokenizer_parts.h"
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 
 /* ---- the post-processor ---- */
@@ -125,6 +127,13 @@ static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, j
     return json_read_file(t->account, path, flags, out);
 }
 
+static bool has_neighbour(const tokenizer *t, const char *name) {
+    char path[PATH_MAX];
+    const char *slash = strrchr(t->path, '/');
+    int folder = slash ? (int)(slash - t->path) + 1 : 0;
+    return snprintf(path, sizeof path, "%.*s%s", folder, t->path, name) < PATH_MAX && file_exists(path);
+}
+
 ott_status template_load_neighbours(tokenizer *t) {
     json_t *config = NULL, *map = NULL, *generation = NULL;
     ott_status status;
@@ -133,6 +142,8 @@ ott_status template_load_neighbours(tokenizer *t) {
     TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
     TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
+    t->chat_template =
+        json_object_get(config, "chat_template") != NULL || has_neighbour(t, "chat_template.jinja");
     name_ends(t, config);
     name_ends(t, map);
     read_generation(t, generation);

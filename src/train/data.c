@@ -49,15 +49,41 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
                           path);
 }
 
+/* AutoModel's class would put the rows into the tokenizer's template. */
+static ott_status check_template(const opener *o) {
+    const char *class = config_dataset_class(o->cfg);
+    if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s puts its rows into the chat template of %s, and templates are not applied: "
+                       "--data.format=%s reads them as it does for a tokenizer without one",
+                       class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
+}
+
+static ott_status check_fields(const config *cfg) {
+    bool prompt = *cfg->data.prompt_field || *cfg->data.context_field;
+    if (prompt && *cfg->data.completion_field) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "data.format = \"instruction\" needs data.completion_field, and "
+                       "data.prompt_field or data.context_field (column_mapping's answer, question "
+                       "and context)");
+}
+
+#define X(constant, word, missing) [constant] = word,
+static const char *const format_words[] = {CHOICES_data_format(X)};
+#undef X
+
 static ott_status check_request(const opener *o, const request *r, config_data_format format) {
-    bool text = format == DATA_TEXT || format == DATA_HELLASWAG;
+    bool rows = format == DATA_SQUAD || format == DATA_INSTRUCTION;
+    bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG;
     TRY(check_tokenizer(o, r->path, format));
     if (text && !o->tokenizer)
         return status_fail(
             OTT_ERR_CONFIG,
             "data.format = \"%s\" needs a tokenizer: name its tokenizer.json, or the folder it is "
             "in, with data.tokenizer_path (%s)",
-            format == DATA_TEXT ? "text" : "hellaswag", r->path);
+            format_words[format], r->path);
+    if (rows) TRY(check_template(o));
+    if (format == DATA_INSTRUCTION) TRY(check_fields(o->cfg));
     if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))
         return status_fail(OTT_ERR_CONFIG,
                            "%s = %lld counts documents or samples, and %s is read as %s: set it to 0",
@@ -72,6 +98,8 @@ static ott_status open_format(const opener *o, config_data_format format, const 
     case DATA_TEXT: return dataset_open_text(o->account, s, out);
     case DATA_JSONL: return dataset_open_jsonl(o->account, s, out);
     case DATA_HELLASWAG: return dataset_open_hellaswag(o->account, s, out);
+    case DATA_SQUAD: return dataset_open_squad(o->account, s, out);
+    case DATA_INSTRUCTION: return dataset_open_instructions(o->account, s, out);
     case DATA_TOKENS: return dataset_open_tokens(o->account, s, out);
     default: return dataset_open_bytes(o->account, s, out);
     }
@@ -90,6 +118,7 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .add_eos = cfg->data.add_eos,
                         .separator = cfg->data.document_separator,
                         .text_field = cfg->data.text_field,
+                        .context_field = cfg->data.context_field,
                         .prompt_field = cfg->data.prompt_field,
                         .completion_field = cfg->data.completion_field,
                         .vocab = o->shape->vocab};

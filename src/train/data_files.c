@@ -92,19 +92,32 @@ static ott_status refuse_columns(const char *path) {
         path, path);
 }
 
+static ott_status refuse_messages(const char *path) {
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: its rows are conversations, which need a chat template, and templates are not applied: "
+        "write each as a prompt and a completion, as text, and give data.prompt_field and "
+        "data.completion_field",
+        path);
+}
+
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out) {
     static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
     static const char *const tokens[] = {".bin", ".npy", NULL};
     static const char *const columns[] = {".parquet", ".arrow", NULL};
     const char *path = files->names[0];
-    bool hellaswag;
+    dataset_row_kind kind;
     *out = cfg->data.format;
     if (ends_with_one(path, columns)) return refuse_columns(path);
     if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* the latter has no files of its own */
     *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
     if (!ends_with_one(path, rows)) return OTT_OK;
-    TRY(dataset_is_hellaswag(account, path, &hellaswag));
-    *out = hellaswag && !*cfg->data.prompt_field ? DATA_HELLASWAG : DATA_JSONL;
+    TRY(dataset_first_row(account, path, &kind));
+    *out = DATA_JSONL;
+    if (*cfg->data.prompt_field || config_was_set(cfg, "data.text_field")) return OTT_OK;
+    if (kind == ROWS_MESSAGES) return refuse_messages(path);
+    if (kind == ROWS_HELLASWAG) *out = DATA_HELLASWAG;
+    if (kind == ROWS_SQUAD) *out = DATA_SQUAD;
     return OTT_OK;
 }

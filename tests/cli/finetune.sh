@@ -60,6 +60,57 @@ works "and exported" "FP8: 28 matrices" export tuned --format hf-fp8 --out model
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
 
+# ---- rows of other shapes, by AutoModel's classes ----
+i=0
+while [ $i -lt 20 ]; do
+    printf '{"id":"%d","context":"A man stands.","question":"Where?","answers":{"text":["here"],"answer_start":[0]}}\n' $i
+    i=$((i + 1))
+done >squad.jsonl
+cat >squad.yaml <<'END'
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: llama
+step_scheduler:
+  max_steps: 1
+  global_batch_size: 2
+dataset:
+  _target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset
+  dataset_name: rajpurkar/squad
+  split: train
+END
+small_rows="--model.reduce=2 --train.threads=1 --train.seq_len=64"
+works "SQuAD" "squad.jsonl|20 rows of 64 with 20 samples|Training complete" \
+    train squad.yaml $small_rows --data.dataset_path=squad.jsonl --run.dir=squad
+works "SQuAD by its first row" "20 rows of 64 with 20 samples" \
+    train --model.hf_path=llama $small_rows --data.dataset_path=squad.jsonl --train.max_steps=1 --train.batch_size=2 --run.dir=squad2
+mkdir chats && cp llama/* chats && printf '{"chat_template":"{{ messages }}"}' >chats/tokenizer_config.json
+fails "a chat template" 2 "make_squad_dataset puts its rows into the chat template of chats/tokenizer.json|--data.format=squad" \
+    train squad.yaml $small_rows --model.hf_path=chats --data.dataset_path=squad.jsonl --run.dir=squad3
+works "without it" "Training complete" \
+    train squad.yaml $small_rows --model.hf_path=chats --data.format=squad --data.dataset_path=squad.jsonl --run.dir=squad3
+printf '{"messages":[{"role":"user","content":"hi"}]}\n' >chat.jsonl
+fails "conversations" 2 "chat.jsonl: its rows are conversations|data.prompt_field" \
+    train squad.yaml $small_rows --data.format=auto --data.dataset_path=chat.jsonl --run.dir=squad4
+
+# ---- what the last save writes ----
+save="--model.hf_path=llama $small_rows --data.dataset_path=squad.jsonl --data.format=squad --train.max_steps=2 --train.batch_size=2"
+works "a Hugging Face folder" "Saved last/checkpoints/step-2/hf (llama, bf16)" \
+    train $save --run.dir=last --checkpoint.interval=1 --checkpoint.save_hf=final --checkpoint.export_dtype=bfloat16
+holds "with the last checkpoint only" sh -c "[ ! -e last/checkpoints/step-1/hf ] && ls last/checkpoints/step-2/hf/tokenizer.json"
+"$program" export last --out=exported >out 2>err
+holds "is what export writes" cmp exported/model.safetensors last/checkpoints/step-2/hf/model.safetensors
+works "every one, of weights only at the end" "Saved every/checkpoints/step-1/hf (llama, fp32)|Saved every/checkpoints/step-2/hf" \
+    train $save --run.dir=every --checkpoint.interval=1 --checkpoint.save_consolidated=true --checkpoint.last_save_model_only \
+    --checkpoint.async_mode=async
+holds "the last is smaller" sh -c "[ \$(wc -c <every/checkpoints/step-2/optimizer.safetensors) -lt 200 ] && [ \$(wc -c <every/checkpoints/step-1/optimizer.safetensors) -gt 10000 ]"
+fails "from which training does not go on" 2 "step-2/optimizer.safetensors: is empty: the checkpoint holds weights only|--checkpoint.load_path=PATH/step-N" \
+    train $save --run.dir=every --train.max_steps=3 --checkpoint.load_path=latest
+works "but from the one before" "Resumed from every/checkpoints/step-1" \
+    train $save --run.dir=every --checkpoint.load_path=every/checkpoints/step-1
+works "and evaluation reads it" "perplexity" eval last/checkpoints/step-2/hf --task=perplexity --data=rows.jsonl --text-field=ctx --limit=2 --threads=1
+"$program" export every/checkpoints/step-2 --out=only >out 2>err
+holds "export too" cmp only/model.safetensors last/checkpoints/step-2/hf/model.safetensors
+
 # ---- what a folder lacks, or has too much of ----
 yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >text.txt
 tune_text="--model.reduce=2 --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 --train.threads=1 --data.dataset_path=text.txt"

@@ -117,6 +117,30 @@ static void test_local_datasets(void **state) {
     config_close(cfg);
     case_bad(c, ".yaml", "dataset:\n  _target_: a.SQuAD\n", "dataset._target_ = a.SQuAD", "data.dataset_path",
              NULL);
+    snprintf(text, sizeof text,
+             "dataset:\n  _target_: a.make_squad_dataset\n  dataset_name: %s\n  limit_dataset_samples: 9\n",
+             TEST_SOURCE_DIR);
+    cfg = case_good(c, ".yaml", text, NULL);
+    assert_int_equal(cfg->data.format, DATA_SQUAD);
+    assert_string_equal(config_dataset_class(cfg), "make_squad_dataset");
+    assert_string_equal(cfg->data.dataset_path, TEST_SOURCE_DIR);
+    assert_int_equal(cfg->data.num_samples_limit, 9);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", text, "--data.format=squad", NULL);
+    assert_null(config_dataset_class(cfg)); /* asked for by its own name */
+    config_close(cfg);
+    snprintf(text, sizeof text,
+             "dataset:\n  _target_: a.ColumnMappedTextInstructionDataset\n  path_or_dataset_id: %s\n"
+             "  column_mapping:\n    question: q\n    answer: a\n  answer_only_loss_mask: true\n",
+             TEST_SOURCE_DIR);
+    cfg = case_good(c, ".yaml", text, NULL);
+    assert_int_equal(cfg->data.format, DATA_INSTRUCTION);
+    assert_string_equal(cfg->data.prompt_field, "q");
+    assert_string_equal(cfg->data.completion_field, "a");
+    config_close(cfg);
+    case_bad(c, ".yaml",
+             "dataset:\n  _target_: nemo.datasets.llm.chat_dataset.ChatDataset\n  path_or_dataset_id: x/y\n",
+             "a chat template", "data.prompt_field", NULL);
 }
 
 static void test_epochs(void **state) {

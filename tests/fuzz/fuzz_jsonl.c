@@ -16,8 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     source.prompt_field = kind == 1 ? "prompt" : "";
     source.completion_field = kind == 1 ? "completion" : "";
     dataset *d;
-    bool hellaswag;
-    (void)dataset_is_hellaswag(account, path, &hellaswag);
+    dataset_row_kind first;
+    (void)dataset_first_row(account, path, &first);
     if (open_rows(account, kind, &source, &d) == OTT_OK) read_some_rows(d);
     mem_close(account);
     return 0;

@@ -5,6 +5,7 @@
 #include "io/folder.h"
 #include "base/file.h"
 #include "io/rows.h"
+#include "io/tokenizer_case.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -260,12 +261,12 @@ static void bad_rows_are_named(void **state) {
 static void label_may_be_a_text(void **state) {
     folder *f = *state;
     dataset *d;
-    bool is;
+    dataset_row_kind kind;
     const char *path =
         folder_write_text(f, "t.jsonl", "{\"ctx\": \"a\", \"endings\": [\"b\", \"cd\"], \"label\": \"1\"}\n");
     dataset_source s = rows_source(&path);
-    assert_int_equal(dataset_is_hellaswag(f->account, path, &is), OTT_OK);
-    assert_true(is);
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_HELLASWAG);
     assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
     rows_cut(d, 3, false);
     held_row h = rows_read(d, 0);
@@ -277,8 +278,93 @@ static void label_may_be_a_text(void **state) {
     assert_error_names("the longest has 3");
     dataset_close(d);
     path = folder_write_text(f, "t.jsonl", "{\"text\": \"a\"}");
-    assert_int_equal(dataset_is_hellaswag(f->account, path, &is), OTT_OK);
-    assert_false(is);
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_OTHER);
+    path = folder_write_text(f, "t.jsonl", "{\"messages\": []}");
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_MESSAGES);
+}
+
+/* ---- context, question and answer ---- */
+
+/* The whole row, as AutoModel's dataset would put it into its labels: tokens, and which of them are targets. */
+static void expect_sample(dataset *d, int64_t row, const char *text, int64_t unlearned) {
+    int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target only */
+    held_row h = rows_read(d, row);
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(h.row.token[i], (unsigned char)text[i]);
+        assert_int_equal(h.row.target[i], i + 1 < unlearned ? -100 : (unsigned char)text[i + 1]);
+    }
+    free(h.memory);
+}
+
+static void squad_rows_are_those_of_automodel(void **state) {
+    static const char rows[] =
+        "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\" yes\\u00a0\", \"no\"]}}\n"
+        "{\"context\": \"c\", \"question\": \"qq\", \"answers\": {\"text\": []}}\n";
+    folder *f = *state;
+    dataset *d;
+    dataset_row_kind kind;
+    const char *path = folder_write_text(f, "t.jsonl", rows);
+    dataset_source s = rows_source(&path);
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_SQUAD);
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    assert_true(dataset_has_samples(d));
+    rows_cut(d, 40, false);
+    assert_int_equal(dataset_rows(d), 2);
+    expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
+    expect_sample(d, 1,
+                  "Context: c Question: qq Answer: ", 31); /* without EOS, here, no target but the last */
+    dataset_close(d);
+    path = folder_write_text(f, "t.jsonl",
+                             "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_error_names("t.jsonl:1: answers is an object, without a list of texts");
+}
+
+static void instructions_are_joined_by_spaces(void **state) {
+    folder *f = *state;
+    dataset *d;
+    const char *path =
+        folder_write_text(f, "t.jsonl", "{\"a\": \"one\", \"b\": \"two\", \"c\": \" three\"}\n");
+    dataset_source s = rows_source(&path);
+    s.context_field = "a";
+    s.prompt_field = "b";
+    s.completion_field = "c";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 20, false);
+    expect_sample(d, 0, "one two  three", 8);
+    dataset_close(d);
+    s.context_field = "";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 20, false);
+    expect_sample(d, 0, "two  three", 4);
+    dataset_close(d);
+    s.prompt_field = "question";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_error_names("the row has no field \"question\"; it has a, b, c");
+}
+
+/* Tokens that span the end of the prompt: the prompt's own count decides, and the EOS is always a target. */
+static void what_carries_no_loss_is_counted(void **state) {
+    folder *f = *state;
+    dataset *d;
+    tokenizer *t;
+    json_t *root = case_bytes("\u0120 y|e s|\u0120y es");
+    t = case_open(f, root);
+    const char *path = folder_write_text(
+        f, "t.jsonl", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"yes\"]}}\n");
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    /* 31 tokens of the prompt, whose last is the space that goes into " yes": no target is left but the last. */
+    rows_cut(d, 40, false);
+    held_row h = rows_read(d, 0);
+    assert_int_equal(h.row.labels, 1);
+    free(h.memory);
+    dataset_close(d);
+    tokenizer_close(t);
 }
 
 /* ---- parts and limits ---- */
@@ -341,6 +427,9 @@ int main(void) {
         TEST(loss_is_on_the_completion),
         TEST(bad_rows_are_named),
         TEST(label_may_be_a_text),
+        TEST(squad_rows_are_those_of_automodel),
+        TEST(instructions_are_joined_by_spaces),
+        TEST(what_carries_no_loss_is_counted),
         TEST(shares_and_limits_count_rows),
         TEST(memory_runs_out),
     };
