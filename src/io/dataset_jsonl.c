@@ -185,10 +185,10 @@ static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     TRY(str_finish(prompt));
     TRY(corpus_add(c, prompt->text, prompt->length, flags));
     int32_t eos = t ? tokenizer_eos(t) : -1;
-    if (eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos))
-        TRY(tokenizer_ids_append(ids, eos));
-    int64_t length = corpus_length(c);
-    return corpus_end(c, unlearned < length ? unlearned : length - 1);
+    bool ends = eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos);
+    if (ends) TRY(tokenizer_ids_append(ids, eos));
+    int64_t most = corpus_length(c) - ends; /* the EOS is learned */
+    return corpus_end(c, unlearned < most ? unlearned : most);
 }
 
 /* "" where SQuAD 2 has a question without an answer. */

@@ -314,8 +314,7 @@ static void squad_rows_are_those_of_automodel(void **state) {
     rows_cut(d, 40, false);
     assert_int_equal(dataset_rows(d), 2);
     expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
-    expect_sample(d, 1,
-                  "Context: c Question: qq Answer: ", 31); /* without EOS, here, no target but the last */
+    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer, and no EOS here: no target */
     dataset_close(d);
     path = folder_write_text(f, "t.jsonl",
                              "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
@@ -346,7 +345,7 @@ static void instructions_are_joined_by_spaces(void **state) {
     assert_error_names("the row has no field \"question\"; it has a, b, c");
 }
 
-/* Tokens that span the end of the prompt: the prompt's own count decides, and the EOS is always a target. */
+/* Tokens that span the end of the prompt: the prompt's own count decides. */
 static void what_carries_no_loss_is_counted(void **state) {
     folder *f = *state;
     dataset *d;
@@ -358,10 +357,10 @@ static void what_carries_no_loss_is_counted(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
-    /* 31 tokens of the prompt, whose last is the space that goes into " yes": no target is left but the last. */
+    /* 31 tokens of the prompt, whose last is the space that goes into " yes": no target is left. */
     rows_cut(d, 40, false);
     held_row h = rows_read(d, 0);
-    assert_int_equal(h.row.labels, 1);
+    assert_int_equal(h.row.labels, 0);
     free(h.memory);
     dataset_close(d);
     tokenizer_close(t);
