@@ -61,6 +61,7 @@ static void remove_handlers(void) {
 typedef struct training {
     output out;
     ott_context *context;
+    int64_t step; /* steps this training is known to have done; 0: none yet */
 } training;
 
 /* 12345678 -> "12,345,678" */
@@ -78,6 +79,7 @@ static void show_progress(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
     if (t->out.error) ott_stop(t->context); /* nobody can see this training: save and end */
+    t->step = p->step;
     if (!t->out.terminal) return;
     if (p->validation_loss == p->validation_loss)
         snprintf(validation, sizeof validation, "  val %.4f", p->validation_loss);
@@ -88,6 +90,18 @@ static void show_progress(void *user, const ott_progress *p) {
              stopping.asked ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
              p->max_steps > 0 ? (int)(100 * p->step / p->max_steps) : 0, left, p->loss, validation, rate,
              p->learning_rate);
+    output_live(&t->out, line);
+}
+
+/* Inside a step that takes long enough to wonder. */
+static void show_work(void *user, const ott_work *w) {
+    training *t = user;
+    char line[160], step[40] = "first step", left[32];
+    if (!t->out.terminal) return;
+    if (t->step > 0) snprintf(step, sizeof step, "step %lld", (long long)t->step + 1);
+    output_duration(w->seconds_left, left);
+    snprintf(line, sizeof line, "%s%s: micro-batch %lld/%lld done, %s left in it",
+             stopping.asked ? "stopping: " : "", step, (long long)w->done, (long long)w->total, left);
     output_live(&t->out, line);
 }
 
@@ -175,6 +189,7 @@ static ott_status train(training *t, int argc, char **argv) {
     ott_train_options options;
     ott_train_options_init(&options);
     options.progress = show_progress;
+    options.work = show_work;
     options.user = t;
     status = ott_train(t->context, config, &options);
     ott_config_close(config);

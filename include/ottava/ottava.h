@@ -44,6 +44,16 @@ OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
 
+/* ---- work that takes a while ---- */
+
+typedef struct ott_work {
+    int64_t done, total; /* micro-batches, rows, windows or bytes, as the call says */
+    double seconds_left; /* estimated; NaN while there is no estimate */
+} ott_work;
+
+/* Called on the calling thread, after every piece of work. */
+typedef void (*ott_work_fn)(void *user, const ott_work *work);
+
 /* ---- training ---- */
 
 typedef struct ott_progress {
@@ -62,6 +72,8 @@ typedef struct ott_train_options {
     size_t struct_size;
     ott_progress_fn progress; /* NULL: none */
     void *user;
+    ott_work_fn
+        work; /* inside a step that has several micro-batches: how many of them are done; NULL: none */
 } ott_train_options;
 
 OTT_API void ott_train_options_init(ott_train_options *options);
@@ -204,16 +216,6 @@ OTT_API void ott_report_options_init(ott_report_options *options);
    configurations differ only in the seed are one row. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
-
-/* ---- work that takes a while ---- */
-
-typedef struct ott_work {
-    int64_t done, total; /* rows, windows or bytes, as the call says */
-    double seconds_left; /* estimated; NaN while there is no estimate */
-} ott_work;
-
-/* Called on the calling thread, after every piece of work. */
-typedef void (*ott_work_fn)(void *user, const ott_work *work);
 
 /* ---- evaluation ---- */
 

@@ -15,7 +15,7 @@ static ott_status train(ott_context *context, ott_config *configuration, const o
     if (configuration->changed)
         TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
     const train_hooks hooks = {
-        .progress = o->progress, .user = o->user, .stop = must_stop, .stop_user = context};
+        .progress = o->progress, .work = o->work, .user = o->user, .stop = must_stop, .stop_user = context};
     ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
     atomic_store(&context->stop, false); /* the wish to stop was this training's */
     return status;

@@ -333,6 +333,15 @@ static void report_progress(const run *r, const step_result *s, double learning_
                                        .seconds_left = rate > 0 ? (double)(left * s->tokens) / rate : NAN});
 }
 
+static void report_micro_batch(void *user, int64_t done, int64_t total) {
+    const run *r = user;
+    double elapsed = clock_seconds() - r->progress.step_started;
+    r->hooks->work(r->hooks->user,
+                   &(ott_work){.done = done,
+                               .total = total,
+                               .seconds_left = elapsed / (double)done * (double)(total - done)});
+}
+
 /* Where the precision schedule has another recipe from this step on, the run goes on under it. */
 static ott_status follow_schedule(run *r) {
     const recipe *now = precision_at(&r->precision, r->trainer->run.step);
@@ -398,6 +407,10 @@ static ott_status steps(run *r) {
         return OTT_OK;
     }
     r->first_step = r->trainer->run.step;
+    if (r->hooks->work && r->cfg->train.grad_accum_steps > 1) {
+        r->trainer->micro_batch_done = report_micro_batch;
+        r->trainer->micro_batch_user = r;
+    }
     r->stopping = stop_asked(r);
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (r->stopping) return save_and_stop(r);

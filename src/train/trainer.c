@@ -284,6 +284,7 @@ static ott_status accumulate(trainer *t) {
         TRY(run_micro_batch(t, i, i == 0 ? t->probe : NULL));
         TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
+        if (t->micro_batch_done) t->micro_batch_done(t->micro_batch_user, i + 1, t->options.grad_accum);
     }
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));

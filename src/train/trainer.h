@@ -43,6 +43,9 @@ typedef struct trainer {
     bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
     const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
+    void (*micro_batch_done)(void *user, int64_t done,
+                             int64_t total); /* inside a step; NULL: nobody looks on */
+    void *micro_batch_user;
     convert_summary converted;
     int64_t planned_bytes; /* the most any conversion so far needs */
 } trainer;

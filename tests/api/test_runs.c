@@ -192,6 +192,46 @@ static void test_training(void **state) {
     remove_folder(folder);
 }
 
+typedef struct worker {
+    int calls;
+    int64_t last, total;
+} worker;
+
+static void follow_work(void *user, const ott_work *w) {
+    worker *seen = user;
+    assert_int_equal(w->done, seen->last % w->total + 1);
+    assert_true(w->seconds_left >= 0);
+    seen->last = w->done;
+    seen->total = w->total;
+    seen->calls++;
+}
+
+/* A step of several micro-batches says how far it is; one of a single micro-batch has nothing to say. */
+static void work_inside_steps(const char *accumulate, int calls) {
+    worker seen = {0};
+    char folder[] = "test-api-XXXXXX";
+    ott_context *context;
+    ott_train_options train;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(ott_context_open(NULL, &context), OTT_OK);
+    ott_config *config = small_run(context, folder);
+    assert_int_equal(ott_config_set(config, "train.grad_accum_steps", accumulate), OTT_OK);
+    ott_train_options_init(&train);
+    train.work = follow_work;
+    train.user = &seen;
+    assert_int_equal(ott_train(context, config, &train), OTT_OK);
+    assert_int_equal(seen.calls, calls);
+    ott_config_close(config);
+    ott_context_close(context);
+    remove_folder(folder);
+}
+
+static void test_work(void **state) {
+    (void)state;
+    work_inside_steps("3", 5 * 3);
+    work_inside_steps("1", 0);
+}
+
 static void test_stopping(void **state) {
     (void)state;
     hearer h = {0};
@@ -223,6 +263,7 @@ int main(void) {
         cmocka_unit_test(test_options_of_other_versions),
         cmocka_unit_test(test_configuration),
         cmocka_unit_test(test_training),
+        cmocka_unit_test(test_work),
         cmocka_unit_test(test_stopping),
         cmocka_unit_test(test_train_checks),
     };
