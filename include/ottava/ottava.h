@@ -72,8 +72,7 @@ typedef struct ott_train_options {
     size_t struct_size;
     ott_progress_fn progress; /* NULL: none */
     void *user;
-    ott_work_fn
-        work; /* inside a step that has several micro-batches: how many of them are done; NULL: none */
+    ott_work_fn work; /* inside a step of several micro-batches: those done; NULL: none */
 } ott_train_options;
 
 OTT_API void ott_train_options_init(ott_train_options *options);
