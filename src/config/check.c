@@ -153,6 +153,14 @@ static ott_status check_eval(config *cfg) {
     return OTT_OK;
 }
 
+static ott_status check_checkpoint(config *cfg) {
+    bool folder = cfg->checkpoint.save_hf != SAVE_HF_FALSE || cfg->checkpoint.interval == 0;
+    if (cfg->checkpoint.export_dtype == EXPORT_FLOAT32 || folder) return OTT_OK;
+    FAIL("checkpoint.export_dtype is the format of the Hugging Face folder that checkpoint.save_hf writes, "
+         "and none is "
+         "written: set checkpoint.save_hf = \"final\", or leave it out");
+}
+
 static ott_status check_profiling(config *cfg) {
     if (cfg->profiling.frequency > 0 || cfg->profiling.end_step > cfg->profiling.start_step) return OTT_OK;
     FAIL("profiling.end_step (%lld) must be greater than profiling.start_step (%lld)",
@@ -341,7 +349,7 @@ static ott_status check_names(config *cfg) {
 static ott_status check_together(config *cfg) {
     static ott_status (*const checks[])(config *) = {check_names,    check_batches, check_model,
                                                      check_data,     check_eval,    check_profiling,
-                                                     check_schedule, check_float8};
+                                                     check_schedule, check_float8,  check_checkpoint};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
     return OTT_OK;

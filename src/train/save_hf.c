@@ -3,6 +3,7 @@
 #include "train/save_hf.h"
 #include "base/file.h"
 #include "parallel/hf_save.h"
+#include "train/export_tokenizer.h"
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -20,7 +21,9 @@ static ott_status write_aside(model *m, const logger *log, const config *cfg, co
     const hf_save_options options = {.original = file_is_folder(original) ? original : NULL,
                                      .dtype = dtypes[cfg->checkpoint.export_dtype],
                                      .log = log};
+    int64_t copied;
     TRY(hf_model_save(m, &options, aside, &sum));
+    TRY(export_tokenizer(m->device->account, cfg, aside, &copied));
     TRY(file_sync_folder(aside));
     TRY(file_remove_tree(goal)); /* of a run that did these steps before */
     TRY(file_rename(aside, goal));

@@ -105,6 +105,11 @@ works "every one, of weights only at the end" "Saved every/checkpoints/step-1/hf
 holds "the last is smaller" sh -c "[ \$(wc -c <every/checkpoints/step-2/optimizer.safetensors) -lt 200 ] && [ \$(wc -c <every/checkpoints/step-1/optimizer.safetensors) -gt 10000 ]"
 fails "from which training does not go on" 2 "step-2/optimizer.safetensors: is empty: the checkpoint holds weights only|--checkpoint.load_path=PATH/step-N" \
     train $save --run.dir=every --train.max_steps=3 --checkpoint.load_path=latest
+works "a run of no folder gives its tokenizer" "Saved own/checkpoints/step-1/hf" \
+    train --model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=258 --model.max_seq_len=64 --train.seq_len=64 \
+    --train.threads=1 --train.max_steps=1 --train.batch_size=1 --scheduler.warmup_steps=0 --data.dataset_path=squad.jsonl \
+    --data.tokenizer_path=llama --run.dir=own --checkpoint.save_hf=final
+holds "which lies there" cmp llama/tokenizer.json own/checkpoints/step-1/hf/tokenizer.json
 works "but from the one before" "Resumed from every/checkpoints/step-1" \
     train $save --run.dir=every --checkpoint.load_path=every/checkpoints/step-1
 works "and evaluation reads it" "perplexity" eval last/checkpoints/step-2/hf --task=perplexity --data=rows.jsonl --text-field=ctx --limit=2 --threads=1

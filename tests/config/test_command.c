@@ -124,6 +124,12 @@ static void test_set(void **state) {
     assert_string_equal(status_text(), "--train.seq_len=long must be an integer");
     assert_int_equal(cfg->train.seq_len, 128);
     assert_int_equal(config_set(cfg, "train.nothing", "1"), OTT_ERR_CONFIG);
+    assert_int_equal(config_set(cfg, "checkpoint.export_dtype", "bfloat16"), OTT_OK);
+    assert_int_equal(config_check(cfg), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "checkpoint.save_hf = \"final\""));
+    assert_int_equal(config_set(cfg, "checkpoint.last_save_in_hf", "true"), OTT_OK);
+    assert_int_equal(config_check(cfg), OTT_OK);
+    assert_string_equal(config_word(cfg, "checkpoint.save_hf"), "final");
     assert_int_equal(config_set(cfg, "data.anneal_start_step", "5"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_ERR_CONFIG);
     assert_int_equal(config_set(cfg, "data.anneal_start_step", "0"), OTT_OK);
