@@ -2,8 +2,8 @@
  * cli: what the verbs of the program share. The program sees only the public API; each verb is one file with
  * one function, and main.c is the table of them.
  *
- * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 130 ended by a second Ctrl-C. An
- * error is one line "ottava: ..." on standard error.
+ * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 and the number of the signal that
+ * ended it before it was done, SIGPIPE for a training whose reader went away. An error is one line "ottava: ..." on standard error.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -11,7 +11,7 @@
 #include <ottava/ottava.h>
 #include <stdbool.h>
 
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_BAD_INPUT = 2 };
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_BAD_INPUT = 2, CLI_SIGNAL = 128 };
 
 /* ---- verbs; `argc` and `argv` are what follows the verb; they return the program's exit code ---- */
 
@@ -36,7 +36,8 @@ int cli_fail(ott_status status);
 
 /*
  * Writes go straight to the system, so that text streams and a failure is noticed where it happens. A reader
- * that went away (EPIPE) ends the program quietly, any other failure is an error.
+ * that went away (EPIPE) ends the program quietly, any other failure is an error. While a reader does not read, the
+ * program waits; once it is asked to stop it waits no longer, and what it has to say is dropped.
  */
 typedef struct output {
     bool terminal;     /* a person is watching, and lines can be redrawn */
@@ -49,6 +50,8 @@ typedef struct output {
 } output;
 
 void output_open(output *o);
+/* As they are; no live line may be shown. */
+void output_bytes(output *o, const void *data, size_t bytes);
 void output_text(output *o, const char *text); /* above the live line */
 void output_line(output *o, const char *text); /* and a newline */
 /* The one line below all others on a terminal: drawn in place, at most ten times a second; nothing into a
@@ -67,10 +70,13 @@ void output_log(void *user, ott_log_level level, const char *text); /* "[ottava]
 /* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
 ott_status cli_open_context(ott_context **out);
 
-/* SIGINT and SIGTERM ask the work of this context to stop, a second one ends the program; until cli_stop_end.
-   (Training has its own way: it saves first.) */
-void cli_stop_begin(ott_context *context);
+/* Work that saves before it stops (SIGHUP asks it too, and only a second SIGINT ends the program), and work that
+   does not (a second signal ends the program). */
+typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
+/* SIGINT and SIGTERM ask the work of this context to stop, until cli_stop_end. */
+void cli_stop_begin(ott_context *context, cli_stop_kind kind);
 void cli_stop_end(void);
+int cli_stop_signal(void); /* that asked it; 0: none did */
 
 /* ---- options of a verb (options.c) ---- */
 

@@ -181,7 +181,8 @@ static int evaluate(request *r, ott_context *context) {
         print_json(r, &result);
     else
         print_table(r, &result);
-    return result.passed && result.items == result.total ? CLI_DONE : CLI_FAILED;
+    if (result.items < result.total) return CLI_SIGNAL + cli_stop_signal();
+    return result.passed ? CLI_DONE : CLI_FAILED;
 }
 
 static int run(request *r) {
@@ -190,7 +191,7 @@ static int run(request *r) {
     r->out.ends_at_once = true;
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    cli_stop_begin(context);
+    cli_stop_begin(context, CLI_STOP_PLAIN);
     int code = evaluate(r, context);
     cli_stop_end();
     code = output_close(&r->out, code);
@@ -284,7 +285,7 @@ int verb_eval(int argc, char **argv) {
             "of a token. perplexity: loss of a text, its exponential, bits per byte. --against: KL "
             "divergence\n"
             "of each token from the other model's, cosine of the logits, how often both find the same token\n"
-            "likeliest. Ctrl-C shows what was found so far, and ends with exit code 1.",
+            "likeliest. Ctrl-C shows what was found so far, and ends with exit code 130.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

@@ -20,9 +20,15 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* All of a file, without the newline that editors and shells put at its end. NULL after an error, which it
-   printed. `name` is what messages call it. */
-static char *read_all(int file, const char *name) {
+/* Whether the machine is to blame, or what was asked of it. */
+static int code_of(int reason) {
+    return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
+                                                                                     : CLI_BAD_INPUT;
+}
+
+/* All of a file, without the newline that editors and shells put at its end. An exit code; after an error, which
+   it printed, *out is NULL. `name` is what messages call it. */
+static int read_all(int file, const char *name, char **out) {
     char *text = malloc(PROMPT_LIMIT + 1);
     size_t length = 0;
     ssize_t got = text ? 1 : 0;
@@ -37,25 +43,25 @@ static char *read_all(int file, const char *name) {
                           : memchr(text, '\0', length) ? "it has a byte 0"
                                                        : NULL;
     if (trouble) {
-        cli_error(0, "generate: cannot take the prompt from %s: %s", name, trouble);
+        int code = !text || got < 0 ? code_of(errno) : CLI_BAD_INPUT;
         free(text);
-        return NULL;
+        return cli_error(code, "generate: cannot take the prompt from %s: %s", name, trouble);
     }
     if (length > 0 && text[length - 1] == '\n') length--;
     text[length] = '\0';
-    return text;
+    *out = text;
+    return CLI_DONE;
 }
 
-static char *read_file(const char *path) {
-    if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input");
+static int read_file(const char *path, char **out) {
+    if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", out);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
-        cli_error(0, "generate: cannot take the prompt from %s: %s", path, strerror(errno));
-        return NULL;
-    }
-    char *text = read_all(file, path);
+    if (file < 0)
+        return cli_error(code_of(errno), "generate: cannot take the prompt from %s: %s", path,
+                         strerror(errno));
+    int code = read_all(file, path, out);
     close(file);
-    return text;
+    return code;
 }
 
 /* ---- what comes out ---- */
@@ -171,7 +177,8 @@ static int take_prompt(request *r, char **text) {
         return cli_error(CLI_BAD_INPUT,
                          "generate: --prompt is missing: --prompt=TEXT, --prompt-file=FILE, or "
                          "--prompt=- for standard input");
-    if (reads && !(*text = read_file(file))) return CLI_BAD_INPUT;
+    int code = reads ? read_file(file, text) : CLI_DONE;
+    if (code != CLI_DONE) return code;
     r->options.prompt = reads ? *text : r->prompt;
     return CLI_DONE;
 }

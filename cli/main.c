@@ -39,7 +39,8 @@ static int print_help(void) {
     output_text(
         &out,
         "\nottava VERB --help (or ottava help VERB) says more; ottava --version says which version this is.\n"
-        "Exit codes: 0 done, 1 the run failed, 2 bad input.\n");
+        "Exit codes: 0 done, 1 the run failed, 2 bad input, 128 and the number of the signal that ended it\n"
+        "before it was done (130 Ctrl-C, 143 SIGTERM).\n");
     return output_close(&out, CLI_DONE);
 }
 

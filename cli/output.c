@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +17,36 @@
 #define YELLOW         "\x1b[33m"
 #define PLAIN          "\x1b[0m"
 #define REDRAW_SECONDS 0.1
+
+/* ---- writing ---- */
+
+enum { SLICE_MS = 100, GRACE_MS = 2000 };
+
+/* Waits while a pipe is full; false when the program was asked to stop and nobody reads for a while. */
+static bool wait_until_writable(int descriptor) {
+    struct pollfd p = {.fd = descriptor, .events = POLLOUT};
+    for (int waited = 0; waited < GRACE_MS;) {
+        int ready = poll(&p, 1, SLICE_MS);
+        if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN))
+            return true; /* write() will tell */
+        if (cli_stop_signal()) waited += SLICE_MS;
+    }
+    return false;
+}
+
+/* In pieces that a pipe with room takes whole, so that no write waits: a signal's wish could not be seen then. 0, or the
+   reason why it failed; ETIMEDOUT: nobody reads. */
+static int write_all(int descriptor, const char *text, size_t bytes) {
+    while (bytes > 0) {
+        if (!wait_until_writable(descriptor)) return ETIMEDOUT;
+        ssize_t written = write(descriptor, text, bytes < PIPE_BUF ? bytes : PIPE_BUF);
+        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (written < 0) return errno;
+        text += written;
+        bytes -= (size_t)written;
+    }
+    return 0;
+}
 
 /* ---- errors ---- */
 
@@ -33,7 +64,9 @@ int cli_error(int exit_code, const char *format, ...) {
         if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
         if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F steer terminals, too */
     }
-    fprintf(stderr, "ottava: %s\n", text);
+    char line[sizeof text + 16];
+    int length = snprintf(line, sizeof line, "ottava: %s\n", text);
+    (void)write_all(STDERR_FILENO, line, (size_t)length);
     return exit_code;
 }
 
@@ -42,34 +75,22 @@ int cli_fail(ott_status status) {
     return cli_error(ott_status_exit_code(status), "%s", *reason ? reason : ott_status_meaning(status));
 }
 
-/* ---- writing ---- */
-
-/* Waits while a pipe that does not block is full. */
-static bool wait_until_writable(void) {
-    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&p, 1, -1) >= 0 || errno == EINTR;
-}
-
-static int write_all(const char *text, size_t bytes) {
-    while (bytes > 0) {
-        ssize_t written = write(STDOUT_FILENO, text, bytes);
-        if (written < 0 && (errno == EINTR || (errno == EAGAIN && wait_until_writable()))) continue;
-        if (written < 0) return errno;
-        text += written;
-        bytes -= (size_t)written;
-    }
-    return 0;
-}
+/* ---- the output ---- */
 
 static int exit_code_of(const output *o, int exit_code) {
-    if (o->error == 0 || o->error == EPIPE) return exit_code;
-    return cli_error(CLI_BAD_INPUT, "standard output: cannot write: %s", strerror(o->error));
+    if (o->error == 0 || o->error == EPIPE || o->error == ETIMEDOUT) return exit_code;
+    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* closed by whoever started the program */
+    return cli_error(code, "standard output: cannot write: %s", strerror(o->error));
+}
+
+void output_bytes(output *o, const void *data, size_t bytes) {
+    if (o->error) return;
+    o->error = write_all(STDOUT_FILENO, data, bytes);
+    if (o->error && o->ends_at_once) _exit(exit_code_of(o, CLI_DONE));
 }
 
 static void put(output *o, const char *text) {
-    if (o->error) return;
-    o->error = write_all(text, strlen(text));
-    if (o->error && o->ends_at_once) _exit(exit_code_of(o, CLI_DONE));
+    output_bytes(o, text, strlen(text));
 }
 
 void output_open(output *o) {

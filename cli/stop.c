@@ -1,22 +1,73 @@
 /* cli/stop: signals that ask a verb to stop. */
+#define _GNU_SOURCE
 #include "cli.h"
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
-static ott_context *working; /* a signal handler has no argument */
+/* What a signal handler needs; it has no argument. */
+static struct {
+    ott_context *context;
+    cli_stop_kind kind;
+    volatile sig_atomic_t asked; /* the first signal */
+} stopping;
 
-static void handle_stop(int signal_number) {
-    signal(signal_number, SIG_DFL); /* a second one ends it at once */
-    ott_stop(working);
+/* Says nothing to a pipe that is full: a handler must not wait. */
+static void say(const char *text) {
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) return;
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody hears it */
 }
 
-void cli_stop_begin(ott_context *context) {
-    working = context;
-    signal(SIGINT, handle_stop);
-    signal(SIGTERM, handle_stop);
+static void say_over_live_line(const char *text) {
+    if (isatty(STDOUT_FILENO)) say("\r\x1b[K");
+    say(text);
+}
+
+/* The first request finishes the step and saves. A second Ctrl-C is from someone who will not wait; nothing
+   is lost but the steps since the last checkpoint, which is whole. A second SIGTERM changes nothing:
+   schedulers repeat it. */
+static void stop_training(int signal_number) {
+    if (stopping.asked && signal_number == SIGINT) {
+        say_over_live_line("ottava: ended at once; continue from the last checkpoint\n");
+        _exit(CLI_SIGNAL + SIGINT);
+    }
+    if (stopping.asked) return;
+    stopping.asked = signal_number;
+    ott_stop(stopping.context);
+    say_over_live_line("ottava: finishing this step and saving; Ctrl-C again ends at once\n");
+}
+
+static void handle(int signal_number) {
+    int saved_errno = errno;
+    if (stopping.kind == CLI_STOP_SAVING) {
+        stop_training(signal_number);
+    } else {
+        stopping.asked = signal_number;
+        signal(signal_number, SIG_DFL); /* a second one ends it at once */
+        ott_stop(stopping.context);
+    }
+    errno = saved_errno;
+}
+
+void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART}, old;
+    stopping.context = context;
+    stopping.kind = kind;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    bool nohup = sigaction(SIGHUP, NULL, &old) != 0 || old.sa_handler == SIG_IGN;
+    if (kind == CLI_STOP_SAVING && !nohup) sigaction(SIGHUP, &action, NULL);
 }
 
 void cli_stop_end(void) {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    working = NULL;
+    stopping.context = NULL;
+}
+
+int cli_stop_signal(void) {
+    return stopping.asked;
 }

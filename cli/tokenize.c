@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,15 +30,7 @@ static int64_t read_input(void *user, void *buffer, int64_t bytes) {
 /* Texts may hold the byte 0. */
 static void write_output(void *user, const void *data, int64_t bytes) {
     request *r = user;
-    for (const char *at = data; bytes > 0 && !r->out.error;) {
-        struct pollfd full = {.fd = STDOUT_FILENO, .events = POLLOUT};
-        ssize_t written = write(STDOUT_FILENO, at, (size_t)bytes);
-        if (written < 0 && errno == EAGAIN) poll(&full, 1, -1);
-        if (written < 0 && errno != EINTR && errno != EAGAIN) r->out.error = errno;
-        if (written <= 0) continue;
-        at += written;
-        bytes -= written;
-    }
+    output_bytes(&r->out, data, (size_t)bytes);
 }
 
 static int run_stream(request *r, ott_context *context) {
@@ -65,7 +56,8 @@ static void show_progress(void *user, const ott_work *w) {
 
 static int say_result(request *r, const ott_tokenize_result *t) {
     char line[512];
-    if (!t->complete) return cli_error(130, "tokenize: stopped; %s was not written", r->result);
+    if (!t->complete)
+        return cli_error(CLI_SIGNAL + cli_stop_signal(), "tokenize: stopped; %s was not written", r->result);
     double speed = t->seconds > 0 ? 1e-6 * (double)t->bytes / t->seconds : 0;
     snprintf(line, sizeof line, "%.300s: %lld tokens, %lld documents, %lld bytes of text, %.1f MB/s",
              r->result, (long long)t->tokens, (long long)t->documents, (long long)t->bytes, speed);
@@ -76,7 +68,7 @@ static int say_result(request *r, const ott_tokenize_result *t) {
 static int run_file(request *r, ott_context *context) {
     ott_tokenize_result result;
     ott_tokenize_result_init(&result);
-    cli_stop_begin(context);
+    cli_stop_begin(context, CLI_STOP_PLAIN);
     ott_status status = ott_tokenize_file(context, r->tokenizer, r->input, r->result, &r->options, &result);
     cli_stop_end();
     output_live_end(&r->out);

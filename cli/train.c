@@ -6,62 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* ---- stopping ---- */
-
-/* What a signal handler needs; it has no argument. */
-static struct {
-    ott_context *context;
-    volatile sig_atomic_t asked;
-    bool terminal;
-} stopping;
-
-static void say(const char *text) {
-    const char *clear = stopping.terminal ? "\r\x1b[K" : ""; /* the live line */
-    if (write(STDERR_FILENO, clear, strlen(clear)) < 0 || write(STDERR_FILENO, text, strlen(text)) < 0)
-        return; /* nobody hears it */
-}
-
-/* The first request finishes the step and saves. A second Ctrl-C is from someone who will not wait; nothing
-   is lost but the steps since the last checkpoint, which is whole. A second SIGTERM changes nothing:
-   schedulers repeat it. */
-static void handle_stop(int signal_number) {
-    int saved_errno = errno;
-    if (stopping.asked && signal_number == SIGINT) {
-        say("ottava: ended at once; continue from the last checkpoint\n");
-        _exit(130);
-    }
-    if (!stopping.asked) {
-        stopping.asked = 1;
-        ott_stop(stopping.context);
-        say("ottava: finishing this step and saving; Ctrl-C again ends at once\n");
-    }
-    errno = saved_errno;
-}
-
-static void install_handlers(ott_context *context, bool terminal) {
-    struct sigaction action = {.sa_handler = handle_stop, .sa_flags = SA_RESTART}, old;
-    stopping.context = context;
-    stopping.terminal = terminal;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) /* else: nohup */
-        sigaction(SIGHUP, &action, NULL);
-}
-
-static void remove_handlers(void) {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    stopping.context = NULL;
-}
 
 /* ---- progress ---- */
 
 typedef struct training {
     output out;
     ott_context *context;
-    int64_t step; /* steps this training is known to have done; 0: none yet */
+    int64_t step;  /* steps this training is known to have done; 0: none yet */
+    bool complete; /* the last step is done */
 } training;
 
 /* 12345678 -> "12,345,678" */
@@ -78,6 +30,7 @@ static void with_commas(double value, char out[32]) {
 static void show_progress(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
+    t->complete = p->step >= p->max_steps;
     if (t->out.error) ott_stop(t->context); /* nobody can see this training: save and end */
     t->step = p->step;
     if (!t->out.terminal) return;
@@ -87,7 +40,7 @@ static void show_progress(void *user, const ott_progress *p) {
     output_duration(p->seconds_left, left);
     /* What matters most comes first: a narrow terminal shows the beginning. */
     snprintf(line, sizeof line, "%sstep %lld/%lld %d%%  ETA %s  loss %.4f%s  %s tokens/s  lr %.2e",
-             stopping.asked ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
+             cli_stop_signal() ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
              p->max_steps > 0 ? (int)(100 * p->step / p->max_steps) : 0, left, p->loss, validation, rate,
              p->learning_rate);
     output_live(&t->out, line);
@@ -101,7 +54,7 @@ static void show_work(void *user, const ott_work *w) {
     if (t->step > 0) snprintf(step, sizeof step, "step %lld", (long long)t->step + 1);
     output_duration(w->seconds_left, left);
     snprintf(line, sizeof line, "%s%s: micro-batch %lld/%lld done, %s left in it",
-             stopping.asked ? "stopping: " : "", step, (long long)w->done, (long long)w->total, left);
+             cli_stop_signal() ? "stopping: " : "", step, (long long)w->done, (long long)w->total, left);
     output_live(&t->out, line);
 }
 
@@ -118,17 +71,20 @@ static int print_help_about(ott_context *context, const char *what) {
 static int print_help(ott_context *context) {
     output out;
     output_open(&out);
-    output_text(&out, "Usage: ottava train [FILE] [--section.key=value ...]\n"
-                      "       ottava train --help [SECTION|SECTION.KEY]\n\n"
-                      "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE, or the "
-                      "environment variable\n"
-                      "CONFIG_FILE when the arguments name none); options change single keys of it. --help "
-                      "with a section or\n"
-                      "a key (--help float8) shows that alone. The run's folder (--run.dir) gets metrics, "
-                      "checkpoints and the\n"
-                      "configuration as it was resolved. Ctrl-C finishes the step, saves and ends; "
-                      "--checkpoint.load_path=latest\n"
-                      "goes on.\n\n");
+    output_text(
+        &out,
+        "Usage: ottava train [FILE] [--section.key=value ...]\n"
+        "       ottava train --help [SECTION|SECTION.KEY]\n\n"
+        "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE, or the environment\n"
+        "variable CONFIG_FILE when the arguments name none); options change single keys of it. --help with\n"
+        "a section or a key (--help float8) shows that alone. The run's folder (--run.dir) gets metrics,\n"
+        "checkpoints and the configuration as it was resolved.\n\n"
+        "Ctrl-C finishes the step, saves and ends; --checkpoint.load_path=latest goes on, and\n"
+        "--checkpoint.load_path=auto starts or goes on, whichever it is time for.\n\n"
+        "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. When it saved and ended before\n"
+        "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP (128 + the signal's number), "
+        "and\n"
+        "141 when the reader of its output went away.\n\n");
     ott_status status = ott_config_help(context, output_write, &out);
     return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }
@@ -208,12 +164,19 @@ static bool wants_help(int argc, char **argv, const char **about) {
     return false;
 }
 
+/* Whoever started the run must be able to tell that it is not complete. */
+static int end_code(const training *t) {
+    if (t->complete) return CLI_DONE;
+    if (cli_stop_signal()) return CLI_SIGNAL + cli_stop_signal();
+    return t->out.error == EPIPE ? CLI_SIGNAL + SIGPIPE : CLI_DONE;
+}
+
 static int run(training *t, int argc, char **argv) {
-    install_handlers(t->context, t->out.terminal);
+    cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = train(t, argc, argv);
-    remove_handlers();
+    cli_stop_end();
     output_live_end(&t->out); /* before the error, which goes to the same terminal */
-    return output_close(&t->out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 
 int verb_train(int argc, char **argv) {

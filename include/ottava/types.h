@@ -23,7 +23,7 @@ extern "C" {
     X(ERR_FORMAT, 2, "malformed file")                                                                       \
     X(ERR_NOT_FOUND, 2, "not found")                                                                         \
     X(ERR_UNSUPPORTED, 2, "not supported")                                                                   \
-    X(ERR_IO, 2, "input or output failed")                                                                   \
+    X(ERR_IO, 1, "input or output failed")                                                                   \
     X(ERR_MEMORY, 1, "out of memory")                                                                        \
     X(ERR_DEVICE, 1, "device failed")                                                                        \
     X(ERR_DIVERGED, 1, "training diverged")                                                                  \

@@ -300,12 +300,13 @@ static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o
                .aside.account = account,
                .file.account = account};
     ott_status status;
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/') length--;
-    str_printf(&s.aside, "%.*s.tmp-%ld", (int)length, folder, (long)getpid());
+    char aside[FILE_ASIDE_NAME];
+    file_aside_name(folder, aside);
+    str_append(&s.aside, aside);
     TRY_OUT(str_finish(&s.aside));
     TRY_OUT(mem_take(account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &s.buffer));
     TRY_OUT(check_place(&s));
+    file_remove_stale(account, folder);
     status = write_all(&s);
     if (status == OTT_OK) status = put_in_place(&s);
     if (status != OTT_OK) give_up(&s, status);

@@ -18,8 +18,7 @@
 /* "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
 static ott_status fail_system(const char *path, const char *what) {
     int reason = errno;
-    ott_status code = reason == ENOENT || reason == ENOTDIR ? OTT_ERR_NOT_FOUND : OTT_ERR_IO;
-    return status_fail(code, "%s: cannot %s: %s", path, what, strerror(reason));
+    return status_fail(status_from_errno(reason), "%s: cannot %s: %s", path, what, strerror(reason));
 }
 
 static ott_status copy_path(const char *path, char out[PATH_MAX]) {
@@ -46,7 +45,7 @@ bool file_is_folder(const char *path) {
 
 static ott_status require_regular(const char *path, const struct stat *info) {
     if (S_ISREG(info->st_mode)) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: is %s, not a file", path,
+    return status_fail(OTT_ERR_ARGUMENT, "%s: is %s, not a file", path,
                        S_ISDIR(info->st_mode) ? "a folder" : "a device");
 }
 
@@ -129,7 +128,7 @@ static ott_status make_one_folder(const char *path) {
     if (mkdir(path, 0777) == 0) return OTT_OK;
     if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank may have made it first */
     if (errno == EEXIST)
-        return status_fail(OTT_ERR_IO, "%s: cannot make the folder: a file has its name", path);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: cannot make the folder: a file has its name", path);
     return fail_system(path, "make the folder");
 }
 
@@ -150,7 +149,7 @@ static bool is_dots(const char *name) {
 
 static ott_status fail_inside(const char *root, const char *name, const char *what) {
     int reason = errno;
-    return status_fail(OTT_ERR_IO, "%s: cannot %s %s: %s", root, what, name, strerror(reason));
+    return status_fail(status_from_errno(reason), "%s: cannot %s %s: %s", root, what, name, strerror(reason));
 }
 
 typedef ott_status (*entry_visitor)(int folder, const char *name, const char *root);
@@ -259,7 +258,7 @@ static ott_status sync_entry(int folder, const char *name, const char *root) {
 ott_status file_sync_folder(const char *path) {
     char resolved[PATH_MAX]; /* the folder itself may be reached through a link */
     if (!realpath(path, resolved)) return fail_system(path, "sync");
-    if (!file_is_folder(resolved)) return status_fail(OTT_ERR_IO, "%s: is not a folder", path);
+    if (!file_is_folder(resolved)) return status_fail(OTT_ERR_ARGUMENT, "%s: is not a folder", path);
     return sync_entry(AT_FDCWD, resolved, path);
 }
 
@@ -282,7 +281,8 @@ static ott_status sync_parent(const char *path) {
 ott_status file_rename(const char *from, const char *to) {
     if (rename(from, to) != 0) {
         int reason = errno;
-        return status_fail(OTT_ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(reason));
+        return status_fail(status_from_errno(reason), "%s: cannot rename to %s: %s", from, to,
+                           strerror(reason));
     }
     return sync_parent(to);
 }
@@ -290,20 +290,20 @@ ott_status file_rename(const char *from, const char *to) {
 /* ---- writing aside ---- */
 
 typedef struct aside {
-    char path[PATH_MAX];           /* as the caller named it, for messages */
-    char target[PATH_MAX];         /* with links resolved: a link stays, what it points to is replaced */
-    char temporary[PATH_MAX + 32]; /* "" for a device or pipe, which is written in place, never replaced */
+    char path[PATH_MAX];             /* as the caller named it, for messages */
+    char target[PATH_MAX];           /* with links resolved: a link stays, what it points to is replaced */
+    char temporary[FILE_ASIDE_NAME]; /* "" for a device or pipe, which is written in place, never replaced */
     int descriptor;
 } aside;
 
-/* TARGET.tmp-PID; a number follows when ranks on other hosts, or an earlier crash, took that name. */
+/* TARGET.ottava-tmp-PID; a number follows when ranks on other hosts, or an earlier crash, took that name. */
 static int open_unique(aside *a) {
     int descriptor = -1;
     errno = EEXIST;
     for (int attempt = 0; attempt < 100 && descriptor < 0 && errno == EEXIST; attempt++) {
-        int length = snprintf(a->temporary, sizeof a->temporary, "%s.tmp-%ld", a->target, (long)getpid());
-        if (attempt > 0)
-            snprintf(a->temporary + length, sizeof a->temporary - (size_t)length, "-%d", attempt);
+        file_aside_name(a->target, a->temporary);
+        size_t length = strlen(a->temporary);
+        if (attempt > 0) snprintf(a->temporary + length, sizeof a->temporary - length, "-%d", attempt);
         descriptor = open(a->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
     return descriptor;
@@ -314,7 +314,8 @@ static ott_status aside_open(aside *a, const char *path) {
     TRY(copy_path(path, a->path));
     if (!realpath(path, a->target)) memcpy(a->target, a->path, sizeof a->path);
     bool exists = stat(a->target, &info) == 0;
-    if (exists && S_ISDIR(info.st_mode)) return status_fail(OTT_ERR_IO, "%s: is a folder, not a file", path);
+    if (exists && S_ISDIR(info.st_mode))
+        return status_fail(OTT_ERR_ARGUMENT, "%s: is a folder, not a file", path);
     if (exists && !S_ISREG(info.st_mode)) {
         a->temporary[0] = '\0';
         a->descriptor = open(a->target, O_WRONLY | O_NOCTTY | O_CLOEXEC);
@@ -405,6 +406,20 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
     if (bytes > WRITER_BUFFER) return w->failed = aside_write(&w->aside, data, bytes);
     if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
     w->used += bytes;
+    return OTT_OK;
+}
+
+ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes) {
+    if (w->failed == OTT_OK) TRY(flush(w));
+    if (w->failed != OTT_OK) return file_writer_append(w, NULL, 0);
+    for (const char *from = data; bytes > 0;) {
+        ssize_t written = pwrite(w->aside.descriptor, from, (size_t)bytes, (off_t)offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return w->failed = fail_system(w->aside.path, "write");
+        from += written;
+        offset += written;
+        bytes -= written;
+    }
     return OTT_OK;
 }
 

@@ -1,5 +1,6 @@
 /* base/status: the thread-local error text and the texts of the status codes. */
 #include "base/status.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,16 @@ ott_status status_context(ott_status code, const char *format, ...) {
     needed = snprintf(error_text, sizeof error_text, "%s: %s", context, old);
     mark_truncation(error_text, needed);
     return code;
+}
+
+ott_status status_from_errno(int reason) {
+    static const int unusable[] = {EACCES, EPERM,  EISDIR, ELOOP,     ENAMETOOLONG, EEXIST,
+                                   EROFS,  EINVAL, EXDEV,  ENOTEMPTY, ENXIO,        ETXTBSY};
+    if (reason == ENOENT || reason == ENOTDIR) return OTT_ERR_NOT_FOUND;
+    if (reason == ENOMEM) return OTT_ERR_MEMORY;
+    for (size_t i = 0; i < sizeof unusable / sizeof *unusable; i++)
+        if (reason == unusable[i]) return OTT_ERR_ARGUMENT;
+    return OTT_ERR_IO;
 }
 
 const char *status_text(void) {

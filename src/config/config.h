@@ -4,7 +4,7 @@
  * AutoModel's spelling, then the command line; whether a key was set at all stays known, so that a model
  * preset can go under explicit keys.
  *
- * Every failure is OTT_ERR_CONFIG (OTT_ERR_NOT_FOUND or OTT_ERR_IO for a file) with one line that names the
+ * Every failure is OTT_ERR_CONFIG (OTT_ERR_NOT_FOUND, _ARGUMENT or _IO for a file) with one line that names the
  * place, the key, the value, what is allowed and the nearest match.
  */
 #ifndef CONFIG_CONFIG_H

@@ -25,9 +25,9 @@ typedef struct copier {
 
 bool hf_folder_is_other(const char *name) {
     static const char *const not_copied[] = {
-        HF_CONFIG_NAME, "*.safetensors", "*.index.json", "*.bin",     "*.pt",    "*.pth",
-        "*.ckpt",       "*.gguf",        "*.h5",         "*.msgpack", "*.onnx",  "*.onnx_data",
-        "*.ot",         "*.npz",         "*.pdparams",   "*.mlmodel", "*.tmp-*", ".*"};
+        HF_CONFIG_NAME, "*.safetensors", "*.index.json", "*.bin",          "*.pt",        "*.pth", "*.ckpt",
+        "*.gguf",       "*.h5",          "*.msgpack",    "*.onnx",         "*.onnx_data", "*.ot",  "*.npz",
+        "*.pdparams",   "*.mlmodel",     "*.tmp-*",      "*.ottava-tmp-*", ".*"};
     for (size_t i = 0; i < sizeof not_copied / sizeof *not_copied; i++)
         if (str_glob(not_copied[i], name)) return false;
     return true;
@@ -56,7 +56,8 @@ static void find_blobs(copier *c) {
 }
 
 static ott_status resolve(const copier *c, const char *path, char out[PATH_MAX]) {
-    if (!realpath(path, out)) return status_fail(OTT_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (!realpath(path, out))
+        return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (is_inside(out, c->root) || is_inside(out, c->blobs)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
@@ -68,7 +69,7 @@ static ott_status resolve(const copier *c, const char *path, char out[PATH_MAX])
 static ott_status check_goal(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: is not a regular file: it is not replaced; remove it", path);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file: it is not replaced; remove it", path);
 }
 
 /* ---- copying ---- */
@@ -139,8 +140,7 @@ static ott_status copy_templates(copier *c) {
 static ott_status copy_others(copier *c) {
     char goal[PATH_MAX];
     if (!realpath(c->from, c->root))
-        return status_fail(errno == ENOENT ? OTT_ERR_NOT_FOUND : OTT_ERR_IO, "%s: cannot open: %s", c->from,
-                           strerror(errno));
+        return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
     if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
     find_blobs(c);
     TRY(copy_folder(c, ""));

@@ -27,7 +27,7 @@ struct metrics_writer {
 };
 
 static ott_status fail_write(const metrics_writer *w) {
-    return status_fail(OTT_ERR_IO, "%s: cannot write: %s", w->path, strerror(errno));
+    return status_fail(status_from_errno(errno), "%s: cannot write: %s", w->path, strerror(errno));
 }
 
 /* `flags`: what open(2) takes beside the usual. */

@@ -113,7 +113,7 @@ static ott_status make_file(tensorboard_writer *w, const char *folder) {
         w->descriptor = open(w->path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
     if (w->descriptor >= 0) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: cannot write: %s", w->path.text, strerror(errno));
+    return status_fail(status_from_errno(errno), "%s: cannot write: %s", w->path.text, strerror(errno));
 }
 
 static ott_status write_preamble(tensorboard_writer *w, int64_t first_step) {
@@ -179,7 +179,8 @@ ott_status tensorboard_flush(tensorboard_writer *w) {
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             w->failed = true;
-            return status_fail(OTT_ERR_IO, "%s: cannot write: %s", w->path.text, strerror(errno));
+            return status_fail(status_from_errno(errno), "%s: cannot write: %s", w->path.text,
+                               strerror(errno));
         }
         done += written;
     }

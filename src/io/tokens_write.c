@@ -1,19 +1,13 @@
 /*
- * io/tokens_write: the header holds the number of tokens, which is known last. So the tokens go into a whole
- * file beside the target, which gets its header, and then the target's name.
+ * io/tokens_write: the header holds the number of tokens, which is known last: it is written over its place before the
+ * file gets its name.
  */
-#define _GNU_SOURCE /* O_CLOEXEC, realpath */
 #include "io/tokens_write.h"
 #include "base/file.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { HEADER = 1024, MAGIC = 20240801, VERSION = 7 };
 
@@ -21,25 +15,24 @@ struct token_writer {
     mem *account;
     file_writer *file;
     int64_t count;
-    char target[PATH_MAX], part[PATH_MAX + 32];
+    char target[PATH_MAX]; /* for messages */
 };
 
-/* The file a path means, with links resolved: a link stays, what it points to is replaced. */
-static ott_status find_target(token_writer *w, const char *path) {
+static ott_status check_target(token_writer *w, const char *path) {
     struct stat info;
     if (strlen(path) >= PATH_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
-    if (!realpath(path, w->target)) strcpy(w->target, path);
-    snprintf(w->part, sizeof w->part, "%s.part-%ld", w->target, (long)getpid());
-    if (stat(w->target, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: is %s, not a file", path,
+    strcpy(w->target, path);
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: is %s, not a file", path,
                        S_ISDIR(info.st_mode) ? "a folder" : "a device");
 }
 
 static ott_status begin(token_writer *w, const char *path) {
     static const char nothing[HEADER];
-    TRY(find_target(w, path));
-    TRY(file_writer_open(w->account, w->part, &w->file));
+    TRY(check_target(w, path));
+    file_remove_stale(w->account, path);
+    TRY(file_writer_open(w->account, path, &w->file));
     return file_writer_append(w->file, nothing, HEADER);
 }
 
@@ -52,7 +45,7 @@ ott_status token_writer_open(mem *account, const char *path, token_writer **out)
     ott_status status = begin(w, path);
     if (status != OTT_OK) {
         token_writer_abandon(w);
-        return status_context(status, "%s", path);
+        return status;
     }
     *out = w;
     return OTT_OK;
@@ -89,28 +82,21 @@ int64_t token_writer_count(const token_writer *w) {
     return w->count;
 }
 
-static ott_status write_header(const token_writer *w) {
+static ott_status write_header(token_writer *w) {
     unsigned char words[12];
     put_little(words, MAGIC);
     put_little(words + 4, VERSION);
     put_little(words + 8, (uint32_t)w->count);
-    int descriptor = open(w->part, O_WRONLY | O_CLOEXEC);
-    bool good = descriptor >= 0 && pwrite(descriptor, words, sizeof words, 0) == sizeof words &&
-                fsync(descriptor) == 0;
-    int reason = errno;
-    if (descriptor >= 0 && close(descriptor) != 0) good = false, reason = errno;
-    if (good) return OTT_OK;
-    return status_fail(OTT_ERR_IO, "%s: cannot write: %s", w->part, strerror(reason));
+    return file_writer_patch(w->file, 0, words, sizeof words);
 }
 
 ott_status token_writer_commit(token_writer *w) {
-    ott_status status = file_writer_commit(w->file);
-    w->file = NULL;
-    bool whole = status == OTT_OK;
-    if (whole) status = write_header(w);
-    if (status == OTT_OK) status = file_rename(w->part, w->target);
-    if (whole && status != OTT_OK) unlink(w->part);
-    mem_give(w->account, w);
+    ott_status status = write_header(w);
+    if (status == OTT_OK) {
+        status = file_writer_commit(w->file);
+        w->file = NULL;
+    }
+    token_writer_abandon(w);
     return status;
 }
 

@@ -9,8 +9,8 @@
 
 typedef struct token_writer token_writer;
 
-/* Nothing is visible at `path` before token_writer_commit. OTT_ERR_IO when something is there that is no
- * file. */
+/* Nothing is visible at `path` before token_writer_commit. OTT_ERR_ARGUMENT when something is there that is
+ * no file. */
 ott_status token_writer_open(mem *account, const char *path, token_writer **out);
 /* OTT_ERR_ARGUMENT: a negative id. OTT_ERR_UNSUPPORTED: more than the 2^31 - 1 tokens the format counts. */
 ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count);

@@ -100,7 +100,7 @@ static ott_status sync_entries(const char *folder) {
     }
     int reason = errno;
     if (descriptor >= 0) close(descriptor);
-    return status_fail(OTT_ERR_IO, "%s: cannot sync the folder: %s", folder, strerror(reason));
+    return status_fail(status_from_errno(reason), "%s: cannot sync the folder: %s", folder, strerror(reason));
 }
 
 /* Swaps in one go where the file system can; else there is a moment without the step, but never a half one.
@@ -137,13 +137,13 @@ static ott_status put_in_place(saver *s) {
     TRY(spare_other(s));
     if (!file_exists(s->final.text)) return file_rename(s->aside.text, s->final.text);
     if (file_is_folder(s->final.text)) return replace_old(s);
-    return status_fail(OTT_ERR_IO, "%s: a file has the checkpoint's name: move it away", s->final.text);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the checkpoint's name: move it away", s->final.text);
 }
 
 /* Removes what was written; the error that led here stays the one told. */
 static ott_status give_up(saver *s, ott_status code) {
     str reason = {.account = s->account};
-    bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND;
+    bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
     str_append(&reason, status_text());
     bool removed = file_remove_tree(s->aside.text) == OTT_OK;
     if (!reason.failed)

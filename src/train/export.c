@@ -1,5 +1,4 @@
 /* train/export: opens a checkpoint's model and writes it aside, then in its place. */
-#define _GNU_SOURCE /* getpid */
 #include "train/export.h"
 #include "base/file.h"
 #include "cpu/cpu.h"
@@ -9,7 +8,6 @@
 #include "train/inference.h"
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct exporter {
     mem *account;
@@ -40,10 +38,12 @@ static ott_status check_goal(const exporter *e) {
 }
 
 static ott_status name_folders(exporter *e, const char *folder) {
+    char aside[FILE_ASIDE_NAME];
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
     str_printf(&e->goal, "%.*s", (int)length, folder);
-    str_printf(&e->aside, "%.*s.tmp-%ld", (int)length, folder, (long)getpid());
+    file_aside_name(folder, aside);
+    str_append(&e->aside, aside);
     TRY(str_finish(&e->goal));
     TRY(str_finish(&e->aside));
     return check_goal(e);
@@ -157,6 +157,7 @@ static ott_status export_model(exporter *e, str *said) {
                                .granularity = scales[o->granularity],
                                .log = e->log};
     TRY(find_original(e, &options.original));
+    file_remove_stale(e->account, e->goal.text);
     ott_status status = write_aside(e, &options, &sum);
     if (status != OTT_OK) return give_up(e, status);
     say(e, &sum, options.original, said);

@@ -104,9 +104,9 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     *busy = false;
     TRY(join(f->account, folder, "lock", &path));
     f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    ott_status status = f->lock >= 0 ? OTT_OK
-                                     : status_fail(errno == ENOSPC ? OTT_ERR_IO : OTT_ERR_CONFIG,
-                                                   "%s: cannot write: %s", path, strerror(errno));
+    ott_status status =
+        f->lock >= 0 ? OTT_OK
+                     : status_fail(status_from_errno(errno), "%s: cannot write: %s", path, strerror(errno));
     mem_give(f->account, path);
     TRY(status);
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {

@@ -92,12 +92,13 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_read(m, at("none"), 100, &text, &bytes), OTT_ERR_NOT_FOUND);
     assert_names(at("none"), "No such file or directory");
     assert_null(text);
-    assert_int_equal(file_read(m, root, 100, &text, &bytes), OTT_ERR_IO);
+    assert_int_equal(file_read(m, root, 100, &text, &bytes), OTT_ERR_ARGUMENT);
     assert_names(root, "is a folder");
-    assert_int_equal(file_size(root, &bytes), OTT_ERR_IO);
+    assert_int_equal(file_size(root, &bytes), OTT_ERR_ARGUMENT);
     assert_int_equal(file_size(at("none"), &bytes), OTT_ERR_NOT_FOUND);
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
-    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes), OTT_ERR_IO); /* refused, not waited for */
+    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes),
+                     OTT_ERR_ARGUMENT); /* refused, not waited for */
     write_text(at("a"), "0123456789");
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
@@ -114,7 +115,7 @@ static void test_folders(void **state) {
     assert_int_equal(file_make_folder(at("x/y/z")), OTT_OK);
     assert_true(file_is_folder(at("x/y/z")));
     write_text(at("x/file"), "");
-    assert_int_equal(file_make_folder(at("x/file/sub")), OTT_ERR_IO);
+    assert_int_equal(file_make_folder(at("x/file/sub")), OTT_ERR_ARGUMENT);
     assert_names(at("x/file"), "a file has its name");
     assert_int_equal(file_make_folder(""), OTT_ERR_ARGUMENT);
     char large[5000];
@@ -141,7 +142,7 @@ static void test_folders(void **state) {
     assert_names(at("none"), "No such file");
     assert_int_equal(file_sync_folder(root), OTT_OK);
     assert_int_equal(file_sync_folder(at("none")), OTT_ERR_NOT_FOUND);
-    assert_int_equal(file_sync_folder(at("x/file")), OTT_ERR_IO);
+    assert_int_equal(file_sync_folder(at("x/file")), OTT_ERR_ARGUMENT);
 }
 
 static void test_remove_tree_leaves_what_links_point_to(void **state) {
@@ -171,7 +172,7 @@ static void test_rename(void **state) {
     assert_int_equal(file_rename(at("a"), at("b")), OTT_OK);
     assert_text(at("b"), "moved");
     assert_false(file_exists(at("a")));
-    assert_int_equal(file_rename(at("a"), at("c")), OTT_ERR_IO);
+    assert_int_equal(file_rename(at("a"), at("c")), OTT_ERR_NOT_FOUND);
     assert_names(at("a"), "No such file");
 }
 
@@ -217,6 +218,53 @@ static void test_abandon_leaves_nothing(void **state) {
     file_writer_abandon(NULL);
 }
 
+/* A process that has ended, so that its number is nobody's. */
+static long dead_process(void) {
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return (long)child;
+}
+
+static void test_what_the_dead_left_is_removed(void **state) {
+    (void)state;
+    char name[80], aside[FILE_ASIDE_NAME];
+    long dead = dead_process(), alive = (long)getppid();
+    const struct {
+        const char *format;
+        long process;
+        bool stale;
+    } left[] = {{"out.ottava-tmp-%ld", dead, true},         {"out.ottava-tmp-%ld-3", dead, true},
+                {"out.ottava-tmp-%ld", alive, false},       {"out.ottava-tmp-%ldx", dead, false},
+                {"out2.ottava-tmp-%ld", dead, false},       {"out.tmp-%ld", dead, false},
+                {"out.ottava-tmp-%ld", 999999999999, false}};
+    int count = (int)(sizeof left / sizeof *left);
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, left[i].format, left[i].process);
+        write_text(at(name), "half");
+    }
+    file_aside_name(at("out/"), aside); /* a folder, of an earlier process of our number */
+    assert_int_equal(file_make_folder(aside), OTT_OK);
+    file_remove_stale(m, at("out"));
+    assert_false(file_exists(aside));
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, left[i].format, left[i].process);
+        assert_int_equal(file_exists(at(name)), !left[i].stale);
+    }
+    file_remove_stale(m, at("none/out"));
+}
+
+static void test_patch(void **state) {
+    (void)state;
+    file_writer *w;
+    assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
+    assert_int_equal(file_writer_append(w, "....fox", 7), OTT_OK);
+    assert_int_equal(file_writer_patch(w, 0, "the ", 4), OTT_OK);
+    assert_int_equal(file_writer_append(w, " runs", 5), OTT_OK);
+    assert_int_equal(file_writer_commit(w), OTT_OK);
+    assert_text(at("w"), "the fox runs");
+}
+
 static void test_writing_errors_name_the_path(void **state) {
     (void)state;
     file_writer *w = (file_writer *)&w;
@@ -224,7 +272,7 @@ static void test_writing_errors_name_the_path(void **state) {
     assert_names(at("none/a"), "No such file");
     assert_int_equal(file_writer_open(m, at("none/a"), &w), OTT_ERR_NOT_FOUND);
     assert_null(w);
-    assert_int_equal(file_write_atomic(root, "x", 1), OTT_ERR_IO);
+    assert_int_equal(file_write_atomic(root, "x", 1), OTT_ERR_ARGUMENT);
     assert_names(root, "is a folder");
     mem_fail_after(m, 1);
     assert_int_equal(file_writer_open(m, at("a"), &w), OTT_ERR_MEMORY);
@@ -233,7 +281,7 @@ static void test_writing_errors_name_the_path(void **state) {
     assert_int_equal(chmod(root, 0500), 0);
     ott_status status = file_write_atomic(at("a"), "x", 1);
     chmod(root, 0700);
-    assert_int_equal(status, OTT_ERR_IO);
+    assert_int_equal(status, OTT_ERR_ARGUMENT);
     assert_names(at("a"), "Permission denied");
 }
 
@@ -379,6 +427,8 @@ int main(void) {
         TEST(test_rename),
         TEST(test_writer),
         TEST(test_abandon_leaves_nothing),
+        TEST(test_what_the_dead_left_is_removed),
+        TEST(test_patch),
         TEST(test_writing_errors_name_the_path),
         TEST(test_full_disk),
         TEST(test_failed_write_keeps_the_old_file),

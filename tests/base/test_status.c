@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include <pthread.h>
 #include <string.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,6 +74,19 @@ static void test_codes_have_texts(void **state) {
     assert_int_equal(status_exit_code((ott_status)-1), 1);
 }
 
+/* What the caller named wrong is bad input; what the machine cannot do now is not. */
+static void test_system_errors(void **state) {
+    (void)state;
+    static const int machine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, EFBIG, EAGAIN};
+    static const int named[] = {EACCES, EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, EROFS};
+    for (size_t i = 0; i < sizeof machine / sizeof *machine; i++)
+        assert_int_equal(status_exit_code(status_from_errno(machine[i])), 1);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        assert_int_equal(status_exit_code(status_from_errno(named[i])), 2);
+    assert_int_equal(status_from_errno(ENOENT), OTT_ERR_NOT_FOUND);
+    assert_int_equal(status_from_errno(ENOMEM), OTT_ERR_MEMORY);
+}
+
 static ott_status broken(int value) {
     STATUS_REQUIRE(value > 0);
     return OTT_OK;
@@ -127,6 +141,7 @@ int main(void) {
         cmocka_unit_test(test_long_texts_are_cut_and_marked),
         cmocka_unit_test(test_text_belongs_to_its_thread),
         cmocka_unit_test(test_codes_have_texts),
+        cmocka_unit_test(test_system_errors),
         cmocka_unit_test(test_macros),
         cmocka_unit_test(test_log_filters_and_keeps_to_one_line),
     };

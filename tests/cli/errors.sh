@@ -90,7 +90,7 @@ small_files() {
 code=$?
 trouble=$(missing err "ottava: cannot save the checkpoint of step 2|full/checkpoints|checkpoint.dir")
 [ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
-[ $code -eq 2 ] || trouble="exit code $code"
+[ $code -eq 1 ] || trouble="exit code $code"
 [ "$(ls full/checkpoints)" = run.json ] || trouble="left behind: $(ls full/checkpoints)"
 report "a full disk" "$trouble"
 

@@ -98,7 +98,15 @@ small_files() {
 code=$?
 trouble=$(missing err "ottava: cannot export to full")
 [ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
-[ $code -eq 2 ] || trouble="exit code $code"
+[ $code -eq 1 ] || trouble="exit code $code"
 ls -d full* x* 2>/dev/null && trouble="something is left behind"
 report "a full disk" "$trouble"
+
+# ---- killed ----
+dead=$(sh -c 'echo $$')
+mkdir anew.ottava-tmp-$dead anew.ottava-tmp-1 anew.tmp-$dead
+echo half >anew.ottava-tmp-$dead/model.safetensors
+works "an export after one that was killed" "Exported" export r --out=anew
+holds "what the killed one left is gone, and only that" sh -c \
+    "[ ! -e anew.ottava-tmp-$dead ] && [ -d anew.ottava-tmp-1 ] && [ -d anew.tmp-$dead ] && [ -d anew ]"
 finish

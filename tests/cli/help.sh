@@ -51,7 +51,7 @@ b"
 code=$?
 cp /dev/null out
 trouble=$(missing err "standard output|No space left")
-[ $code -eq 2 ] || trouble="exit code $code"
+[ $code -eq 1 ] || trouble="exit code $code"
 report "a full disk under standard output is an error" "$trouble"
 
 "$program" --version >&- 2>err

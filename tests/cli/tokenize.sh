@@ -130,6 +130,20 @@ fails "a folder as output" 2 "is a folder" tokenize corpus.txt --tokenizer t --o
 fails "an empty file" 2 "empty.txt|empty" tokenize empty.txt --tokenizer t --out x.bin
 holds "nothing was made of all these" sh -c '! ls | grep -q "^x.bin"'
 
+# ---- killed ----
+yes 'abc abc' | head -c 100000000 >long.txt
+"$program" tokenize long.txt --tokenizer t --out long.bin --threads 1 --separator "
+" >out 2>err &
+process=$!
+tries=0
+until ls long.bin.ottava-tmp-* >/dev/null 2>&1 || [ $tries -ge 200 ]; do sleep 0.02; tries=$((tries + 1)); done
+kill -s KILL $process
+wait $process
+holds "a killed one leaves what it wrote aside" sh -c 'ls long.bin.ottava-tmp-* && [ ! -e long.bin ]'
+works "the next one" "long.bin: 12 tokens" tokenize corpus.txt --tokenizer t --out long.bin
+holds "removes it" sh -c '[ "$(ls | grep "^long.bin")" = long.bin ]'
+rm long.txt
+
 # ---- the tokenizers of real models ----
 for model in llama-3.1 mistral-7b-v0.1 mistral-nemo-2407 phi-4 qwen2.5; do
     if [ ! -e "$shared/tokenizers/$model/tokenizer.json" ]; then

@@ -29,11 +29,12 @@ stop() {
     wait $process
     code=$?
 }
-for signal in INT TERM; do
+for signal in INT:130 TERM:143 HUP:129; do
+    wanted=${signal#*:} signal=${signal%:*}
     stop $signal
     trouble=$(missing err "finishing this step and saving")
     ls s/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
-    [ $code -eq 0 ] || trouble="exit code $code"
+    [ $code -eq $wanted ] || trouble="exit code $code"
     report "SIG$signal saves and ends" "$trouble"
 done
 step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
@@ -41,6 +42,36 @@ step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
 command=$(sed -n 's/.*Go on with: ottava //p' out)
 works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
 holds "nothing was left aside" sh -c '! ls s/checkpoints | grep -q tmp'
+
+# ---- whose output nobody reads ----
+if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
+    sleep 60 <>pipe & # holds the pipe open, and reads nothing
+    holder=$!
+    "$program" train $run --train.max_steps=1000000 --run.dir=b >pipe 2>&1 &
+    process=$!
+    tries=0
+    until [ $tries -ge 100 ] || { [ "$size" = "$(cat b/metrics.jsonl 2>/dev/null | wc -c)" ] && [ "${size:-0}" -gt 0 ]; }; do
+        size=$(cat b/metrics.jsonl 2>/dev/null | wc -c)
+        sleep 0.3
+        tries=$((tries + 1))
+    done
+    kill -s TERM $process
+    (sleep 30; kill -s KILL $process) 2>/dev/null & # if it does not end
+    guard=$!
+    wait $process
+    code=$?
+    kill $guard $holder
+    trouble=
+    [ $tries -lt 100 ] || trouble="the full pipe did not hold it up"
+    [ $code -eq 143 ] || trouble="exit code $code"
+    ls b/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
+    shown=/dev/null report "SIGTERM acts while the output is blocked" "$trouble"
+fi
+("$program" train $run --train.max_steps=1000000 --run.dir=e 2>err; echo $? >code ) | head -3 >out
+trouble=
+[ "$(cat code)" -eq 141 ] || trouble="exit code $(cat code)"
+ls e/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
+report "a reader that went away ends a run with 141" "$trouble"
 
 # ---- a terminal, where there is a way to have one ----
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then

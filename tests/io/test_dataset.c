@@ -143,9 +143,9 @@ static void refuses_what_is_no_text(void **state) {
     refuse_text(f, "abcdefgh", 8, 0, 1.5, OTT_ERR_ARGUMENT, "0 <= from < to <= 1");
     refuse_text(f, "abcdefgh", 8, NAN, 1, OTT_ERR_ARGUMENT, "0 <= from < to <= 1");
     assert_int_equal(open_share(f, folder_file(f, "absent"), 0, 1, &d), OTT_ERR_NOT_FOUND);
-    assert_int_equal(open_share(f, f->path, 0, 1, &d), OTT_ERR_IO);
+    assert_int_equal(open_share(f, f->path, 0, 1, &d), OTT_ERR_ARGUMENT);
     assert_error_names("is a folder");
-    assert_int_equal(open_share(f, "/dev/zero", 0, 1, &d), OTT_ERR_IO);
+    assert_int_equal(open_share(f, "/dev/zero", 0, 1, &d), OTT_ERR_ARGUMENT);
     assert_null(d);
 }
 

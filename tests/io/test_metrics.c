@@ -165,7 +165,8 @@ static void passes_over_damage(void **state) {
         assert_file(f, want);
     }
     metrics_writer *w;
-    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, "no/such/folder"), -1, &w), OTT_ERR_IO);
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, "no/such/folder"), -1, &w),
+                     OTT_ERR_NOT_FOUND);
     assert_error_names("No such file");
 }
 

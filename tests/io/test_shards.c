@@ -466,8 +466,8 @@ static void hostile_indexes(void **state) {
          "3.safetensors",
          OTT_ERR_FORMAT},
         {MAP("\"c\":\"broken.safetensors\""), "broken.safetensors: ", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"folder.safetensors\""), "is a folder", OTT_ERR_IO},
-        {MAP("\"c\":\"pipe.safetensors\""), "not a file", OTT_ERR_IO},
+        {MAP("\"c\":\"folder.safetensors\""), "is a folder", OTT_ERR_ARGUMENT},
+        {MAP("\"c\":\"pipe.safetensors\""), "not a file", OTT_ERR_ARGUMENT},
     };
     write_letters(f, "1.safetensors", "ab");
     write_letters(f, "2.safetensors", "c");

@@ -183,7 +183,8 @@ static void no_allocation_per_step(void **state) {
 static void failures(void **state) {
     folder *f = *state;
     tensorboard_writer *w;
-    assert_int_equal(tensorboard_open(f->account, folder_write_text(f, "file", "x"), 0, &w), OTT_ERR_IO);
+    assert_int_equal(tensorboard_open(f->account, folder_write_text(f, "file", "x"), 0, &w),
+                     OTT_ERR_ARGUMENT);
     assert_null(w);
     for (int64_t n = 1; !w; n++) {
         mem_fail_after(f->account, n);

@@ -233,11 +233,11 @@ static ott_status try_save(run_folder *f, int64_t step, const char *folder) {
 static void test_file_in_the_way(void **state) {
     run_folder *f = *state;
     write_bytes(at(f, "file"), "x", 1);
-    assert_error(try_save(f, 8, at(f, "file")), OTT_ERR_IO, "step 8", "a file has its name", "checkpoint.dir",
-                 NULL);
-    assert_error(try_save(f, 8, at(f, "file/below")), OTT_ERR_IO, "step 8", NULL);
+    assert_error(try_save(f, 8, at(f, "file")), OTT_ERR_ARGUMENT, "step 8", "a file has its name",
+                 "checkpoint.dir", NULL);
+    assert_error(try_save(f, 8, at(f, "file/below")), OTT_ERR_ARGUMENT, "step 8", NULL);
     write_bytes(at(f, "step-8"), "x", 1);
-    assert_error(try_save(f, 8, f->root), OTT_ERR_IO, "step-8: a file has the checkpoint's name", NULL);
+    assert_error(try_save(f, 8, f->root), OTT_ERR_ARGUMENT, "step-8: a file has the checkpoint's name", NULL);
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 

@@ -116,7 +116,7 @@ static void test_a_folder_for_a_file(void **state) {
     run_folder *f = two_steps(state);
     assert_int_equal(unlink(at(f, "step-20/model.safetensors")), 0);
     assert_int_equal(file_make_folder(at(f, "step-20/model.safetensors")), OTT_OK);
-    assert_error(try_find(f, 20), OTT_ERR_IO, "model.safetensors", "a folder", "/step-10", NULL);
+    assert_error(try_find(f, 20), OTT_ERR_ARGUMENT, "model.safetensors", "a folder", "/step-10", NULL);
 }
 
 /* The advice skips what is damaged itself, and says so when nothing is left. */

@@ -127,7 +127,7 @@ static void put_file(const char *folder) {
 static void folder_that_cannot_be_made_again(void **state) {
     static spoken said;
     accident a = {.f = *state, .name = "blocked", .step = 4, .happen = put_file};
-    assert_int_equal(run_with(&a, NULL, &said), OTT_ERR_IO);
+    assert_int_equal(run_with(&a, NULL, &said), OTT_ERR_ARGUMENT);
     assert_non_null(strstr(status_text(), "a file has its name"));
     assert_true(spoken_has(&said, "Step 5 cannot be saved either: "));
 }

@@ -262,7 +262,7 @@ static void folder_in_the_way(void **state) {
     const char *more[] = {ON, "--profiling.frequency=1", folder, NULL};
     ott_status status = fixture_run(
         f, &(run_options){.name = "blocked", .precision = &fixture_precisions[BF16], .more = more});
-    assert_int_equal(status, OTT_ERR_IO);
+    assert_int_equal(status, OTT_ERR_ARGUMENT);
     assert_non_null(strstr(status_text(), "text.txt"));
 }
 

@@ -186,7 +186,7 @@ static void absolute_folder(void **state) {
 
 static void no_folder(void **state) {
     const fixture *f = *state;
-    drive(f, &styles[0], "refused", 0, OTT_ERR_IO, f->text);
+    drive(f, &styles[0], "refused", 0, OTT_ERR_ARGUMENT, f->text);
     assert_non_null(strstr(status_text(), "metrics.tensorboard_dir: "));
     assert_non_null(strstr(status_text(), f->text));
 }
