@@ -7,7 +7,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer yaml toml safetensors shards hf_config tokens jsonl'
+all='tokenizer yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 words command
+    eval_row'
 
 # Inputs are written to memory, not to a disk.
 [ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
@@ -20,6 +21,14 @@ export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 words() {
     case $1 in
     yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/{schema,aliases}.def "$root/src/config/choices.h" ;;
+    words | command)
+        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/{schema,aliases}.def "$root/src/config/choices.h"
+        grep -ohE '"[a-z0-9_=]{3,30}"' "$root"/src/fp8/recipe*.c "$root"/src/train/precision.c | tr -d '"'
+        ;;
+    state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/parallel/{checkpoint_state,run_history,run_sources}.c | tr -d '"X(' ;;
+    metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/io/{metrics*,report.c} | tr -d '"' ;;
+    float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/parallel/checkpoint_float8.c "$root"/src/io/safetensors.c | tr -d '"' ;;
+    eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/train/eval_row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/io/dataset*.c | tr -d '"' ;;
     *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/io/"$1"*.[ch] | tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'

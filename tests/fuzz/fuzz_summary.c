@@ -1,0 +1,21 @@
+/* A run's summary.json, as a report reads it. Input: the file. What is accepted is shown in every form. */
+#include "fuzz.h"
+#include "io/report.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    mem *account = fuzz_account();
+    const char *folders[] = {fuzz_path("."), fuzz_path(".")};
+    str text = {.account = account};
+    report *r;
+    fuzz_file("summary.json", data, bytes);
+    if (report_open(account, folders, 2, &r) == OTT_OK) {
+        FUZZ_REQUIRE(report_table(r, &text) == OTT_OK);
+        FUZZ_REQUIRE(report_plot(r, 80, 20, &text) == OTT_OK);
+        FUZZ_REQUIRE(report_html(r, NULL, &text) == OTT_OK);
+        FUZZ_REQUIRE(report_summary_write(account, folders[0], report_run(r, 0)) == OTT_OK);
+        report_close(r);
+    }
+    str_free(&text);
+    mem_close(account);
+    return 0;
+}
