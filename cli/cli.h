@@ -2,8 +2,9 @@
  * cli: what the verbs of the program share. The program sees only the public API; each verb is one file with
  * one function, and main.c is the table of them.
  *
- * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 and the number of the signal that
- * ended it before it was done, SIGPIPE for a training whose reader went away. An error is one line "ottava: ..." on standard error.
+ * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 and the number of the signal
+ * that ended it before it was done, SIGPIPE for a training whose reader went away. An error is one line
+ * "ottava: ..." on standard error.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -36,8 +37,8 @@ int cli_fail(ott_status status);
 
 /*
  * Writes go straight to the system, so that text streams and a failure is noticed where it happens. A reader
- * that went away (EPIPE) ends the program quietly, any other failure is an error. While a reader does not read, the
- * program waits; once it is asked to stop it waits no longer, and what it has to say is dropped.
+ * that went away (EPIPE) ends the program quietly, any other failure is an error. While a reader does not read,
+ * the program waits; once it is asked to stop it waits no longer, and what it has to say is dropped.
  */
 typedef struct output {
     bool terminal;     /* a person is watching, and lines can be redrawn */
@@ -70,8 +71,8 @@ void output_log(void *user, ott_log_level level, const char *text); /* "[ottava]
 /* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
 ott_status cli_open_context(ott_context **out);
 
-/* Work that saves before it stops (SIGHUP asks it too, and only a second SIGINT ends the program), and work that
-   does not (a second signal ends the program). */
+/* Work that saves before it stops (SIGHUP asks it too, and only a second SIGINT ends the program), and work
+   that does not (a second signal ends the program). */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* SIGINT and SIGTERM ask the work of this context to stop, until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);

@@ -34,8 +34,8 @@ static bool wait_until_writable(int descriptor) {
     return false;
 }
 
-/* In pieces that a pipe with room takes whole, so that no write waits: a signal's wish could not be seen then. 0, or the
-   reason why it failed; ETIMEDOUT: nobody reads. */
+/* In pieces that a pipe with room takes whole, so that no write waits: a signal's wish could not be seen then.
+   0, or the reason why it failed; ETIMEDOUT: nobody reads. */
 static int write_all(int descriptor, const char *text, size_t bytes) {
     while (bytes > 0) {
         if (!wait_until_writable(descriptor)) return ETIMEDOUT;

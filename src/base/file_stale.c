@@ -1,4 +1,4 @@
-/* base/file_stale: the names of what is being written aside, and removing what killed processes left under them. */
+/* base/file_stale: the names of what is being written aside, and removing what killed processes left there. */
 #define _GNU_SOURCE /* realpath, kill */
 #include "base/file.h"
 #include "base/str.h"
@@ -19,8 +19,8 @@ void file_aside_name(const char *path, char out[FILE_ASIDE_NAME]) {
     snprintf(out, FILE_ASIDE_NAME, "%.*s" MARK "%ld", (int)length, path, (long)getpid());
 }
 
-/* Is `name` BASE.ottava-tmp-PROCESS, or that with a number behind it, and the process gone? Our own number is that of an
-   earlier process: this one has not begun. */
+/* Is `name` BASE.ottava-tmp-PROCESS, or that with a number behind it, and the process gone? Our own number is
+   that of an earlier process: this one has not begun. */
 static bool is_stale(const char *name, const char *base) {
     size_t length = strlen(base);
     if (strncmp(name, base, length) != 0 || !str_starts_with(name + length, MARK)) return false;

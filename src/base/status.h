@@ -15,9 +15,9 @@ ott_status status_context(ott_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 /* The error text of this thread's last failure; "" if none. Valid until the next failure on this thread. */
 const char *status_text(void);
-/* What a system call on a path that failed with this errno means: OTT_ERR_NOT_FOUND; OTT_ERR_ARGUMENT when the path
-   cannot be used so (its kind, length, permissions); OTT_ERR_MEMORY; and OTT_ERR_IO when the machine cannot do it now: a
-   full disk, a device that fails, too many open files. */
+/* What a system call on a path that failed with this errno means: OTT_ERR_NOT_FOUND; OTT_ERR_ARGUMENT when the
+   path cannot be used so (its kind, length, permissions); OTT_ERR_MEMORY; and OTT_ERR_IO when the machine cannot
+   do it now: a full disk, a device that fails, too many open files. */
 ott_status status_from_errno(int reason);
 /* "ERR_SHAPE", the meaning in words, and the program exit code of a status. */
 const char *status_name(ott_status code);
