@@ -2,8 +2,8 @@
  * Ottava: training of language models in 8-bit floating point. The public C API.
  *
  * Errors: a function that can fail returns an ott_status; ott_error_text() then gives the reason, one line
- * that names the thing, its value and the way out. The library never exits and never prints: it logs through
- * the context's callback.
+ * that names the thing, its value and the way out; several faults of a configuration stand below it, indented, a
+ * line each. The library never exits and never prints: it logs through the context's callback.
  *
  * Ownership: an object made by ott_x_open is closed by ott_x_close (NULL is allowed), and before its context;
  * strings given in are copied.

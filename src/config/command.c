@@ -39,13 +39,15 @@ static ott_status read_key(const char *argument, option *o) {
                                                                                     : OTT_OK;
 }
 
-/* Does the option take the argument after it? A switch takes only a word that is a truth value. */
+/* Does the option take the argument after it? A switch takes only a word that is a truth value; a key from which nothing
+ * follows takes any that is not the configuration file. */
 static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};
     if (!next || str_starts_with(next, "--")) return false;
     if (is_file_option(o->key)) return true;
-    if (assign_knows(o->key) && assign_is_switch(o->key)) return value_bool(&word, &ignored);
+    if (assign_knows(o->key) && assign_is_switch(o->key))
+        return value_bool(&word, &ignored) || (!assign_target(o->key) && !load_is_config(next));
     return assign_knows(o->key);
 }
 

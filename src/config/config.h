@@ -5,7 +5,8 @@
  * preset can go under explicit keys.
  *
  * Every failure is OTT_ERR_CONFIG (OTT_ERR_NOT_FOUND, _ARGUMENT or _IO for a file) with one line that names the
- * place, the key, the value, what is allowed and the nearest match.
+ * place, the key, the value, what is allowed and the nearest match; config_parse and config_check name all that is
+ * in the way, one a line, indented below a first that counts them.
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H

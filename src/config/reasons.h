@@ -5,9 +5,10 @@
 #ifndef CONFIG_REASONS_H
 #define CONFIG_REASONS_H
 
-#define NO_ADAPTERS                                                                                          \
-    "adapters (LoRA) are not built yet: all weights are trained, or those that train.freeze leaves"
-#define NO_QLORA        "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet"
+#define NO_ADAPTERS "adapters (LoRA) are not built yet; --peft=none trains all weights instead"
+#define NO_QLORA                                                                                             \
+    "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet; --quantization=none goes on "      \
+    "without"
 #define NO_QAT          "quantization-aware training is not built yet; FP8 training is [float8]"
 #define NO_FP4          "training in 4-bit formats is not built yet; the smallest format is FP8"
 #define NO_VLM          "vision-language models are not built yet"

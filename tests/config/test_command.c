@@ -39,6 +39,10 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     config_close(cfg);
+    /* a key from which nothing follows takes its value all the same */
+    GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
+    assert_int_equal(cfg->train.seed, 4);
+    config_close(cfg);
     case_bad_argument(c, "--train.no_seq_len", "train.seq_len is no switch", NULL);
     case_bad_argument(c, "--train.no_compile_model=true", "unknown key", NULL);
 }
