@@ -96,20 +96,6 @@ static void relu_backward(const layer *to, layer *from) {
     CHECK(ott_tensor_write(from->dy, g, TOKENS * HIDDEN));
 }
 
-/* Half the mean square error of a token, and its gradient into dy. */
-static double loss_of(layer *l, const float *target) {
-    static float y[TOKENS * OUT];
-    double sum = 0;
-    CHECK(ott_tensor_read(l->y, y, TOKENS * OUT));
-    for (int i = 0; i < TOKENS * OUT; i++) {
-        float error = y[i] - target[i];
-        sum += 0.5 * error * error;
-        y[i] = error / TOKENS;
-    }
-    CHECK(ott_tensor_write(l->dy, y, TOKENS * OUT));
-    return sum / TOKENS;
-}
-
 /* What the cast did to a tensor of the last step. */
 static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
     ott_side_view side;
@@ -126,7 +112,7 @@ static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
 }
 
 /* What to imitate: target = x teacher^T, in fp32. */
-static void make_target(ott_context *c, const ott_tensor *x_bf16, float *target) {
+static ott_tensor *make_target(ott_context *c, const ott_tensor *x_bf16) {
     ott_recipe *fp32;
     ott_tensor *x, *teacher, *y;
     CHECK(ott_recipe_open(c, "fp32", &fp32));
@@ -134,25 +120,26 @@ static void make_target(ott_context *c, const ott_tensor *x_bf16, float *target)
     CHECK(ott_tensor_convert(x_bf16, x));
     CHECK(ott_tensor_open(c, OTT_F32, OUT, IN, &teacher));
     CHECK(ott_tensor_fill_normal(teacher, 7, 0.125));
-    CHECK(ott_tensor_wrap(c, target, OTT_F32, TOKENS, OUT, &y));
+    CHECK(ott_tensor_open(c, OTT_F32, TOKENS, OUT, &y));
     const ott_operand a = {x, NULL}, b = {teacher, NULL};
     CHECK(ott_gemm(fp32, OTT_GEMM_OUTPUT, &a, &b, NULL, 0, y));
     ott_tensor_close(x);
     ott_tensor_close(teacher);
-    ott_tensor_close(y);
     ott_recipe_close(fp32);
+    return y;
 }
 
-static double step(ott_recipe *recipe, layer *first, layer *second, const float *target) {
+static double step(ott_recipe *recipe, layer *first, layer *second, const ott_tensor *target) {
+    double loss;
     forward(recipe, first);
     relu(first, second);
     forward(recipe, second);
-    double loss = loss_of(second, target);
+    CHECK(ott_mse_loss(second->y, target, &loss, second->dy));
     backward(recipe, second);
     relu_backward(second, first);
     backward(recipe, first);
-    update(first, 0.05f);
-    update(second, 0.05f);
+    update(first, 0.8f);
+    update(second, 0.8f);
     return loss;
 }
 
@@ -162,7 +149,6 @@ static void print_text(void *user, const char *text) {
 
 int main(int argc, char **argv) {
     static layer first, second;
-    static float target[TOKENS * OUT];
     double loss = 0, loss_before = 0;
     const char *name = argc > 1 ? argv[1] : "delayed";
     ott_context *context;
@@ -175,7 +161,7 @@ int main(int argc, char **argv) {
     open_layer(context, recipe, &first, IN, HIDDEN, 0.125);
     open_layer(context, recipe, &second, HIDDEN, OUT, 0.09);
     CHECK(ott_tensor_fill_normal(first.x, 3, 1.0));
-    make_target(context, first.x, target);
+    ott_tensor *target = make_target(context, first.x);
 
     for (int i = 1; i <= STEPS; i++) {
         loss = step(recipe, &first, &second, target);
@@ -188,6 +174,7 @@ int main(int argc, char **argv) {
 
     close_layer(&first);
     close_layer(&second);
+    ott_tensor_close(target);
     ott_recipe_close(recipe);
     ott_context_close(context);
     if (!(loss < 0.25 * loss_before)) {

@@ -61,6 +61,8 @@ OTT_API void *ott_tensor_data(ott_tensor *t);
 /* All elements, row by row, as fp32. count must be rows * columns. write rounds to nearest even. */
 OTT_API ott_status ott_tensor_read(const ott_tensor *t, float *out, int64_t count);
 OTT_API ott_status ott_tensor_write(ott_tensor *t, const float *values, int64_t count);
+/* Every element becomes `value`, rounded as write does. */
+OTT_API ott_status ott_tensor_fill(ott_tensor *t, double value);
 /* Element i becomes deviation times the i-th standard normal number of `seed`: the same on every machine.
    deviation: 0 or more, finite. Not for OTT_I32. */
 OTT_API ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation);

@@ -250,6 +250,28 @@ OTT_API ott_status ott_autocast_end(ott_context *context);
 /* How many regions are open; -1: not a context. */
 OTT_API int ott_autocast_depth(const ott_context *context);
 
+/* ---- losses ---- */
+
+/*
+ * *loss: the mean; gradient: d loss / d (first argument), of its shape and dtype, what ott_module_backward
+ * takes; it may be that tensor itself. Either may be NULL: not wanted. Sums have one fixed order (16 lanes,
+ * blocks in double), so the bits do not depend on threads. OTT_ERR_SHAPE for tensors without elements.
+ */
+
+/* Mean over all elements of (output - target)^2; gradient 2 (output - target) / count. Equal shapes, each
+   fp32, bf16 or fp16. */
+OTT_API ott_status ott_mse_loss(const ott_tensor *output, const ott_tensor *target, double *loss,
+                                ott_tensor *gradient);
+/*
+ * Mean over the rows that count of log(sum(exp(logits[i, :]))) - logits[i, target[i]]; gradient
+ * (softmax(logits[i, :]) - [target[i]]) / rows that count, 0 in the others. logits[M, classes]: fp32, bf16 or
+ * fp16. target[1, M] or [M, 1], OTT_I32: 0 to classes - 1, or -100 for a row that does not count;
+ * OTT_ERR_ARGUMENT for another, and when no row counts. Logits and targets lie at the same index: a language
+ * model's targets are shifted by the caller.
+ */
+OTT_API ott_status ott_cross_entropy_loss(const ott_tensor *logits, const ott_tensor *target, double *loss,
+                                          ott_tensor *gradient);
+
 /* ---- optimizer ---- */
 
 /* AdamW as torch.optim.AdamW computes it. */

@@ -33,14 +33,6 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
                        (long long)columns);
 }
 
-static ott_status check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
-                              const char *function) {
-    uintptr_t begin_a = (uintptr_t)a->data, begin_b = (uintptr_t)b->data;
-    uintptr_t end_a = begin_a + (uintptr_t)tensor_bytes(*a), end_b = begin_b + (uintptr_t)tensor_bytes(*b);
-    if (end_a <= begin_b || end_b <= begin_a) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: %s and %s overlap", function, name_a, name_b);
-}
-
 /* ---- what is kept ---- */
 
 void module_drop(ott_module *m, const char *because) {
@@ -128,7 +120,7 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
     TRY(check_root(module, __func__));
     TRY(check_tensor(module, x, "x", -1, module->in, __func__));
     TRY(check_tensor(module, y, "y", x->t.rows, module->out, __func__));
-    TRY(check_apart(&x->t, "x", &y->t, "y", __func__));
+    TRY(tensor_check_apart(&x->t, "x", &y->t, "y", __func__));
     return MODULE_INSIDE(module->handle.context, run_forward(module, x, y));
 }
 
@@ -155,7 +147,7 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
                            module_show(module, shown), module->not_kept);
     TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
     if (dx) TRY(check_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
-    if (dx) TRY(check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
+    if (dx) TRY(tensor_check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
     return MODULE_INSIDE(module->handle.context, run_backward(module, dy, dx));
 }
 

@@ -46,6 +46,14 @@ ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns
                        (long long)columns);
 }
 
+ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
+                              const char *function) {
+    uintptr_t begin_a = (uintptr_t)a->data, begin_b = (uintptr_t)b->data;
+    uintptr_t end_a = begin_a + (uintptr_t)tensor_bytes(*a), end_b = begin_b + (uintptr_t)tensor_bytes(*b);
+    if (end_a <= begin_b || end_b <= begin_a) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s and %s overlap", function, name_a, name_b);
+}
+
 static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const char *function) {
     int64_t count, bytes;
     if (dtype_is_fp8(d))
@@ -149,13 +157,15 @@ static ott_status check_count(const ott_tensor *t, int64_t count, const char *fu
 
 /* What fills host memory in a tensor's format, element by element. */
 typedef struct source {
-    const float *values; /* NULL: normal numbers */
+    const float *values;    /* NULL: one of the others */
+    const double *constant; /* NULL: normal numbers */
     uint64_t seed;
     double deviation;
 } source;
 
 static float source_element(const source *s, int64_t i) {
     if (s->values) return s->values[i];
+    if (s->constant) return (float)*s->constant;
     return (float)(s->deviation * (double)rng_normal(s->seed, 0, (uint64_t)i));
 }
 
@@ -197,6 +207,11 @@ ott_status ott_tensor_write(ott_tensor *t, const float *values, int64_t count) {
     API_REQUIRE(values);
     TRY(check_count(t, count, __func__));
     return API_INSIDE(t->handle.context, fill(t, &(source){.values = values}));
+}
+
+ott_status ott_tensor_fill(ott_tensor *t, double value) {
+    API_HANDLE(t, TENSOR);
+    return API_INSIDE(t->handle.context, fill(t, &(source){.constant = &value}));
 }
 
 ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation) {

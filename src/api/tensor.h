@@ -53,5 +53,8 @@ ott_status tensor_check_number(const ott_tensor *t, const char *function, const 
 /* OTT_ERR_SHAPE, with both shapes, unless the tensor has that one; `by` says what asks for it. */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
+/* OTT_ERR_ARGUMENT, naming function and both arguments, when their memory overlaps. */
+ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
+                              const char *function);
 
 #endif

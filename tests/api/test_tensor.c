@@ -16,6 +16,9 @@ static void test_numbers_go_in_and_out(void **state) {
         ott_tensor *t = open_tensor(context, dtypes[d], 2, 3);
         succeed(ott_tensor_read(t, back, 6));
         for (int i = 0; i < 6; i++) assert_true(back[i] == 0);
+        succeed(ott_tensor_fill(t, 3));
+        succeed(ott_tensor_read(t, back, 6));
+        for (int i = 0; i < 6; i++) assert_true(back[i] == 3);
         succeed(ott_tensor_write(t, values, 6));
         succeed(ott_tensor_read(t, back, 6));
         assert_true(back[0] == 0 && back[1] == 1 && back[3] == third[d]);
