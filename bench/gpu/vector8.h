@@ -140,8 +140,10 @@ __device__ __forceinline__ float scale_of(uint32_t amax_bits, const scale_option
         scale = amax > 0 && amax < INFINITY ? max / amax : 1;
         if (scale == INFINITY) scale = o.infinite;
     }
-    bool number = scale == scale;
-    return o.power_of_two && number ? __uint_as_float(__float_as_uint(scale) & 0x7f800000u) : scale;
+    uint32_t bits = __float_as_uint(scale);
+    bool power = o.power_of_two && scale > 0;
+    if (power) bits = o.rule == SCALE_TORCHAO ? scale_log2_floor_bits(bits) : bits & 0x7f800000u;
+    return __uint_as_float(bits);
 }
 
 static inline bool takes_rule(const elementwise_args *a) {

@@ -112,6 +112,7 @@ static ott_status quantize(ott_qtensor *q, const ott_tensor *x) {
     exec cx;
     if (!quant_spec_is_fp8(&q->q.spec)) return OTT_OK;
     TRY(context_exec(q->handle.context, &cx));
+    q->q.spec = quant_spec_from(q->q.spec, x->t.dtype);
     TRY(op_quantize(&cx, &(quantize_args){.x = &x->t, .q = &q->q}));
     q->filled = true;
     if (!q->delayed.seen.data) return OTT_OK;

@@ -208,6 +208,11 @@ static void cast_task(void *argument, int thread, int threads) {
 
 /* ---- amax ---- */
 
+/* A NaN is told as one and the same, whatever its bits in the source and however fp16 was widened. */
+SIMD v16 amax_told(v16 amax) {
+    return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
+}
+
 /* runs[count] to most[0], most[step], ..., each of which `per` runs belong to. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
@@ -251,7 +256,7 @@ static void finish_tile(const quantize_job *job, const quantize_side *s, float *
                         int64_t row, int64_t end) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
     for (int64_t n = 0; n < count; n++, g += s->column_step) {
-        v16_store_n(s->at->amax + g, v16_load(tile + n * TILE_ROWS), end - row);
+        v16_store_n(s->at->amax + g, amax_told(v16_load(tile + n * TILE_ROWS)), end - row);
         if (!job->casts) continue;
         set_scales(s, g, end - row, 1);
         v16_store(tile + n * TILE_ROWS, v16_load_n(s->at->scale + g, end - row));
@@ -281,9 +286,9 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
     if (s->rows != QUANTIZE_ALL) {
         int64_t count = quantize_blocks(u.columns, s->columns), first = quantize_group(s, row, u.column);
         for (int64_t n = 0; n < count && s->columns != 1; n++)
-            s->at->amax[first + n * s->column_step] = w->most[i][n];
+            s->at->amax[first + n * s->column_step] = isnan(w->most[i][n]) ? NAN : w->most[i][n];
         for (int64_t n = 0; n < count && s->columns == 1; n += 16)
-            v16_store_n(s->at->amax + first + n, amax_so_far(job, i, w, n, count - n), count - n);
+            v16_store_n(s->at->amax + first + n, amax_told(amax_so_far(job, i, w, n, count - n)), count - n);
         memset(w->most[i], 0, (size_t)count * sizeof(float));
         if (job->casts) set_scales(s, first, count, s->column_step);
     }
@@ -326,7 +331,7 @@ static void merge_task(void *argument, int thread, int threads) {
                 quantize_work w = work_of(job, t);
                 most = v16_amax(most, amax_so_far(job, i, &w, g, end - g));
             }
-            v16_store_n(s->at->amax + g, most, end - g);
+            v16_store_n(s->at->amax + g, amax_told(most), end - g);
         }
         if (job->casts) set_scales(s, begin, end - begin, 1);
     }

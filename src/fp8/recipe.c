@@ -202,9 +202,10 @@ bool quant_spec_is_fp8(const quant_spec *s) {
     return side_spec_is_fp8(&s->row) || side_spec_is_fp8(&s->column);
 }
 
+/* `infinite` follows from the granularity and from what is cast (quant_spec_from). */
 static bool scale_options_equal(const scale_options *a, const scale_options *b) {
     return a->rule == b->rule && a->power_of_two == b->power_of_two && a->epsilon == b->epsilon &&
-           a->margin == b->margin && a->infinite == b->infinite;
+           a->margin == b->margin;
 }
 
 /* Equal in what they do: fields that a format or a policy ignores do not count. */
@@ -389,6 +390,17 @@ ott_status recipe_check(const recipe *r) {
     return status_context(check_row(r), "recipe %s", r->name);
 }
 
+static void side_from(side_spec *s, ott_dtype d) {
+    if (side_spec_is_fp8(s) && s->scale.rule == SCALE_TE && grain_is_block(s->grain))
+        s->scale.infinite = dtype_max(d);
+}
+
+quant_spec quant_spec_from(quant_spec q, ott_dtype d) {
+    side_from(&q.row, d);
+    side_from(&q.column, d);
+    return q;
+}
+
 static quant_spec in_activation(quant_spec q, ott_dtype activation) {
     if (!side_spec_is_fp8(&q.row)) q.row.format = activation;
     if (!side_spec_is_fp8(&q.column)) q.column.format = activation;
@@ -397,9 +409,9 @@ static quant_spec in_activation(quant_spec q, ott_dtype activation) {
 
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out) {
     *out = (linear_spec){
-        .input = in_activation(r->input, activation),
-        .weight = in_activation(r->weight, activation),
-        .grad_output = in_activation(r->grad_output, activation),
+        .input = quant_spec_from(in_activation(r->input, activation), activation),
+        .weight = quant_spec_from(in_activation(r->weight, activation), OTT_F32), /* of the master */
+        .grad_output = quant_spec_from(in_activation(r->grad_output, activation), activation),
         .activation = activation,
         .fp8 = recipe_gemm_is_fp8(r, GEMM_COUNT),
     };

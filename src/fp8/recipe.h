@@ -94,6 +94,9 @@ bool quant_spec_is_fp8(const quant_spec *s);
    the same seen along rows and along columns. */
 bool quant_spec_shares_data(const quant_spec *s);
 bool side_spec_is_fp8(const side_spec *s);
+/* The spec as it casts a tensor of format d (F32, BF16 or F16): what an infinite scale of a block becomes is
+   the largest number of that format. */
+quant_spec quant_spec_from(quant_spec q, ott_dtype d);
 
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,        /* one sequential fp32 chain over the contraction */

@@ -7,7 +7,8 @@
 
 #include "fp8/recipe.h"
 
-/* Largest |x| of rows x columns elements (leading dimension ld) of format d; NaN if any is NaN; 0 when empty.
+/* Largest |x| of rows x columns elements (leading dimension ld) of format d; NaN (0x7fc00000) if any is NaN;
+ * 0 when empty.
  */
 float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld);
 /* For each line: by rows amax[rows], by columns amax[columns]. */

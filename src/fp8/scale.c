@@ -21,6 +21,13 @@ static float scale_torchao(float amax, float max) {
     return max / amax; /* NaN stays NaN, infinity gives 0 */
 }
 
+/* Its scales are 0, NaN or normal: 448 / FLT_MAX to 57344 / 1e-12. */
+static float power_of_two(float scale, scale_rule rule) {
+    bool by_logarithm = rule == SCALE_TORCHAO && scale > 0;
+    if (!by_logarithm) return scale_floor_power_of_two(scale);
+    return float_from_bits(scale_log2_floor_bits(float_bits(scale)));
+}
+
 /* TransformerEngine compute_scale_from_amax; the margin divides the format's maximum, which is exact. */
 static float scale_te(float amax, float max, const scale_options *o) {
     if (amax < o->epsilon) amax = o->epsilon;
@@ -38,7 +45,7 @@ float scale_from_amax(float amax, ott_dtype d, const scale_options *options) {
     case SCALE_E8M0: return scale_e8m0_multiplier(scale_e8m0_roundup(amax, d));
     case SCALE_E8M0_FLOOR: return scale_e8m0_multiplier(scale_e8m0_floor(amax, d));
     }
-    return options->power_of_two ? scale_floor_power_of_two(scale) : scale;
+    return options->power_of_two ? power_of_two(scale, options->rule) : scale;
 }
 
 float scale_inverse(float scale) {

@@ -2,6 +2,7 @@
  * delayed scaling step by step, statistics, and every misuse. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -205,6 +206,30 @@ static ott_status pretend(void *user, float *values, int64_t count, ott_reduce k
     return OTT_OK;
 }
 
+static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
+    ott_side_view view;
+    ott_tensor *x = open_tensor(context, dtype, 2, 256);
+    ott_qtensor *q = open_qtensor(context, 2, 256, r, OTT_INPUT);
+    succeed(ott_tensor_fill(x, dtype == OTT_F16 ? 0x1p-24 : 1e-39));
+    succeed(ott_quantize(q, x));
+    ott_side_view_init(&view);
+    succeed(ott_qtensor_side(q, OTT_BY_ROWS, &view));
+    return view.scale[0];
+}
+
+/* TransformerEngine's block scaling: an infinite scale is the largest number of the format that is cast. */
+static void test_infinite_block_scales(void **state) {
+    (void)state;
+    ott_context *context = open_context();
+    ott_recipe *r = open_recipe(context, "block");
+    assert_true(first_scale(context, r, OTT_F32) == 0x1p127f);
+    succeed(ott_recipe_set(r, "use_f32_scales", "true"));
+    assert_true(first_scale(context, r, OTT_F32) == FLT_MAX);
+    assert_true(first_scale(context, r, OTT_BF16) == 0x1.fep127f);
+    assert_true(first_scale(context, r, OTT_F16) == 448.0f * 0x1p24f);
+    ott_context_close(context);
+}
+
 static void test_group_shares_the_amax(void **state) {
     (void)state;
     int calls = 0;
@@ -325,6 +350,7 @@ int main(void) {
         cmocka_unit_test(test_every_recipe_by_the_definition),
         cmocka_unit_test(test_delayed_scale_follows_the_history),
         cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_infinite_block_scales),
         cmocka_unit_test(test_group_shares_the_amax),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_wrong_arguments),

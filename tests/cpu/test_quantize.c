@@ -157,6 +157,43 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
     free_side(&row), free_side(&column), free_side(&wanted_row), free_side(&wanted_column);
 }
 
+/* A NaN's amax, scale and inverse are the same bits on every instruction set, whatever the bits in the
+ * source. */
+static void test_nan_is_one_number(void **state) {
+    (void)state;
+    enum { ROWS = 40, COLUMNS = 160, ELEMENTS = ROWS * COLUMNS };
+    static const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW, GRANULARITY_1X128,
+                                         GRANULARITY_128X128};
+    static uint16_t halves[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; i++) halves[i] = 0x3c00; /* 1 in fp16 */
+    halves[3 * COLUMNS + 7] = 0x7d01, halves[5 * COLUMNS + 9] = 0xfe35;
+    tensor x = tensor_matrix(halves, OTT_F16, ROWS, COLUMNS);
+    for (size_t n = 0; n < 2 * sizeof grains / sizeof *grains; n++) {
+        side_spec s = {.format = OTT_E4M3, .grain = grains[n / 2], .scale = {.rule = SCALE_TORCHAO}};
+        quant_spec spec = {s, {.format = OTT_F16}};
+        if (n % 2) spec = (quant_spec){{.format = OTT_F16}, s};
+        int64_t groups = groups_of(&s, &x, n % 2);
+        qside side = make_side(groups, ELEMENTS);
+        qside_order(&side, s.grain, n % 2 ? COLUMNS : ROWS);
+        qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .row = side, .column = side};
+        for (int i = 0; i < all.count; i++) {
+            exec cx = {.device = all.list[i]};
+            int found = 0;
+            if (op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}) != OTT_OK) fail_msg("%s", status_text());
+            for (int64_t g = 0; g < groups; g++) {
+                if (!isnan(side.amax[g])) continue;
+                found++;
+                if (float_bits(side.amax[g]) != 0x7fc00000u || float_bits(side.scale[g]) != 0x7fc00000u ||
+                    float_bits(side.inverse[g]) != 0x7fc00000u)
+                    fail_msg("%s, %s: amax %08x", cx.device->name, granularity_name(s.grain),
+                             float_bits(side.amax[g]));
+            }
+            assert_true(found >= 1);
+        }
+        free_side(&side);
+    }
+}
+
 static side_spec some_side(ott_dtype format, granularity grain) {
     const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE, SCALE_E8M0, SCALE_E8M0_FLOOR};
     return (side_spec){.format = format,
@@ -393,15 +430,11 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_sides),
-        cmocka_unit_test(sides_that_may_share),
-        cmocka_unit_test(many_shapes),
-        cmocka_unit_test(shapes_that_are_shared),
-        cmocka_unit_test(every_bf16_and_f16_number),
-        cmocka_unit_test(fp32_around_every_boundary),
-        cmocka_unit_test(delayed_keeps_the_given_scale),
-        cmocka_unit_test(block_scales_of_every_amax),
-        cmocka_unit_test(refuses_what_it_cannot_do),
+        cmocka_unit_test(test_nan_is_one_number),     cmocka_unit_test(every_pair_of_sides),
+        cmocka_unit_test(sides_that_may_share),       cmocka_unit_test(many_shapes),
+        cmocka_unit_test(shapes_that_are_shared),     cmocka_unit_test(every_bf16_and_f16_number),
+        cmocka_unit_test(fp32_around_every_boundary), cmocka_unit_test(delayed_keeps_the_given_scale),
+        cmocka_unit_test(block_scales_of_every_amax), cmocka_unit_test(refuses_what_it_cannot_do),
         cmocka_unit_test(convert_every_pair),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

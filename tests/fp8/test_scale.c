@@ -101,20 +101,65 @@ static void torchao_division_for_every_mantissa(void **state) {
     }
 }
 
-/* exp2(floor(log2(scale))) as torchao writes it, for every bf16 amax: the mask is the same power of two. */
+/* exp2(floor(log2(scale))) as torchao writes it, log2 rounded to fp32 as PyTorch's is. */
+static float torchao_power_of_two(float scale) {
+    return exp2f(floorf((float)log2((double)scale)));
+}
+
+/* Near every power of two of a scale, where log2 rounds up, and for every amax of some binades. */
+static void torchao_power_of_two_for_every_mantissa(void **state) {
+    (void)state;
+    const int binades[] = {-39, -12, 0, 3, 60, 126};
+    for (int k = -125; k <= 127; k++)
+        for (uint32_t steps = 0; steps < 200; steps++) {
+            uint32_t bits = float_bits(ldexpf(1.0f, k)) - steps;
+            float expected = torchao_power_of_two(float_from_bits(bits));
+            if (scale_log2_floor_bits(bits) != float_bits(expected)) fail_msg("2^%d - %u steps", k, steps);
+        }
+    for (size_t b = 0; b < sizeof binades / sizeof *binades; b++)
+        for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
+            float amax = float_from_bits((uint32_t)(binades[b] + 127) << 23 | mantissa);
+            float scale = scale_from_amax(amax, OTT_E4M3, &torchao_pow2), plain = 448.0f / amax;
+            bool near = (float_bits(plain) & 0x7fffffu) > 0x7fff00u;
+            float expected = near ? torchao_power_of_two(plain) : scale_floor_power_of_two(plain);
+            if (amax > 1e-12f && scale != expected) fail_msg("amax %a", (double)amax);
+        }
+}
+
+/* What torchao 0.18 on PyTorch 2.15 (CPU) gave for fp32 amaxes whose scale lies just below 2^k, next to the
+   first that it rounds down. */
+static void torchao_power_of_two_of_chosen_amaxes(void **state) {
+    (void)state;
+    const struct {
+        float amax;
+        int k;
+    } rows[] = {
+        {0x1.c00026p-36f, 44},   {0x1.c00028p-36f, 43},   {0x1.c00014p-20f, 28}, {0x1.c00016p-20f, 27},
+        {0x1.c00014p-12f, 20},   {0x1.c00016p-12f, 19},   {0x1.c00008p-3f, 11},  {0x1.c0000ap-3f, 10},
+        {0x1.c00004p0f, 8},      {0x1.c00006p0f, 7},      {0x1.cp6f, 2},         {0x1.c00002p6f, 1},
+        {0x1.c00008p20f, -12},   {0x1.c0000ap20f, -13},   {0x1.c00026p60f, -52}, {0x1.c00028p60f, -53},
+        {0x1.c0004cp117f, -109}, {0x1.c0004ep117f, -110},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        check_bits(scale_from_amax(rows[i].amax, OTT_E4M3, &torchao_pow2),
+                   float_bits(ldexpf(1.0f, rows[i].k)), rows[i].amax);
+}
+
+/* For every bf16 amax the mask is the same power of two. */
 static void torchao_power_of_two_for_every_bf16(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7f80; h++) {
         float amax = bf16_to_float((uint16_t)h);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
-            float expected = exp2f(floorf(log2f(torchao_in_double(amax, d))));
+            float scale = torchao_in_double(amax, d), expected = torchao_power_of_two(scale);
+            if (amax < INFINITY) check_bits(scale_floor_power_of_two(scale), float_bits(expected), amax);
             check_bits(scale_from_amax(amax, d, &torchao_pow2), float_bits(expected), amax);
         }
     }
 }
 
-/* torchao test_float8_utils.py. One row differs on purpose: its log2 rounds FLT_MAX up, to infinity. */
-static void torchao_power_of_two_table(void **state) {
+/* The mask, at the values of torchao's test_float8_utils.py and others. */
+static void mask_power_of_two_table(void **state) {
     (void)state;
     const struct {
         float scale, expected;
@@ -149,6 +194,14 @@ static void torchao_special_values(void **state) {
     assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &torchao_pow2)));
     check_bits(scale_from_amax(INFINITY, OTT_E4M3, &torchao), 0, INFINITY);
     check_bits(scale_from_amax(INFINITY, OTT_E5M2, &torchao_pow2), 0, INFINITY);
+}
+
+/* torchao's test_float8_utils.py: its log2 rounds the largest normal up, to infinity. */
+static void torchao_rounds_the_largest_up(void **state) {
+    (void)state;
+    check_bits(float_from_bits(scale_log2_floor_bits(0x7f7fffffu)), 0x7f800000u, FLT_MAX);
+    check_bits(float_from_bits(scale_log2_floor_bits(0x00800000u)), 0x00800000u, 0x1p-126f);
+    check_bits(float_from_bits(scale_log2_floor_bits(0x3f7fffffu)), 0x3f000000u, 0x1.fffffep-1f);
 }
 
 static void no_scale_is_one(void **state) {
@@ -223,7 +276,10 @@ int main(void) {
         cmocka_unit_test(te_margin_halves),
         cmocka_unit_test(torchao_division_for_every_mantissa),
         cmocka_unit_test(torchao_power_of_two_for_every_bf16),
-        cmocka_unit_test(torchao_power_of_two_table),
+        cmocka_unit_test(mask_power_of_two_table),
+        cmocka_unit_test(torchao_rounds_the_largest_up),
+        cmocka_unit_test(torchao_power_of_two_for_every_mantissa),
+        cmocka_unit_test(torchao_power_of_two_of_chosen_amaxes),
         cmocka_unit_test(torchao_special_values),
         cmocka_unit_test(no_scale_is_one),
         cmocka_unit_test(inverse_is_one_division),

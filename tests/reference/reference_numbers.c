@@ -50,7 +50,7 @@ static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, 
         for (int64_t j = 0; j < x->columns; j++) {
             float *largest = &amax[group_of(spec, column, i, j, s)], magnitude = fabsf(at(x, i, j));
             if (isnan(magnitude) || magnitude > *largest)
-                *largest = magnitude; /* nothing is > NaN: it stays */
+                *largest = isnan(magnitude) ? NAN : magnitude; /* nothing is > NaN: it stays */
         }
 }
 
