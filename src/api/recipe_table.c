@@ -1,5 +1,6 @@
 /* api/recipe_table: all recipes side by side, as text and as JSON. */
 #include "api/recipe.h"
+#include "base/text.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
 #include <string.h>
@@ -98,7 +99,7 @@ static void fill_products(const grid *g, int row, const recipe *r) {
     char devices[64];
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
-    snprintf(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
+    text_format(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
     gpu_range_text(recipe_gpus(r), devices);
     snprintf(grid_at(g, row, 5), CELL, "cpu; not built: %s", devices);
     snprintf(grid_at(g, row, 6), CELL, "%s", r->source);

@@ -3,6 +3,7 @@
  * header | data | red zone, so that a write outside the data is caught at once or found by arena_check.
  */
 #include "base/arena.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -148,12 +149,12 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    int length = text_vformat(NULL, 0, format, arguments);
     va_end(arguments);
     void *text = NULL;
     ott_status status = length < 0 ? status_fail(OTT_ERR_INTERNAL, "cannot format \"%s\"", format)
                                    : arena_take(a, (int64_t)length + 1, &text);
-    if (status == OTT_OK) *out = (vsnprintf(text, (size_t)length + 1, format, again), text);
+    if (status == OTT_OK) *out = (text_vformat(text, (size_t)length + 1, format, again), text);
     va_end(again);
     return status;
 }

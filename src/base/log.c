@@ -1,6 +1,7 @@
 /* base/log: formats a line and hands it to the owner's callback. */
 #include "base/log.h"
 #include "base/str.h"
+#include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@ void log_line(const logger *lg, ott_log_level level, const char *format, ...) {
     char line[LOG_LINE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    int needed = vsnprintf(line, sizeof line, format, arguments);
+    int needed = text_vformat(line, sizeof line, format, arguments);
     va_end(arguments);
     if (needed < 0) return;
     if (needed >= LOG_LINE_SIZE) memcpy(line + LOG_LINE_SIZE - 4, "...", 4);

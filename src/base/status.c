@@ -1,5 +1,6 @@
 /* base/status: the thread-local error text and the texts of the status codes. */
 #include "base/status.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ ott_status status_fail(ott_status code, const char *format, ...) {
     char fresh[STATUS_TEXT_SIZE]; /* apart, because an argument may be the present error text */
     va_list arguments;
     va_start(arguments, format);
-    int needed = vsnprintf(fresh, sizeof fresh, format, arguments);
+    int needed = text_vformat(fresh, sizeof fresh, format, arguments);
     va_end(arguments);
     if (needed < 0) snprintf(fresh, sizeof fresh, "%s", format);
     mark_truncation(fresh, needed);
@@ -41,7 +42,7 @@ ott_status status_context(ott_status code, const char *format, ...) {
     char context[STATUS_TEXT_SIZE], old[STATUS_TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    int needed = vsnprintf(context, sizeof context, format, arguments);
+    int needed = text_vformat(context, sizeof context, format, arguments);
     va_end(arguments);
     mark_truncation(context, needed);
     memcpy(old, error_text, sizeof old);

@@ -1,5 +1,6 @@
 /* base/str: growing texts, UTF-8, nearest matches, shell patterns, numbers for people. */
 #include "base/str.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,10 +44,10 @@ void str_printf(str *s, const char *format, ...) {
 void str_vprintf(str *s, const char *format, va_list arguments) {
     va_list again;
     va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    int length = text_vformat(NULL, 0, format, arguments);
     if (length < 0) s->failed = true;
     if (reserve(s, length)) {
-        vsnprintf(s->text + s->length, (size_t)length + 1, format, again);
+        text_vformat(s->text + s->length, (size_t)length + 1, format, again);
         s->length += length;
     }
     va_end(again);

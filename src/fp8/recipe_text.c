@@ -1,8 +1,8 @@
 /* fp8/recipe_text: the words of a side, as a table that is both read and written by. */
 #include "fp8/recipe_text.h"
 #include "base/str.h"
+#include "base/text.h"
 #include <float.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,26 +117,19 @@ static float infinite_scale(const side_spec *s) {
     return s->grain == GRANULARITY_TENSOR || s->grain == GRANULARITY_ROW ? FLT_MAX : BF16_MAX;
 }
 
-/* ---- numbers, in every locale with a point ---- */
-
-static char locale_point(void) {
-    return localeconv()->decimal_point[0];
-}
+/* ---- numbers ---- */
 
 static bool read_float(const char *text, float *out) {
-    char copy[32], *end, *point;
+    char *end;
     size_t length = strlen(text);
-    if (length == 0 || length >= sizeof copy || strspn(text, "0123456789.eE+-") != length) return false;
-    memcpy(copy, text, length + 1);
-    if ((point = strchr(copy, '.')) != NULL) *point = locale_point();
-    *out = strtof(copy, &end);
+    if (length == 0 || length >= 32 || strspn(text, "0123456789.eE+-") != length) return false;
+    *out = text_to_float(text, &end);
     return *end == '\0' && isfinite(*out) && *out >= 0.0f;
 }
 
-/* "1e-04" becomes "1e-4", a locale's comma a point. */
+/* "1e-04" becomes "1e-4". */
 static void tidy(char *text) {
-    char *point = strchr(text, locale_point()), *exponent = strchr(text, 'e');
-    if (point) *point = '.';
+    char *exponent = strchr(text, 'e');
     if (!exponent) return;
     char *from = exponent + 1, *to = exponent + 1;
     if (*from == '-') to++;
@@ -150,8 +143,8 @@ static void write_float(float value, char out[32]) {
     char plain[32];
     float back = -1.0f;
     for (int digits = 1; digits <= 9 && back != value; digits++) {
-        snprintf(out, 32, "%.*e", digits - 1, (double)value);
-        snprintf(plain, sizeof plain, "%.*g", digits, (double)value);
+        text_format(out, 32, "%.*e", digits - 1, (double)value);
+        text_format(plain, sizeof plain, "%.*g", digits, (double)value);
         tidy(out);
         tidy(plain);
         read_float(plain, &back);

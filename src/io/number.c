@@ -1,33 +1,25 @@
 /* io/number: numbers as files want them, whatever the locale of the program. */
 #include "io/number.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A locale's decimal comma becomes a point. */
-static void use_point(char *text) {
-    char *mark = text + strspn(text, "0123456789+-einfa");
-    if (*mark) *mark = '.';
-}
-
 static bool reads_back(const char *text, double x, bool as_float) {
-    return as_float ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x;
+    return as_float ? text_to_float(text, NULL) == (float)x : text_to_double(text, NULL) == x;
 }
 
 static const char *shortest(double x, bool as_float, char out[32]) {
     if (!isfinite(x)) return strcpy(out, "null");
     int digits = 1;
     for (; digits < 17; digits++) {
-        snprintf(out, 32, "%.*e", digits - 1, x);
+        text_format(out, 32, "%.*e", digits - 1, x);
         if (reads_back(out, x, as_float)) break;
     }
     /* %g goes over to exponents when digits are few: 200 would be 2e+02. */
     int exponent = x != 0 ? (int)floor(log10(fabs(x))) : 0;
     if (exponent >= digits && exponent < 16) digits = exponent + 1;
-    snprintf(out, 32, "%.*g", digits, x);
-    use_point(out);
+    text_format(out, 32, "%.*g", digits, x);
     return out;
 }
 
@@ -40,7 +32,6 @@ const char *number_metric(double x, char out[32]) {
 }
 
 const char *number_digits(double x, int digits, char out[32]) {
-    snprintf(out, 32, "%.*g", digits > 17 ? 17 : digits, x);
-    use_point(out);
+    text_format(out, 32, "%.*g", digits > 17 ? 17 : digits, x);
     return out;
 }

@@ -1,6 +1,7 @@
 /* io/report_health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left.
  */
 #include "io/report_data.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +22,14 @@ double report_use_rank(const metrics_use *use) {
 
 const char *report_sqnr_text(const metrics_use *use, char out[32]) {
     if (isinf(report_use_rank(use))) return strcpy(out, report_use_rank(use) < 0 ? "not finite" : "-");
-    snprintf(out, 32, fabs(use->sqnr_db) < 1e6 ? "%.1f dB" : "%.3g dB", use->sqnr_db);
+    text_format(out, 32, fabs(use->sqnr_db) < 1e6 ? "%.1f dB" : "%.3g dB", use->sqnr_db);
     return out;
 }
 
 const char *report_beside_text(const metrics_use *use, char out[32]) {
     double rank = report_use_rank(use), usual = format_sqnr(use->format);
     if (isinf(rank) || usual == 0) return strcpy(out, "");
-    snprintf(out, 32, fabs(rank) < 1e6 ? ", %+.1f beside %.1f" : ", %+.3g beside %.1f", rank, usual);
+    text_format(out, 32, fabs(rank) < 1e6 ? ", %+.1f beside %.1f" : ", %+.3g beside %.1f", rank, usual);
     return out;
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -43,10 +44,11 @@ out:
 ott_status trace_slice(trace_writer *w, const char *name, const char *category, double began, double seconds,
                        const char *arguments) {
     char line[TRACE_EVENT_MAX + 200];
-    int length = snprintf(line, sizeof line,
-                          ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":0,\"tid\":0,\"ts\":%.3f,"
-                          "\"dur\":%.3f,\"args\":%s}",
-                          category, name, (began - w->origin) * 1e6, seconds * 1e6, arguments);
+    int length =
+        text_format(line, sizeof line,
+                    ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":0,\"tid\":0,\"ts\":%.3f,"
+                    "\"dur\":%.3f,\"args\":%s}",
+                    category, name, (began - w->origin) * 1e6, seconds * 1e6, arguments);
     STATUS_REQUIRE(length > 0 && (size_t)length < sizeof line);
     return file_writer_append(w->file, line, length);
 }

@@ -1,0 +1,40 @@
+/* base/text: formatted text and numbers in the C locale. */
+#include "base/text.h"
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The C locale for this thread; returns what was in force. glibc's and musl's "C" is a constant of the library:
+   making it takes no memory, and there is nothing to free. */
+static locale_t enter(void) {
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+int text_vformat(char *out, size_t size, const char *format, va_list arguments) {
+    locale_t before = enter();
+    int length = vsnprintf(out, size, format, arguments);
+    uselocale(before);
+    return length;
+}
+
+int text_format(char *out, size_t size, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = text_vformat(out, size, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
+double text_to_double(const char *text, char **end) {
+    locale_t before = enter();
+    double x = strtod(text, end);
+    uselocale(before);
+    return x;
+}
+
+float text_to_float(const char *text, char **end) {
+    locale_t before = enter();
+    float x = strtof(text, end);
+    uselocale(before);
+    return x;
+}
