@@ -4,6 +4,7 @@
 #include "api/state.h"
 #include "base/file.h"
 #include "fp8/history.h"
+#include "io/json_text.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,9 +47,9 @@ static ott_status parse_json(state_loader *l) {
         return status_fail(OTT_ERR_FORMAT, "%s: is no checkpoint of a module: it has no " STATE_JSON,
                            l->folder);
     TRY(file_read(l->account, l->path.text, STATE_LIMIT, &text, &bytes));
-    l->root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &l->root, &error);
     mem_give(l->account, text);
-    if (l->root) return OTT_OK;
+    if (status != OTT_OK || l->root) return status_context(status, "%s", l->path.text);
     return status_fail(OTT_ERR_FORMAT, "%s: line %d: %s", l->path.text, error.line, error.text);
 }
 

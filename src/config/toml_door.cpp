@@ -3,6 +3,7 @@
 #include "config/toml_door.h"
 #include "config/number.h"
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
@@ -120,15 +121,31 @@ ott_status fail_parse(const tree_builder *b, const toml::parse_error &error) {
                        static_cast<unsigned>(error.source().begin.column), what.c_str());
 }
 
-} // namespace
+/* Functions of toml++ that promise not to throw take memory all the same: where there is none they end the program. So
+ * what a text of this length can need is asked for once before, and given back. */
+ott_status check_memory(const tree_builder *b, int64_t bytes) {
+    void *volatile block = std::malloc(static_cast<size_t>(bytes) * 64 + (size_t(1) << 20));
+    if (!block) return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);
+    std::free(block);
+    return OTT_OK;
+}
 
-extern "C" ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out) {
-    TRY(check_dots(b, text, bytes));
+ott_status read(tree_builder *b, const char *text, int64_t bytes, node **out) {
     try {
         toml::table table = toml::parse(std::string_view(text, static_cast<size_t>(bytes)));
         return walk(b, nullptr, nullptr, table, 0, out);
     } catch (const toml::parse_error &error) {
         return fail_parse(b, error);
+    }
+}
+
+} // namespace
+
+extern "C" ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out) {
+    TRY(check_dots(b, text, bytes));
+    TRY(check_memory(b, bytes));
+    try {
+        return read(b, text, bytes, out);
     } catch (const std::bad_alloc &) {
         return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);
     } catch (...) {

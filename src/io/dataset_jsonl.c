@@ -4,6 +4,7 @@
  */
 #include "base/file.h"
 #include "io/dataset_parts.h"
+#include "io/json_text.h"
 #include "io/tokenizer_parts.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -253,7 +254,8 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
 
 static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64_t row) {
     json_error_t error;
-    json_t *object = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *object;
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &object, &error));
     if (!object)
         return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
                            error.position);
@@ -380,13 +382,15 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     ott_status status;
     *out = ROWS_OTHER;
     TRY(file_reader_open(path, &r));
+    json_t *row;
+    json_error_t error;
     int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
     TRY_OUT(mem_take(account, MEM_OTHER, bytes + 1, "the first row", &memory));
     TRY_OUT(file_reader_read(&r, 0, memory, bytes));
     const char *stop = memchr(memory, '\n', (size_t)bytes);
-    size_t length = stop ? (size_t)(stop - (const char *)memory) : (size_t)bytes;
-    json_t *row =
-        json_loadb(memory, length, JSON_ALLOW_NUL, NULL); /* no JSON: reading all of it will say so */
+    int64_t length = stop ? stop - (const char *)memory : bytes;
+    TRY_OUT(
+        json_text_parse(memory, length, JSON_ALLOW_NUL, &row, &error)); /* NULL: reading all will say so */
     *out = kind_of(row);
     json_decref(row);
 out:

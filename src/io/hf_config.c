@@ -5,7 +5,9 @@
 #include "io/hf_config.h"
 #include "base/file.h"
 #include "config/alias.h"
+#include "base/text.h"
 #include "io/hf_config_keys.h"
+#include "io/json_text.h"
 #include "io/safetensors_show.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,7 +38,7 @@ ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *v
     char what[400];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    text_vformat(what, sizeof what, format, arguments);
     va_end(arguments);
     if (!value) return status_fail(code, "%s: has no key '%s': %s", name, key, what);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
@@ -137,9 +139,9 @@ bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
 static const char *describe(const hf_key *k, char out[96]) {
     if (k->type == HF_BOOL) return "must be true or false";
     if (k->type == HF_INT)
-        snprintf(out, 96, "must be an integer from %.0f to %.0f", k->least, k->most);
+        text_format(out, 96, "must be an integer from %.0f to %.0f", k->least, k->most);
     else
-        snprintf(out, 96, "must be a number above 0, up to %g", k->most);
+        text_format(out, 96, "must be a number above 0, up to %g", k->most);
     return out;
 }
 
@@ -267,7 +269,8 @@ static ott_status read_root(const char *name, json_t *root, hf_config *c) {
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out) {
     json_error_t error;
     *out = (hf_config){.bos = -1, .pad = -1, .padding_row = -1, .dtype = OTT_DTYPE_COUNT};
-    json_t *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    TRY(status_context(json_text_parse(text, length, JSON_REJECT_DUPLICATES, &root, &error), "%s", name));
     if (!root) return status_fail(OTT_ERR_FORMAT, "%s:%d: %s", name, error.line, show(error.text).text);
     ott_status status = read_root(name, root, out);
     json_decref(root);

@@ -3,6 +3,7 @@
  * embedding, sliding window, special tokens, dropout, the weights' format, and how they are quantized.
  */
 #include "fp8/dtype.h"
+#include "base/text.h"
 #include "io/hf_config_keys.h"
 #include "io/safetensors_show.h"
 #include <stdio.h>
@@ -200,7 +201,7 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
         if (value && !(json_is_number(value) && rate >= 0 && rate <= 1))
             return hf_fail(OTT_ERR_FORMAT, name, keys[i], value, "must be a number from 0 to 1");
         if (rate > 0)
-            length += (size_t)snprintf(c->dropout + length, sizeof c->dropout - length, "%s%s = %g",
+            length += (size_t)text_format(c->dropout + length, sizeof c->dropout - length, "%s%s = %g",
                                        length ? ", " : "", keys[i], rate);
     }
     return OTT_OK;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "io/hf_config_keys.h"
 #include "io/json_edit.h"
+#include "io/json_text.h"
 #include "io/number.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -202,11 +203,15 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
     json_error_t error;
     if (!quantization) return OTT_OK;
     if (!quantization[0]) return json_edit_remove(&e->text, "quantization_config");
-    json_t *object = json_loads(quantization, JSON_REJECT_DUPLICATES, &error);
-    char *text = json_is_object(object) ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    json_t *object;
+    TRY(json_text_parse(quantization, (int64_t)strlen(quantization), JSON_REJECT_DUPLICATES, &object,
+                        &error));
+    bool is_object = json_is_object(object);
+    char *text = is_object ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(object);
-    if (!text)
+    if (!is_object)
         return status_fail(OTT_ERR_ARGUMENT, "quantization_config: not a JSON object: %s", quantization);
+    if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: quantization_config");
     append_indented(&e->value, text);
     free(text);
     return put_value(e, "quantization_config");
@@ -274,7 +279,7 @@ static ott_status read_before(editor *e) {
 static ott_status edit(editor *e, const char *quantization) {
     json_error_t error;
     TRY(str_finish(&e->text));
-    e->root = json_loadb(e->text.text, (size_t)e->text.length, JSON_REJECT_DUPLICATES, &error);
+    TRY(json_text_parse(e->text.text, e->text.length, JSON_REJECT_DUPLICATES, &e->root, &error));
     TRY(read_before(e));
     TRY(edit_family(e));
     TRY(edit_keys(e));

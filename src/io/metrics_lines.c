@@ -1,6 +1,7 @@
 /* io/metrics_lines: reading line by line, in both directions. */
 #define _GNU_SOURCE /* memrchr */
 #include "io/metrics_lines.h"
+#include "io/json_text.h"
 #include <string.h>
 
 enum { BUFFER_BYTES = 2 * METRICS_LINE_BYTES };
@@ -71,9 +72,10 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more) {
 
 static ott_status parse(const metrics_lines *l, json_t **object, int64_t *step) {
     json_error_t error;
-    *object = l->line ? json_loadb(l->line, (size_t)l->length, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (l->line && !*object && json_error_code(&error) == json_error_out_of_memory)
-        return status_fail(OTT_ERR_MEMORY, "out of memory: a line of %s", l->file.path);
+    *object = NULL;
+    if (l->line)
+        TRY(status_context(json_text_parse(l->line, l->length, JSON_REJECT_DUPLICATES, object, &error), "%s",
+                           l->file.path));
     const json_t *number = json_object_get(*object, "step");
     if (json_is_integer(number)) {
         *step = json_integer_value(number);

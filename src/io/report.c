@@ -1,6 +1,8 @@
 /* io/report: summary.json, reading run folders, and what is computed from them. */
 #include "io/report.h"
 #include "base/file.h"
+#include "base/text.h"
+#include "io/json_text.h"
 #include "io/number.h"
 #include "io/report_data.h"
 #include <inttypes.h>
@@ -147,14 +149,16 @@ static ott_status read_summary(report *r, report_run_data *run, const char *path
     int64_t bytes;
     json_error_t error;
     TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
-    json_t *object = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *object;
+    ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &object, &error);
     mem_give(r->account, text);
+    if (status != OTT_OK) return status_context(status, "%s", path);
     if (!json_is_object(object)) {
         json_decref(object);
         return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object (line %d)", path,
                            object ? 1 : error.line);
     }
-    ott_status status = take_summary(r->texts, path, object, &run->summary);
+    status = take_summary(r->texts, path, object, &run->summary);
     json_decref(object);
     run->finished = true;
     return status;
@@ -289,13 +293,13 @@ const report_summary *report_run(const report *r, int index) {
 
 const char *report_loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
-    snprintf(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
+    text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
     return out;
 }
 
 const char *report_gap_text(double gap, char out[32]) {
     if (!isfinite(gap)) return strcpy(out, "-");
-    snprintf(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);
+    text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);
     return out;
 }
 
@@ -305,7 +309,7 @@ const char *report_bytes_text(int64_t bytes, char out[32]) {
     double size = (double)bytes;
     int unit = 0;
     for (; size >= 1024 && unit < 6; unit++) size /= 1024;
-    snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", size, units[unit]);
+    text_format(out, 32, unit ? "%.2f %s" : "%.0f %s", size, units[unit]);
     return out;
 }
 

@@ -7,7 +7,9 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "fp8/dtype.h"
+#include "io/json_text.h"
 #include "io/safetensors_formats.h"
 #include "io/safetensors_show.h"
 #include <inttypes.h>
@@ -42,7 +44,7 @@ static ott_status fail_format(const char *path, const char *tensor, const char *
     char what[400];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    text_vformat(what, sizeof what, format, arguments);
     va_end(arguments);
     if (!tensor) return status_fail(OTT_ERR_FORMAT, "%s: %s", path, what);
     return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s': %s", path, show(tensor).text, what);
@@ -72,7 +74,8 @@ static ott_status parse_header(safetensors *f, const char *text, int64_t length,
     json_error_t error;
     int64_t bad = str_utf8_error(text, length);
     if (bad >= 0) return FAIL(f, "the header is not UTF-8 at byte %" PRId64 " of the file", bad + 8);
-    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    TRY(status_context(json_text_parse(text, length, JSON_REJECT_DUPLICATES, root, &error), "%s",
+                       f->file.path));
     if (!*root)
         return FAIL(f, "the header is not the JSON it should be: %s (byte %d of the file)",
                     show(error.text).text, error.position + 8);

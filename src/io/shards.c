@@ -6,7 +6,9 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "fp8/cast.h"
+#include "io/json_text.h"
 #include "io/safetensors_show.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -38,7 +40,7 @@ static ott_status fail_index(const shards *s, const char *format, ...) {
     char what[640];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    text_vformat(what, sizeof what, format, arguments);
     va_end(arguments);
     return status_fail(OTT_ERR_FORMAT, "%s: %s", s->index, what);
 }
@@ -188,7 +190,7 @@ static ott_status check_total(const shards *s, json_t *root) {
 
 static ott_status parse_index(shards *s, const char *text, int64_t bytes, json_t **root) {
     json_error_t error;
-    *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error));
     if (!*root) return fail_index(s, "line %d: %s", error.line, show(error.text).text);
     if (!json_is_object(*root)) return fail_index(s, "is not a JSON object");
     if (!json_is_object(json_object_get(*root, "weight_map")))

@@ -1,6 +1,7 @@
 /* io/tokenizer_json: checked reading of the members of a tokenizer's JSON files. */
 #include "io/tokenizer_parts.h"
 #include "base/file.h"
+#include "io/json_text.h"
 #include <inttypes.h>
 
 #define FILE_LIMIT (INT64_C(256) << 20) /* bytes; the largest files known take 40 MB */
@@ -21,7 +22,8 @@ static ott_status parse(const char *path, const char *data, int64_t bytes, size_
     json_error_t error;
     int64_t bad = str_utf8_error(data, bytes);
     if (bad >= 0) return status_fail(OTT_ERR_FORMAT, "%s: not UTF-8 at byte %" PRId64, path, bad);
-    *out = json_loadb(data, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &error);
+    flags |= JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    TRY(status_context(json_text_parse(data, bytes, flags, out, &error), "%s", path));
     if (!*out)
         return status_fail(OTT_ERR_FORMAT, "%s: not the JSON it should be: line %d, byte %d: %s", path,
                            error.line, error.position, json_show(error.text).text);

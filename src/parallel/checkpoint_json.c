@@ -1,6 +1,7 @@
 /* parallel/checkpoint_json: JSON under a checksum. */
 #include "parallel/checkpoint_json.h"
 #include "base/file.h"
+#include "io/json_text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,10 +36,9 @@ ott_status checkpoint_json_load(mem *account, const char *path, int64_t limit, j
     json_error_t error;
     *root = NULL;
     TRY(file_read(account, path, limit, &text, &bytes));
-    *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error);
     mem_give(account, text);
-    if (*root) return OTT_OK;
-    if (json_error_code(&error) == json_error_out_of_memory) return fail_memory();
+    if (status != OTT_OK || *root) return status_context(status, "%s", path);
     return status_fail(OTT_ERR_FORMAT, "%s: line %d: is not JSON: %s", path, error.line, error.text);
 }
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* getrandom, realpath, link */
 #include "parallel/checkpoint_run.h"
 #include "base/file.h"
+#include "io/json_text.h"
 #include "parallel/checkpoint_folder.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -59,7 +60,8 @@ static ott_status take_record(json_t *root, run_record *out) {
 
 static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {
     json_error_t error;
-    json_t *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
     if (!root) return status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
     ott_status status = take_record(root, out);
     json_decref(root);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE /* memmem */
 #include "train/eval_row.h"
+#include "io/json_text.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -222,7 +223,7 @@ static ott_status read_context(eval_row *row) {
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out) {
     json_error_t error;
     *out = (eval_row){.memory = {.account = account}};
-    out->object = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES, &out->object, &error));
     if (!out->object)
         return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
                            error.position);

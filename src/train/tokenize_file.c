@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/pool.h"
+#include "io/json_text.h"
 #include "io/tokens_write.h"
 #include "train/tokenize.h"
 #include <inttypes.h>
@@ -84,7 +85,8 @@ static ott_status add_row(const corpus_job *j, share *s, const char *line, int64
     int64_t blank = 0;
     while (blank < bytes && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
     if (blank == bytes) return OTT_OK;
-    json_t *row = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *row;
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &row, &error));
     if (!row)
         return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
                            error.position);
@@ -196,9 +198,11 @@ static ott_status make_room(corpus_job *j) {
     if (capacity > j->held + left) capacity = j->held + left + 1;
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "%s: a document has more than 1 GiB: say what stands between documents (--separator)", j->input);
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: a document has more than 1 GiB: say what stands between documents with "
+                           "--separator (separator in "
+                           "ott_tokenize_options)",
+                           j->input);
     if (capacity <= j->capacity) return OTT_OK;
     TRY(mem_grow(j->account, MEM_DATA, capacity, "text", &memory));
     j->text = memory;
