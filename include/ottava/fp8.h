@@ -78,7 +78,8 @@ typedef struct ott_delayed_callbacks {
     size_t struct_size;
     /* The amax to scale by: window[length], the newest last. */
     float (*amax)(void *user, const float *window, int64_t length);
-    /* The new scale. max: the format's largest value. */
+    /* The new scale, above 0 and finite: any other is OTT_ERR_ARGUMENT, and the old one stays. max: the format's
+       largest value. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
     void *user;
 } ott_delayed_callbacks;

@@ -10,7 +10,10 @@
  *
  * Threads: a context and all that is made with it belong to one thread at a time: a call that comes from
  * another thread during a call is OTT_ERR_ARGUMENT. Two contexts may be used by two threads. ott_stop may be
- * called from any thread and from a signal handler.
+ * called from any thread and from a signal handler. After fork a context belongs to the parent: in the child
+ * every call with it is OTT_ERR_ARGUMENT, and closing it does nothing; the child opens its own.
+ *
+ * Locale: files, JSON, messages and log lines have a decimal point whatever the program's locale is.
  *
  * Option structs start with struct_size and are filled by their _init function, so that a program built
  * against an older header keeps working. Compiles as C11 and as C++17.
@@ -31,10 +34,11 @@ extern "C" {
 typedef struct ott_config ott_config;
 
 /* Reads a configuration as `ottava train` takes it: at most one file (a plain path or --config FILE) and
-   overrides (--section.key=value). */
+   overrides (--section.key=value). argv[argc], none NULL. */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);
 OTT_API void ott_config_close(ott_config *config);
-/* One more override: key "train.max_steps", value "100". */
+/* One more override: key "train.max_steps", value "100". Not from a callback of the training that runs it; neither
+   is ott_config_close. */
 OTT_API ott_status ott_config_set(ott_config *config, const char *key, const char *value);
 /* Writes the value of a key ("metrics.color") as a file has it: true, 3, "text", [1, 2]. */
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
@@ -128,6 +132,7 @@ typedef struct ott_generator ott_generator;
 
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
+/* From a callback of ott_generator_continue nothing is closed, and ott_error_text says so. */
 OTT_API void ott_generator_close(ott_generator *generator);
 /* Puts `text` (not written; may be empty after the first time) behind the text so far, and continues that as
    ott_generate does. */
@@ -285,7 +290,8 @@ OTT_API ott_status ott_eval(ott_context *context, const char *path, const ott_ev
 
 /* ---- tokenizers ---- */
 
-/* Up to `bytes` bytes into the buffer; returns how many, 0 at the end, negative when reading failed. */
+/* Up to `bytes` bytes into the buffer; returns how many, 0 at the end, negative when reading failed; more than
+   `bytes` is OTT_ERR_ARGUMENT. */
 typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 

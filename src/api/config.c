@@ -4,15 +4,15 @@
 
 static ott_status open_config(ott_context *context, int argc, const char *const *argv, ott_config **out) {
     void *memory;
-    TRY(mem_take(context->account, MEM_OTHER, sizeof(ott_config), "a configuration", &memory));
-    ott_config *opened = memory;
-    opened->context = context;
-    ott_status status = config_parse(context->account, &context->log, argc, argv, &opened->values);
+    struct config *values;
+    TRY(config_parse(context->account, &context->log, argc, argv, &values));
+    ott_status status = handle_open(context, HANDLE_CONFIG, sizeof(ott_config), &memory);
     if (status != OTT_OK) {
-        mem_give(context->account, opened);
+        config_close(values);
         return status;
     }
-    *out = opened;
+    *out = memory;
+    (*out)->values = values;
     return OTT_OK;
 }
 
@@ -20,24 +20,33 @@ ott_status ott_config_open(ott_context *context, int argc, const char *const *ar
     API_REQUIRE(context);
     API_REQUIRE(out);
     *out = NULL;
+    if (argc < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: argc = %d: give 0 or more", __func__, argc);
     if (argc > 0) API_REQUIRE(argv);
+    for (int i = 0; i < argc; i++)
+        if (!argv[i])
+            return status_fail(OTT_ERR_ARGUMENT, "%s: argv[%d] is NULL; argc is %d", __func__, i, argc);
     return API_INSIDE(context, open_config(context, argc, argv, out));
 }
 
 void ott_config_close(ott_config *configuration) {
-    if (!configuration) return;
+    if (!handle_is_open(configuration, HANDLE_CONFIG)) return;
+    ott_context *context = configuration->handle.context;
+    if (handle_enter_alone(&configuration->handle, __func__) != OTT_OK) return;
     config_close(configuration->values);
-    mem_give(configuration->context->account, configuration);
+    configuration->values = NULL;
+    handle_close(&configuration->handle);
+    context_leave(context);
 }
 
 /* Whether the values agree is looked at when they are used: a caller may be half way through changing
  * several. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
-    API_REQUIRE(configuration);
+    TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);
     API_REQUIRE(value);
+    TRY(handle_enter_alone(&configuration->handle, __func__));
     configuration->changed = true;
-    return API_INSIDE(configuration->context, config_set(configuration->values, key, value));
+    return context_left(configuration->handle.context, config_set(configuration->values, key, value));
 }
 
 static ott_status show(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {

@@ -3,6 +3,7 @@
 #include "tensor/plan.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *ott_version(void) {
     return OTT_VERSION;
@@ -50,6 +51,11 @@ ott_status api_take_options(const void *given, void *own, size_t own_bytes, cons
     return OTT_OK;
 }
 
+ott_status api_check_struct(const void *given, const char *name) {
+    size_t bytes;
+    return given ? read_struct_size(given, name, &bytes) : OTT_OK;
+}
+
 ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name) {
     size_t bytes, head = sizeof bytes;
     TRY(read_struct_size(given, name, &bytes));
@@ -94,14 +100,24 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     }
     context->log = (logger){.callback = o.log, .user = o.user, .level = o.log_level};
     context->threads = o.threads;
+    context->process = getpid();
     atomic_init(&context->stop, false);
     atomic_init(&context->owner, 0);
     *out = context;
     return OTT_OK;
 }
 
+static ott_status check_unused(ott_context *context) {
+    TRY(context_enter(context, "ott_context_close"));
+    bool inside = context->depth > 1;
+    context_leave(context);
+    if (!inside) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "ott_context_close: cannot be called from a callback of the context");
+}
+
 void ott_context_close(ott_context *context) {
-    if (!context) return;
+    if (!context || check_unused(context) != OTT_OK) return;
     plan_destroy(context->plan);
     handle_close_all(context);
     mem_give(context->account, context->autocast);

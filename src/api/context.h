@@ -11,6 +11,7 @@
 #include "ottava/ottava.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* The closed handles of a kind (api/handle.h). */
 typedef struct closed_handles {
@@ -24,6 +25,7 @@ struct ott_context {
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
     atomic_uintptr_t owner;        /* names the thread that uses the context; 0: none (context_enter) */
     int depth;                     /* of its nested calls */
+    pid_t process;                 /* that opened it */
     int threads;                   /* of the device; 0: all cores */
     struct device *device;         /* NULL until one is needed (context_device) */
     struct plan *plan;             /* in the immediate mode, made with the device */
@@ -31,12 +33,6 @@ struct ott_context {
     int64_t open_handles;
     struct autocast *autocast; /* NULL: none */
     int64_t step;              /* optimizer steps done: a weight's compute copy belongs to one */
-};
-
-struct ott_config {
-    ott_context *context; /* borrowed */
-    struct config *values;
-    bool changed; /* by ott_config_set since it was last checked */
 };
 
 /* OTT_ERR_ARGUMENT, naming function and argument, when a pointer that must be given is NULL. */
@@ -52,6 +48,9 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  */
 ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name);
 
+/* OTT_ERR_ARGUMENT unless a struct that is to be filled was initialised: asked before the work it tells of. NULL: not
+   wanted. */
+ott_status api_check_struct(const void *given, const char *name);
 /* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins
    with its size_t struct_size, which stays. */
 ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name);

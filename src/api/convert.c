@@ -167,6 +167,7 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
+    TRY(api_check_struct(out, "ott_convert_summary"));
     api_conversion c = {.options = &o, .root = module, .summary.struct_size = sizeof c.summary};
     ott_status status = MODULE_INSIDE(context, convert(&c, __func__));
     if (status != OTT_OK || !out) return status;

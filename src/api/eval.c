@@ -96,5 +96,6 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     ott_eval_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_eval_options"));
     TRY(check_options(&o));
+    TRY(api_check_struct(result, "ott_eval_result"));
     return API_INSIDE(context, evaluate(context, path, &o, result));
 }

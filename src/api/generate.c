@@ -107,14 +107,21 @@ ott_status ott_generator_open(ott_context *context, const char *run, const ott_g
 
 void ott_generator_close(ott_generator *generator) {
     if (!handle_is_open(generator, HANDLE_GENERATOR)) return;
+    ott_context *context = generator->base.context;
+    if (handle_enter_alone(&generator->base, __func__) != OTT_OK) return;
     generator_close(generator->inside);
     generator->inside = NULL;
     handle_close(&generator->base);
+    context_leave(context);
 }
 
 ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write, void *user) {
     API_HANDLE(generator, GENERATOR);
     API_REQUIRE(text);
     API_REQUIRE_CALL(write);
-    return API_INSIDE(generator->base.context, generator_continue(generator->inside, text, write, user));
+    TRY(handle_enter_alone(&generator->base, __func__));
+    generator->base.busy = true;
+    ott_status status = generator_continue(generator->inside, text, write, user);
+    generator->base.busy = false;
+    return context_left(generator->base.context, status);
 }

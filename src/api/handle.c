@@ -1,6 +1,7 @@
 /* api/handle: opening, closing and telling apart the objects of the public API; who uses a context. */
 #include "api/handle.h"
 #include <string.h>
+#include <unistd.h>
 
 #define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* no text, address or small number looks like these */
 #define MAGIC_CLOSED UINT64_C(0x6f74746176616465)
@@ -118,12 +119,24 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 ott_status context_enter(ott_context *context, const char *function) {
     static _Thread_local char of_this_thread; /* its address names the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
+    if (getpid() != context->process)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "%s: the context was opened by the process that forked this one; open another here", function);
     if (atomic_load(&context->owner) != me && !atomic_compare_exchange_strong(&context->owner, &nobody, me))
         return status_fail(
             OTT_ERR_ARGUMENT,
             "%s: the context is in use by another thread; give each thread a context of its own", function);
     context->depth++;
     return OTT_OK;
+}
+
+ott_status handle_enter_alone(handle *h, const char *function) {
+    TRY(context_enter(h->context, function));
+    if (!h->busy) return OTT_OK;
+    context_leave(h->context);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: the %s is in use by the call whose callback this is", function,
+                       kind_names[h->kind]);
 }
 
 void context_leave(ott_context *context) {

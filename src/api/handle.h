@@ -19,7 +19,8 @@
     X(GROUP, "group")                                                                                        \
     X(MODULE, "module")                                                                                      \
     X(OPTIMIZER, "optimizer")                                                                                \
-    X(GENERATOR, "generator")
+    X(GENERATOR, "generator")                                                                                \
+    X(CONFIG, "configuration")
 
 typedef enum handle_kind {
 #define X(constant, text) HANDLE_##constant,
@@ -32,11 +33,18 @@ typedef struct handle {
     uint64_t magic; /* says that this is a handle, open or closed */
     handle_kind kind;
     ott_context *context;
-    int64_t bytes;       /* of the object */
+    int64_t bytes; /* of the object */
+    bool busy;     /* a call runs on it, whose callbacks may not change or close it (handle_enter_alone) */
     struct handle *next; /* of the context's closed handles of this kind, the oldest first */
 } handle;
 
 #define HANDLE_KEEP 1024
+
+struct ott_config {
+    handle handle;
+    struct config *values;
+    bool changed; /* by ott_config_set since it was last checked */
+};
 
 /* A zero-filled object of `bytes`, which begins with a handle. */
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out);
@@ -56,12 +64,15 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
     TRY(handle_check_in((object), HANDLE_##kind, (context), __func__, #object))
 
 /*
- * A context is used by one thread at a time. enter marks it as used by this thread until leave, and is
- * OTT_ERR_ARGUMENT while another thread has it; calls from callbacks nest. Functions that only read a field
- * need neither.
+ * A context is used by one thread at a time, of the process that opened it: the threads that work for it are not in
+ * a child of fork. enter marks it as used by this thread until leave, and is OTT_ERR_ARGUMENT while another thread
+ * has it and in a child; calls from callbacks nest. Functions that only read a field need neither.
  */
 ott_status context_enter(ott_context *context, const char *function);
 void context_leave(ott_context *context);
+/* enter for what changes or closes an object that calls with callbacks run on: OTT_ERR_ARGUMENT from a callback of
+   such a call as well (`busy`). */
+ott_status handle_enter_alone(handle *h, const char *function);
 /* return API_INSIDE(context, call): the call between enter and leave. */
 #define API_INSIDE(context, call)                                                                            \
     (context_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)

@@ -159,6 +159,7 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
 ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
     ott_step_info info;
     TRY(optimizer_check(optimizer, __func__));
+    TRY(api_check_struct(out, "ott_step_info"));
     ott_step_info_init(&info);
     ott_status status = MODULE_INSIDE(optimizer->handle.context, step(optimizer, &info));
     if (status != OTT_OK || !out) return status;

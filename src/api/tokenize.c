@@ -64,5 +64,6 @@ ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, c
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_tokenize_file: jsonl and decode are options of ott_tokenize; the "
                            "name of the file says what it is");
+    TRY(api_check_struct(result, "ott_tokenize_result"));
     return API_INSIDE(context, make_file(context, tokenizer_path, input, output, &o, result));
 }

@@ -24,8 +24,12 @@ static ott_status train(ott_context *context, ott_config *configuration, const o
 ott_status ott_train(ott_context *context, ott_config *configuration, const ott_train_options *options) {
     ott_train_options o;
     API_REQUIRE(context);
-    API_REQUIRE(configuration);
+    TRY(handle_check_in(configuration, HANDLE_CONFIG, context, __func__, "config"));
     ott_train_options_init(&o);
     TRY(api_take_options(options, &o, sizeof o, "ott_train_options"));
-    return API_INSIDE(context, train(context, configuration, &o));
+    TRY(handle_enter_alone(&configuration->handle, __func__));
+    configuration->handle.busy = true;
+    ott_status status = train(context, configuration, &o);
+    configuration->handle.busy = false;
+    return context_left(context, status);
 }

@@ -1,6 +1,7 @@
 /* nn/delayed: where the states of delayed scaling lie, and their update. */
 #include "nn/delayed.h"
 #include "fp8/history.h"
+#include <math.h>
 
 const side_spec *delayed_side(const quant_spec *q) {
     if (side_spec_is_fp8(&q->row) && q->row.policy == AMAX_DELAYED) return &q->row;
@@ -104,6 +105,10 @@ static ott_status update_on_host(exec *cx, const delayed_state *s) {
     TRY_OUT(device_copy_out(d, &scale, s->scale.data, sizeof scale));
     TRY_OUT(device_copy_out(d, window, s->window.data, tensor_bytes(s->window)));
     history_update(&s->spec, seen, window, &scale);
+    if (!(scale > 0.0f && isfinite(scale)))
+        TRY_OUT(status_fail(OTT_ERR_ARGUMENT,
+                            "delayed scaling: the scale callback returned %g; a scale is above 0 and finite",
+                            (double)scale));
     TRY_OUT(device_copy_in(d, s->window.data, window, tensor_bytes(s->window)));
     TRY_OUT(device_copy_in(d, s->scale.data, &scale, sizeof scale));
     TRY_OUT(device_zero(d, s->seen.data, sizeof seen));

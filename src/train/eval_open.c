@@ -106,7 +106,9 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
                        tokenizer_ids *ids) {
     int64_t from = ids->count;
     if (e->no_text)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
+                           "(tokenizer in ott_eval_options)",
                            e->path, e->no_text);
     if (e->tokenizer)
         TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));

@@ -28,7 +28,9 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                               .vocab = e->m->options.vocab};
     if (ends_with_one(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
     if (e->no_text)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
+                           "(tokenizer in ott_eval_options)",
                            e->path, e->no_text);
     if (ends_with_one(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
     return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)

@@ -1,5 +1,6 @@
 /* train/tokenize: lines of text to lines of ids, and back, as they come. */
 #include "train/tokenize.h"
+#include "io/json_text.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static void append_id(str *out, int32_t id) {
 /* A JSON string is a text of its own lines. */
 static ott_status encode_json(line_stream *s, const char *line, int64_t bytes) {
     json_error_t error;
-    json_t *text = json_loadb(line, (size_t)bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    json_t *text;
+    TRY(json_text_parse(line, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &text, &error));
     ott_status status = !text ? status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line",
                                             error.text, error.position)
                         : !json_is_string(text)
@@ -188,13 +190,18 @@ static ott_status decode_what_is_there(line_stream *s) {
 static ott_status run_lines(line_stream *s) {
     char buffer[PIECE];
     int64_t got;
-    while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0) {
+    while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
         ott_status status = take_piece(s, buffer, got);
         if (status == OTT_OK) status = decode_what_is_there(s);
         flush(s); /* before an error, what came before it */
         TRY(status);
         TRY(str_finish(&s->out));
     }
+    if (got > (int64_t)sizeof buffer)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_tokenize: read returned %" PRId64
+                           ", but the buffer it was given has %zu bytes",
+                           got, sizeof buffer);
     if (got < 0) return status_fail(OTT_ERR_IO, "the input cannot be read");
     if (s->held.length == 0 && !s->begun) return OTT_OK;
     ott_status status = take_held(s, "", 0, false);

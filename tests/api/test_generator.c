@@ -106,6 +106,39 @@ static void misuse_is_told(void **state) {
     ott_context_close(context);
 }
 
+typedef struct closer {
+    ott_generator *generator;
+    char closed[160], nested[160];
+} closer;
+
+static void close_own(void *user, const char *text) {
+    closer *c = user;
+    (void)text;
+    ott_generator_close(c->generator);
+    snprintf(c->closed, sizeof c->closed, "%s", ott_error_text());
+    assert_int_equal(ott_generator_continue(c->generator, "a", close_own, c), OTT_ERR_ARGUMENT);
+    snprintf(c->nested, sizeof c->nested, "%s", ott_error_text());
+}
+
+static void is_not_closed_by_its_own_callback(void **state) {
+    const trained *t = *state;
+    closer c;
+    collected text = {0};
+    ott_context *context = open_context();
+    ott_generate_options o = greedy(3);
+    succeed(ott_generator_open(context, t->run, &o, &c.generator));
+    succeed(ott_generator_continue(c.generator, "abc", close_own, &c));
+    assert_non_null(
+        strstr(c.closed, "ott_generator_close: the generator is in use by the call whose callback"));
+    assert_non_null(strstr(c.nested, "ott_generator_continue: the generator is in use"));
+    succeed(ott_generator_continue(c.generator, "", collect, &text));
+    assert_string_equal(text.text, "ghi");
+    ott_generator_close(c.generator);
+    assert_error(ott_generator_continue(c.generator, "a", collect, &text), OTT_ERR_ARGUMENT,
+                 "has been closed");
+    ott_context_close(context);
+}
+
 static void check_refused(ott_context *context, const trained *t, const ott_generate_options *o,
                           const char *says) {
     ott_generator *generator;
@@ -151,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_make_one_text),
         cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(is_not_closed_by_its_own_callback),
         cmocka_unit_test(wrong_options_are_told),
         cmocka_unit_test(an_older_struct_works),
     };

@@ -194,6 +194,33 @@ static void test_callbacks(void **state) {
     ott_context_close(context);
 }
 
+static float wrong_scale(void *user, float amax, float old_scale, float max, int margin) {
+    (void)amax, (void)old_scale, (void)max, (void)margin;
+    return *(const float *)user;
+}
+
+/* A callback's scale that no cast can use is an error, and the scale in force stays. */
+static void test_wrong_scales_of_callbacks(void **state) {
+    (void)state;
+    float wrong[] = {NAN, 0.0f, -2.0f, INFINITY};
+    for (int i = 0; i < 4; i++) {
+        ott_delayed_callbacks callbacks;
+        ott_context *context = open_context();
+        ott_recipe *r = open_recipe(context, "delayed");
+        ott_delayed_callbacks_init(&callbacks);
+        callbacks.scale = wrong_scale;
+        callbacks.user = &wrong[i];
+        succeed(ott_recipe_set_callbacks(r, &callbacks));
+        ott_qtensor *q = open_qtensor(context, 2, 2, r, OTT_WEIGHT);
+        ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
+        quantize_amax(q, x, 7.0f);
+        assert_error(ott_qtensor_update_scale(q, NULL), OTT_ERR_ARGUMENT, "the scale callback returned");
+        quantize_amax(q, x, 7.0f);
+        assert_true(scale_of(q) == 1.0f);
+        ott_context_close(context);
+    }
+}
+
 /* ---- groups ---- */
 
 /* The other rank has seen 28, and holds nothing else. */
@@ -350,6 +377,7 @@ int main(void) {
         cmocka_unit_test(test_every_recipe_by_the_definition),
         cmocka_unit_test(test_delayed_scale_follows_the_history),
         cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_wrong_scales_of_callbacks),
         cmocka_unit_test(test_infinite_block_scales),
         cmocka_unit_test(test_group_shares_the_amax),
         cmocka_unit_test(test_statistics),
