@@ -202,7 +202,7 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
             return hf_fail(OTT_ERR_FORMAT, name, keys[i], value, "must be a number from 0 to 1");
         if (rate > 0)
             length += (size_t)text_format(c->dropout + length, sizeof c->dropout - length, "%s%s = %g",
-                                       length ? ", " : "", keys[i], rate);
+                                          length ? ", " : "", keys[i], rate);
     }
     return OTT_OK;
 }

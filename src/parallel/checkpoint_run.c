@@ -78,7 +78,7 @@ ott_status run_record_read(mem *account, const char *folder, run_record *out) {
     if (!file_exists(path.text)) goto out;
     TRY_OUT(file_read(account, path.text, RECORD_LIMIT, &text, &bytes));
     status = parse_record(text, bytes, out);
-    if (status != OTT_OK)
+    if (status == OTT_ERR_FORMAT)
         status = status_fail(status, "%s: %s; remove it, and the next training run of %s makes it anew",
                              path.text, status_text(), folder);
 out:
