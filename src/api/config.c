@@ -50,7 +50,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
 }
 
 static ott_status show(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
-    str text = {.account = configuration->context->account};
+    str text = {.account = configuration->handle.context->account};
     ott_status status = config_show(configuration->values, key, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
@@ -58,10 +58,10 @@ static ott_status show(const ott_config *configuration, const char *key, ott_tex
 }
 
 ott_status ott_config_get(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
-    API_REQUIRE(configuration);
+    TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);
     API_REQUIRE_CALL(write);
-    return API_INSIDE(configuration->context, show(configuration, key, write, user));
+    return API_INSIDE(configuration->handle.context, show(configuration, key, write, user));
 }
 
 static ott_status help(ott_context *context, const char *what, ott_text_fn write, void *user) {
