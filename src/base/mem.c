@@ -3,8 +3,11 @@
  * back needs no size, and a live block is found in the account's list when somebody forgot it.
  */
 #include "base/mem.h"
+#include "base/limit.h"
+#include "base/size.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +17,8 @@ enum { MEM_DEBUG = 1 };
 #else
 enum { MEM_DEBUG = 0 };
 #endif
+
+enum { ASKED_FROM = 64 << 20 }; /* bytes of a block for which it is asked what is left */
 
 #define MAGIC_LIVE UINT32_C(0x6f747461)
 #define MAGIC_DEAD UINT32_C(0xdead0ff0)
@@ -114,14 +119,34 @@ static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
     return b;
 }
 
+static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const char *what) {
+    limit room;
+    int64_t now = mem_read(m).now;
+    const char *of = mem_kind_name(kind);
+    bool same = strcmp(what, of) == 0;
+    char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
+    limit_read(now, &room);
+    return status_fail(
+        OTT_ERR_MEMORY,
+        "out of memory: %s%s%s%s needs %s beside %s in use, and %s: ask for less, or make room", what,
+        same ? "" : " (", same ? "" : of, same ? "" : ")", size_text(bytes, needed), size_text(now, used),
+        limit_text(&room, left));
+}
+
+/* Would the kernel hand it out and end the process for it later? A small block is not worth the question. */
+static bool is_too_much(const mem *m, int64_t bytes) {
+    limit room;
+    if (bytes < ASKED_FROM) return false;
+    limit_read(mem_read(m).now, &room);
+    return bytes > room.left;
+}
+
 ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE((unsigned)kind < MEM_KIND_COUNT && bytes >= 0);
-    block *b = must_fail(m) ? NULL : make_block(kind, bytes, what);
-    if (!b)
-        return status_fail(OTT_ERR_MEMORY,
-                           "out of memory: %s (%s) needs %" PRId64 " bytes, %" PRId64 " are in use", what,
-                           mem_kind_name(kind), bytes, mem_read(m).now);
+    bool refused = must_fail(m) || is_too_much(m, bytes);
+    block *b = refused ? NULL : make_block(kind, bytes, what);
+    if (!b) return fail_take(m, kind, bytes, what);
     pthread_mutex_lock(&m->lock);
     link_block(m, b);
     pthread_mutex_unlock(&m->lock);
@@ -133,7 +158,7 @@ ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, co
     *out = NULL;
     int64_t bytes;
     STATUS_REQUIRE(count >= 0 && size >= 0);
-    if (__builtin_mul_overflow(count, size, &bytes))
+    if (!size_multiply(count, size, &bytes))
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: %s (%s) of %" PRId64 " x %" PRId64 " bytes has no size", what,
                            mem_kind_name(kind), count, size);

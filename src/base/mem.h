@@ -43,8 +43,9 @@ ott_status mem_open(mem **out);
  */
 void mem_close(mem *m);
 
-/* Zero-filled, aligned to MEM_ALIGNMENT. bytes == 0 gives a valid unique pointer. OTT_ERR_MEMORY names what
- * and how much. */
+/* Zero-filled, aligned to MEM_ALIGNMENT. bytes == 0 gives a valid unique pointer. OTT_ERR_MEMORY names what,
+ * how much, and what is left of which limit (base/limit.h); a large block is refused too when it is more than
+ * that, though the C library would give it: touching it would end the process. */
 ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
 /* Takes count*size with overflow check. */
 ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);

@@ -1,0 +1,209 @@
+/*
+ * base/limit: /proc/meminfo, the cgroup files and the resource limits. Pages of files count as available, for
+ * the kernel gives them up before it refuses memory.
+ */
+#include "base/limit.h"
+#include "base/size.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* What is known of this process while bounds are collected. */
+typedef struct reading {
+    const char *root;
+    int64_t promised;      /* taken, but not resident yet */
+    int64_t address, data; /* bytes mapped, and of them private and writable; -1: not known */
+    limit *smallest;
+} reading;
+
+static FILE *open_file(const reading *r, const char *path) {
+    char full[PATH_MAX];
+    if (snprintf(full, sizeof full, "%s%s", r->root, path) >= (int)sizeof full) return NULL;
+    return fopen(full, "r");
+}
+
+/* `left` of `whole` bytes, if that is less than what was found before. */
+static void offer(const reading *r, int64_t left, int64_t whole, const char *of) {
+    if (left < 0) left = 0;
+    if (left >= r->smallest->left) return;
+    r->smallest->left = left;
+    r->smallest->whole = whole;
+    snprintf(r->smallest->of, sizeof r->smallest->of, "%s", of);
+}
+
+/* ---- the machine ---- */
+
+static void read_machine(const reading *r) {
+    long long total = -1, available = -1;
+    char line[128];
+    FILE *f = open_file(r, "/proc/meminfo");
+    if (!f) return;
+    while (fgets(line, sizeof line, f)) {
+        sscanf(line, "MemTotal: %lld kB", &total);
+        sscanf(line, "MemAvailable: %lld kB", &available);
+    }
+    fclose(f);
+    if (total >= 0 && available >= 0) offer(r, available * 1024 - r->promised, total * 1024, "this machine");
+}
+
+/* ---- cgroups ---- */
+
+/* The names of one version's files. */
+typedef struct cgroup_version {
+    const char *type;       /* of its mount */
+    const char *option;     /* its mount has; "": any */
+    const char *controller; /* its line of /proc/self/cgroup has */
+    const char *limit, *usage;
+    const char *file_pages[2]; /* fields of memory.stat */
+} cgroup_version;
+
+static const cgroup_version versions[] = {
+    {"cgroup2", "", "", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+    {"cgroup",
+     "memory",
+     "memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file", "total_active_file"}},
+};
+
+static FILE *open_in(const reading *r, const char *folder, const char *name) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
+    return open_file(r, path);
+}
+
+/* The number in a file; -1 when it has none ("max") or is not there. */
+static int64_t read_number(const reading *r, const char *folder, const char *name) {
+    long long value = -1;
+    FILE *f = open_in(r, folder, name);
+    if (!f) return -1;
+    if (fscanf(f, "%lld", &value) != 1) value = -1;
+    fclose(f);
+    return value;
+}
+
+static int64_t read_file_pages(const reading *r, const char *folder, const cgroup_version *v) {
+    char name[64];
+    long long value, sum = 0;
+    FILE *f = open_in(r, folder, "memory.stat");
+    if (!f) return 0;
+    while (fscanf(f, "%63s %lld", name, &value) == 2)
+        if (strcmp(name, v->file_pages[0]) == 0 || strcmp(name, v->file_pages[1]) == 0) sum += value;
+    fclose(f);
+    return sum;
+}
+
+static void read_cgroup(const reading *r, const char *folder, const cgroup_version *v) {
+    char of[sizeof r->smallest->of];
+    int64_t most = read_number(r, folder, v->limit), used = read_number(r, folder, v->usage);
+    if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1 writes "none" as a huge number */
+    snprintf(of, sizeof of, "the cgroup %.150s", folder);
+    offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, of);
+}
+
+/* Is `word` one of the words of a comma-separated list? "" is the empty list. */
+static int has_word(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == length && memcmp(at, word, length) == 0) return 1;
+    return 0;
+}
+
+/* Where the version's files are; false: nowhere. */
+static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
+    char line[PATH_MAX + 512], place[PATH_MAX], type[64], options[256];
+    int found = 0;
+    FILE *f = open_file(r, "/proc/self/mounts");
+    if (!f) return 0;
+    while (!found && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%*s %4095s %63s %255s", place, type, options) != 3) continue;
+        found = strcmp(type, v->type) == 0 && (!*v->option || has_word(options, v->option));
+    }
+    fclose(f);
+    if (found) snprintf(out, PATH_MAX, "%s", place);
+    return found;
+}
+
+/* This process's cgroup: "4:memory:/job", of version 2 "0::/job"; false: none. */
+static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
+    char line[PATH_MAX + 256];
+    int found = 0;
+    FILE *f = open_file(r, "/proc/self/cgroup");
+    if (!f) return 0;
+    while (!found && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = 0;
+        found = has_word(controllers + 1, v->controller);
+        if (found) snprintf(out, PATH_MAX, "%s", path);
+    }
+    fclose(f);
+    return found;
+}
+
+/* A limit holds for all cgroups below it. In a container the path may be the host's, of which only the root
+   of the mount is there. */
+static void read_cgroups(const reading *r, const cgroup_version *v) {
+    char mount[PATH_MAX], path[PATH_MAX], folder[2 * PATH_MAX];
+    if (!find_mount(r, v, mount) || !find_cgroup(r, v, path)) return;
+    for (;;) {
+        char *slash = strrchr(path, '/');
+        snprintf(folder, sizeof folder, "%s%s", mount, strcmp(path, "/") == 0 ? "" : path);
+        read_cgroup(r, folder, v);
+        if (!slash || !*path) return;
+        *slash = 0;
+    }
+}
+
+/* ---- limits of the process ---- */
+
+static void read_address_limit(const reading *r, int resource, int64_t used, const char *of) {
+    struct rlimit most;
+    if (used < 0 || getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
+    if (most.rlim_cur > INT64_MAX) return;
+    offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, of);
+}
+
+/* Pages of the process: all that is mapped, resident, private and writable. */
+static void read_process(reading *r, int64_t counted) {
+    long long mapped = -1, resident = -1, data = -1;
+    int64_t page = sysconf(_SC_PAGESIZE);
+    r->address = r->data = -1;
+    r->promised = 0;
+    FILE *f = open_file(r, "/proc/self/statm");
+    if (!f) return;
+    if (fscanf(f, "%lld %lld %*s %*s %*s %lld", &mapped, &resident, &data) == 3) {
+        r->address = mapped * page;
+        r->data = data * page;
+        if (counted > resident * page) r->promised = counted - resident * page;
+    }
+    fclose(f);
+}
+
+void limit_read_below(const char *root, int64_t counted, limit *out) {
+    reading r = {.root = root, .smallest = out};
+    *out = (limit){.left = INT64_MAX, .whole = INT64_MAX};
+    read_process(&r, counted);
+    read_machine(&r);
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) read_cgroups(&r, &versions[i]);
+    read_address_limit(&r, RLIMIT_AS, r.address, "address space that ulimit -v allows");
+    read_address_limit(&r, RLIMIT_DATA, r.data, "data that ulimit -d allows");
+}
+
+void limit_read(int64_t counted, limit *out) {
+    limit_read_below("", counted, out);
+}
+
+const char *limit_text(const limit *l, char out[LIMIT_TEXT]) {
+    char left[SIZE_TEXT], whole[SIZE_TEXT];
+    if (l->left == INT64_MAX)
+        snprintf(out, LIMIT_TEXT, "nothing is known of what this machine has");
+    else
+        snprintf(out, LIMIT_TEXT, "%s of the %s of %s are left", size_text(l->left, left),
+                 size_text(l->whole, whole), l->of);
+    return out;
+}
