@@ -84,9 +84,21 @@ static bool node_real(const node *n, double *out) {
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }
 
+/* Training computes in fp32, where a number that is in range may be one that is not: 1e-320 is 0 there, 1e39
+   infinite, and 0.99999999 is 1. */
+static ott_status check_in_fp32(const config_key *key, const char *where, double x) {
+    char rounded[40];
+    double narrow = (double)(float)x;
+    if (isinf(narrow))
+        return status_fail(OTT_ERR_CONFIG, "%s is infinite in fp32, whose largest number is 3.4e38", where);
+    if ((narrow == 0) == (x == 0) && range_holds(key->range, narrow)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s is %s in fp32, in which it is used: give a number that fp32 has",
+                       where, number_print_real(narrow, rounded));
+}
+
 static ott_status read_real(const config_key *key, const node *n, const char *where, double *out) {
     if (!node_real(n, out)) return fail_type(where, key->type == KEY_PAIR ? "two numbers" : "a number");
-    return range_holds(key->range, *out) ? OTT_OK : fail_range(where, key->range);
+    return range_holds(key->range, *out) ? check_in_fp32(key, where, *out) : fail_range(where, key->range);
 }
 
 /* "a, b" as a list node, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */

@@ -68,10 +68,13 @@ static void apply_preset(config *cfg, const preset *p) {
     }
 }
 
-/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. */
+#define LARGEST_DIMENSION (1 << 20)
+
+/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. One that is too large for any
+   model stays so. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
-    int64_t width = (int64_t)(4.0 * (double)dim * 2.0 / 3.0 * multiplier);
-    return (width + 255) / 256 * 256;
+    double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
+    return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
 }
 
 static void derive(config *cfg) {
@@ -109,16 +112,18 @@ static void reduce(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-#define LARGEST_DIMENSION (1 << 20)
+static ott_status check_heads(const config *cfg) {
+    int64_t heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
+    return heads % kv_heads ? not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads) : OTT_OK;
+}
 
 static ott_status check(const config *cfg) {
-    int64_t dim = cfg->model.dim, heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
+    int64_t dim = cfg->model.dim, heads = cfg->model.n_heads;
     if (dim % heads != 0 && !config_was_set(cfg, "model.head_dim"))
         return not_divisible("model.dim", dim, "model.n_heads", heads);
     if (cfg->model.fused_qkv && cfg->model.qk_norm)
         return status_fail(OTT_ERR_CONFIG, "model.fused_qkv = true does not go with model.qk_norm = true: "
                                            "norms of the heads need q and k apart; set one of them to false");
-    if (heads % kv_heads != 0) return not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads);
     if (cfg->model.head_dim % 2 != 0)
         return status_fail(OTT_ERR_CONFIG, "model.head_dim = %lld must be even: rotary embedding turns pairs",
                            (long long)cfg->model.head_dim);
@@ -166,6 +171,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     const family *f = family_find(config_word(cfg, "model.family"));
     apply_family(cfg, f);
     derive(cfg);
+    TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));
     *out = (model_options){.family = f,

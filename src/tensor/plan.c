@@ -1,5 +1,6 @@
 /* tensor/plan: recording, packing and replaying the buffers of a step; and buffers outside of one. */
 #include "tensor/plan.h"
+#include "base/size.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct plan {
     int32_t time;   /* ticks at every open and close of the rehearsal */
     int32_t cursor; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
+    int64_t opened; /* bytes of all buffers of the rehearsal */
     int32_t peak_time;
     char *arena;
     bool poison;
@@ -43,7 +45,7 @@ static void clear(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
     p->count = p->open = p->time = p->cursor = p->peak_time = 0;
-    p->bytes = p->live_peak = p->saved = 0;
+    p->bytes = p->live_peak = p->saved = p->opened = 0;
     p->arena = NULL;
     p->device = NULL;
 }
@@ -108,6 +110,10 @@ static ott_status grow(plan *p) {
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
+    if (!size_add(p->opened, bytes, &p->opened)) /* no sum below can be more than this one */
+        return status_fail(OTT_ERR_MEMORY,
+                           "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
+                           what);
     TRY(grow(p));
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
     *out = (plan_buffer){.id = ++p->count, .data = plan_rehearsal_data};

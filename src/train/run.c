@@ -1,6 +1,7 @@
 /* train/run: from configuration to the parts of a run. */
 #include "train/run.h"
 #include "base/file.h"
+#include "base/size.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -90,8 +91,21 @@ static ott_status check_chunks(const precision_plan *precision, const trainer_op
     return OTT_OK;
 }
 
+/* Places of tokens in a micro-batch are 32-bit numbers. */
+static ott_status check_tokens(const config *cfg) {
+    long long size = cfg->train.batch_size, length = cfg->train.seq_len;
+    int64_t tokens;
+    if (size_multiply(size, length, &tokens) && tokens < INT32_MAX) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "train.batch_size x train.seq_len = %lld x %lld tokens: a micro-batch has fewer than %d; "
+        "train.grad_accum_steps makes a step of several",
+        size, length, INT32_MAX);
+}
+
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
                                trainer_options *out) {
+    TRY(check_tokens(cfg));
     *out = (trainer_options){
         .convert = {.recipe = precision_at(precision, step),
                     .filter = cfg->float8.filter_fqns.items,

@@ -47,6 +47,29 @@ CONFIG_FILE=unsaid.toml fails "a file of the environment" 2 "unsaid.toml: no mod
 CONFIG_FILE=absent.toml fails "an argument comes before it" 2 "unsaid.toml: no model" train unsaid.toml
 CONFIG_FILE=absent.toml fails "and an option too" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
 
+# ---- numbers that no machine or no fp32 has ----
+huge=36028797018963968 # 2^55
+for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_dim model.ffn_hidden_dim model.max_seq_len \
+    model.sliding_window train.batch_size train.seq_len train.grad_accum_steps train.ce_chunk_size; do
+    fails "$key of 2^55" 2 "$key=$huge is out of range|2147483647" train $small --$key=$huge --run.dir=r
+done
+fails "a window of 2^63-1" 2 "model.sliding_window|out of range" train $small --model.sliding_window=9223372036854775807
+fails "more tokens than are numbered" 2 "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
+    train $small --data.dataset_path=text.txt --train.batch_size=2147483647 --run.dir=r
+fails "a head too wide" 2 "model.n_heads * model.head_dim = 4294967292 is more than" \
+    train $small --model.head_dim=2147483646 --run.dir=r
+fails "a feed-forward width from 1e30" 2 "model.ffn_hidden_dim" \
+    train --data.dataset_path=text.txt --model.dim=32 --model.n_heads=2 --model.ffn_dim_multiplier=1e30 --run.dir=r
+fails "more key heads than heads, reduced" 2 "n_heads (2)|n_kv_heads (4)" \
+    train $small --model.n_kv_heads=4 --model.reduce=2 --run.dir=r
+fails "micro-batches beyond memory" 1 "the run needs|GiB" \
+    train $small --data.dataset_path=text.txt --train.grad_accum_steps=2147483647 --run.dir=refused
+fails "an eps that is 0 in fp32" 2 "optimizer.eps=1e-320 is 0.0 in fp32" train $small --optimizer.eps=1e-320
+fails "a learning rate that is infinite in fp32" 2 "optimizer.lr=1e39 is infinite in fp32" train $small --optimizer.lr=1e39
+fails "a beta that is 1 in fp32" 2 "optimizer.betas|is 1.0 in fp32" train $small --optimizer.betas=0.9,0.99999999
+fails "a theta that is infinite in fp32" 2 "model.rope_theta=1e300 is infinite" train $small --model.rope_theta=1e300
+fails "a deviation that is 0 in fp32" 2 "model.init_std=1e-60 is 0.0 in fp32" train $small --model.init_std=1e-60
+
 # ---- one of several processes ----
 WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" train $small --run.dir=r
 OMPI_COMM_WORLD_SIZE=4 fails "a rank of mpirun" 2 "OMPI_COMM_WORLD_SIZE = 4|env -u OMPI_COMM_WORLD_SIZE" \
