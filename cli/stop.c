@@ -26,7 +26,7 @@ static void say_over_live_line(const char *text) {
     say(text);
 }
 
-/* The first request finishes the step and saves. A second Ctrl-C is from someone who will not wait; nothing
+/* The first request has the last whole step saved. A second Ctrl-C is from someone who will not wait; nothing
    is lost but the steps since the last checkpoint, which is whole. A second SIGTERM changes nothing:
    schedulers repeat it. */
 static void stop_training(int signal_number) {
@@ -37,7 +37,7 @@ static void stop_training(int signal_number) {
     if (stopping.asked) return;
     stopping.asked = signal_number;
     ott_stop(stopping.context);
-    say_over_live_line("ottava: finishing this step and saving; Ctrl-C again ends at once\n");
+    say_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
 }
 
 static void handle(int signal_number) {

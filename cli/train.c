@@ -79,7 +79,7 @@ static int print_help(ott_context *context) {
         "variable CONFIG_FILE when the arguments name none); options change single keys of it. --help with\n"
         "a section or a key (--help float8) shows that alone. The run's folder (--run.dir) gets metrics,\n"
         "checkpoints and the configuration as it was resolved.\n\n"
-        "Ctrl-C finishes the step, saves and ends; --checkpoint.load_path=latest goes on, and\n"
+        "Ctrl-C saves the last whole step and ends; --checkpoint.load_path=latest goes on, and\n"
         "--checkpoint.load_path=auto starts or goes on, whichever it is time for.\n\n"
         "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. When it saved and ended before\n"
         "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP (128 + the signal's number), "

@@ -51,7 +51,8 @@ OTT_API void ott_context_options_init(ott_context_options *options);
 /* options may be NULL: the defaults. */
 OTT_API ott_status ott_context_open(const ott_context_options *options, ott_context **out);
 OTT_API void ott_context_close(ott_context *context);
-/* Asks the training that runs in this context to finish its step, save and return OTT_OK. */
+/* Asks the training that runs in this context to save its last whole step and return OTT_OK; a step under way
+   is left as if it had not begun. Asked before the first step can run, it returns OTT_ERR_STOPPED. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

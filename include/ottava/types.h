@@ -28,7 +28,8 @@ extern "C" {
     X(ERR_DEVICE, 1, "device failed")                                                                        \
     X(ERR_DIVERGED, 1, "training diverged")                                                                  \
     X(ERR_RANK, 1, "another rank failed")                                                                    \
-    X(ERR_INTERNAL, 1, "internal error")
+    X(ERR_INTERNAL, 1, "internal error")                                                                     \
+    X(ERR_STOPPED, 1, "stopped on request")
 
 typedef enum ott_status {
 #define X(name, exit_code, text) OTT_##name,

@@ -4,6 +4,7 @@
  */
 #include "base/rng.h"
 #include <math.h>
+#include <stdbool.h>
 
 static uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high) {
     uint64_t product = (uint64_t)a * b;
@@ -102,12 +103,32 @@ static double unit_double(uint32_t high, uint32_t low) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-float rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-    rng_block b = rng_philox(seed, stream, index / 2);
+/* Both draws of a block: by cosine and by sine, cos(x - pi/2) = sin x. */
+typedef struct normal_pair {
+    double radius, turn;
+} normal_pair;
+
+static normal_pair draw_pair(uint64_t seed, uint64_t stream, uint64_t block) {
+    rng_block b = rng_philox(seed, stream, block);
     double u = unit_double(b.word[0], b.word[1]) + 0x1p-53; /* (0, 1], so that its logarithm exists */
-    double turn = unit_double(b.word[2], b.word[3]);
-    double radius = sqrt(-2 * portable_log(u));
-    return (float)(radius * cos_turn(index % 2 ? turn + 0.75 : turn)); /* cos(x - pi/2) = sin x */
+    return (normal_pair){.radius = sqrt(-2 * portable_log(u)), .turn = unit_double(b.word[2], b.word[3])};
+}
+
+static float one_of(normal_pair p, bool second) {
+    return (float)(p.radius * cos_turn(second ? p.turn + 0.75 : p.turn));
+}
+
+float rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+    return one_of(draw_pair(seed, stream, index / 2), index % 2);
+}
+
+void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, float *out) {
+    normal_pair p = draw_pair(seed, stream, first / 2);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t index = first + (uint64_t)i;
+        if (i > 0 && index % 2 == 0) p = draw_pair(seed, stream, index / 2);
+        out[i] = one_of(p, index % 2);
+    }
 }
 
 /* One pass of an 8-round Feistel network over numbers of 2*half bits: a bijection, keyed by (seed, stream).

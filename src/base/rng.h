@@ -21,6 +21,8 @@ float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* Standard normal by Box-Muller from the words of block index/2, computed in double; index selects cosine or
  * sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
+/* out[i] = rng_normal(seed, stream, first + i) for i in [0, count), in about half the time. */
+void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, float *out);
 /* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream): a cycle-walking
  * Feistel network, O(1) memory. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);

@@ -31,6 +31,8 @@ typedef struct model {
     delayed_store delayed; /* states of all linear layers */
     ott_dtype activation;
     bool packed; /* model_pack has let go of masters */
+    const watch
+        *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 } model;
 
 typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;

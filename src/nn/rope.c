@@ -1,5 +1,6 @@
 /* nn/rope: tables of the rotation, built once on the host in double. */
 #include "nn/rope.h"
+#include "base/size.h"
 
 #define PI 3.14159265358979323846
 
@@ -19,30 +20,50 @@ double rope_frequency(const rope_options *o, int64_t head_dim, int64_t j) {
     return o->kind == ROPE_LLAMA3 ? scale_llama3(o, frequency) : frequency;
 }
 
-static void fill(float *cosine, float *sine, const rope_options *o, int64_t head_dim, int64_t positions) {
-    int64_t half = head_dim / 2;
-    for (int64_t j = 0; j < half; j++) {
-        double frequency = rope_frequency(o, head_dim, j);
-        for (int64_t p = 0; p < positions; p++) {
-            cosine[p * half + j] = (float)cos((double)p * frequency);
-            sine[p * half + j] = (float)sin((double)p * frequency);
+/* Rows of both tables that are made at once. */
+enum { ROWS = 256 };
+
+/* Rows [first, first + count), row by row, of both tables. */
+static void fill(float *cosine, float *sine, const double *frequency, int64_t half, int64_t first,
+                 int64_t count) {
+    for (int64_t p = 0; p < count; p++)
+        for (int64_t j = 0; j < half; j++) {
+            double angle = (double)(first + p) * frequency[j];
+            cosine[p * half + j] = (float)cos(angle);
+            sine[p * half + j] = (float)sin(angle);
         }
+}
+
+/* Some rows after the other, through memory of the host for ROWS of them. */
+static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
+    int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
+    void *memory;
+    ott_status status = OTT_OK;
+    TRY(mem_take_array(d->account, MEM_OTHER, half, sizeof(double) + 2 * ROWS * sizeof(float),
+                       "rotary tables", &memory));
+    double *frequency = memory;
+    float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
+    for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, r->head_dim, j);
+    for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
+        count = positions - first < ROWS ? positions - first : ROWS;
+        fill(cosine, sine, frequency, half, first, count);
+        tensor to[] = {tensor_rows(r->cosine, first, count), tensor_rows(r->sine, first, count)};
+        status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
+        if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));
     }
+    mem_give(d->account, memory);
+    return status;
 }
 
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions) {
-    int64_t half = head_dim / 2, bytes = positions * half * (int64_t)sizeof(float);
-    void *host;
-    TRY(mem_take(d->account, MEM_OTHER, 2 * bytes, "rotary tables", &host));
-    fill(host, (float *)host + positions * half, o, head_dim, positions);
-    ott_status status = device_allocate(d, MEM_OTHER, 2 * bytes, "rotary tables", &r->block);
-    if (status == OTT_OK) status = device_copy_in(d, r->block, host, 2 * bytes);
-    mem_give(d->account, host);
-    if (status != OTT_OK) return status;
+    int64_t half = head_dim / 2, bytes;
+    TRY(size_product("rotary tables: positions x head_dim x 4 bytes",
+                     (int64_t[]){positions, 2 * half, sizeof(float)}, 3, &bytes));
+    TRY(device_allocate(d, MEM_OTHER, bytes, "rotary tables", &r->block));
     r->head_dim = head_dim;
     r->cosine = tensor_matrix(r->block, OTT_F32, positions, half);
     r->sine = tensor_matrix((float *)r->block + positions * half, OTT_F32, positions, half);
-    return OTT_OK;
+    return d->rehearsal ? OTT_OK : fill_tables(r, d, o);
 }
 
 void rope_release(rope *r, device *d) {

@@ -68,7 +68,7 @@ static ott_status write_file(saver *s, enum checkpoint_file_id id) {
     else
         TRY(write_set(s, &s->from->sets[id]));
     /* What lies on disk is what gets a checksum, not what was meant to. */
-    return checkpoint_measure(s->file.text, s->buffer, BUFFER_BYTES, &s->state.files[id]);
+    return checkpoint_measure(s->file.text, s->buffer, BUFFER_BYTES, NULL, &s->state.files[id]);
 }
 
 /* A file that training does not need. */
@@ -124,7 +124,7 @@ static ott_status replace_old(saver *s) {
 static ott_status spare_other(saver *s) {
     checkpoint_state there;
     if (!*s->state.mark.run || !file_is_folder(s->final.text) ||
-        checkpoint_verify(s->account, s->final.text, false, &there) != OTT_OK || !*there.mark.run ||
+        checkpoint_verify(s->account, s->final.text, false, NULL, &there) != OTT_OK || !*there.mark.run ||
         strcmp(there.mark.run, s->state.mark.run) == 0)
         return OTT_OK;
     s->file.length = 0;

@@ -59,7 +59,7 @@ static int compare_steps(const void *a, const void *b) {
 /* A checkpoint whose state cannot be read counts by its name. */
 static bool is_of(mem *account, const char *path, const run_record *r) {
     checkpoint_state s;
-    if (!*r->mark.run || checkpoint_verify(account, path, false, &s) != OTT_OK) return true;
+    if (!*r->mark.run || checkpoint_verify(account, path, false, NULL, &s) != OTT_OK) return true;
     return !*s.mark.run || strcmp(s.mark.run, r->mark.run) == 0;
 }
 
@@ -113,20 +113,23 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-static ott_status measure(const file_reader *r, void *buffer, int64_t buffer_bytes, checkpoint_file *out) {
+static ott_status measure(const file_reader *r, void *buffer, int64_t buffer_bytes, const watch *w,
+                          checkpoint_file *out) {
     *out = (checkpoint_file){.bytes = r->bytes};
     for (int64_t at = 0, piece; at < r->bytes; at += piece) {
         piece = r->bytes - at < buffer_bytes ? r->bytes - at : buffer_bytes;
+        TRY(watch_check(w));
         TRY(file_reader_read(r, at, buffer, piece));
         out->crc = file_crc32c(out->crc, buffer, piece);
     }
     return OTT_OK;
 }
 
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, checkpoint_file *out) {
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+                              checkpoint_file *out) {
     file_reader r;
     TRY(file_reader_open(path, &r));
-    ott_status status = measure(&r, buffer, buffer_bytes, out);
+    ott_status status = measure(&r, buffer, buffer_bytes, w, out);
     file_reader_close(&r);
     return status;
 }
@@ -140,16 +143,18 @@ static ott_status check_size(const char *path, const checkpoint_file *expected) 
                        bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
 }
 
-static ott_status check_contents(const char *path, const checkpoint_file *expected, void *buffer) {
+static ott_status check_contents(const char *path, const checkpoint_file *expected, void *buffer,
+                                 const watch *w) {
     checkpoint_file found;
-    TRY(checkpoint_measure(path, buffer, BUFFER_BYTES, &found));
+    TRY(checkpoint_measure(path, buffer, BUFFER_BYTES, w, &found));
     if (found.crc == expected->crc) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT,
                        "%s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32, path,
                        found.crc, expected->crc);
 }
 
-static ott_status check_files(mem *account, const char *folder, const checkpoint_state *s, void *buffer) {
+static ott_status check_files(mem *account, const char *folder, const checkpoint_state *s, void *buffer,
+                              const watch *w) {
     ott_status status = OTT_OK;
     str path = {.account = account};
     for (int i = 0; status == OTT_OK && i < CHECKPOINT_FILE_COUNT; i++) {
@@ -157,7 +162,7 @@ static ott_status check_files(mem *account, const char *folder, const checkpoint
         str_printf(&path, "%s/%s", folder, checkpoint_file_name((enum checkpoint_file_id)i));
         status = str_finish(&path);
         if (status == OTT_OK) status = check_size(path.text, &s->files[i]);
-        if (status == OTT_OK && buffer) status = check_contents(path.text, &s->files[i], buffer);
+        if (status == OTT_OK && buffer) status = check_contents(path.text, &s->files[i], buffer, w);
     }
     str_free(&path);
     return status;
@@ -175,11 +180,12 @@ static ott_status read_state(mem *account, const char *folder, checkpoint_state 
     return status;
 }
 
-ott_status checkpoint_verify(mem *account, const char *path, bool contents, checkpoint_state *s) {
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+                             checkpoint_state *s) {
     void *buffer = NULL;
     TRY(read_state(account, path, s));
     if (contents) TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
-    ott_status status = check_files(account, path, s, buffer);
+    ott_status status = check_files(account, path, s, buffer, w);
     mem_give(account, buffer);
     return status;
 }
@@ -207,7 +213,7 @@ static ott_status find_complete(mem *account, const char *folder, const char *ex
         if (is_step_name(except, &step) && step == list.steps[i]) continue;
         out->length = 0;
         str_printf(out, "%s/step-%" PRId64, folder, list.steps[i]);
-        if (out->failed || checkpoint_verify(account, out->text, true, &s) == OTT_OK) break;
+        if (out->failed || checkpoint_verify(account, out->text, true, NULL, &s) == OTT_OK) break;
         out->length = 0;
     }
     mem_give(account, list.steps);
@@ -275,7 +281,7 @@ ott_status checkpoint_check(mem *account, const char *path) {
     bool is;
     TRY(is_checkpoint(account, path, &is));
     if (!is || !file_is_folder(path)) return OTT_OK;
-    TRY(checkpoint_verify(account, path, true, &s));
+    TRY(checkpoint_verify(account, path, true, NULL, &s));
     TRY(check_extra(account, path, RUN_HISTORY_NAME));
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
@@ -354,7 +360,7 @@ ott_status checkpoint_find(mem *account, const char *load_path, const char *fold
     TRY_OUT(latest ? append_newest(account, folder, &found) : append_meant(account, load_path, &found));
     if (found.length == 0) TRY_OUT(latest ? fail_no_latest(account, folder) : fail_none(load_path));
     if (!file_exists(found.text)) TRY_OUT(checkpoint_advise(account, found.text, fail_none(load_path)));
-    status = checkpoint_verify(account, found.text, false, &s);
+    status = checkpoint_verify(account, found.text, false, NULL, &s);
     if (status != OTT_OK) TRY_OUT(checkpoint_advise(account, found.text, status));
     TRY_OUT(mem_strdup(account, found.text, path));
 out:

@@ -22,10 +22,12 @@ bool checkpoint_is_aside(const char *name, int64_t *process);
 /* Is it "abandoned-BRANCH-step-N"? */
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
-/* Size and CRC-32C of a file, read in pieces through `buffer`. */
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, checkpoint_file *out);
+/* Size and CRC-32C of a file, read in pieces through `buffer`; `w`, which may be NULL, may end it. */
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+                              checkpoint_file *out);
 /* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
-ott_status checkpoint_verify(mem *account, const char *path, bool contents, checkpoint_state *s);
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+                             checkpoint_state *s);
 /* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
 ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
 

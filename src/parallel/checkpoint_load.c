@@ -10,11 +10,12 @@
 enum { BUFFER_BYTES = 1 << 18 };
 
 static ott_status stream_in(model *m, const safetensors *f, const safetensors_entry *e,
-                            const tensor_place *to, void *buffer) {
+                            const tensor_place *to, void *buffer, watched *progress, int64_t *done) {
     for (int64_t at = 0, piece; at < e->bytes; at += piece) {
         piece = e->bytes - at < BUFFER_BYTES ? e->bytes - at : BUFFER_BYTES;
         TRY(safetensors_read(f, e, at, piece, buffer));
         TRY(device_copy_in(m->device, (char *)to->data + at, buffer, piece));
+        TRY(watch_done(progress, *done += piece));
     }
     return OTT_OK;
 }
@@ -78,9 +79,13 @@ static ott_status read_set(model *m, const safetensors *f, const tensor_set *set
     mem *account = m->device->account;
     ott_status status = OTT_OK;
     void *buffer;
+    int64_t total = 0, done = 0;
+    for (int64_t i = 0; i < set->count; i++) total += set->places[i].bytes;
+    watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
     TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
     for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
-        status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer);
+        status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer,
+                           &progress, &done);
     mem_give(account, buffer);
     return status;
 }
@@ -128,7 +133,7 @@ out:
 
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     checkpoint_state s;
-    ott_status status = checkpoint_verify(account, path, false, &s);
+    ott_status status = checkpoint_verify(account, path, false, NULL, &s);
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     *state = s.run;
     return OTT_OK;
@@ -165,7 +170,8 @@ static ott_status load_float8(model *m, const logger *log, const char *folder, b
 ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen) {
     mem *account = m->device->account;
     checkpoint_state s;
-    ott_status status = checkpoint_verify(account, path, true, &s);
+    ott_status status = checkpoint_verify(account, path, true, m->watch, &s);
+    if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     TRY(checkpoint_state_match(&s, &m->options, path));
     TRY(load_tensors(m, path));

@@ -148,7 +148,7 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     if (*any) str_printf(&path, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
     mem_give(account, list.steps);
     ott_status status = str_finish(&path);
-    if (status == OTT_OK && *any && checkpoint_verify(account, path.text, false, &s) == OTT_OK) *out = s.mark;
+    if (status == OTT_OK && *any && checkpoint_verify(account, path.text, false, NULL, &s) == OTT_OK) *out = s.mark;
     str_free(&path);
     return status;
 }
@@ -290,7 +290,7 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
     checkpoint_state s;
     str own = {.account = account};
     TRY(run_record_read(account, home, &owner));
-    TRY(checkpoint_verify(account, path, false, &s));
+    TRY(checkpoint_verify(account, path, false, NULL, &s));
     str_printf(&own, "%s/step-%" PRId64, home, s.run.step);
     ott_status status = str_finish(&own);
     bool there = status == OTT_OK && is_same_folder(own.text, path);

@@ -164,13 +164,13 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
 }
 
 /* A run that saves only when it is stopped has nothing to go on with meanwhile. */
-static bool writes_beside(const checkpoint_writer *w) {
-    return w->cfg->checkpoint.async_mode != ASYNC_DISABLED && w->cfg->checkpoint.interval > 0;
+static bool writes_beside(const config *cfg) {
+    return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
 }
 
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                                   const run_history *history) {
-    if (!writes_beside(w)) return save_now(w, recipe_name, run, history);
+    if (!writes_beside(w->cfg)) return save_now(w, recipe_name, run, history);
     TRY(checkpoint_writer_wait(w));
     return save_beside(w, recipe_name, run, history);
 }
@@ -181,12 +181,20 @@ void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
 
 /* ---- open and close ---- */
 
-static ott_status reserve_first(checkpoint_writer *w) {
-    if (!writes_beside(w)) return OTT_OK;
-    ott_status status = checkpoint_snapshot_take(w->m, w->cfg, "", &(run_state){0}, &w->snapshot);
-    if (status == OTT_OK) status = reserve(w, checkpoint_snapshot_bytes(&w->snapshot));
-    checkpoint_snapshot_close(&w->snapshot);
+ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes) {
+    checkpoint_snapshot snapshot;
+    *bytes = 0;
+    if (!writes_beside(cfg)) return OTT_OK;
+    ott_status status = checkpoint_snapshot_take(m, cfg, "", &(run_state){0}, &snapshot);
+    if (status == OTT_OK) *bytes = checkpoint_snapshot_bytes(&snapshot);
+    checkpoint_snapshot_close(&snapshot);
     return status;
+}
+
+static ott_status reserve_first(checkpoint_writer *w) {
+    int64_t bytes;
+    TRY(checkpoint_writer_staging(w->m, w->cfg, &bytes));
+    return reserve(w, bytes);
 }
 
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,

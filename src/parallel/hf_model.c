@@ -120,6 +120,8 @@ typedef struct loading {
     hf_places places;
     shards *file;
     float *buffer; /* [BUFFER_FLOATS] */
+    watched progress;
+    int64_t done; /* elements */
 } loading;
 
 static bool is_fp8(const shard_tensor *t) {
@@ -180,7 +182,7 @@ static ott_status check_tensors(const loading *l) {
 }
 
 /* Rows of a parameter from the tensor of place i, piece by piece. */
-static ott_status load_rows(const loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
+static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
     const hf_place *at = &l->places.of[i];
     float *to = (float *)hf_places_parameter(&l->places, i)->value.data + at->first * at->columns;
     int64_t first = at->row * at->columns, count = at->count * at->columns;
@@ -189,11 +191,12 @@ static ott_status load_rows(const loading *l, const shard_tensor *t, const hf_de
         TRY(shards_read_floats(l->file, t, first + done, piece, l->buffer));
         if (scales) hf_dequantize_apply(scales, first + done, piece, l->buffer);
         TRY(device_copy_in(l->m->device, to + done, l->buffer, piece * (int64_t)sizeof *to));
+        TRY(watch_done(&l->progress, l->done += piece));
     }
     return OTT_OK;
 }
 
-static ott_status load_place(const loading *l, int i) {
+static ott_status load_place(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
     TRY(find(l, i, &t));
@@ -212,6 +215,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(check_tensors(l));
     TRY(mem_take_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
+    l->progress = watch_begin(l->m->watch, "Loading weights", model_parameter_count(l->m));
     for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
     model_weights_changed(l->m);
     return OTT_OK;

@@ -5,7 +5,7 @@
 #ifndef TENSOR_EXEC_H
 #define TENSOR_EXEC_H
 
-#include "base/log.h"
+#include "base/watch.h"
 #include "tensor/group.h"
 #include "tensor/plan.h"
 
@@ -43,13 +43,16 @@ struct exec {
     bool later_micro_batch; /* not the first of its step: weights are what they were */
     group *data_group;      /* ranks that hold the same model and other data */
     const logger *log;
+    const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
     const probe *probe;           /* NULL: none */
     op_times *times;              /* NULL: ops are not timed */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
 
-/* The three roles count apart; called by layers right before op_gemm. */
+/* op_gemm. The three roles count apart. OTT_ERR_STOPPED when exec_check says so. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
+/* Is the pass to end here (base/watch.h)? Never while it is recorded. */
+ott_status exec_check(const exec *cx);
 /* Shows a module's tensor to the probe, if there is one and nothing is being recorded. */
 ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_probe_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,

@@ -43,21 +43,19 @@ static void say_model(const announcement *a) {
 }
 
 static void say_memory(const announcement *a) {
-    mem_stats s = mem_read(a->trainer->account);
-    double mib = 1048576.0;
+    const admission_need *n = a->need;
+    double mib[MEM_KIND_COUNT];
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->of[kind] / 1048576.0;
     log_info(a->log,
              "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
              "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
-             (double)a->trainer->planned_bytes / mib, (double)s.now_of[MEM_PARAM] / mib,
-             (double)s.now_of[MEM_GRAD] / mib, (double)s.now_of[MEM_OPTIMIZER] / mib,
-             (double)s.now_of[MEM_WEIGHT] / mib, (double)s.now_of[MEM_STEP] / mib,
-             (double)plan_saved(a->trainer->train_plan) / mib, (double)s.now_of[MEM_SCRATCH] / mib,
-             (double)s.now_of[MEM_DATA] / mib, (double)s.now_of[MEM_OTHER] / mib);
-    if (s.now_of[MEM_STAGING] > 0)
+             (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
+             mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
+    if (n->of[MEM_STAGING] > 0)
         log_info(
             a->log,
             "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
-            (double)s.now_of[MEM_STAGING] / mib);
+            mib[MEM_STAGING]);
 }
 
 /* What transformers would do with the folder, and this run does not. */

@@ -6,8 +6,7 @@
 #define TRAIN_ANNOUNCE_H
 
 #include "parallel/hf_model.h"
-#include "train/precision.h"
-#include "train/trainer.h"
+#include "train/admission.h"
 
 /* All borrowed. */
 typedef struct announcement {
@@ -16,6 +15,7 @@ typedef struct announcement {
     const precision_plan *precision;
     const hf_model_notes *notes; /* of model.hf_path */
     const trainer *trainer;      /* as it is before the first step */
+    const admission_need *need;
     double peak_flops;
 } announcement;
 

@@ -59,7 +59,7 @@ static ott_status open_speaker(bench *b, const char *precision, speaker *s) {
     TRY(bench_model_open(b->options, precision, preset, (const char *const[]){length}, 1, from));
     TRY(run_trainer_options(from->cfg, &from->precision, 0, &options));
     TRY(model_open(from->device, &from->shape, MODEL_INFERENCE, WINDOW, &s->m));
-    TRY(model_initialize(s->m, 1));
+    TRY(model_initialize(s->m, 1, 0));
     TRY(model_convert(s->m, &options.convert, NULL));
     TRY(model_visit_linears(s->m, count_weight, s));
     TRY(model_pack(s->m));

@@ -1,5 +1,6 @@
 /* train/bench_step: whole training steps of a preset, in the precisions to compare, taking turns. */
 #include "base/clock.h"
+#include "model/init.h"
 #include "train/bench_model.h"
 #include "train/data.h"
 #include "train/op_kinds.h"
@@ -82,8 +83,9 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(bench_model_open(o, precision, preset, (const char *const[]){sequences, length}, 2, m));
     TRY(run_trainer_options(m->cfg, &m->precision, 0, &options));
     TRY(data_open(m->account, b->log, m->cfg, &m->shape, &c->train_data, &c->validation_data));
-    TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data, 1,
+    TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));
+    TRY(model_initialize(c->trainer->m, 1, 0));
     c->times = (op_times){.ran = note_op, .user = c};
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len;

@@ -5,8 +5,10 @@
 #include "comm/launch.h"
 #include "cpu/cpu.h"
 #include "io/report.h"
+#include "model/init.h"
 #include "parallel/checkpoint_writer.h"
 #include "parallel/hf_model.h"
+#include "train/admission.h"
 #include "train/announce.h"
 #include "train/data.h"
 #include "train/health.h"
@@ -27,8 +29,10 @@ typedef struct run {
     const logger *log;
     config *cfg;
     const train_hooks *hooks;
+    config asked; /* before its model was resolved */
     model_options shape;
     hf_model_notes notes; /* of model.hf_path */
+    admission_need need;
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -43,10 +47,18 @@ typedef struct run {
     bool history_known; /* what processes before this one did */
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
-    bool stopping, stopped;
+    watch watch;
+    bool stopping, stopped; /* asked to; and saved because of that */
 } run;
 
 /* ---- opening ---- */
+
+/* Once asked it stays asked: a step that is under way ends as well. */
+static bool stop_asked(void *user) {
+    run *r = user;
+    if (!r->stopping) r->stopping = r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
+    return r->stopping;
+}
 
 static ott_status path_in(const run *r, const char *name, char **out) {
     str s = {.account = r->account};
@@ -70,47 +82,17 @@ out:
     return status;
 }
 
-/* Physical memory of the machine, and what of it is free to take now. */
 static double memory_total(void) {
     return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-static int64_t memory_available(void) {
-    long long kib = -1;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (!f) return INT64_MAX;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
-    fclose(f);
-    return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
-}
-
-/* What of the plan is not taken yet can be compared with what is free: memory is only really used when
- * written. */
-static ott_status check_memory(const run *r) {
-    int64_t planned = r->trainer->planned_bytes, available = memory_available();
-    int64_t staging = mem_read(r->account).now_of[MEM_STAGING];
-    if (planned <= available) return OTT_OK;
-    if (planned - staging <= available)
-        return status_fail(OTT_ERR_MEMORY,
-                           "the run needs %.2f GiB, %.2f GiB of it for checkpoint.async_mode = \"%s\", and "
-                           "%.2f GiB are free: set checkpoint.async_mode = \"disabled\"",
-                           (double)planned / 1073741824.0, (double)staging / 1073741824.0,
-                           config_word(r->cfg, "checkpoint.async_mode"), (double)available / 1073741824.0);
-    return status_fail(OTT_ERR_MEMORY,
-                       "the run needs %.2f GiB (%.2f GiB of it for the step) and %.2f GiB are free: lower "
-                       "train.batch_size or "
-                       "train.seq_len, or set train.activation_checkpointing = \"full\"",
-                       (double)planned / 1073741824.0,
-                       (double)plan_bytes(r->trainer->train_plan) / 1073741824.0,
-                       (double)available / 1073741824.0);
-}
-
-/* The weights of model.hf_path, unless a checkpoint brings others or they do not fit a reduced model. */
+/* Weights to start from, unless a checkpoint brings them: those of model.hf_path, which do not fit a reduced
+   model, or random ones. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path;
-    if (!*folder || r->start.checkpoint || r->cfg->model.reduce) return OTT_OK;
+    if (r->start.checkpoint) return OTT_OK;
+    if (!*folder || r->cfg->model.reduce)
+        return model_initialize(r->trainer->m, (uint64_t)r->cfg->train.seed, (int)r->cfg->train.threads);
     TRY(hf_model_load(r->trainer->m, folder));
     const char *quantization = r->notes.quantization;
     log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
@@ -118,24 +100,20 @@ static ott_status load_start(run *r) {
     return OTT_OK;
 }
 
-/* Tries on every recipe of the precision schedule, so that what each needs is known before the first step. */
-static ott_status plan_phases(run *r) {
-    const recipe *first = r->trainer->recipe;
-    if (r->precision.phase_count == 1) return OTT_OK;
-    r->trainer->log = NULL; /* it has been said, or will be when the time comes */
-    ott_status status = OTT_OK;
-    for (int i = 0; i < r->precision.phase_count && status == OTT_OK; i++)
-        status = trainer_convert(r->trainer, r->precision.phases[i].recipe);
-    if (status == OTT_OK) status = trainer_convert(r->trainer, first);
-    r->trainer->log = r->log;
-    return status;
+static ott_status open_writer(run *r) {
+    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, &r->writer);
 }
 
-/* What a writer stages is memory of the run like any other. */
-static ott_status open_writer(run *r) {
-    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, &r->writer));
-    r->trainer->planned_bytes += mem_read(r->account).now_of[MEM_STAGING];
-    return OTT_OK;
+static ott_status decide_admission(run *r) {
+    return admission_decide(&(admission){.account = r->account,
+                                         .device = r->device,
+                                         .cfg = r->cfg,
+                                         .asked = &r->asked,
+                                         .shape = &r->shape,
+                                         .step = r->start.step,
+                                         .train_data = r->train_data,
+                                         .validation_data = r->validation_data},
+                            &r->need);
 }
 
 static ott_status open_sources(run *r) {
@@ -149,11 +127,11 @@ static ott_status open_trainer(run *r) {
     trainer_options options;
     TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
+    TRY(decide_admission(r));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
-                     (uint64_t)r->cfg->train.seed, &r->trainer));
-    TRY(plan_phases(r));
+                     &r->trainer));
+    r->trainer->cx.watch = r->trainer->m->watch = &r->watch;
     TRY(open_writer(r));
-    TRY(check_memory(r));
     TRY(load_start(r));
     return resume_load(r->trainer, r->cfg, &r->start);
 }
@@ -353,10 +331,6 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
-static bool stop_asked(const run *r) {
-    return r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
-}
-
 static ott_status one_step(run *r) {
     step_result s;
     TRY(checkpoint_writer_poll(r->writer));
@@ -415,6 +389,7 @@ static ott_status steps(run *r) {
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (r->stopping) return save_and_stop(r);
         ott_status status = one_step(r);
+        if (status == OTT_ERR_STOPPED) continue; /* within a step, which is as if it had not begun */
         if (status != OTT_OK) return save_after(r, status);
     }
     ott_status status = keep_folder(r);
@@ -490,7 +465,7 @@ static void say_end(const run *r) {
     char tokens[32], time[32];
     say_gemms(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
-             (double)r->trainer->planned_bytes / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
+             (double)r->need.total / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
     log_info(r->log, "Training complete: %lld steps, %s tokens, %s of training",
              (long long)r->trainer->run.step, str_commas(r->trainer->run.tokens, tokens),
@@ -501,6 +476,7 @@ static ott_status open_run(run *r) {
     TRY(launch_check_alone());
     TRY(run_check_described(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
+    r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
@@ -532,12 +508,14 @@ static void close_run(run *r) {
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
     run r = {.account = account, .log = log, .cfg = cfg, .hooks = hooks, .saved_step = -1};
     ott_status status = OTT_OK;
+    r.watch = (watch){.log = log, .stop = stop_asked, .user = &r};
     TRY_OUT(open_run(&r));
     announce_start(&(announcement){.log = log,
                                    .cfg = cfg,
                                    .precision = &r.precision,
                                    .notes = &r.notes,
                                    .trainer = r.trainer,
+                                   .need = &r.need,
                                    .peak_flops = r.progress.peak_flops});
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));

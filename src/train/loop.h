@@ -10,7 +10,7 @@ typedef struct train_hooks {
     ott_progress_fn progress; /* after every step; NULL: none */
     ott_work_fn work;         /* after every micro-batch of a step that has several; NULL: none */
     void *user;
-    bool (*stop)(void *user); /* asked after every step: end here, saving; NULL: never */
+    bool (*stop)(void *user); /* asked all the time: end here, saving the last whole step; NULL: never */
     void *stop_user;
 } train_hooks;
 

@@ -1,7 +1,8 @@
 /* train/trainer: opening a trainer, and its step. */
 #include "train/trainer.h"
+#include "base/size.h"
 #include "comm/self.h"
-#include "model/init.h"
+#include "tensor/rehearsal.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -38,15 +39,23 @@ static void fill_placement(trainer *t) {
     }
 }
 
+static ott_status take_host(const trainer *t, int64_t count, int64_t size, void **out) {
+    *out = NULL;
+    if (t->device->rehearsal) return rehearsal_note(t->device, MEM_DATA, count, size, "batches of a step");
+    return mem_take_array(t->account, MEM_DATA, count, size, "batches of a step", out);
+}
+
 /* Host memory of all micro-batches of a step and, behind them, of one of evaluation. */
 static ott_status open_host_batches(trainer *t) {
-    int64_t count = t->options.grad_accum + 1;
+    int64_t count = t->options.grad_accum + 1, ints;
     void *memory;
-    TRY(mem_take_array(t->account, MEM_DATA, count * batch_ints(t), sizeof(int32_t), "batches", &memory));
+    TRY(size_product("batches of a step: train.grad_accum_steps x train.batch_size x train.seq_len",
+                     (int64_t[]){count, batch_ints(t)}, 2, &ints));
+    TRY(take_host(t, ints, sizeof(int32_t), &memory));
     t->host_batch = memory;
-    TRY(mem_take_array(t->account, MEM_DATA, count, sizeof(int64_t), "batches", &memory));
+    TRY(take_host(t, count, sizeof(int64_t), &memory));
     t->documents = memory;
-    fill_placement(t);
+    if (t->host_batch) fill_placement(t);
     return OTT_OK;
 }
 
@@ -98,11 +107,21 @@ static void set_checkpointing(trainer *t) {
         t->m->blocks[i].checkpointing = i % every == 0 ? t->options.checkpointing : CHECKPOINT_NONE;
 }
 
+/* Delayed scaling moves on with every micro-batch, so a step that is abandoned needs what it began with. */
+static ott_status reserve_delayed(trainer *t) {
+    int64_t bytes = t->m->delayed.block_bytes;
+    device_release(t->device, t->delayed_before);
+    t->delayed_before = NULL;
+    if (!t->m->delayed.block) return OTT_OK;
+    return device_allocate(t->device, MEM_WEIGHT, bytes, "amax histories before a step", &t->delayed_before);
+}
+
 static ott_status convert(trainer *t, const recipe *r) {
     convert_options o = t->options.convert;
     o.recipe = t->recipe = r;
     o.log = t->log;
-    return model_convert(t->m, &o, &t->converted);
+    TRY(model_convert(t->m, &o, &t->converted));
+    return reserve_delayed(t);
 }
 
 ott_status trainer_convert(trainer *t, const recipe *r) {
@@ -113,9 +132,8 @@ ott_status trainer_convert(trainer *t, const recipe *r) {
     return OTT_OK;
 }
 
-static ott_status build(trainer *t, const model_options *shape, uint64_t seed) {
+static ott_status build(trainer *t, const model_options *shape) {
     TRY(model_open(t->device, shape, MODEL_TRAINING, t->options.seq_len, &t->m));
-    TRY(model_initialize(t->m, seed));
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     set_checkpointing(t);
@@ -129,7 +147,7 @@ static ott_status build(trainer *t, const model_options *shape, uint64_t seed) {
 
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
-                        uint64_t seed, trainer **out) {
+                        trainer **out) {
     void *memory;
     TRY(mem_take(account, MEM_OTHER, sizeof(trainer), "trainer", &memory));
     trainer *t = memory;
@@ -141,7 +159,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .validation_data = validation_data,
                    .whole = true,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
-    ott_status status = build(t, shape, seed);
+    ott_status status = build(t, shape);
     if (status != OTT_OK) {
         trainer_close(t);
         return status;
@@ -157,6 +175,7 @@ void trainer_close(trainer *t) {
     plan_destroy(t->evaluate_plan);
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
+    device_release(t->device, t->delayed_before);
     mem_give(t->account, t->host_batch);
     mem_give(t->account, t->documents);
     model_close(t->m);
@@ -309,12 +328,34 @@ static void finish_step(trainer *t, step_result *out) {
     t->cx.step = t->run.step;
 }
 
+/* What a step changes before its update, which is all that an abandoned one has to put back. */
+static ott_status copy_delayed(trainer *t, void *from, void *to) {
+    int64_t floats = t->m->delayed.block_bytes / (int64_t)sizeof(float);
+    if (!t->delayed_before) return OTT_OK;
+    tensor x = tensor_vector(from, OTT_F32, floats), y = tensor_vector(to, OTT_F32, floats);
+    t->cx.plan = NULL;
+    return op_convert(&t->cx, &(convert_args){.x = &x, .y = &y});
+}
+
+/* Gradients of all micro-batches; when the watch ends it, as if it had not begun. */
+static ott_status accumulate_or_abandon(trainer *t) {
+    int64_t gemms[GEMM_COUNT][2];
+    memcpy(gemms, t->cx.gemms, sizeof gemms);
+    TRY(copy_delayed(t, t->m->delayed.block, t->delayed_before));
+    ott_status status = accumulate(t);
+    if (status != OTT_ERR_STOPPED) return status;
+    memcpy(t->cx.gemms, gemms, sizeof gemms);
+    TRY(copy_delayed(t, t->delayed_before, t->m->delayed.block));
+    t->whole = true;
+    return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
+}
+
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(feed_training(t, &out->labels));
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
     t->whole = false;
-    TRY(accumulate(t));
+    TRY(accumulate_or_abandon(t));
     TRY(optimizer_update(&t->cx, t->m, &t->options.optimizer, &t->norms, &t->state));
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
     finish_step(t, out);

@@ -42,6 +42,7 @@ typedef struct trainer {
     run_state run;
     bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
+    void *delayed_before; /* device copy of m->delayed from when the step began; NULL: it has none */
     const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
     void (*micro_batch_done)(void *user, int64_t done,
                              int64_t total); /* inside a step; NULL: nobody looks on */
@@ -62,20 +63,22 @@ typedef struct evaluation {
     int64_t batches, tokens, labels;
 } evaluation;
 
-/* Opens model and buffers on `device`, initializes weights from `seed`, converts, plans memory. data are
- * borrowed. */
+/* Opens model and buffers on `device`, converts, plans memory. Weights are 0: they come from
+   model_initialize, a folder or a checkpoint. data are borrowed. On a rehearsal (tensor/rehearsal.h) it says
+   what memory it would take, and does no step. */
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
-                        uint64_t seed, trainer **out);
+                        trainer **out);
 void trainer_close(trainer *t); /* NULL is allowed */
 /* Takes parameters, moments, counters and FP8 state of a checkpoint. */
 ott_status trainer_load(trainer *t, const char *path);
 /* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
    plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
-/* One optimizer step at this learning rate. */
+/* One optimizer step at this learning rate. OTT_ERR_STOPPED when cx.watch ends it before the update: then
+   nothing has changed. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
-/* The first `batches` batches of the validation data, or as many as there are. */
+/* OTT_ERR_STOPPED when cx.watch ends it. The first `batches` batches of the validation data, or as many as there are. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
    "output of model.layers.0.mlp.up_proj". "" if all are finite. */

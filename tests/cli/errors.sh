@@ -55,7 +55,7 @@ for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_di
 done
 fails "a window of 2^63-1" 2 "model.sliding_window|out of range" train $small --model.sliding_window=9223372036854775807
 fails "more tokens than are numbered" 2 "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
-    train $small --data.dataset_path=text.txt --train.batch_size=2147483647 --run.dir=r
+    train $small --data.dataset_path=text.txt --train.batch_size=2147483647 --run.dir=refused
 fails "a head too wide" 2 "model.n_heads * model.head_dim = 4294967292 is more than" \
     train $small --model.head_dim=2147483646 --run.dir=r
 fails "a feed-forward width from 1e30" 2 "model.ffn_hidden_dim" \

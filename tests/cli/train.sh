@@ -32,7 +32,7 @@ stop() {
 for signal in INT:130 TERM:143 HUP:129; do
     wanted=${signal#*:} signal=${signal%:*}
     stop $signal
-    trouble=$(missing err "finishing this step and saving")
+    trouble=$(missing err "ending and saving")
     ls s/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
     [ $code -eq $wanted ] || trouble="exit code $code"
     report "SIG$signal saves and ends" "$trouble"

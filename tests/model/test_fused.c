@@ -19,8 +19,8 @@ static void open_pair(tiny *apart, tiny *fused, model_options o) {
     tiny_open(apart, &o, 1, NULL);
     o.fused_qkv = o.fused_gate_up = true;
     tiny_open(fused, &o, 1, NULL);
-    HARNESS_OK(model_initialize(apart->m, 11));
-    HARNESS_OK(model_initialize(fused->m, 11));
+    HARNESS_OK(model_initialize(apart->m, 11, 1));
+    HARNESS_OK(model_initialize(fused->m, 11, 3));
 }
 
 /* Values of a part of the fused model beside the parameter of the other. */

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/cpu.h"
+#include "train/schedule.h"
 #include "train/train_fixture.h"
 
 /* ---- trainers ---- */
@@ -197,6 +198,65 @@ static bool same_rule(int a, int b) {
     return powers || (a == CURRENT && b == TENSORWISE);
 }
 
+/* ---- ended within a step ---- */
+
+/* Says stop at the question after `left` others, and counts them. */
+typedef struct countdown {
+    int64_t left, asked;
+} countdown;
+
+static bool count_down(void *user) {
+    countdown *c = user;
+    c->asked++;
+    return c->left-- == 0;
+}
+
+/* A step in which the watch asks to end at question `at`; at < 0: never. Returns how often it was asked. */
+static int64_t watched_step(rig *r, int64_t at, step_result *s) {
+    countdown c = {.left = at};
+    int64_t fp8[2], all[2];
+    const watch w = {.stop = count_down, .user = &c};
+    run_state before = r->t->run;
+    double rate = schedule_learning_rate(r->cfg, r->t->run.step, r->cfg->train.max_steps);
+    trainer_gemms(r->t, &fp8[0], &all[0]);
+    r->t->cx.watch = &w;
+    ott_status status = trainer_step(r->t, rate, s);
+    r->t->cx.watch = NULL;
+    assert_int_equal(status, at < 0 ? OTT_OK : OTT_ERR_STOPPED);
+    if (at < 0) return c.asked;
+    trainer_gemms(r->t, &fp8[1], &all[1]);
+    assert_int_equal(all[0], all[1]);
+    assert_memory_equal(&before, &r->t->run, sizeof before);
+    return c.asked;
+}
+
+/* At its beginning, in its middle and at its end: the trainer goes on, and so does one from a checkpoint saved
+   then, as if there had been no such step. */
+static void abandoned_step_leaves_no_trace(void **state) {
+    const variant *v = *state;
+    const place here = {NULL, "2"};
+    char path[160];
+    rig r;
+    outcome expected = uninterrupted(the_fixture, v, &here), o = {0}, first;
+    memset(&o, 0, sizeof o);
+    open_at(&r, the_fixture, v, &here);
+    take_steps(&r, 0, BREAK - 1, &o);
+    int64_t questions = watched_step(&r, -1, &o.step[BREAK - 1]);
+    assert_true(questions > 10);
+    step_result none;
+    watched_step(&r, 0, &none);
+    watched_step(&r, questions / 2, &none);
+    watched_step(&r, questions - 1, &none);
+    rig_save(&r, the_fixture, "abandoned", path);
+    first = o;
+    take_steps(&r, BREAK, STEPS, &o);
+    finish(&r, &o);
+    check_and_free(v, &(place){"auto", "2"}, "with abandoned steps", &expected, &o);
+    o = second_part(the_fixture, v, &here, &first, path);
+    check_and_free(v, &(place){"auto", "2"}, "resumed after an abandoned step", &expected, &o);
+    snapshot_free(&expected.end);
+}
+
 /* The variants do compute different things, so that equal bits above are no accident of an option not
  * applied. */
 static void precisions_differ(void **state) {
@@ -340,6 +400,27 @@ static void whole_runs_are_equal(void **state) {
     }
 }
 
+/* Stopped inside the third step, whose first two micro-batches are done, and continued. */
+static void run_stopped_within_a_step(void **state) {
+    (void)state;
+    static spoken said;
+    const char *fresh[] = {"--train.grad_accum_steps=3", NULL};
+    const char *again[] = {"--train.grad_accum_steps=3", "--checkpoint.load_path=latest", NULL};
+    run_options o = {
+        .name = "within-a", .precision = &fixture_precisions[DELAYED], .more = fresh, .said = &said};
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    o.name = "within-b";
+    o.stop_after = 2;
+    o.stop_within = 100;
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    assert_true(spoken_has(&said, "Shutdown requested at step 2"));
+    o.stop_after = o.stop_within = 0;
+    o.more = again;
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    assert_true(spoken_has(&said, "Resumed from"));
+    check_same_run(the_fixture, "within-a", "within-b");
+}
+
 /* A crash leaves metrics of steps after the last checkpoint; the resumed run writes them anew. */
 static void metrics_after_the_checkpoint_are_cut(void **state) {
     (void)state;
@@ -383,22 +464,30 @@ int main(void) {
     static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
                                    {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
                                    {ROWWISE, "1"}, {ROWWISE, "2"}};
-    enum { WHOLES = sizeof wholes / sizeof *wholes };
-    static char names[WHOLES][64];
-    struct CMUnitTest tests[VARIANTS + WHOLES + 5] = {
-        cmocka_unit_test(precisions_differ), cmocka_unit_test(what_is_loaded_matters),
-        cmocka_unit_test(metrics_after_the_checkpoint_are_cut), cmocka_unit_test(finished_run_resumed),
-        cmocka_unit_test(checkpoints_in_another_folder)};
-    for (size_t i = 0; i < VARIANTS; i++)
-        tests[5 + i] = (struct CMUnitTest){.name = variants[i].name,
-                                           .test_func = resumed_equals_uninterrupted,
-                                           .initial_state = (void *)(uintptr_t)&variants[i]};
+    enum { SINGLE = 6, WHOLES = sizeof wholes / sizeof *wholes };
+    static char names[WHOLES][64], abandoned[VARIANTS][64];
+    struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
+        cmocka_unit_test(precisions_differ),
+        cmocka_unit_test(what_is_loaded_matters),
+        cmocka_unit_test(metrics_after_the_checkpoint_are_cut),
+        cmocka_unit_test(finished_run_resumed),
+        cmocka_unit_test(checkpoints_in_another_folder),
+        cmocka_unit_test(run_stopped_within_a_step)};
+    for (size_t i = 0; i < VARIANTS; i++) {
+        void *of = (void *)(uintptr_t)&variants[i];
+        snprintf(abandoned[i], sizeof abandoned[i], "abandoned steps, %s", variants[i].name);
+        tests[SINGLE + i] = (struct CMUnitTest){
+            .name = variants[i].name, .test_func = resumed_equals_uninterrupted, .initial_state = of};
+        tests[SINGLE + VARIANTS + i] = (struct CMUnitTest){
+            .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = of};
+    }
     for (size_t i = 0; i < WHOLES; i++) {
         snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
                  fixture_precisions[wholes[i].precision].name, wholes[i].threads);
-        tests[5 + VARIANTS + i] = (struct CMUnitTest){.name = names[i],
-                                                      .test_func = whole_runs_are_equal,
-                                                      .initial_state = (void *)(uintptr_t)&wholes[i]};
+        tests[SINGLE + 2 * VARIANTS + i] =
+            (struct CMUnitTest){.name = names[i],
+                                .test_func = whole_runs_are_equal,
+                                .initial_state = (void *)(uintptr_t)&wholes[i]};
     }
     void *state;
     if (fixture_setup(&state)) return 1;

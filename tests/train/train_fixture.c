@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "cpu/cpu.h"
+#include "model/init.h"
 #include "train/data.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -205,8 +206,9 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;
-    return trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
-                        (uint64_t)r->cfg->train.seed, &r->t);
+    TRY(trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
+                     &r->t));
+    return model_initialize(r->t->m, (uint64_t)r->cfg->train.seed, (int)r->cfg->train.threads);
 }
 
 static void close_parts(rig *r) {
@@ -308,18 +310,27 @@ void snapshot_free(snapshot *s) {
 /* ---- whole runs ---- */
 
 typedef struct stopper {
-    int64_t asked, after;
+    int64_t steps, after, within; /* done so far; as run_options has them */
+    bool asked;
 } stopper;
 
+static void count_step(void *user, const ott_progress *p) {
+    stopper *s = user;
+    (void)p;
+    s->steps++;
+}
+
+/* Asked once, after so many steps and so many more questions. */
 static bool stop_now(void *user) {
     stopper *s = user;
-    return s->after > 0 && s->asked++ == s->after;
+    if (s->after == 0 || s->asked || s->steps < s->after || s->within-- > 0) return false;
+    return s->asked = true;
 }
 
 ott_status fixture_run(const fixture *f, const run_options *o) {
     mem *account;
-    stopper s = {.after = o->stop_after};
-    train_hooks hooks = {.stop = stop_now, .stop_user = &s};
+    stopper s = {.after = o->stop_after, .within = o->stop_within};
+    train_hooks hooks = {.progress = count_step, .user = &s, .stop = stop_now, .stop_user = &s};
     logger log = {0};
     FIXTURE_OK(mem_open(&account));
     if (o->said) log = spoken_logger(o->said);

@@ -123,8 +123,9 @@ typedef struct run_options {
     const char *name; /* of the run's folder in the fixture's */
     const precision *precision;
     const char *const *more;
-    int64_t stop_after; /* steps of this run after which it is asked to stop; 0: never */
-    spoken *said;       /* may be NULL */
+    int64_t stop_after;  /* steps of this run after which it is asked to stop; 0: never */
+    int64_t stop_within; /* questions later: inside the step that follows */
+    spoken *said;        /* may be NULL */
 } run_options;
 
 ott_status fixture_run(const fixture *f, const run_options *o);

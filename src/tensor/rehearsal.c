@@ -1,0 +1,106 @@
+/* tensor/rehearsal: counting instead of allocating. */
+#include "tensor/rehearsal.h"
+#include "base/size.h"
+#include <string.h>
+
+typedef struct rehearsal {
+    device base;
+    int64_t now, peak;
+    int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
+} rehearsal;
+
+/* Stands for a block; its address is what the device's users see, and never read or write behind. */
+typedef struct counted {
+    mem_kind kind;
+    int64_t bytes;
+} counted;
+
+static ott_status count(rehearsal *r, mem_kind kind, int64_t bytes, const char *what) {
+    int64_t sum;
+    if (!size_add(r->now, bytes, &sum))
+        return status_fail(OTT_ERR_MEMORY,
+                           "out of memory: %s would bring the sum of all to more than 2^63 bytes", what);
+    r->now = sum;
+    r->now_of[kind] += bytes;
+    if (r->now <= r->peak) return OTT_OK;
+    r->peak = r->now;
+    memcpy(r->peak_of, r->now_of, sizeof r->peak_of);
+    return OTT_OK;
+}
+
+static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    rehearsal *r = (rehearsal *)d;
+    TRY(mem_take(d->account, MEM_OTHER, sizeof(counted), what, out));
+    *(counted *)*out = (counted){kind, bytes};
+    ott_status status = count(r, kind, bytes, what);
+    if (status == OTT_OK) return OTT_OK;
+    mem_give(d->account, *out);
+    *out = NULL;
+    return status;
+}
+
+static void release(device *d, void *data) {
+    rehearsal *r = (rehearsal *)d;
+    const counted *c = data;
+    r->now -= c->bytes;
+    r->now_of[c->kind] -= c->bytes;
+    mem_give(d->account, data);
+}
+
+static ott_status copy_in(device *d, void *to_device, const void *from_host, int64_t bytes) {
+    (void)d, (void)to_device, (void)from_host, (void)bytes;
+    return OTT_OK;
+}
+
+static ott_status copy_out(device *d, void *to_host, const void *from_device, int64_t bytes) {
+    (void)d, (void)from_device;
+    memset(to_host, 0, (size_t)bytes);
+    return OTT_OK;
+}
+
+static ott_status zero(device *d, void *data, int64_t bytes) {
+    (void)d, (void)data, (void)bytes;
+    return OTT_OK;
+}
+
+static ott_status synchronize(device *d) {
+    (void)d;
+    return OTT_OK;
+}
+
+static void close_device(device *d) {
+    mem_give(d->account, d);
+}
+
+static const device_table table = {
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .zero = zero,
+    .synchronize = synchronize,
+    .close = close_device,
+};
+
+ott_status rehearsal_open(mem *account, const device *like, device **out) {
+    void *memory;
+    TRY(mem_take(account, MEM_OTHER, sizeof(rehearsal), "a rehearsal", &memory));
+    rehearsal *r = memory;
+    r->base = (device){
+        .table = &table, .ops = like->ops, .account = account, .name = like->name, .rehearsal = true};
+    *out = &r->base;
+    return OTT_OK;
+}
+
+ott_status rehearsal_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
+    int64_t bytes;
+    STATUS_REQUIRE(d->rehearsal);
+    TRY(size_product(what, (int64_t[]){number, size}, 2, &bytes));
+    return count((rehearsal *)d, kind, bytes, what);
+}
+
+int64_t rehearsal_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
+    const rehearsal *r = (const rehearsal *)d;
+    memcpy(of, r->peak_of, sizeof r->peak_of);
+    return r->peak;
+}

@@ -1,0 +1,226 @@
+/*
+ * What a run needs is known before anything is taken, is what it then takes, and is compared with the limits
+ * of the process: a refusal says what is large and which settings help, and they do.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/limit.h"
+#include "cpu/cpu.h"
+#include "model/init.h"
+#include "train/admission.h"
+#include "train/data.h"
+#include "train/train_fixture.h"
+
+static const fixture *the_fixture;
+
+/* A model of some 2 million parameters, whose step takes 40 MiB. */
+#define LARGER                                                                                               \
+    "--model.dim=256", "--model.n_heads=4", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",            \
+        "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=16"
+
+/* ---- what is needed is what is taken ---- */
+
+/* The MiB behind `word` in the lines that were said. */
+static double mib_after(const spoken *s, const char *word) {
+    const char *at = strstr(s->text, word);
+    assert_non_null(at);
+    return atof(at + strlen(word));
+}
+
+static void need_is_what_is_taken(void **state) {
+    static spoken said;
+    const char *const variants[][12] = {
+        {LARGER, NULL},
+        {LARGER, "--train.activation_checkpointing=full", NULL},
+        {LARGER, "--checkpoint.async_mode=async", NULL},
+        {LARGER, "--train.mixed_precision=fp8", "--float8.schedule=bf16:2, fp8", NULL}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "need-%d", i);
+        FIXTURE_OK(fixture_run(the_fixture, &(run_options){.name = name,
+                                                           .precision = &fixture_precisions[BF16],
+                                                           .more = variants[i],
+                                                           .said = &said}));
+        double planned = mib_after(&said, "Memory plan: "), allocated = mib_after(&said, ", allocated ");
+        assert_true(planned > 20);
+        if (fabs(allocated / planned - 1) > 0.05)
+            fail_msg("variant %d: planned %.1f MiB, allocated %.1f MiB", i, planned, allocated);
+    }
+}
+
+/* ---- limits ---- */
+
+/* In a child whose address space may grow by `room` bytes: runs, and hands back the status's text. */
+static ott_status run_limited(const char *name, int64_t room, const char *const *more, char text[4096]) {
+    int ends[2], result = 0;
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit most = {.rlim_cur = (rlim_t)1 << 40, .rlim_max = (rlim_t)1 << 40};
+        setrlimit(RLIMIT_AS, &most);
+        FILE *f = fopen("/proc/self/statm", "r");
+        long pages = 0;
+        if (!f || fscanf(f, "%ld", &pages) != 1) _exit(99);
+        fclose(f);
+        most.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + room);
+        setrlimit(RLIMIT_AS, &most);
+        ott_status status = fixture_run(
+            the_fixture, &(run_options){.name = name, .precision = &fixture_precisions[BF16], .more = more});
+        const char *said = status == OTT_OK ? "" : status_text();
+        if (write(ends[1], said, strlen(said)) < 0) _exit(99);
+        _exit((int)status);
+    }
+    close(ends[1]);
+    size_t length = 0;
+    for (ssize_t got; (got = read(ends[0], text + length, 4095 - length)) > 0;) length += (size_t)got;
+    text[length] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    return (ott_status)WEXITSTATUS(result);
+}
+
+static void expect(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
+}
+
+static void refusal_helps(void **state) {
+    char text[4096];
+    const char *const asked[] = {LARGER, "--checkpoint.async_mode=async", "--train.threads=1", NULL};
+    const char *const helped[] = {LARGER, "--train.threads=1", "--train.batch_size=1",
+                                  "--train.activation_checkpointing=full", NULL};
+    (void)state;
+    if (FIXTURE_SANITIZED) skip();
+    int64_t room = (int64_t)64 << 20;
+    assert_int_equal(run_limited("asked", room, asked, text), OTT_ERR_MEMORY);
+    print_message("  %s\n", text);
+    expect(text, "the run needs ");
+    expect(text, "of address space that ulimit -v allows are left: step arena ");
+    expect(text, "; what would help most: train.batch_size = ");
+    expect(text, " saves ");
+    expect(text, "with all three it needs ");
+    assert_null(strchr(text, '\n'));
+    assert_null(strstr(text, "too much"));
+    assert_int_equal(run_limited("helped", room, helped, text), OTT_OK);
+}
+
+/* What no setting helps with. */
+static void refusal_of_a_model_that_is_too_large(void **state) {
+    char text[4096];
+    const char *const asked[] = {"--model.dim=8192",
+                                 "--model.n_layers=80",
+                                 "--model.n_heads=64",
+                                 "--model.n_kv_heads=8",
+                                 "--model.ffn_hidden_dim=28672",
+                                 "--model.vocab_size=256",
+                                 "--model.max_seq_len=64",
+                                 "--train.seq_len=64",
+                                 "--model.reduce=4",
+                                 "--train.threads=1",
+                                 NULL};
+    (void)state;
+    if (FIXTURE_SANITIZED) skip();
+    ott_status status = run_limited("large", (int64_t)1 << 30, asked, text);
+    if (status != OTT_ERR_MEMORY) fail_msg("status %d: %s", (int)status, text);
+    print_message("  %s\n", text);
+    expect(text, "optimizer state ");
+    expect(text, "too much; model.reduce = ");
+    expect(text, "makes a small model of the family");
+}
+
+/* Nothing large is taken on the way to a refusal. */
+static void nothing_is_taken_before(void **state) {
+    mem *account;
+    model_options shape;
+    device *d;
+    dataset *train, *validation;
+    admission_need need;
+    const char *const more[] = {"--model.dim=4096", "--model.n_layers=32", "--model.n_heads=32",
+                                "--model.ffn_hidden_dim=14336", NULL};
+    (void)state;
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(the_fixture, account, "nothing", &fixture_precisions[BF16], more);
+    config asked = *cfg;
+    FIXTURE_OK(model_options_resolve(cfg, &shape));
+    FIXTURE_OK(data_open(account, NULL, cfg, &shape, &train, &validation));
+    FIXTURE_OK(cpu_open(account, 1, NULL, &d));
+    int64_t before = mem_read(account).now;
+    admission_decide(&(admission){.account = account,
+                                  .device = d,
+                                  .cfg = cfg,
+                                  .asked = &asked,
+                                  .shape = &shape,
+                                  .train_data = train,
+                                  .validation_data = validation},
+                     &need);
+    assert_true(need.of[MEM_PARAM] > INT64_C(20) << 30); /* 6 billion parameters and more */
+    assert_true(need.of[MEM_OPTIMIZER] == 2 * need.of[MEM_GRAD]);
+    assert_true(mem_read(account).peak - before < 8 << 20);
+    assert_int_equal(mem_read(account).now, before);
+    device_close(d);
+    dataset_close(train);
+    dataset_close(validation);
+    config_close(cfg);
+    mem_close(account);
+}
+
+/* ---- initialization ---- */
+
+static void initial_weights_do_not_depend_on_threads(void **state) {
+    snapshot start[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char threads[32];
+        rig r;
+        const char *more[] = {LARGER, "--model.fused_qkv=true", "--model.init_style=titan", threads, NULL};
+        snprintf(threads, sizeof threads, "--train.threads=%d", i + 1);
+        rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+        start[i] = snapshot_take(&r);
+        rig_close(&r);
+    }
+    assert_true(snapshot_equal(&start[0], &start[1]) && snapshot_equal(&start[0], &start[2]));
+    for (int i = 0; i < 3; i++) snapshot_free(&start[i]);
+}
+
+static bool stop_third(void *user) {
+    return ++*(int *)user == 3;
+}
+
+static void initialization_can_be_ended(void **state) {
+    rig r;
+    int asked = 0;
+    const watch w = {.stop = stop_third, .user = &asked};
+    const char *more[] = {LARGER, NULL};
+    (void)state;
+    rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    r.t->m->watch = &w;
+    assert_int_equal(model_initialize(r.t->m, 1, 2), OTT_ERR_STOPPED);
+    assert_int_equal(asked, 3);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(need_is_what_is_taken),
+        cmocka_unit_test(refusal_helps),
+        cmocka_unit_test(refusal_of_a_model_that_is_too_large),
+        cmocka_unit_test(nothing_is_taken_before),
+        cmocka_unit_test(initial_weights_do_not_depend_on_threads),
+        cmocka_unit_test(initialization_can_be_ended),
+    };
+    void *state;
+    if (fixture_setup(&state)) return 1;
+    the_fixture = state;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return fixture_teardown(&state) ? 1 : failed;
+}
