@@ -148,7 +148,8 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     if (*any) str_printf(&path, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
     mem_give(account, list.steps);
     ott_status status = str_finish(&path);
-    if (status == OTT_OK && *any && checkpoint_verify(account, path.text, false, NULL, &s) == OTT_OK) *out = s.mark;
+    if (status == OTT_OK && *any && checkpoint_verify(account, path.text, false, NULL, &s) == OTT_OK)
+        *out = s.mark;
     str_free(&path);
     return status;
 }

@@ -744,26 +744,26 @@ static void threads_change_nothing(void **state) {
     }
 }
 
-typedef struct watch {
+typedef struct lookout {
     int64_t calls, total, stop_at;
-} watch;
+} lookout;
 
 static void see_work(void *user, const ott_work *work) {
-    watch *w = user;
+    lookout *w = user;
     assert_int_equal(work->done, ++w->calls);
     assert_true(work->seconds_left >= 0);
     w->total = work->total;
 }
 
 static bool stop_here(void *user) {
-    watch *w = user;
+    lookout *w = user;
     return w->calls >= w->stop_at;
 }
 
 static void what_was_done_counts(void **state) {
     const fixture *f = *state;
     for (int64_t stop_at = 1; stop_at <= 6; stop_at++) {
-        watch w = {.stop_at = stop_at};
+        lookout w = {.stop_at = stop_at};
         eval_hooks hooks = {.stop = stop_here, .user = &w};
         ott_eval_options o = options(f, OTT_EVAL_HELLASWAG, "rows.jsonl");
         ott_eval_result r, limited;

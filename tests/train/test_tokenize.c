@@ -188,13 +188,13 @@ static void many_rounds_are_one_file(void **state) {
 
 /* ---- complete or absent ---- */
 
-typedef struct watch {
+typedef struct lookout {
     int calls, stop_at;
     int64_t last, total;
-} watch;
+} lookout;
 
 static void see_work(void *user, const ott_work *work) {
-    watch *w = user;
+    lookout *w = user;
     assert_true(work->done >= w->last && work->done <= work->total);
     w->last = work->done;
     w->total = work->total;
@@ -202,13 +202,13 @@ static void see_work(void *user, const ott_work *work) {
 }
 
 static bool stop_here(void *user) {
-    watch *w = user;
+    lookout *w = user;
     return w->calls == w->stop_at;
 }
 
 static void stopping_leaves_nothing(void **state) {
     const fixture *f = *state;
-    watch w = {.stop_at = 1};
+    lookout w = {.stop_at = 1};
     tokenize_hooks hooks = {.stop = stop_here, .user = &w};
     ott_tokenize_options o = options(1, "\n");
     ott_tokenize_result result;
@@ -221,7 +221,7 @@ static void stopping_leaves_nothing(void **state) {
     assert_int_equal(result.complete, 0);
     assert_int_equal(w.total, 12 << 20);
     assert_false(file_exists(path_of(f, "stopped.bin")));
-    w = (watch){.stop_at = -1};
+    w = (lookout){.stop_at = -1};
     FIXTURE_OK(tokenize_file(account, NULL, f->folder, path_of(f, "large.txt"), path_of(f, "whole.bin"), &o,
                              &hooks, &result));
     assert_int_equal(w.last, w.total);
