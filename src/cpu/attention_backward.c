@@ -31,10 +31,37 @@ static int64_t lay_out(const attention *s, float *base, backward_buffers *w) {
     return used;
 }
 
+/* The op's workspace: what waits from one block of queries to the next. */
+typedef struct backward_sums {
+    tensor delta;          /* [heads, tokens] */
+    tensor dk_sum, dv_sum; /* [tokens, kv_heads * head_dim] */
+} backward_sums;
+
+static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns) {
+    tensor t = tensor_matrix(base ? base + *used : NULL, OTT_F32, rows, columns);
+    *used += (tensor_bytes(t) + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+    return t;
+}
+
+/* Returns how many bytes of `base` they take; base NULL only counts. */
+static int64_t lay_out_sums(const attention_backward_args *a, char *base, backward_sums *out) {
+    int64_t used = 0;
+    out->delta = take_sum(base, &used, a->lse->rows, a->q->rows);
+    out->dk_sum = take_sum(base, &used, a->k->rows, a->k->columns);
+    out->dv_sum = take_sum(base, &used, a->k->rows, a->k->columns);
+    return used;
+}
+
+int64_t TIER(attention_backward_workspace)(const attention_backward_args *a) {
+    backward_sums sums;
+    return lay_out_sums(a, NULL, &sums);
+}
+
 typedef struct backward_job {
     const exec *cx;
     const attention_backward_args *a;
     attention s;
+    backward_sums sums;
 } backward_job;
 
 /* Queries [query, query + count) of a head of a document. */
@@ -54,7 +81,7 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = whole_lanes(q->count);
     const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
-    float *delta = (float *)row_of(j->a->delta, q->head) + first;
+    float *delta = (float *)row_of(&j->sums.delta, q->head) + first;
     pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
     pack_rows(j->a->dout, first, q->count, column, s, capacity, w->dout);
     for (int64_t i = 0; i < capacity; i += QUERY_LANES) {
@@ -157,12 +184,12 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
         int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
         pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
         pack_rows(a->v, first, keys, key_column, s, TILE, w->v);
-        pack_rows(a->dk_sum, first, keys, key_column, s, TILE, w->dk);
-        pack_rows(a->dv_sum, first, keys, key_column, s, TILE, w->dv);
+        pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
+        pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
             meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
-        unpack_rows(w->dk, s, a->dk_sum, first, keys, key_column);
-        unpack_rows(w->dv, s, a->dv_sum, first, keys, key_column);
+        unpack_rows(w->dk, s, &j->sums.dk_sum, first, keys, key_column);
+        unpack_rows(w->dv, s, &j->sums.dv_sum, first, keys, key_column);
     }
     unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
@@ -185,16 +212,16 @@ static void round_sum(const tensor *sum, document d, int64_t column, int64_t hea
 static void backward_unit(const backward_job *j, document d, int64_t kv_head, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t shared = s->heads / s->kv_heads, column = kv_head * s->head_dim;
-    clear_sum(j->a->dk_sum, d, column, s->head_dim);
-    clear_sum(j->a->dv_sum, d, column, s->head_dim);
+    clear_sum(&j->sums.dk_sum, d, column, s->head_dim);
+    clear_sum(&j->sums.dv_sum, d, column, s->head_dim);
     query_block q = {.d = d};
     for (q.head = kv_head * shared; q.head < (kv_head + 1) * shared; q.head++)
         for (q.query = 0; q.query < d.length; q.query += q.count) {
             q.count = clamp(d.length - q.query, 0, s->block);
             backward_block(j, &q, column, w);
         }
-    round_sum(j->a->dk_sum, d, column, s->head_dim, j->a->dk);
-    round_sum(j->a->dv_sum, d, column, s->head_dim, j->a->dv);
+    round_sum(&j->sums.dk_sum, d, column, s->head_dim, j->a->dk);
+    round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
 /* The units in order, cut as in the forward direction. */
@@ -215,6 +242,7 @@ static void backward_task(void *argument, int thread, int threads) {
 ott_status TIER(attention_backward)(exec *cx, const attention_backward_args *a) {
     backward_job j = {.cx = cx, .a = a};
     backward_buffers w;
+    lay_out_sums(a, cx->workspace, &j.sums);
     TRY(TIER(attention_open)("attention_backward", a->q, a->k, a->start, a->lse, a->head_dim, a->window, 0,
                              a->softmax_scale, &j.s));
     while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;

@@ -96,6 +96,8 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 /* quantize.c: makes every form of the list from the finished x. NULL or empty: nothing. Called outside pool
  * tasks. */
 ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q);
+/* attention_backward.c: bytes of exec.workspace that it needs. */
+int64_t TIER(attention_backward_workspace)(const attention_backward_args *a);
 /* peak.c */
 double TIER(fma_burst)(int64_t rounds);
 #endif

@@ -177,12 +177,6 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
 /* Gradients of q, k (before rotation) and v from that of the attention output. */
 static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
-    int64_t tokens = s->q.rows;
-    tensor delta, dk_sum, dv_sum;
-    plan_buffer delta_buffer, dk_buffer, dv_buffer;
-    TRY(exec_open(cx, "attention delta", OTT_F32, a->heads, tokens, &delta, &delta_buffer));
-    TRY(exec_open(cx, "attention dk sum", OTT_F32, tokens, key_width(a), &dk_sum, &dk_buffer));
-    TRY(exec_open(cx, "attention dv sum", OTT_F32, tokens, key_width(a), &dv_sum, &dv_buffer));
     TRY(op_attention_backward(cx, &(attention_backward_args){.dout = dout,
                                                              .q = &s->q,
                                                              .k = &s->k,
@@ -193,15 +187,9 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
                                                              .dq = dq,
                                                              .dk = dk,
                                                              .dv = dv,
-                                                             .delta = &delta,
-                                                             .dk_sum = &dk_sum,
-                                                             .dv_sum = &dv_sum,
                                                              .head_dim = a->head_dim,
                                                              .window = a->window,
                                                              .softmax_scale = softmax_scale(a)}));
-    TRY(plan_close(cx->plan, &delta_buffer));
-    TRY(plan_close(cx->plan, &dk_buffer));
-    TRY(plan_close(cx->plan, &dv_buffer));
     TRY(rope_apply(cx, a->rope, dq, &at->position, true));
     return rope_apply(cx, a->rope, dk, &at->position, true);
 }

@@ -42,6 +42,7 @@ struct exec {
     int64_t step;           /* training steps done; the compute copy of a trained weight belongs to one */
     bool later_micro_batch; /* not the first of its step: weights are what they were */
     group *data_group;      /* ranks that hold the same model and other data */
+    void *workspace; /* of the op that runs: op_table.workspace bytes, aligned to MEM_ALIGNMENT; NULL: none */
     const logger *log;
     const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
     const probe *probe;           /* NULL: none */

@@ -183,19 +183,21 @@ ott_status op_check(const op_info *op, const void *args) {
 
 /* ---- the calls ---- */
 
-ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {
-#define OP(name, fields)                                                                                     \
-    if (op == info_##name())                                                                                 \
-        return table->name                                                                                   \
-                   ? table->name(cx, args)                                                                   \
-                   : status_fail(OTT_ERR_UNSUPPORTED, "%s: this device has no such operation", #name);
-#include "tensor/ops.def"
-#undef OP
-    return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
-}
-
 static ott_status has_no_op(const exec *cx, const char *op) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op, cx->device->name);
+}
+
+/* Runs the table's function; `ask`: only says whether there is one. */
+static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, const void *args, bool ask) {
+    switch (op) {
+#define OP(name, fields)                                                                                     \
+    case OP_INDEX_##name:                                                                                    \
+        if (!table->name) return has_no_op(cx, #name);                                                       \
+        return ask ? OTT_OK : table->name(cx, args);
+#include "tensor/ops.def"
+#undef OP
+    default: return status_fail(OTT_ERR_INTERNAL, "%d is not an op of this table", (int)op);
+    }
 }
 
 /* An op that runs while it is timed. */
@@ -219,16 +221,54 @@ static void time_end(const exec *cx, op_timing t, enum op_index op, const void *
     cx->times->ran(cx->times->user, op, args, t.began, seconds, own);
 }
 
+/* The workspace of the op at hand: the plan's, or, where there is no plan, device memory of its own. */
+static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
+                                 plan_buffer *out) {
+    int64_t bytes = table->workspace ? table->workspace(cx, op, args) : 0;
+    *out = PLAN_NONE;
+    if (bytes == 0) return OTT_OK;
+    if (cx->plan) return plan_open(cx->plan, op_at((int)op)->name, bytes, out);
+    return device_allocate(cx->device, MEM_STEP, bytes, op_at((int)op)->name, &out->data);
+}
+
+static ott_status close_workspace(exec *cx, plan_buffer *b) {
+    if (cx->plan) return plan_close(cx->plan, b);
+    device_release(cx->device, b->data);
+    return OTT_OK;
+}
+
+static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
+                          const plan_buffer *workspace) {
+    if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
+    void *outer = cx->workspace; /* of an op that has a form made by another */
+    cx->workspace = workspace->data;
+    op_timing timing = time_begin(cx);
+    ott_status status = dispatch(table, cx, op, args, false);
+    time_end(cx, timing, op, args);
+    cx->workspace = outer;
+    return status;
+}
+
+static ott_status run(const op_table *table, exec *cx, enum op_index op, const void *args) {
+    plan_buffer workspace;
+    TRY(dispatch(table, cx, op, args, true));
+    TRY(open_workspace(table, cx, op, args, &workspace));
+    ott_status status = run_now(table, cx, op, args, &workspace);
+    ott_status closed = close_workspace(cx, &workspace);
+    return status != OTT_OK ? status : closed;
+}
+
+ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {
+    for (int i = 0; i < OP_COUNT; i++)
+        if (op_at(i) == op) return run(table, cx, (enum op_index)i, args);
+    return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
+}
+
 /* Checks always, runs unless the memory plan is being recorded. */
 #define OP(name, fields)                                                                                     \
     ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
         TRY(op_check(info_##name(), a));                                                                     \
-        if (!cx->device->ops->name) return has_no_op(cx, #name);                                             \
-        if (cx->plan && plan_recording(cx->plan)) return OTT_OK;                                             \
-        op_timing timing = time_begin(cx);                                                                   \
-        ott_status status = cx->device->ops->name(cx, a);                                                    \
-        time_end(cx, timing, OP_INDEX_##name, a);                                                            \
-        return status;                                                                                       \
+        return run(cx->device->ops, cx, OP_INDEX_##name, a);                                                 \
     }
 #include "tensor/ops.def"
 #undef OP

@@ -4,9 +4,9 @@
  *     TRY(op_rmsnorm_forward(
  *         cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
  *
- * The call checks dtypes, shapes and missing tensors against the entry's text, does nothing more while the
- * memory plan is being recorded, and otherwise runs the backend's function. Ops queue work and return no host
- * value.
+ * The call checks dtypes, shapes and missing tensors against the entry's text, asks the plan for the workspace that the
+ * backend's function needs, does nothing more while the memory plan is being recorded, and otherwise runs the function.
+ * Ops queue work and return no host value.
  */
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
@@ -38,17 +38,6 @@ typedef struct exec exec;
 #include "tensor/ops.def"
 #undef OP
 
-/* The op table: what a backend fills in. A NULL entry is an op the backend does not have. */
-typedef struct op_table {
-#define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
-#include "tensor/ops.def"
-#undef OP
-} op_table;
-
-#define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
-#include "tensor/ops.def"
-#undef OP
-
 /* OP_INDEX_gemm: the op's place in the table. */
 enum op_index {
 #define OP(name, fields) OP_INDEX_##name,
@@ -56,6 +45,21 @@ enum op_index {
 #undef OP
     OP_COUNT
 };
+
+/* The op table: what a backend fills in. A NULL entry is an op the backend does not have. */
+typedef struct op_table {
+#define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
+#include "tensor/ops.def"
+#undef OP
+    /* Bytes of device memory that the backend's algorithm needs while it runs on these arguments (exec.workspace; nothing in
+       it lives from one op to the next), the same for the same shapes and scalars. NULL: no op needs any. */
+    int64_t (*workspace)(const exec *cx, enum op_index op, const void *args);
+} op_table;
+
+#define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
+#include "tensor/ops.def"
+#undef OP
+
 #undef IN
 #undef IN_OPT
 #undef OUT

@@ -11,7 +11,7 @@ static const ott_dtype activations[] = {OTT_BF16, OTT_F32};
 enum { ACTIVATIONS = sizeof activations / sizeof *activations };
 
 typedef struct attention_state {
-    tensor q, k, v, o, lse, start, dout, dq, dk, dv, delta, dk_sum, dv_sum;
+    tensor q, k, v, o, lse, start, dout, dq, dk, dv;
     int64_t head_dim;
     float softmax_scale;
 } attention_state;
@@ -40,9 +40,6 @@ static ott_status attention_backward(bench *b, void *state) {
                                                                     .dq = &s->dq,
                                                                     .dk = &s->dk,
                                                                     .dv = &s->dv,
-                                                                    .delta = &s->delta,
-                                                                    .dk_sum = &s->dk_sum,
-                                                                    .dv_sum = &s->dv_sum,
                                                                     .head_dim = s->head_dim,
                                                                     .softmax_scale = s->softmax_scale});
 }
@@ -52,9 +49,6 @@ static ott_status open_attention(bench *b, ott_dtype d, int64_t tokens, int64_t 
     tensor *const same[] = {&s->q, &s->k, &s->v, &s->o, &s->dout, &s->dq, &s->dk, &s->dv};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) TRY(bench_tensor(b, d, tokens, width, same[i]));
     TRY(bench_tensor(b, OTT_F32, heads, tokens, &s->lse));
-    TRY(bench_tensor(b, OTT_F32, heads, tokens, &s->delta));
-    TRY(bench_tensor(b, OTT_F32, tokens, width, &s->dk_sum));
-    TRY(bench_tensor(b, OTT_F32, tokens, width, &s->dv_sum));
     plan_buffer buffer; /* open until the plan ends */
     TRY(exec_open(&b->cx, "documents", OTT_I32, 1, 2, &s->start, &buffer));
     const int32_t start[] = {0, (int32_t)tokens};

@@ -31,7 +31,7 @@ enum { SETTINGS = sizeof settings / sizeof settings[0] };
 typedef struct problem {
     const setting *s;
     float scale;
-    tensor q, k, v, dout, start, o, lse, dq, dk, dv, delta, dk_sum, dv_sum;
+    tensor q, k, v, dout, start, o, lse, dq, dk, dv;
 } problem;
 
 static problem make_problem(const setting *s) {
@@ -49,15 +49,11 @@ static problem make_problem(const setting *s) {
         .dq = make_zeros(s->act, s->tokens, wide),
         .dk = make_zeros(s->act, s->tokens, narrow),
         .dv = make_zeros(s->act, s->tokens, narrow),
-        .delta = make_zeros(OTT_F32, s->heads, s->tokens),
-        .dk_sum = make_zeros(OTT_F32, s->tokens, narrow),
-        .dv_sum = make_zeros(OTT_F32, s->tokens, narrow),
     };
 }
 
 static void free_problem(problem *p) {
-    tensor *tensors[] = {&p->q,  &p->k,  &p->v,  &p->dout,  &p->start,  &p->o,     &p->lse,
-                         &p->dq, &p->dk, &p->dv, &p->delta, &p->dk_sum, &p->dv_sum};
+    tensor *tensors[] = {&p->q, &p->k, &p->v, &p->dout, &p->start, &p->o, &p->lse, &p->dq, &p->dk, &p->dv};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) free(tensors[i]->data);
 }
 
@@ -82,9 +78,6 @@ static void run(problem *p, device *d) {
                                                                   .dq = &p->dq,
                                                                   .dk = &p->dk,
                                                                   .dv = &p->dv,
-                                                                  .delta = &p->delta,
-                                                                  .dk_sum = &p->dk_sum,
-                                                                  .dv_sum = &p->dv_sum,
                                                                   .head_dim = p->s->head_dim,
                                                                   .window = p->s->window,
                                                                   .softmax_scale = p->scale}));

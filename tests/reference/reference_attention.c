@@ -87,40 +87,40 @@ ott_status reference_op_attention_forward(exec *cx, const attention_forward_args
 
 /* ---- backward ---- */
 
-static void backward_pair(const attention_backward_args *a, int64_t head, int64_t sharing, int64_t i,
-                          int64_t j, float *dq) {
+/* fp32 sums that wait for their rounding. */
+typedef struct backward_sums {
+    tensor delta, dk_sum, dv_sum;
+} backward_sums;
+
+static void backward_pair(const attention_backward_args *a, const backward_sums *sums, int64_t head,
+                          int64_t sharing, int64_t i, int64_t j, float *dq) {
     int64_t qc = head * a->head_dim, kc = head / sharing * a->head_dim;
     float p = fmath_exp(a->softmax_scale * dot(a->q, i, qc, a->k, j, kc, a->head_dim) - at(a->lse, head, i));
     float dp = dot(a->dout, i, qc, a->v, j, kc, a->head_dim);
-    float ds = p * (dp - at(a->delta, head, i)) * a->softmax_scale;
+    float ds = p * (dp - at(&sums->delta, head, i)) * a->softmax_scale;
     for (int64_t d = 0; d < a->head_dim; d++) {
-        put(a->dv_sum, j, kc + d, fmaf(p, at(a->dout, i, qc + d), at(a->dv_sum, j, kc + d)));
-        put(a->dk_sum, j, kc + d, fmaf(ds, at(a->q, i, qc + d), at(a->dk_sum, j, kc + d)));
+        put(&sums->dv_sum, j, kc + d, fmaf(p, at(a->dout, i, qc + d), at(&sums->dv_sum, j, kc + d)));
+        put(&sums->dk_sum, j, kc + d, fmaf(ds, at(a->q, i, qc + d), at(&sums->dk_sum, j, kc + d)));
         dq[d] = fmaf(ds, at(a->k, j, kc + d), dq[d]);
     }
 }
 
-static void backward_query(const attention_backward_args *a, int64_t head, int64_t sharing, int64_t i,
-                           float *dq) {
+static void backward_query(const attention_backward_args *a, const backward_sums *sums, int64_t head,
+                           int64_t sharing, int64_t i, float *dq) {
     int64_t qc = head * a->head_dim;
     for (int64_t d = 0; d < a->head_dim; d++) dq[d] = 0;
     for (int64_t j = first_visible(document_start(a->start, i), i, a->window); j <= i; j++)
-        backward_pair(a, head, sharing, i, j, dq);
+        backward_pair(a, sums, head, sharing, i, j, dq);
     for (int64_t d = 0; d < a->head_dim; d++) put(a->dq, i, qc + d, dq[d]);
 }
 
-static void row_delta(const attention_backward_args *a, int64_t head, int64_t i) {
+static void row_delta(const attention_backward_args *a, const tensor *delta, int64_t head, int64_t i) {
     float lane[16] = {0};
     for (int64_t d = 0; d < a->head_dim; d++) {
         int64_t column = head * a->head_dim + d;
         lane[d % 16] = fmaf(at(a->dout, i, column), at(a->o, i, column), lane[d % 16]);
     }
-    put(a->delta, head, i, fold16(lane));
-}
-
-static void fill(const tensor *t, float x) {
-    for (int64_t i = 0; i < t->rows; i++)
-        for (int64_t j = 0; j < t->columns; j++) put(t, i, j, x);
+    put(delta, head, i, fold16(lane));
 }
 
 static void round_to(const tensor *y, const tensor *x) {
@@ -130,17 +130,22 @@ static void round_to(const tensor *y, const tensor *x) {
 
 ott_status reference_op_attention_backward(exec *cx, const attention_backward_args *a) {
     int64_t heads = a->q->columns / a->head_dim, sharing = a->q->columns / a->k->columns;
-    void *dq;
-    TRY(mem_take_array(cx->device->account, MEM_SCRATCH, a->head_dim, 4, "one query's gradient", &dq));
-    fill(a->dk_sum, 0);
-    fill(a->dv_sum, 0);
+    int64_t tokens = a->q->rows, width = a->k->columns;
+    mem *account = cx->device->account;
+    void *memory;
+    TRY(mem_take_array(account, MEM_SCRATCH, a->head_dim + tokens * (heads + 2 * width), 4,
+                       "sums of the reference", &memory));
+    float *dq = memory, *delta = dq + a->head_dim, *dk = delta + tokens * heads;
+    backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
+                          .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
+                          .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
     for (int64_t head = 0; head < heads; head++) /* ascending: also within each key head */
         for (int64_t i = 0; i < a->q->rows; i++) {
-            row_delta(a, head, i);
-            backward_query(a, head, sharing, i, dq);
+            row_delta(a, &sums.delta, head, i);
+            backward_query(a, &sums, head, sharing, i, dq);
         }
-    round_to(a->dk, a->dk_sum);
-    round_to(a->dv, a->dv_sum);
-    mem_give(cx->device->account, dq);
+    round_to(a->dk, &sums.dk_sum);
+    round_to(a->dv, &sums.dv_sum);
+    mem_give(account, memory);
     return OTT_OK;
 }

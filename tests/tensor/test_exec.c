@@ -11,7 +11,7 @@
 
 static struct {
     int converts, gemms, probes;
-    const void *args;
+    const void *args, *workspace;
 } seen;
 
 static ott_status fake_convert(exec *cx, const convert_args *a) {
@@ -27,7 +27,20 @@ static ott_status fake_gemm(exec *cx, const gemm_args *a) {
     return a->accumulate ? status_fail(OTT_ERR_DEVICE, "fake") : OTT_OK;
 }
 
-static const op_table fake_ops = {.convert = fake_convert, .gemm = fake_gemm};
+/* Notes the workspace it runs with, which it asks for by the number of columns. */
+static ott_status fake_add(exec *cx, const add_args *a) {
+    (void)a;
+    seen.workspace = cx->workspace;
+    return OTT_OK;
+}
+
+static int64_t fake_workspace(const exec *cx, enum op_index op, const void *args) {
+    (void)cx;
+    return op == OP_INDEX_add ? 100 * ((const add_args *)args)->x->columns : 0;
+}
+
+static const op_table fake_ops = {
+    .convert = fake_convert, .gemm = fake_gemm, .add = fake_add, .workspace = fake_workspace};
 
 typedef struct fixture {
     mem *account;
@@ -88,6 +101,25 @@ static void test_arguments_are_checked_while_recording(void **state) {
         assert_non_null(strstr(status_text(), "fake device"));
     }
     assert_int_equal(seen.converts, 0);
+}
+
+/* A recorded op's workspace is in the plan, and a replay runs it there; another op has none. */
+static void test_an_op_has_the_workspace_it_asks_for(void **state) {
+    fixture *f = *state;
+    static char arena[4096];
+    add_args add = {.x = &f->x, .delta = &f->x, .y = &f->y};
+    convert_args convert = {.x = &f->x, .y = &f->y};
+    plan_record(f->cx.plan);
+    assert_int_equal(op_add(&f->cx, &add), OTT_OK);
+    assert_null(seen.workspace);
+    assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
+    assert_int_equal(plan_bytes(f->cx.plan), 320); /* 3 columns: 300 bytes, in whole 64 */
+    plan_bind(f->cx.plan, arena);
+    plan_replay(f->cx.plan);
+    assert_int_equal(op_add(&f->cx, &add), OTT_OK);
+    assert_ptr_equal(seen.workspace, arena);
+    assert_int_equal(op_convert(&f->cx, &convert), OTT_OK);
+    assert_null(f->cx.workspace);
 }
 
 static void test_op_call_runs_by_description(void **state) {
@@ -174,6 +206,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_ops_do_nothing_while_recording),
         TEST(test_arguments_are_checked_while_recording),
+        TEST(test_an_op_has_the_workspace_it_asks_for),
         TEST(test_op_call_runs_by_description),
         TEST(test_gemms_are_counted_by_role),
         TEST(test_probe),
