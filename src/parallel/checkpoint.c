@@ -122,13 +122,12 @@ static ott_status replace_old(saver *s) {
 
 /* A checkpoint of another run that was put here keeps its contents, under another name. */
 static ott_status spare_other(saver *s) {
-    checkpoint_state there;
-    if (!*s->state.mark.run || !file_is_folder(s->final.text) ||
-        checkpoint_verify(s->account, s->final.text, false, NULL, &there) != OTT_OK || !*there.mark.run ||
-        strcmp(there.mark.run, s->state.mark.run) == 0)
-        return OTT_OK;
+    run_mark there;
+    if (!*s->state.mark.run || !file_is_folder(s->final.text)) return OTT_OK;
+    TRY(checkpoint_mark(s->account, s->final.text, &there));
+    if (!*there.run || strcmp(there.run, s->state.mark.run) == 0) return OTT_OK;
     s->file.length = 0;
-    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.mark.run, s->state.run.step);
+    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.run, s->state.run.step);
     TRY(str_finish(&s->file));
     return file_rename(s->final.text, s->file.text);
 }

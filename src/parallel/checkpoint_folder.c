@@ -56,11 +56,22 @@ static int compare_steps(const void *a, const void *b) {
 
 /* ---- listing ---- */
 
-/* A checkpoint whose state cannot be read counts by its name. */
-static bool is_of(mem *account, const char *path, const run_record *r) {
+ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     checkpoint_state s;
-    if (!*r->mark.run || checkpoint_verify(account, path, false, NULL, &s) != OTT_OK) return true;
-    return !*s.mark.run || strcmp(s.mark.run, r->mark.run) == 0;
+    *out = (run_mark){.branch = 1};
+    ott_status status = checkpoint_verify(account, path, false, NULL, &s);
+    if (status == OTT_OK) *out = s.mark;
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
+}
+
+/* A checkpoint whose state cannot be read counts by its name. */
+static ott_status is_of(mem *account, const char *path, const run_record *r, bool *own) {
+    run_mark mark;
+    *own = file_is_folder(path);
+    if (!*own || !*r->mark.run) return OTT_OK;
+    TRY(checkpoint_mark(account, path, &mark));
+    *own = !*mark.run || strcmp(mark.run, r->mark.run) == 0;
+    return OTT_OK;
 }
 
 static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
@@ -75,7 +86,9 @@ static ott_status keep_steps(mem *account, const char *folder, const run_record 
         path.length = 0;
         str_printf(&path, "%s/%s", folder, names->names[i]);
         TRY_OUT(str_finish(&path));
-        if (file_is_folder(path.text) && is_of(account, path.text, r)) out->steps[out->count++] = step;
+        bool own;
+        TRY_OUT(is_of(account, path.text, r, &own));
+        if (own) out->steps[out->count++] = step;
     }
     qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
 out:

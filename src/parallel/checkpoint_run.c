@@ -140,7 +140,6 @@ static bool is_inside(const char *folder, const char *path) {
 /* Whose the newest checkpoint of a folder without a record is; *any: there is one. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
-    checkpoint_state s;
     str path = {.account = account};
     *out = (run_mark){.branch = 1};
     TRY(checkpoint_list(account, folder, &list));
@@ -148,8 +147,7 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     if (*any) str_printf(&path, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
     mem_give(account, list.steps);
     ott_status status = str_finish(&path);
-    if (status == OTT_OK && *any && checkpoint_verify(account, path.text, false, NULL, &s) == OTT_OK)
-        *out = s.mark;
+    if (status == OTT_OK && *any) status = checkpoint_mark(account, path.text, out);
     str_free(&path);
     return status;
 }

@@ -93,7 +93,7 @@ static void test_type(void **state) {
 static void test_range(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[train]\nbatch_size = 0\n",
-             "train.batch_size = 0 is out of range: must be at least 1", NULL);
+             "train.batch_size = 0 is out of range: must be in [1, 2147483647]", NULL);
     case_bad(c, ".toml", "[training]\nbatch_size = -4\n", "training.batch_size = -4 is out of range", NULL);
     case_bad(c, ".toml", "[optimizer]\nlr = 0\n", "must be greater than 0", NULL);
     case_bad(c, ".toml", "[optimizer]\nbetas = [0.9, 1.0]\n", "must be in [0, 1)", NULL);

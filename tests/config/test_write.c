@@ -41,7 +41,7 @@ static void test_round_trip(void **state) {
     cfg = case_good(
         c, ".yaml",
         "run:\n  description: \"a \\\"quote\\\", a \\\\, a\\ttab, a\\nline, \\u00e9 \\x7f\"\noptimizer:\n  "
-        "lr: 0.1234567890123456789\n  eps: 5e-324\n"
+        "lr: 0.1234567890123456789\n  eps: 1.4012984643248171e-45\n"
         "float8:\n  filter_fqns: [lm_head, \"with, comma\", \"\"]\ntrain:\n  activation_checkpointing: 3\n"
         "  mixed_precision: fp8\n  seed: 9223372036854775807\ndistributed:\n  dp_shard: 1\nmodel:\n  "
         "moe_top_k: 5\n"
