@@ -58,8 +58,7 @@ static void test_by_what_is_asked(void **state) {
 static void test_guesses(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[training]\nwidth_of_it = 5\n",
-             "unknown key training.width_of_it; the keys of [training] are dataset, dataset_path, ",
-             NULL);
+             "unknown key training.width_of_it; the keys of [training] are dataset, dataset_path, ", NULL);
     case_bad(c, ".toml", "[training]\nglobal_batchsize = 5\n", "did you mean training.global_batch_size?",
              NULL);
     case_bad(c, ".toml", "[quartz]\nx = 5\n", "unknown section [quartz]; the sections are run, model", NULL);
