@@ -72,7 +72,9 @@ int cli_error(int exit_code, const char *format, ...) {
 
 int cli_fail(ott_status status) {
     const char *reason = ott_error_text();
-    return cli_error(ott_status_exit_code(status), "%s", *reason ? reason : ott_status_meaning(status));
+    bool by_signal = status == OTT_ERR_STOPPED && cli_stop_signal();
+    return cli_error(by_signal ? CLI_SIGNAL + cli_stop_signal() : ott_status_exit_code(status), "%s",
+                     *reason ? reason : ott_status_meaning(status));
 }
 
 /* ---- the output ---- */

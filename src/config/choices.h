@@ -16,8 +16,8 @@
     X(PRESET_1B, "1B", "")                                                                                   \
     X(PRESET_3B, "3B", "")                                                                                   \
     X(PRESET_8B, "8B", "")                                                                                   \
-    X(PRESET_70B, "70B", "a 70B model needs sharding over ranks, which is not built yet")                    \
-    X(PRESET_405B, "405B", "a 405B model needs sharding over ranks, which is not built yet")                 \
+    X(PRESET_70B, "70B", "")                                                                                 \
+    X(PRESET_405B, "405B", "")                                                                               \
     X(PRESET_QWEN3_DEBUG, "qwen3-debug", "")                                                                 \
     X(PRESET_QWEN3_0_6B, "qwen3-0.6B", "")                                                                   \
     X(PRESET_QWEN3_1_7B, "qwen3-1.7B", "")                                                                   \

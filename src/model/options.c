@@ -23,7 +23,9 @@ static const preset presets[] = {
     {PRESET_124M, 768, 12, 12, 12, 64, 2048, 50304, 1024, true, 1e4, 0, LLAMA},
     {PRESET_1B, 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 5e5, 32, LLAMA},   /* Llama 3.2 1B */
     {PRESET_3B, 3072, 28, 24, 8, 128, 8192, 128256, 131072, true, 5e5, 32, LLAMA},  /* Llama 3.2 3B */
-    {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8, LLAMA}, /* Llama 3.1 8B */
+    {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8, LLAMA}, /* Llama 3.1 */
+    {PRESET_70B, 8192, 80, 64, 8, 128, 28672, 128256, 131072, false, 5e5, 8, LLAMA},
+    {PRESET_405B, 16384, 126, 128, 8, 128, 53248, 128256, 131072, false, 5e5, 8, LLAMA},
     /* Qwen3's config.json; the debug size is torchtitan's */
     {PRESET_QWEN3_DEBUG, 256, 8, 16, 8, 128, 3072, 2048, 4096, true, 1e6, 0, QWEN3},
     {PRESET_QWEN3_0_6B, 1024, 28, 16, 8, 128, 3072, 151936, 40960, true, 1e6, 0, QWEN3},

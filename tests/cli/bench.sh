@@ -31,6 +31,5 @@ fails "unknown shapes" 2 'shapes = "big"|small, square' bench gemm --shapes=big
 fails "unknown preset" 2 '--model.preset=43M is not one of|"42M"' bench step --preset=43M
 fails "unknown recipe" 2 'columnwise|rowwise' bench step --recipe=columnwise
 fails "unknown precision" 2 'precision "fp4"|fp8, bf16 and fp32' bench step --precision=fp8,fp4
-fails "a model that is not built" 2 "70B model needs" bench step --preset=70B
 fails "a sequence longer than the model" 2 "train.seq_len (4096)|model.max_seq_len" bench step --preset=demo --seq-len=4096
 finish

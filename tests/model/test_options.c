@@ -38,6 +38,8 @@ static void test_llama(void **state) {
     check("1B", "llama", 1235814400);
     check("3B", "llama", 3212749824);
     check("8B", "llama", 8030261248);
+    check("70B", "llama", 70553706496);
+    check("405B", "llama", 405853388800);
 }
 
 static void test_qwen3(void **state) {

@@ -504,7 +504,7 @@ static void test_scales_that_are_refused(void **state) {
         bool nan;
         ott_status expected;
         const char *part;
-    } cases[] = {{"none", {{NULL}}, false, OTT_ERR_FORMAT, "has no scale"},
+    } cases[] = {{"none", {{NULL, OTT_F32, 0, 0, 0}}, false, OTT_ERR_FORMAT, "has no scale"},
                  {"two",
                   {{"_scale", OTT_F32, 0, 0, 0}, {"_scale_inv", OTT_F32, 0, 0, 0}},
                   false,
