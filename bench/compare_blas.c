@@ -1,6 +1,6 @@
 /*
  * compare_blas: our matrix products beside OpenBLAS's sgemm and oneDNN's matmul in fp32 and bf16 (fp32
- * results), on the same shapes and layouts, taking turns in one process (train/bench_harness.h).
+ * results), on the same shapes and layouts, taking turns in one process (bench/harness.h).
  *
  *     compare_blas [--threads=N] [--repeats=N] [--shapes=NAME] [--json]
  *
@@ -11,7 +11,7 @@
  * Variables that are already set stay.
  */
 #include "cpu/cpu.h"
-#include "train/bench_harness.h"
+#include "bench/harness.h"
 #include <cblas.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* api/bench: measuring speed. */
-#include "train/bench.h"
+#include "bench/bench.h"
 #include "api/handle.h"
 
 void ott_bench_options_init(ott_bench_options *options) {

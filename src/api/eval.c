@@ -1,5 +1,5 @@
 /* api/eval: measuring a trained model. */
-#include "train/eval.h"
+#include "eval/eval.h"
 #include "api/handle.h"
 
 void ott_eval_options_init(ott_eval_options *options) {

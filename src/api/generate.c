@@ -1,5 +1,5 @@
 /* api/generate: text from a trained model. */
-#include "train/generate.h"
+#include "generate/generate.h"
 #include "api/handle.h"
 
 struct ott_generator {

@@ -1,7 +1,7 @@
 /* api/inspect: what is in a safetensors file or a model folder. */
-#include "io/inspect.h"
+#include "report/inspect.h"
 #include "api/handle.h"
-#include "parallel/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 void ott_inspect_options_init(ott_inspect_options *options) {
     if (options) *options = (ott_inspect_options){.struct_size = sizeof *options};

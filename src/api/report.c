@@ -1,5 +1,5 @@
 /* api/report: comparing runs. */
-#include "io/report.h"
+#include "report/report.h"
 #include "api/handle.h"
 #include "base/file.h"
 

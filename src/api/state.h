@@ -5,7 +5,7 @@
  *     model.safetensors       parameters, by name
  *     optimizer.safetensors   "<parameter>.exp_avg", ".exp_avg_sq"; absent without an optimizer
  *     float8.safetensors      "<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale", as in a
- *                             run's checkpoints (parallel/checkpoint_float8.h); absent without delayed scaling
+ *                             run's checkpoints (checkpoint/float8.h); absent without delayed scaling
  *     module.json             counters, recipes, and the CRC-32C of each tensor:
  *
  *     {"version": 1, "step": N, "updates": N,
@@ -20,7 +20,7 @@
 
 #include "api/optimizer.h"
 #include "base/arena.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include <jansson.h>
 
 #define STATE_JSON    "module.json"

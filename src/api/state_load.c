@@ -3,8 +3,8 @@
 #include "api/autocast.h"
 #include "api/state.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "fp8/history.h"
-#include "io/json_text.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* api/tokenize: texts to token ids, and corpora to token files. */
-#include "train/tokenize.h"
+#include "data/tokenize.h"
 #include "api/handle.h"
 
 void ott_tokenize_options_init(ott_tokenize_options *options) {

@@ -3,7 +3,7 @@
 #include "base/limit.h"
 #include "base/size.h"
 #include "base/str.h"
-#include "parallel/checkpoint_writer.h"
+#include "checkpoint/writer.h"
 #include "tensor/rehearsal.h"
 #include <inttypes.h>
 #include <stdio.h>

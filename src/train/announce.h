@@ -5,7 +5,7 @@
 #ifndef TRAIN_ANNOUNCE_H
 #define TRAIN_ANNOUNCE_H
 
-#include "parallel/hf_model.h"
+#include "checkpoint/hf_model.h"
 #include "train/admission.h"
 
 /* All borrowed. */

@@ -1,9 +1,9 @@
 /* train/export: opens a checkpoint's model and writes it aside, then in its place. */
 #include "train/export.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_save.h"
 #include "cpu/cpu.h"
-#include "parallel/checkpoint.h"
-#include "parallel/hf_save.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>

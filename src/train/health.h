@@ -7,7 +7,7 @@
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 
-#include "io/metrics.h"
+#include "formats/metrics.h"
 #include "train/trainer.h"
 
 typedef struct health_options {

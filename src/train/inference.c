@@ -1,8 +1,8 @@
 /* train/inference: opening a trained model to run it forward. */
 #include "train/inference.h"
 #include "base/file.h"
-#include "parallel/checkpoint.h"
-#include "parallel/hf_model.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_model.h"
 #include "train/run.h"
 #include <stdio.h>
 

@@ -2,15 +2,15 @@
 #include "train/loop.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "checkpoint/hf_model.h"
+#include "checkpoint/writer.h"
 #include "comm/launch.h"
 #include "cpu/cpu.h"
-#include "io/report.h"
+#include "data/data.h"
 #include "model/init.h"
-#include "parallel/checkpoint_writer.h"
-#include "parallel/hf_model.h"
+#include "report/report.h"
 #include "train/admission.h"
 #include "train/announce.h"
-#include "train/data.h"
 #include "train/health.h"
 #include "train/profile.h"
 #include "train/progress.h"
@@ -478,7 +478,7 @@ static ott_status open_run(run *r) {
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
-    TRY(data_open(r->account, r->log, r->cfg, &r->shape, &r->train_data, &r->validation_data));
+    TRY(data_open(r->account, r->log, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));

@@ -2,7 +2,7 @@
 #include "train/profile.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "io/trace.h"
+#include "formats/trace.h"
 #include "train/profile_summary.h"
 #include <limits.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
 
-#include "io/metrics.h"
-#include "io/tensorboard.h"
-#include "parallel/run_history.h"
+#include "checkpoint/run_history.h"
+#include "formats/metrics.h"
+#include "formats/tensorboard.h"
 #include "train/loss_watch.h"
 #include "train/trainer.h"
 

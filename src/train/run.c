@@ -5,24 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- tokenizer ---- */
-
-void run_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
-    snprintf(out, PATH_MAX, "%s", cfg->data.format == DATA_BYTES ? "" : cfg->data.tokenizer_path);
-    if (*out || cfg->data.format == DATA_BYTES || !*cfg->model.hf_path) return;
-    int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
-    if (length >= PATH_MAX || !file_exists(out)) *out = 0;
-}
-
-const char *run_no_text(const config *cfg) {
-    char path[PATH_MAX];
-    run_tokenizer_path(cfg, path);
-    if (*path || cfg->data.format == DATA_BYTES) return NULL;
-    if (cfg->data.format == DATA_TOKENS)
-        return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
-    return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
-}
-
 /* ---- what a run must be told ---- */
 
 static bool has_model(const config *cfg) {

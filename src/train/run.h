@@ -9,11 +9,6 @@
 #include "train/trainer.h"
 #include <limits.h>
 
-/* The tokenizer of the run's text: data.tokenizer_path, or else model.hf_path when it has one; "": text is
- * bytes. */
-void run_tokenizer_path(const config *cfg, char out[PATH_MAX]);
-/* Why no text can be made of the run's tokens; NULL: it can, by that tokenizer or as bytes. */
-const char *run_no_text(const config *cfg);
 /* Does the configuration say what to train, and on what? OTT_ERR_CONFIG says what is missing: a model nobody
    described would be the largest of the defaults, and data nobody named would be random. */
 ott_status run_check_described(const config *cfg);

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* flock, gethostname, O_CLOEXEC */
 #include "train/run_folder.h"
 #include "base/file.h"
-#include "parallel/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>

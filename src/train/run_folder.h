@@ -5,8 +5,8 @@
 #ifndef TRAIN_RUN_FOLDER_H
 #define TRAIN_RUN_FOLDER_H
 
+#include "checkpoint/run.h"
 #include "config/config.h"
-#include "parallel/checkpoint_run.h"
 
 typedef struct run_folder {
     mem *account;

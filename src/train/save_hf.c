@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* getpid */
 #include "train/save_hf.h"
 #include "base/file.h"
-#include "parallel/hf_save.h"
+#include "checkpoint/hf_save.h"
 #include "train/export_tokenizer.h"
 #include <inttypes.h>
 #include <unistd.h>

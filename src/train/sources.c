@@ -1,7 +1,7 @@
 /* train/sources: collecting the files of a configuration, and comparing them with a checkpoint's. */
 #include "train/sources.h"
-#include "parallel/run_sources.h"
-#include "train/data.h"
+#include "checkpoint/run_sources.h"
+#include "data/data.h"
 #include "train/run.h"
 
 static ott_status add_file(void *user, bool validation, const char *path) {
@@ -11,7 +11,7 @@ static ott_status add_file(void *user, bool validation, const char *path) {
 /* The tokenizer comes first: it is never one file too many. */
 static ott_status collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
-    run_tokenizer_path(cfg, path);
+    data_tokenizer_path(cfg, path);
     if (*path) TRY(run_sources_add_tokenizer(out, path));
     return data_visit_files(out->account, cfg, add_file, out);
 }

@@ -6,9 +6,9 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "io/dataset.h"
+#include "checkpoint/checkpoint.h"
+#include "data/dataset.h"
 #include "model/convert.h"
-#include "parallel/checkpoint.h"
 #include "train/optimizer.h"
 
 typedef struct trainer_options {

@@ -1,6 +1,6 @@
 /* A row of HellaSwag. Input: the line. */
 #include "fuzz.h"
-#include "train/eval_row.h"
+#include "eval/row.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem *account = fuzz_account();

@@ -2,7 +2,7 @@
  * into a model with delayed scaling, which is then described again. */
 #include "fuzz.h"
 #include "model/convert.h"
-#include "parallel/checkpoint_float8.h"
+#include "checkpoint/float8.h"
 #include "reference/reference_ops.h"
 
 static model *open_model(device *d) {

@@ -1,7 +1,7 @@
 /* config.json: what is accepted must be written back to the same, over the original and anew. Input: the
  * text. */
 #include "fuzz.h"
-#include "io/hf_config.h"
+#include "formats/hf_config.h"
 #include <string.h>
 
 static void write_and_read(mem *account, const hf_config *c, const char *original) {

@@ -1,7 +1,7 @@
 /* metrics.jsonl. Input: a byte, the step to go on after, then the file. Whatever lies in it, series and health
  * lines are read, and a run goes on: what is left of the file is its beginning. */
 #include "fuzz.h"
-#include "io/metrics.h"
+#include "formats/metrics.h"
 #include "base/file.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Safetensors: open, list, find, read the ends of every tensor. Input: the file. */
 #include "fuzz.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include <string.h>
 
 static void read_tensor(const safetensors *f, const safetensors_entry *e) {

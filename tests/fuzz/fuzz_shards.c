@@ -1,7 +1,7 @@
 /* The index of a model in several files, beside two good files: what it names must lie in its own folder.
  * Input: the index. */
 #include "fuzz.h"
-#include "io/shards.h"
+#include "formats/shards.h"
 #include <string.h>
 
 static void write_shard(const char *name, const char *header, int64_t bytes) {

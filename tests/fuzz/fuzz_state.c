@@ -4,10 +4,10 @@
  * same; a history and sources, too.
  */
 #include "fuzz.h"
-#include "parallel/checkpoint_json.h"
-#include "parallel/checkpoint_state.h"
-#include "parallel/run_history.h"
-#include "parallel/run_sources.h"
+#include "checkpoint/json.h"
+#include "checkpoint/state.h"
+#include "checkpoint/run_history.h"
+#include "checkpoint/run_sources.h"
 #include <string.h>
 
 /* The input as the file `name` of a checkpoint. */

@@ -1,6 +1,6 @@
 /* A run's summary.json, as a report reads it. Input: the file. What is accepted is shown in every form. */
 #include "fuzz.h"
-#include "io/report.h"
+#include "report/report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem *account = fuzz_account();

@@ -1,7 +1,7 @@
 /* tokenizer.json and the files beside it. Input: the files and a text, with a form feed between (JSON has
  * none). */
 #include "fuzz.h"
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include <string.h>
 
 static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",

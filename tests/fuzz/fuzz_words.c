@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 #include "fp8/recipe_text.h"
-#include "train/data.h"
+#include "data/data.h"
 #include "train/precision.h"
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_FUZZ_ROWS_H
 #define TESTS_FUZZ_ROWS_H
 
-#include "io/dataset.h"
+#include "data/dataset.h"
 
 /* Closes it. Reads that fail are fine; rows that break what dataset.h promises are not. */
 void read_some_rows(dataset *d);

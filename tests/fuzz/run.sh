@@ -25,12 +25,13 @@ words() {
         grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/{schema,aliases}.def "$root/src/config/choices.h"
         grep -ohE '"[a-z0-9_=]{3,30}"' "$root"/src/fp8/recipe*.c "$root"/src/train/precision.c | tr -d '"'
         ;;
-    state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/parallel/{checkpoint_state,run_history,run_sources}.c | tr -d '"X(' ;;
-    metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/io/{metrics*,report.c} | tr -d '"' ;;
-    float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/parallel/checkpoint_float8.c "$root"/src/io/safetensors.c | tr -d '"' ;;
-    eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/train/eval_row.c | tr -d '"' ;;
-    tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/io/dataset*.c | tr -d '"' ;;
-    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/io/"$1"*.[ch] | tr -d '"' ;;
+    state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/checkpoint/{state,run_history,run_sources}.c | tr -d '"X(' ;;
+    metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/formats/metrics*.c "$root/src/report/report.c" | tr -d '"' ;;
+    float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c "$root"/src/formats/safetensors.c | tr -d '"' ;;
+    eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
+    tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
+    tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
+    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/formats/"$1"*.[ch] | tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'
 }
 

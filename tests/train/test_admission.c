@@ -16,7 +16,7 @@
 #include "cpu/cpu.h"
 #include "model/init.h"
 #include "train/admission.h"
-#include "train/data.h"
+#include "data/data.h"
 #include "train/train_fixture.h"
 
 static const fixture *the_fixture;
@@ -152,7 +152,7 @@ static void nothing_is_taken_before(void **state) {
     config *cfg = fixture_config(the_fixture, account, "nothing", &fixture_precisions[BF16], more);
     config asked = *cfg;
     FIXTURE_OK(model_options_resolve(cfg, &shape));
-    FIXTURE_OK(data_open(account, NULL, cfg, &shape, &train, &validation));
+    FIXTURE_OK(data_open(account, NULL, cfg, &shape.vocab, &train, &validation));
     FIXTURE_OK(cpu_open(account, 1, NULL, &d));
     int64_t before = mem_read(account).now;
     admission_decide(&(admission){.account = account,

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "parallel/checkpoint_writer.h"
+#include "checkpoint/writer.h"
 #include "train/train_fixture.h"
 
 #define ASYNC "--checkpoint.async_mode=async"

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "parallel/checkpoint.h"
-#include "parallel/checkpoint_run.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run.h"
 #include "train/run_folder.h"
 #include "train/train_fixture.h"
 

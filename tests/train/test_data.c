@@ -12,9 +12,9 @@
 
 #include "base/file.h"
 #include "base/str.h"
-#include "io/dataset.h"
-#include "io/token_file.h"
-#include "train/data.h"
+#include "data/dataset.h"
+#include "support/token_file.h"
+#include "data/data.h"
 #include "train/train_fixture.h"
 
 /* ---- files ---- */
@@ -69,7 +69,7 @@ static opened *open_data(const fixture *f, const char *const *more) {
     o->cfg = fixture_config(f, o->account, "data", NULL, more);
     model_options shape;
     FIXTURE_OK(model_options_resolve(o->cfg, &shape));
-    o->status = data_open(o->account, &log, o->cfg, &shape, &o->train, &o->validation);
+    o->status = data_open(o->account, &log, o->cfg, &shape.vocab, &o->train, &o->validation);
     return o;
 }
 
@@ -193,7 +193,7 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     FIXTURE_OK(config_parse(account, NULL, 5, arguments, &cfg));
     FIXTURE_OK(model_options_resolve(cfg, &shape));
     assert_int_equal(shape.vocab, 256);
-    FIXTURE_OK(data_open(account, &log, cfg, &shape, &train, &validation));
+    FIXTURE_OK(data_open(account, &log, cfg, &shape.vocab, &train, &validation));
     assert_int_equal(shape.vocab, 300);
     assert_int_equal(cfg->model.vocab_size, 300);
     assert_true(spoken_has(&said, "model.vocab_size = 300, from the tokenizer"));
@@ -228,7 +228,7 @@ static void rows_are_as_long_as_samples(void **state) {
     model_options shape;
     dataset *train, *validation;
     FIXTURE_OK(model_options_resolve(cfg, &shape));
-    FIXTURE_OK(data_open(account, NULL, cfg, &shape, &train, &validation));
+    FIXTURE_OK(data_open(account, NULL, cfg, &shape.vocab, &train, &validation));
     assert_int_equal(dataset_longest(train), 13);
     assert_int_equal(cfg->train.seq_len, 16);
     assert_int_equal(dataset_length(train), 16);

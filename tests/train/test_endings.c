@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "io/metrics.h"
+#include "formats/metrics.h"
 #include "train/train_fixture.h"
 
 /* ---- a run to which something happens after a step ---- */

@@ -3,7 +3,7 @@
 #include "train/export.h"
 #include "base/file.h"
 #include "fp8/cast.h"
-#include "io/shards.h"
+#include "formats/shards.h"
 #include "train/train_fixture.h"
 #include <setjmp.h>
 #include <signal.h>

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "io/report.h"
-#include "parallel/run_history.h"
+#include "report/report.h"
+#include "checkpoint/run_history.h"
 #include "train/train_fixture.h"
 
 /* Goes on (or begins) until `steps` are done. */

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "train/generate.h"
+#include "generate/generate.h"
 #include "train/train_fixture.h"
 
 /* ---- no allocation inside a step ---- */

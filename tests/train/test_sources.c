@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "parallel/run_sources.h"
+#include "checkpoint/run_sources.h"
 #include "train/sources.h"
 #include "train/train_fixture.h"
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "io/dataset.h"
-#include "train/tokenize.h"
+#include "data/dataset.h"
+#include "data/tokenize.h"
 #include "train/train_fixture.h"
 #include "base/file.h"
 

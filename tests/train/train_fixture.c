@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "cpu/cpu.h"
 #include "model/init.h"
-#include "train/data.h"
+#include "data/data.h"
 #include "train/run.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
@@ -201,7 +201,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     model_options shape;
     trainer_options options;
     TRY(model_options_resolve(r->cfg, &shape));
-    TRY(data_open(r->account, NULL, r->cfg, &shape, &r->train_data, &r->validation_data));
+    TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->tier, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));

@@ -1,0 +1,130 @@
+/* base/json_text: parsing, and a check of the grammar that takes no memory. */
+#include "base/json_text.h"
+#include <string.h>
+
+enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
+
+/* ---- the grammar: each reads what it is named after from `at` on; NULL when it is not there ---- */
+
+static const char *space(const char *at, const char *end) {
+    while (at < end && strchr(" \t\r\n", *at) && *at) at++;
+    return at;
+}
+
+static const char *digits(const char *at, const char *end) {
+    const char *begin = at;
+    while (at < end && *at >= '0' && *at <= '9') at++;
+    return at > begin ? at : NULL;
+}
+
+static const char *number(const char *at, const char *end) {
+    if (at < end && *at == '-') at++;
+    bool zero = at < end && *at == '0';
+    at = zero ? at + 1 : digits(at, end);
+    if (at && at < end && *at == '.') at = digits(at + 1, end);
+    if (!at || at >= end || (*at != 'e' && *at != 'E')) return at;
+    at++;
+    if (at < end && (*at == '+' || *at == '-')) at++;
+    return digits(at, end);
+}
+
+/* "uXXXX" and its number. */
+static const char *unit(const char *at, const char *end, unsigned *out) {
+    static const char hex[] = "0123456789abcdef";
+    *out = 0;
+    if (at >= end || *at != 'u') return NULL;
+    for (int i = 1; i <= 4; i++) {
+        const char *found = at + i < end && at[i] ? strchr(hex, at[i] | (at[i] >= 'A' ? 0x20 : 0)) : NULL;
+        if (!found) return NULL;
+        *out = *out * 16 + (unsigned)(found - hex);
+    }
+    return at + 5;
+}
+
+/* What follows a backslash; of surrogates whole pairs. */
+static const char *escape(const char *at, const char *end) {
+    unsigned high, low;
+    if (at < end && *at && strchr("\"\\/bfnrt", *at)) return at + 1;
+    at = unit(at, end, &high);
+    if (!at || high < 0xd800 || high > 0xdfff) return at;
+    if (high > 0xdbff || end - at < 2 || *at != '\\') return NULL;
+    at = unit(at + 1, end, &low);
+    return at && low >= 0xdc00 && low <= 0xdfff ? at : NULL;
+}
+
+static const char *string(const char *at, const char *end) {
+    if (at >= end || *at != '"') return NULL;
+    for (at++; at && at < end && *at != '"';) {
+        if ((unsigned char)*at < 0x20) return NULL;
+        at = *at == '\\' ? escape(at + 1, end) : at + 1;
+    }
+    return at && at < end ? at + 1 : NULL;
+}
+
+static const char *word(const char *at, const char *end) {
+    static const char *const words[] = {"true", "false", "null"};
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(words[i]);
+        if ((size_t)(end - at) >= length && memcmp(at, words[i], length) == 0) return at + length;
+    }
+    return NULL;
+}
+
+static const char *value(const char *at, const char *end, int depth);
+
+/* Members or elements up to `close`. */
+static const char *items(const char *at, const char *end, char close, int depth) {
+    at = space(at + 1, end);
+    if (at < end && *at == close) return at + 1;
+    for (;; at++) {
+        at = space(at, end);
+        if (close == '}') {
+            at = string(at, end);
+            if (!at) return NULL;
+            at = space(at, end);
+            if (at >= end || *at++ != ':') return NULL;
+        }
+        at = value(at, end, depth + 1);
+        if (!at) return NULL;
+        at = space(at, end);
+        if (at < end && *at == close) return at + 1;
+        if (at >= end || *at != ',') return NULL;
+    }
+}
+
+static const char *value(const char *at, const char *end, int depth) {
+    at = space(at, end);
+    if (at >= end || depth > DEEPEST) return NULL;
+    switch (*at) {
+    case '{': return items(at, end, '}', depth);
+    case '[': return items(at, end, ']', depth);
+    case '"': return string(at, end);
+    case 't':
+    case 'f':
+    case 'n': return word(at, end);
+    default: return number(at, end);
+    }
+}
+
+bool json_text_is_valid(const char *text, int64_t bytes) {
+    const char *end = text + bytes, *after = value(text, end, 1);
+    return after && space(after, end) == end;
+}
+
+/* ---- parsing ---- */
+
+/* jansson has a code for memory, but a string or a number that found none is a syntax error to it, and some
+   failures have no text at all. */
+static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
+    enum json_error_code code = json_error_code(error);
+    const char *begin = space(text, text + bytes);
+    bool allowed = (flags & JSON_DECODE_ANY) || (begin < text + bytes && (*begin == '{' || *begin == '['));
+    if (code == json_error_out_of_memory || !error->text[0]) return true;
+    return code == json_error_invalid_syntax && allowed && json_text_is_valid(text, bytes);
+}
+
+ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t **out, json_error_t *error) {
+    *out = json_loadb(text, (size_t)bytes, flags, error);
+    if (*out || !memory_ran_out(text, bytes, flags, error)) return OTT_OK;
+    return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
+}

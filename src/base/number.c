@@ -1,0 +1,37 @@
+/* base/number: numbers as files want them, whatever the locale of the program. */
+#include "base/number.h"
+#include "base/text.h"
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static bool reads_back(const char *text, double x, bool as_float) {
+    return as_float ? text_to_float(text, NULL) == (float)x : text_to_double(text, NULL) == x;
+}
+
+static const char *shortest(double x, bool as_float, char out[32]) {
+    if (!isfinite(x)) return strcpy(out, "null");
+    int digits = 1;
+    for (; digits < 17; digits++) {
+        text_format(out, 32, "%.*e", digits - 1, x);
+        if (reads_back(out, x, as_float)) break;
+    }
+    /* %g goes over to exponents when digits are few: 200 would be 2e+02. */
+    int exponent = x != 0 ? (int)floor(log10(fabs(x))) : 0;
+    if (exponent >= digits && exponent < 16) digits = exponent + 1;
+    text_format(out, 32, "%.*g", digits, x);
+    return out;
+}
+
+const char *number_json(double x, char out[32]) {
+    return shortest(x, false, out);
+}
+
+const char *number_metric(double x, char out[32]) {
+    return shortest(x, fabs(x) < 3.4e38 && (double)(float)x == x, out);
+}
+
+const char *number_digits(double x, int digits, char out[32]) {
+    text_format(out, 32, "%.*g", digits > 17 ? 17 : digits, x);
+    return out;
+}

@@ -1,0 +1,73 @@
+/* bench/bench: the table of benchmarks, and the check of what is asked of one. */
+#include "bench/bench.h"
+#include "bench/harness.h"
+#include <stdio.h>
+#include <string.h>
+
+static const bench_entry *const entries[] = {&bench_gemm,      &bench_gemv,     &bench_quantize,
+                                             &bench_attention, &bench_norm,     &bench_optimizer,
+                                             &bench_step,      &bench_generate, &bench_load};
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+static ott_status find(const char *what, const bench_entry **out) {
+    char names[128] = "";
+    for (int i = 0; i < ENTRIES; i++) {
+        if (what && strcmp(entries[i]->name, what) == 0) {
+            *out = entries[i];
+            return OTT_OK;
+        }
+        size_t length = strlen(names);
+        snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", entries[i]->name);
+    }
+    return status_fail(OTT_ERR_ARGUMENT, "there is no benchmark \"%s\"; there are: %s", what ? what : "",
+                       names);
+}
+
+/* What was asked for must have an effect. */
+static ott_status check_taken(const bench_entry *entry, const ott_bench_options *o) {
+    const struct {
+        const char *name;
+        bool given;
+        unsigned takes;
+    } given[] = {{"shapes", o->shapes != NULL, BENCH_TAKES_SHAPES},
+                 {"preset", o->preset != NULL, BENCH_TAKES_MODEL},
+                 {"precision", o->precision != NULL, BENCH_TAKES_MODEL},
+                 {"recipe", o->recipe != NULL, BENCH_TAKES_MODEL},
+                 {"batch_size", o->batch_size != 0, BENCH_TAKES_BATCH},
+                 {"seq_len", o->seq_len != 0, BENCH_TAKES_BATCH},
+                 {"path", o->path != NULL, BENCH_TAKES_PATH}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (given[i].given && !(entry->takes & given[i].takes))
+            return status_fail(OTT_ERR_ARGUMENT, "%s: does not take the option %s: leave it out", entry->name,
+                               given[i].name);
+    if ((entry->takes & BENCH_TAKES_PATH) && !o->path)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: path is missing: give a Hugging Face folder", entry->name);
+    return OTT_OK;
+}
+
+static ott_status check_values(const ott_bench_options *o) {
+    if (o->threads < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    if (o->repeats < 1 || o->repeats > BENCH_REPEATS_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "repeats = %d is not in [1, %d]", o->repeats, BENCH_REPEATS_MAX);
+    if (o->batch_size < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "batch_size = %lld: give 1 or more", (long long)o->batch_size);
+    if (o->seq_len < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "seq_len = %lld: give 1 or more", (long long)o->seq_len);
+    return OTT_OK;
+}
+
+ott_status bench_run(mem *account, const logger *log, const ott_bench_options *o, ott_text_fn write,
+                     void *user) {
+    const bench_entry *entry = NULL;
+    TRY(find(o->what, &entry));
+    TRY(check_taken(entry, o));
+    TRY(check_values(o));
+    str text = {.account = account};
+    ott_status status =
+        entry->run ? entry->run(account, log, o, &text) : bench_cases(account, log, entry, o, &text);
+    if (status == OTT_OK) status = str_finish(&text);
+    if (status == OTT_OK) write(user, text.text);
+    str_free(&text);
+    return status;
+}

@@ -1,0 +1,174 @@
+/* bench/gemm: matrix products: the three of a linear layer, and those of few lines with a weight that
+ * no cache holds. */
+#include "bench/harness.h"
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct gemm_format {
+    const char *name;
+    ott_dtype a, b;
+} gemm_format;
+
+static const gemm_format formats[] = {{"e4m3 x e4m3", OTT_E4M3, OTT_E4M3},
+                                      {"e5m2 x e4m3", OTT_E5M2, OTT_E4M3},
+                                      {"bf16", OTT_BF16, OTT_BF16},
+                                      {"fp32", OTT_F32, OTT_F32}};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* The three GEMMs of a linear layer. */
+typedef struct gemm_layout {
+    const char *name;
+    bool a_transposed, b_transposed;
+} gemm_layout;
+
+static const gemm_layout layouts[] = {
+    {"output", false, false}, {"grad_input", false, true}, {"grad_weight", true, true}};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+typedef struct product {
+    operand a, b;
+    tensor c;
+    int64_t weights, at; /* gemv: matrices that lie one behind the other, and the next one's number */
+} product;
+
+static ott_status run_product(bench *b, void *state) {
+    const product *p = state;
+    return op_gemm(&b->cx, &(gemm_args){.a = &p->a, .b = &p->b, .c = &p->c});
+}
+
+static operand make_operand(void *data, ott_dtype d, int64_t lines, int64_t k, bool transposed) {
+    return (operand){.t = transposed ? tensor_matrix(data, d, k, lines) : tensor_matrix(data, d, lines, k),
+                     .transposed = transposed};
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* ---- gemm ---- */
+
+/* One buffer for each side and format serves all shapes. */
+typedef struct gemm_buffers {
+    tensor a[FORMATS], b[FORMATS], c;
+} gemm_buffers;
+
+static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *out) {
+    int64_t most_a = 0, most_b = 0, most_c = 0;
+    for (int i = 0; i < s->products; i++) {
+        const bench_product *p = &s->product[i];
+        most_a = larger(most_a, p->m * p->k);
+        most_b = larger(most_b, p->n * p->k);
+        most_c = larger(most_c, p->m * p->n);
+    }
+    for (int f = 0; f < FORMATS; f++) {
+        TRY(bench_tensor(b, formats[f].a, 1, most_a, &out->a[f]));
+        TRY(bench_tensor(b, formats[f].b, 1, most_b, &out->b[f]));
+    }
+    return bench_tensor(b, OTT_F32, 1, most_c, &out->c);
+}
+
+static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_product *p, int l, int f) {
+    void *memory;
+    TRY(bench_take(b, sizeof(product), &memory));
+    product *state = memory;
+    state->a = make_operand(from->a[f].data, formats[f].a, p->m, p->k, layouts[l].a_transposed);
+    state->b = make_operand(from->b[f].data, formats[f].b, p->n, p->k, layouts[l].b_transposed);
+    state->c = tensor_matrix(from->c.data, OTT_F32, p->m, p->n);
+    bench_case c = {.what = layouts[l].name,
+                    .variant = formats[f].name,
+                    .flops = 2.0 * (double)(p->m * p->n * p->k),
+                    .run = run_product,
+                    .state = state};
+    snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)p->m, (long long)p->n,
+             (long long)p->k);
+    return bench_add(b, &c);
+}
+
+static ott_status add_gemm(bench *b) {
+    const bench_shapes *s;
+    gemm_buffers buffers;
+    TRY(bench_find_shapes(b, &s));
+    TRY(open_buffers(b, s, &buffers));
+    for (int i = 0; i < s->products; i++)
+        for (int l = 0; l < LAYOUTS; l++)
+            for (int f = 0; f < FORMATS; f++) TRY(add_gemm_case(b, &buffers, &s->product[i], l, f));
+    return OTT_OK;
+}
+
+const bench_entry bench_gemm = {
+    .name = "gemm", .times_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemm};
+
+/* ---- gemv ---- */
+
+static const int64_t lines[] = {1, 2, 4, 8};
+enum { LINES = sizeof lines / sizeof *lines };
+
+static const gemm_format weights[] = {
+    {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
+enum { WEIGHTS = sizeof weights / sizeof *weights };
+
+/* More than the last cache, so that a weight has left it before its turn comes again. */
+static int64_t region_elements(const bench_shapes *s, ott_dtype d) {
+    const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
+    int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
+    int64_t elements = larger(least, wanted < most ? wanted : most) / dtype_bytes(d);
+    for (int i = 0; i < s->products; i++)
+        elements = larger(elements, 2 * panel_round(s->product[i].n) * s->product[i].k);
+    return elements;
+}
+
+static int64_t packed_bytes(const tensor *t) {
+    return panel_round(t->rows) * t->columns * dtype_bytes(t->dtype);
+}
+
+/* Any values are packed ones. */
+static ott_status run_next(bench *b, void *state) {
+    product *p = state;
+    operand weight = p->b;
+    weight.t.data = (char *)weight.t.data + p->at * packed_bytes(&weight.t);
+    p->at = (p->at + 1) % p->weights;
+    return op_gemm(&b->cx, &(gemm_args){.a = &p->a, .b = &weight, .c = &p->c});
+}
+
+static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int w, const tensor *region) {
+    void *memory;
+    tensor x;
+    TRY(bench_take(b, sizeof(product), &memory));
+    product *state = memory;
+    TRY(bench_tensor(b, weights[w].a, m, p->k, &x));
+    TRY(bench_tensor(b, OTT_F32, m, p->n, &state->c));
+    state->a = (operand){.t = x};
+    state->b = make_operand(region->data, weights[w].b, p->n, p->k, false);
+    state->b.packed = true;
+    state->weights = tensor_bytes(*region) / packed_bytes(&state->b.t);
+    bench_case c = {.what = "weights read",
+                    .variant = weights[w].name,
+                    .bytes = (double)tensor_bytes(state->b.t),
+                    .region = tensor_bytes(*region),
+                    .run = run_next,
+                    .state = state};
+    snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)m, (long long)p->n, (long long)p->k);
+    return bench_add(b, &c);
+}
+
+/* Weights of the list's products that do not only differ in M. */
+static bool is_repeated(const bench_shapes *s, int i) {
+    for (int j = 0; j < i; j++)
+        if (s->product[j].n == s->product[i].n && s->product[j].k == s->product[i].k) return true;
+    return false;
+}
+
+static ott_status add_gemv(bench *b) {
+    const bench_shapes *s;
+    tensor region[WEIGHTS];
+    TRY(bench_find_shapes(b, &s));
+    for (int w = 0; w < WEIGHTS; w++)
+        TRY(bench_tensor(b, weights[w].b, 1, region_elements(s, weights[w].b), &region[w]));
+    for (int i = 0; i < s->products; i++)
+        for (int l = 0; l < LINES && !is_repeated(s, i); l++)
+            for (int w = 0; w < WEIGHTS; w++) TRY(add_gemv_case(b, &s->product[i], lines[l], w, &region[w]));
+    return OTT_OK;
+}
+
+const bench_entry bench_gemv = {
+    .name = "gemv", .times_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemv};

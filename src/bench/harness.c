@@ -1,0 +1,332 @@
+/* bench/harness: measuring cases, and writing what came out. */
+#include "bench/harness.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "cpu/cpu.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cases ---- */
+
+ott_status bench_add(bench *b, const bench_case *c) {
+    if (b->count == b->capacity) {
+        void *block = b->cases;
+        int capacity = b->capacity ? 2 * b->capacity : 64;
+        TRY(mem_grow(b->account, MEM_OTHER, capacity * (int64_t)sizeof *c, "cases of a benchmark", &block));
+        b->cases = block;
+        b->capacity = capacity;
+    }
+    b->cases[b->count++] = *c;
+    return OTT_OK;
+}
+
+ott_status bench_take(bench *b, int64_t bytes, void **out) {
+    return arena_take(b->arena, bytes, out);
+}
+
+/* Repeating a stretch of an odd length gives every line of a matrix other values. */
+static void fill(char *data, ott_dtype d, int64_t count) {
+    enum { STRETCH = 65521 };
+    int64_t size = dtype_bytes(d), first = count < STRETCH ? count : STRETCH;
+    for (int64_t i = 0; i < first; i++)
+        dtype_store(data, d, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
+    for (int64_t at = first, n; at < count; at += n) {
+        n = count - at < first ? count - at : first;
+        memcpy(data + at * size, data, (size_t)(n * size));
+    }
+}
+
+ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
+    plan_buffer buffer; /* open until the plan ends */
+    TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
+    fill(out->data, d, rows * columns);
+    return OTT_OK;
+}
+
+const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant) {
+    for (int i = 0; i < b->count; i++) {
+        const bench_case *c = &b->cases[i];
+        if (strcmp(c->what, what) == 0 && strcmp(c->shape, shape) == 0 && strcmp(c->variant, variant) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+/* ---- measuring ---- */
+
+/* On one thread all work is the caller's. */
+static double now(const bench *b) {
+    return cpu_thread_count(b->cx.device) == 1 ? clock_thread() : clock_seconds();
+}
+
+static int64_t copied(const bench_case *c) {
+    return (int64_t)c->bytes / 2; /* each is read and written */
+}
+
+static ott_status open_copies(bench *b) {
+    for (int i = 0; i < b->count; i++) {
+        const bench_case *c = &b->cases[i];
+        int64_t bytes = c->flops > 0 ? 0 : c->region / 2 > copied(c) ? c->region / 2 : copied(c);
+        if (bytes > b->copy_bytes) b->copy_bytes = bytes;
+    }
+    TRY(plan_open(b->cx.plan, "memcpy's source", b->copy_bytes, &b->copy_from));
+    TRY(plan_open(b->cx.plan, "memcpy's target", b->copy_bytes, &b->copy_to));
+    memset(b->copy_from.data, 1, (size_t)b->copy_bytes);
+    return OTT_OK;
+}
+
+static ott_status open_times(bench *b) {
+    int repeats = b->options->repeats;
+    void *memory;
+    TRY(mem_take_array(b->account, MEM_OTHER, (2 * b->count + 1) * (int64_t)repeats, sizeof(double),
+                       "times of a benchmark", &memory));
+    b->times = memory;
+    b->peaks = b->times + 2 * b->count * (int64_t)repeats;
+    for (int i = 0; i < b->count; i++) {
+        b->cases[i].seconds = b->times + 2 * i * (int64_t)repeats;
+        b->cases[i].copy_seconds = b->cases[i].seconds + repeats;
+    }
+    return OTT_OK;
+}
+
+static ott_status run_case(bench *b, const bench_case *c, double *seconds) {
+    double began = now(b);
+    for (int64_t i = 0; i < c->runs; i++) TRY(c->run(b, c->state));
+    TRY(device_synchronize(b->cx.device));
+    *seconds = (now(b) - began) / (double)c->runs;
+    return OTT_OK;
+}
+
+static double run_copy(bench *b, const bench_case *c) {
+    int64_t bytes = copied(c), room = c->region ? c->region / 2 : bytes, at = 0;
+    double began = now(b);
+    for (int64_t i = 0; i < c->runs; i++, at += bytes) {
+        if (at + bytes > room) at = 0;
+        cpu_copy(b->cx.device, (char *)b->copy_to.data + at, (char *)b->copy_from.data + at, bytes);
+    }
+    return (now(b) - began) / (double)c->runs;
+}
+
+/* The first round finds how many runs a measurement needs to outlast the clock's and the threads' jitter. */
+static ott_status warm_up(bench *b, bench_case *c) {
+    const double least = 4e-3;
+    const int64_t most = 4096;
+    double seconds;
+    c->runs = 1;
+    TRY(run_case(b, c, &seconds)); /* its memory is touched for the first time */
+    if (c->once || seconds >= least) return OTT_OK;
+    TRY(run_case(b, c, &seconds));
+    if (seconds * (double)most < least)
+        c->runs = most;
+    else if (seconds < least)
+        c->runs = (int64_t)ceil(least / seconds);
+    return OTT_OK;
+}
+
+static ott_status measure(bench *b) {
+    for (int i = 0; i < b->count; i++) TRY(warm_up(b, &b->cases[i]));
+    for (int r = 0; r < b->options->repeats; r++) {
+        b->peaks[r] = cpu_measure_peak(b->cx.device);
+        for (int i = 0; i < b->count; i++) {
+            bench_case *c = &b->cases[i];
+            TRY(run_case(b, c, &c->seconds[r]));
+            if (c->flops == 0) c->copy_seconds[r] = run_copy(b, c);
+        }
+    }
+    b->peak = bench_median(b->peaks, b->options->repeats);
+    return OTT_OK;
+}
+
+/* ---- what was measured ---- */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double bench_median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+double bench_seconds(const bench *b, const bench_case *c) {
+    return bench_median(c->seconds, b->options->repeats);
+}
+
+double bench_rate(const bench *b, const bench_case *c) {
+    return (c->flops > 0 ? c->flops : c->bytes) / bench_seconds(b, c) / 1e9;
+}
+
+double bench_share(const bench *b, const bench_case *c) {
+    if (c->flops > 0) return c->flops / bench_seconds(b, c) / b->peak;
+    return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
+}
+
+double bench_times_bf16(const bench *b, const bench_case *c) {
+    const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
+    return bf16 ? bench_rate(b, c) / bench_rate(b, bf16) : (double)NAN;
+}
+
+double bench_geometric_mean(const bench *b, const char *variant,
+                            double (*of)(const bench *, const bench_case *)) {
+    double sum = 0;
+    int count = 0;
+    for (int i = 0; i < b->count; i++) {
+        if (strcmp(b->cases[i].variant, variant) != 0) continue;
+        sum += log(of(b, &b->cases[i]));
+        count++;
+    }
+    return exp(sum / count);
+}
+
+void bench_processor(char out[96]) {
+    char line[256];
+    snprintf(out, 96, "unknown processor");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        snprintf(out, 96, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+/* ---- the table ---- */
+
+enum { VARIANTS_MOST = 8 };
+
+/* The distinct variants in the order they come. */
+static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
+    int count = 0;
+    for (int i = 0; i < b->count; i++) {
+        int at = 0;
+        while (at < count && strcmp(out[at], b->cases[i].variant) != 0) at++;
+        if (at == count && count < VARIANTS_MOST) out[count++] = b->cases[i].variant;
+    }
+    return count;
+}
+
+/* The first case of its line. */
+static bool starts_line(const bench *b, int i) {
+    for (int j = 0; j < i; j++)
+        if (strcmp(b->cases[j].what, b->cases[i].what) == 0 &&
+            strcmp(b->cases[j].shape, b->cases[i].shape) == 0)
+            return false;
+    return true;
+}
+
+static void write_line(const bench *b, const bench_case *c, const char *const *columns, int count, str *out) {
+    str_printf(out, "%-26s %-20s", c->what, c->shape);
+    for (int v = 0; v < count; v++) {
+        const bench_case *found = bench_find(b, c->what, c->shape, columns[v]);
+        if (found)
+            str_printf(out, " %8.1f (%5.1f%%)", bench_rate(b, found), 100 * bench_share(b, found));
+        else
+            str_printf(out, " %17s", "-");
+    }
+    if (b->entry->times_bf16) str_printf(out, " %14.2f", bench_times_bf16(b, c));
+    str_append(out, "\n");
+}
+
+static void write_table(bench *b, str *out) {
+    const char *columns[VARIANTS_MOST];
+    int count = variants(b, columns);
+    char processor[96];
+    bench_processor(processor);
+    str_printf(out, "%s; %s; medians of %d interleaved repeats\n", processor, b->cx.device->name,
+               b->options->repeats);
+    if (b->cases[0].flops > 0)
+        str_printf(out, "GFLOP/s (of the fp32 multiply-add peak, %.1f GFLOP/s)\n", b->peak / 1e9);
+    else
+        str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");
+    if (b->entry->times_bf16) str_printf(out, "times bf16: %s beside bf16\n", columns[0]);
+    str_printf(out, "\n%-26s %-20s", "", b->cases[0].flops > 0 ? "M x N x K" : "");
+    for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);
+    str_append(out, b->entry->times_bf16 ? "     times bf16\n" : "\n");
+    for (int i = 0; i < b->count; i++)
+        if (starts_line(b, i)) write_line(b, &b->cases[i], columns, count, out);
+    if (b->count > count) {
+        str_printf(out, "%-47s", "geometric mean");
+        for (int v = 0; v < count; v++)
+            str_printf(out, " %8.1f (%5.1f%%)", bench_geometric_mean(b, columns[v], bench_rate),
+                       100 * bench_geometric_mean(b, columns[v], bench_share));
+        if (b->entry->times_bf16)
+            str_printf(out, " %14.2f", bench_geometric_mean(b, columns[0], bench_times_bf16));
+        str_append(out, "\n");
+    }
+    if (b->entry->text) b->entry->text(b, out);
+}
+
+/* ---- JSON ---- */
+
+static void append_member(str *out, const char *name, const char *text) {
+    str_printf(out, ",\"%s\":", name);
+    str_append_json(out, text, (int64_t)strlen(text));
+}
+
+static void write_result(const bench *b, const bench_case *c, str *out) {
+    bool flops = c->flops > 0;
+    str_printf(out, "{\"what\":\"%s\",\"shape\":\"%s\",\"variant\":\"%s\",\"seconds\":%.9g", c->what,
+               c->shape, c->variant, bench_seconds(b, c));
+    str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", bench_rate(b, c),
+               bench_share(b, c));
+    if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", bench_times_bf16(b, c));
+    str_append(out, "}");
+}
+
+static void write_json(bench *b, str *out) {
+    const char *columns[VARIANTS_MOST];
+    int count = variants(b, columns);
+    char processor[96];
+    bench_processor(processor);
+    str_printf(out, "{\"bench\":\"%s\"", b->entry->name);
+    append_member(out, "processor", processor);
+    append_member(out, "device", b->cx.device->name);
+    str_printf(out, ",\"threads\":%d,\"repeats\":%d,\"peak_gflops\":%.1f,\"results\":[",
+               cpu_thread_count(b->cx.device), b->options->repeats, b->peak / 1e9);
+    for (int i = 0; i < b->count; i++) {
+        if (i > 0) str_append(out, ",");
+        write_result(b, &b->cases[i], out);
+    }
+    str_append(out, "],\"geometric_mean\":{");
+    for (int v = 0; v < count; v++)
+        str_printf(out, "%s\"%s\":%.2f", v ? "," : "", columns[v],
+                   bench_geometric_mean(b, columns[v], bench_rate));
+    str_append(out, "}");
+    if (b->entry->json) b->entry->json(b, out);
+    str_append(out, "}\n");
+}
+
+/* ---- all of it ---- */
+
+static ott_status run_cases(bench *b, str *out) {
+    TRY(cpu_open(b->account, b->options->threads, NULL, &b->cx.device));
+    TRY(arena_open(b->account, MEM_OTHER, &b->arena));
+    TRY(plan_create(b->account, &b->cx.plan));
+    plan_immediate(b->cx.plan, b->cx.device);
+    TRY(b->entry->add(b));
+    TRY(open_copies(b));
+    TRY(open_times(b));
+    TRY(measure(b));
+    if (b->options->json)
+        write_json(b, out);
+    else
+        write_table(b, out);
+    return OTT_OK;
+}
+
+ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry, const ott_bench_options *o,
+                       str *out) {
+    bench b = {.account = account, .log = log, .options = o, .entry = entry, .cx = {.log = log}};
+    ott_status status = run_cases(&b, out);
+    if (entry->close) entry->close(&b);
+    mem_give(account, b.cases);
+    mem_give(account, b.times);
+    plan_destroy(b.cx.plan);
+    arena_close(b.arena);
+    device_close(b.cx.device);
+    return status;
+}

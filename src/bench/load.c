@@ -1,0 +1,170 @@
+/*
+ * bench/load: a Hugging Face folder's weights into a model, as a training run that starts from them
+ * does, beside reading the same files into a buffer and no more. Both take turns; before each the system is
+ * asked to forget the files, so that they come from where they lie.
+ */
+#include "base/clock.h"
+#include "base/file.h"
+#include "bench/harness.h"
+#include "checkpoint/hf_model.h"
+#include "cpu/cpu.h"
+#include "formats/shards.h"
+#include "train/progress.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 8 << 20 };
+
+typedef struct load_bench {
+    mem *account; /* of the model alone: what loading needs can be told */
+    const ott_bench_options *options;
+    config *cfg;
+    model_options shape;
+    device *device;
+    model *m;
+    shards *files;
+    void *buffer;              /* [READ_BYTES] */
+    double *loading, *reading; /* [repeats] */
+    int64_t bytes, largest;    /* of all files, of the largest */
+} load_bench;
+
+static ott_status open_model(load_bench *l) {
+    const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"}; /* nothing is run */
+    TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
+    TRY(hf_model_configure(l->account, l->cfg, NULL));
+    TRY(model_options_resolve(l->cfg, &l->shape));
+    TRY(cpu_open(l->account, l->options->threads, NULL, &l->device));
+    return model_open(l->device, &l->shape, MODEL_INFERENCE, 1, &l->m);
+}
+
+static ott_status open_files(load_bench *l) {
+    TRY(shards_open(l->account, l->options->path, &l->files));
+    for (int64_t i = 0; i < shards_file_count(l->files); i++) {
+        int64_t bytes;
+        TRY(file_size(safetensors_path(shards_file(l->files, i)), &bytes));
+        l->bytes += bytes;
+        if (bytes > l->largest) l->largest = bytes;
+    }
+    return OTT_OK;
+}
+
+static ott_status open_all(load_bench *l) {
+    void *memory;
+    int repeats = l->options->repeats;
+    TRY(open_model(l));
+    TRY(open_files(l));
+    TRY(mem_take(l->account, MEM_OTHER, READ_BYTES, "a piece of a file", &l->buffer));
+    TRY(mem_take_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &memory));
+    l->loading = memory;
+    l->reading = l->loading + repeats;
+    return OTT_OK;
+}
+
+static void close_all(load_bench *l) {
+    mem_give(l->account, l->loading);
+    mem_give(l->account, l->buffer);
+    shards_close(l->files);
+    model_close(l->m);
+    device_close(l->device);
+    config_close(l->cfg);
+    mem_close(l->account);
+}
+
+/* ---- measuring ---- */
+
+/* Advice; what is being written or used elsewhere stays. */
+static void forget_files(const load_bench *l) {
+    for (int64_t i = 0; i < shards_file_count(l->files); i++) {
+        int descriptor = open(safetensors_path(shards_file(l->files, i)), O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0) continue;
+        (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+        close(descriptor);
+    }
+}
+
+static ott_status read_file(const load_bench *l, const char *path) {
+    file_reader r;
+    ott_status status = OTT_OK;
+    TRY(file_reader_open(path, &r));
+    for (int64_t at = 0, n; at < r.bytes && status == OTT_OK; at += n) {
+        n = r.bytes - at < READ_BYTES ? r.bytes - at : READ_BYTES;
+        status = file_reader_read(&r, at, l->buffer, n);
+    }
+    file_reader_close(&r);
+    return status;
+}
+
+static ott_status read_files(const load_bench *l) {
+    for (int64_t i = 0; i < shards_file_count(l->files); i++)
+        TRY(read_file(l, safetensors_path(shards_file(l->files, i))));
+    return OTT_OK;
+}
+
+/* The first time it touches the model's memory, which a run has done when it loads. */
+static ott_status measure(load_bench *l) {
+    TRY(hf_model_load(l->m, l->options->path));
+    for (int r = 0; r < l->options->repeats; r++) {
+        forget_files(l);
+        double began = clock_seconds();
+        TRY(hf_model_load(l->m, l->options->path));
+        l->loading[r] = clock_seconds() - began;
+        forget_files(l);
+        began = clock_seconds();
+        TRY(read_files(l));
+        l->reading[r] = clock_seconds() - began;
+    }
+    return OTT_OK;
+}
+
+/* ---- what came out ---- */
+
+static void write_text(const load_bench *l, double loading, double reading, str *out) {
+    const double mib = 1048576.0;
+    char processor[96];
+    mem_stats memory = mem_read(l->account);
+    bench_processor(processor);
+    str_printf(out, "%s; %s; medians of %d interleaved repeats\n", processor, l->device->name,
+               l->options->repeats);
+    str_printf(out,
+               "%lld files, %.1f MiB, the largest %.1f MiB; asked to be forgotten before each reading\n\n",
+               (long long)shards_file_count(l->files), (double)l->bytes / mib, (double)l->largest / mib);
+    str_printf(out, "read alone   %8.3f GB/s\n", (double)l->bytes / reading / 1e9);
+    str_printf(out, "loaded       %8.3f GB/s (%5.1f%%)\n", (double)l->bytes / loading / 1e9,
+               100 * reading / loading);
+    str_printf(out, "memory       %8.1f MiB at most (resident %.1f), of it the parameters %.1f\n",
+               (double)memory.peak / mib, (double)progress_peak_resident() / mib,
+               (double)memory.now_of[MEM_PARAM] / mib);
+}
+
+static void write_json(const load_bench *l, double loading, double reading, str *out) {
+    mem_stats memory = mem_read(l->account);
+    str_printf(out, "{\"bench\":\"load\",\"repeats\":%d,\"files\":%lld,\"bytes\":%lld,\"largest_bytes\":%lld",
+               l->options->repeats, (long long)shards_file_count(l->files), (long long)l->bytes,
+               (long long)l->largest);
+    str_printf(out, ",\"read_gbytes_per_second\":%.4f,\"load_gbytes_per_second\":%.4f,\"of_read\":%.4f",
+               (double)l->bytes / reading / 1e9, (double)l->bytes / loading / 1e9, reading / loading);
+    str_printf(out, ",\"peak_bytes\":%lld,\"resident_bytes\":%lld,\"parameter_bytes\":%lld}\n",
+               (long long)memory.peak, (long long)progress_peak_resident(),
+               (long long)memory.now_of[MEM_PARAM]);
+}
+
+static ott_status run(mem *account, const logger *log, const ott_bench_options *o, str *out) {
+    load_bench l = {.options = o};
+    ott_status status;
+    (void)account, (void)log;
+    TRY(mem_open(&l.account));
+    TRY_OUT(open_all(&l));
+    TRY_OUT(measure(&l));
+    double loading = bench_median(l.loading, o->repeats), reading = bench_median(l.reading, o->repeats);
+    if (o->json)
+        write_json(&l, loading, reading, out);
+    else
+        write_text(&l, loading, reading, out);
+out:
+    close_all(&l);
+    return status;
+}
+
+const bench_entry bench_load = {.name = "load", .takes = BENCH_TAKES_PATH, .run = run};

@@ -1,0 +1,86 @@
+/* bench/model: from a benchmark's options to a model, as a configuration gives it. */
+#include "bench/model.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *const known[] = {"fp8", "bf16", "fp32"};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static ott_status fail_precision(const char *word, int length) {
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "precision \"%.*s\": give of fp8, bf16 and fp32 those to compare, each once, "
+                       "with commas between",
+                       length, word);
+}
+
+static ott_status add_precision(const char *word, int length, const char **out, int *count) {
+    for (int i = 0; i < KNOWN; i++) {
+        if ((int)strlen(known[i]) != length || strncmp(known[i], word, (size_t)length) != 0) continue;
+        for (int j = 0; j < *count; j++)
+            if (out[j] == known[i]) return fail_precision(word, length);
+        out[(*count)++] = known[i];
+        return OTT_OK;
+    }
+    return fail_precision(word, length);
+}
+
+ott_status bench_precisions(const ott_bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count) {
+    const char *at = o->precision ? o->precision : "fp8,bf16";
+    bool has_fp8 = false;
+    *count = 0;
+    for (;;) {
+        int length = (int)strcspn(at, ",");
+        TRY(add_precision(at, length, out, count));
+        has_fp8 |= out[*count - 1] == known[0];
+        if (!at[length]) break;
+        at += length + 1;
+    }
+    if (o->recipe && !has_fp8)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "recipe = \"%s\" is of fp8, which precision = \"%s\" does not name", o->recipe,
+                           o->precision);
+    return OTT_OK;
+}
+
+/* A benchmark's option as an argument of `ottava train`. */
+static ott_status read_config(const ott_bench_options *o, const char *preset, const char *const *sizes,
+                              int count, bench_model *m) {
+    enum { MOST = 9 };
+    char text[3][128];
+    const char *arguments[MOST];
+    int n = 0;
+    STATUS_REQUIRE(count <= MOST - 4);
+    for (int i = 0; i < count; i++) arguments[n++] = sizes[i];
+    arguments[n++] = "--data.format=synthetic";
+    snprintf(text[0], sizeof text[0], "--model.preset=%s", preset);
+    snprintf(text[1], sizeof text[1], "--train.mixed_precision=%s", m->name);
+    snprintf(text[2], sizeof text[2], "--float8.recipe_name=%s", o->recipe ? o->recipe : "tensorwise");
+    for (int i = 0; i < (strcmp(m->name, "fp8") == 0 ? 3 : 2); i++) arguments[n++] = text[i];
+    TRY(config_parse(m->account, NULL, n, arguments, &m->cfg));
+    if (m->cfg->model.preset == PRESET_NONE)
+        return status_fail(OTT_ERR_ARGUMENT, "preset \"%s\" is no model", preset);
+    TRY(model_options_resolve(m->cfg, &m->shape));
+    return precision_plan_read(m->cfg, &m->precision);
+}
+
+ott_status bench_model_open(const ott_bench_options *o, const char *precision, const char *preset,
+                            const char *const *sizes, int count, bench_model *m) {
+    m->name = precision;
+    TRY(mem_open(&m->account));
+    TRY(read_config(o, preset, sizes, count, m));
+    return cpu_open(m->account, o->threads, NULL, &m->device);
+}
+
+void bench_model_close(bench_model *m) {
+    device_close(m->device);
+    config_close(m->cfg);
+    mem_close(m->account);
+}
+
+void bench_text_line(str *out, const char *what, const double *values, int count, int digits,
+                     const char *unit) {
+    str_printf(out, "%-47s", what);
+    for (int i = 0; i < count; i++)
+        str_printf(out, " %*.*f%s", 17 - (int)strlen(unit), digits, values[i], unit);
+    str_append(out, "\n");
+}

@@ -1,0 +1,263 @@
+/* bench/ops: attention, the norm and the gated unit of a block, and the optimizer. */
+#include "nn/edge.h"
+#include "bench/harness.h"
+#include "tensor/step_state.h"
+#include <math.h>
+#include <stdio.h>
+
+/* ---- attention ---- */
+
+static const ott_dtype activations[] = {OTT_BF16, OTT_F32};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+typedef struct attention_state {
+    tensor q, k, v, o, lse, start, dout, dq, dk, dv;
+    int64_t head_dim;
+    float softmax_scale;
+} attention_state;
+
+static ott_status attention_forward(bench *b, void *state) {
+    const attention_state *s = state;
+    return op_attention_forward(&b->cx, &(attention_forward_args){.q = &s->q,
+                                                                  .k = &s->k,
+                                                                  .v = &s->v,
+                                                                  .start = &s->start,
+                                                                  .o = &s->o,
+                                                                  .lse = &s->lse,
+                                                                  .head_dim = s->head_dim,
+                                                                  .softmax_scale = s->softmax_scale});
+}
+
+static ott_status attention_backward(bench *b, void *state) {
+    const attention_state *s = state;
+    return op_attention_backward(&b->cx, &(attention_backward_args){.dout = &s->dout,
+                                                                    .q = &s->q,
+                                                                    .k = &s->k,
+                                                                    .v = &s->v,
+                                                                    .o = &s->o,
+                                                                    .lse = &s->lse,
+                                                                    .start = &s->start,
+                                                                    .dq = &s->dq,
+                                                                    .dk = &s->dk,
+                                                                    .dv = &s->dv,
+                                                                    .head_dim = s->head_dim,
+                                                                    .softmax_scale = s->softmax_scale});
+}
+
+static ott_status open_attention(bench *b, ott_dtype d, int64_t tokens, int64_t heads, attention_state *s) {
+    int64_t width = heads * s->head_dim;
+    tensor *const same[] = {&s->q, &s->k, &s->v, &s->o, &s->dout, &s->dq, &s->dk, &s->dv};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) TRY(bench_tensor(b, d, tokens, width, same[i]));
+    TRY(bench_tensor(b, OTT_F32, heads, tokens, &s->lse));
+    plan_buffer buffer; /* open until the plan ends */
+    TRY(exec_open(&b->cx, "documents", OTT_I32, 1, 2, &s->start, &buffer));
+    const int32_t start[] = {0, (int32_t)tokens};
+    TRY(device_copy_in(b->cx.device, s->start.data, start, sizeof start));
+    s->softmax_scale = 1.0f / sqrtf((float)s->head_dim);
+    return attention_forward(b, s); /* the o and lse that belong to q, k, v */
+}
+
+/* Scores and outputs of the keys that a query sees: two products forward; backward five. */
+static ott_status add_attention_cases(bench *b, ott_dtype d, int64_t tokens, int64_t heads,
+                                      int64_t head_dim) {
+    void *memory;
+    TRY(bench_take(b, sizeof(attention_state), &memory));
+    attention_state *s = memory;
+    s->head_dim = head_dim;
+    TRY(open_attention(b, d, tokens, heads, s));
+    double product = (double)(tokens * (tokens + 1) * head_dim * heads);
+    bench_case c = {.what = "attention_forward",
+                    .variant = dtype_name(d),
+                    .flops = 2 * product,
+                    .run = attention_forward,
+                    .state = s};
+    snprintf(c.shape, sizeof c.shape, "%lld tokens, %lld x %lld", (long long)tokens, (long long)heads,
+             (long long)head_dim);
+    TRY(bench_add(b, &c));
+    c.what = "attention_backward";
+    c.flops = 5 * product;
+    c.run = attention_backward;
+    return bench_add(b, &c);
+}
+
+static ott_status add_attention(bench *b) {
+    enum { WIDTH = 768 };
+    for (int64_t head_dim = 64; head_dim <= 128; head_dim *= 2)
+        for (int64_t tokens = 256; tokens <= 2048; tokens *= 2)
+            for (int d = 0; d < ACTIVATIONS; d++)
+                TRY(add_attention_cases(b, activations[d], tokens, WIDTH / head_dim, head_dim));
+    return OTT_OK;
+}
+
+const bench_entry bench_attention = {.name = "attention", .add = add_attention};
+
+/* ---- norm and gated unit ---- */
+
+/* What a block computes in: fp8 is bf16 and one scale's form of the result beside it. */
+typedef struct block_precision {
+    const char *name;
+    ott_dtype activation;
+    bool quantizes;
+} block_precision;
+
+static const block_precision precisions[] = {
+    {"fp8", OTT_BF16, true}, {"bf16", OTT_BF16, false}, {"fp32", OTT_F32, false}};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+typedef struct block_state {
+    tensor in[4], weight, rstd, dweight;
+    edge out[2];
+} block_state;
+
+static ott_status rmsnorm_forward(bench *b, void *state) {
+    const block_state *s = state;
+    return op_rmsnorm_forward(&b->cx, &(rmsnorm_forward_args){.x = &s->in[0],
+                                                              .delta = &s->in[1],
+                                                              .weight = &s->weight,
+                                                              .h = &s->in[2],
+                                                              .y = &s->out[0].t,
+                                                              .rstd = &s->rstd,
+                                                              .q = &s->out[0].q,
+                                                              .eps = 1e-5f});
+}
+
+static ott_status rmsnorm_backward(bench *b, void *state) {
+    const block_state *s = state;
+    return op_rmsnorm_backward(&b->cx, &(rmsnorm_backward_args){.dy = &s->in[0],
+                                                                .h = &s->in[1],
+                                                                .weight = &s->weight,
+                                                                .rstd = &s->rstd,
+                                                                .dresidual = &s->in[2],
+                                                                .dx = &s->out[0].t,
+                                                                .dweight = &s->dweight,
+                                                                .q = &s->out[0].q});
+}
+
+static ott_status swiglu_forward(bench *b, void *state) {
+    const block_state *s = state;
+    return op_swiglu_forward(
+        &b->cx,
+        &(swiglu_forward_args){.gate = &s->in[0], .up = &s->in[1], .y = &s->out[0].t, .q = &s->out[0].q});
+}
+
+static ott_status swiglu_backward(bench *b, void *state) {
+    const block_state *s = state;
+    return op_swiglu_backward(&b->cx, &(swiglu_backward_args){.dy = &s->in[2],
+                                                              .gate = &s->in[0],
+                                                              .up = &s->in[1],
+                                                              .dgate = &s->out[0].t,
+                                                              .dup = &s->out[1].t,
+                                                              .q_gate = &s->out[0].q,
+                                                              .q_up = &s->out[1].q});
+}
+
+typedef struct block_op {
+    const char *what;
+    int moved; /* tensors of activations read and written */
+    int made;  /* of these, with an FP8 form where there are such */
+    ott_status (*run)(bench *b, void *state);
+} block_op;
+
+static const block_op block_ops[] = {{"rmsnorm_forward, add", 4, 1, rmsnorm_forward},
+                                     {"rmsnorm_backward, add", 4, 1, rmsnorm_backward},
+                                     {"swiglu_forward", 3, 1, swiglu_forward},
+                                     {"swiglu_backward", 5, 2, swiglu_backward}};
+enum { BLOCK_OPS = sizeof block_ops / sizeof *block_ops };
+
+static ott_status open_block(bench *b, const block_precision *p, bench_matrix size, block_state *s) {
+    edge_specs specs = {.count = p->quantizes, .spec = {recipe_find("tensorwise")->input}};
+    for (int i = 0; i < 3; i++) TRY(bench_tensor(b, p->activation, size.rows, size.columns, &s->in[i]));
+    for (int i = 0; i < 2; i++)
+        TRY(edge_open(&b->cx, "result", p->activation, size.rows, size.columns, &specs, &s->out[i]));
+    TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->weight));
+    TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->dweight));
+    return bench_tensor(b, OTT_F32, 1, size.rows, &s->rstd);
+}
+
+static ott_status add_block_case(bench *b, const block_op *op, const block_precision *p, bench_matrix size) {
+    void *memory;
+    TRY(bench_take(b, sizeof(block_state), &memory));
+    TRY(open_block(b, p, size, memory));
+    int64_t element = op->moved * dtype_bytes(p->activation) + (p->quantizes ? op->made : 0);
+    bench_case c = {.what = op->what,
+                    .variant = p->name,
+                    .bytes = (double)(size.rows * size.columns * element),
+                    .run = op->run,
+                    .state = memory};
+    snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);
+    return bench_add(b, &c);
+}
+
+static ott_status add_norm(bench *b) {
+    const bench_shapes *s;
+    TRY(bench_find_shapes(b, &s));
+    for (int m = 0; m < s->matrices; m++)
+        for (int i = 0; i < BLOCK_OPS; i++)
+            for (int p = 0; p < PRECISIONS; p++)
+                TRY(add_block_case(b, &block_ops[i], &precisions[p], s->matrix[m]));
+    return OTT_OK;
+}
+
+const bench_entry bench_norm = {.name = "norm", .takes = BENCH_TAKES_SHAPES, .add = add_norm};
+
+/* ---- optimizer ---- */
+
+typedef struct optimizer_bench {
+    tensor param, grad, moment1, moment2, state, sum;
+} optimizer_bench;
+
+static ott_status adamw(bench *b, void *state) {
+    const optimizer_bench *s = state;
+    return op_adamw(&b->cx, &(adamw_args){.param = &s->param,
+                                          .grad = &s->grad,
+                                          .moment1 = &s->moment1,
+                                          .moment2 = &s->moment2,
+                                          .state = &s->state,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.95f,
+                                          .epsilon = 1e-8f,
+                                          .weight_decay = 0.1f});
+}
+
+static ott_status sum_squares(bench *b, void *state) {
+    const optimizer_bench *s = state;
+    return op_sum_squares(&b->cx, &(sum_squares_args){.x = &s->grad, .sum = &s->sum});
+}
+
+static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
+    enum { COLUMNS = 1024 };
+    float state[STEP_STATE_COUNT] = {[STEP_LEARNING_RATE] = 1e-4f,
+                                     [STEP_CORRECTION1] = 0.5f,
+                                     [STEP_SQRT_CORRECTION2] = 0.5f,
+                                     [STEP_LOSS_SCALE] = 1.0f,
+                                     [STEP_CLIP] = 1.0f};
+    TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->param));
+    TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->grad));
+    TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->moment1));
+    TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->moment2));
+    TRY(device_zero(b->cx.device, s->moment2.data, tensor_bytes(s->moment2))); /* squares are not negative */
+    TRY(bench_tensor(b, OTT_F32, 1, STEP_STATE_COUNT, &s->state));
+    TRY(bench_tensor(b, OTT_F32, 1, 1, &s->sum));
+    return device_copy_in(b->cx.device, s->state.data, state, sizeof state);
+}
+
+/* adamw reads four arrays and writes three of them. */
+static ott_status add_optimizer(bench *b) {
+    for (int64_t rows = 1024; rows <= 65536; rows *= 8) {
+        void *memory;
+        TRY(bench_take(b, sizeof(optimizer_bench), &memory));
+        optimizer_bench *s = memory;
+        TRY(open_optimizer(b, rows, s));
+        double elements = (double)tensor_count(s->param);
+        bench_case c = {.what = "adamw", .variant = "fp32", .bytes = 28 * elements, .run = adamw, .state = s};
+        snprintf(c.shape, sizeof c.shape, "%lldM parameters", (long long)(rows / 1024));
+        TRY(bench_add(b, &c));
+        c.what = "sum_squares";
+        c.bytes = 4 * elements;
+        c.run = sum_squares;
+        TRY(bench_add(b, &c));
+    }
+    return OTT_OK;
+}
+
+const bench_entry bench_optimizer = {.name = "optimizer", .add = add_optimizer};

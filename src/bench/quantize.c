@@ -1,0 +1,89 @@
+/* bench/quantize: what making a tensor's FP8 forms costs, by the rows of the recipe table. */
+#include "nn/edge.h"
+#include "bench/harness.h"
+#include <stdio.h>
+
+static const ott_dtype sources[] = {OTT_F32, OTT_BF16};
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+typedef ott_status (*quantize_op)(bench *b, const edge *e);
+
+static ott_status run_quantize(bench *b, const edge *e) {
+    return op_quantize(&b->cx, &(quantize_args){.x = &e->t, .q = &e->q.item[0]});
+}
+
+static ott_status run_cast(bench *b, const edge *e) {
+    return op_cast(&b->cx, &(cast_args){.x = &e->t, .q = &e->q.item[0]});
+}
+
+/* A form of the table, as training has it of an input. */
+typedef struct quantize_form {
+    const char *what, *recipe;
+    bool row_only; /* without the side for grad_weight */
+    quantize_op op;
+} quantize_form;
+
+static const quantize_form forms[] = {
+    {"cast, scale given", "tensorwise", false, run_cast},
+    {"one scale", "tensorwise", false, run_quantize},
+    {"row scales", "rowwise", true, run_quantize},
+    {"row and column scales", "rowwise", false, run_quantize},
+    {"1x128 blocks, rows", "block", true, run_quantize},
+    {"1x128 blocks, both ways", "block", false, run_quantize},
+    {"1x32 blocks, both ways", "mxfp8", false, run_quantize},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+typedef struct quantize_state {
+    edge e;
+    quantize_op op;
+} quantize_state;
+
+static ott_status run(bench *b, void *state) {
+    quantize_state *s = state;
+    return s->op(b, &s->e);
+}
+
+/* The source, and each code once; scales are few. */
+static double bytes_of(const quantize_state *s) {
+    const qtensor *q = &s->e.q.item[0];
+    int sides = side_spec_is_fp8(&q->spec.row);
+    if (side_spec_is_fp8(&q->spec.column) && !quant_spec_shares_data(&q->spec)) sides++;
+    return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + sides);
+}
+
+static ott_status open_edge(bench *b, const quantize_form *f, bench_matrix size, const tensor *x, edge *e) {
+    edge_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
+    plan_buffer none = PLAN_NONE;
+    tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
+    if (f->row_only) specs.spec[0].column.format = x->dtype;
+    return edge_adopt(&b->cx, "FP8 form", view, &none, &specs, e);
+}
+
+static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, const tensor *x) {
+    void *memory;
+    TRY(bench_take(b, sizeof(quantize_state), &memory));
+    quantize_state *s = memory;
+    s->op = f->op;
+    TRY(open_edge(b, f, size, x, &s->e));
+    TRY(run_quantize(b, &s->e)); /* a scale to be given */
+    bench_case c = {
+        .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run, .state = s};
+    snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);
+    return bench_add(b, &c);
+}
+
+static ott_status add(bench *b) {
+    const bench_shapes *s;
+    TRY(bench_find_shapes(b, &s));
+    for (int m = 0; m < s->matrices; m++) {
+        bench_matrix size = s->matrix[m];
+        tensor x[SOURCES];
+        for (int d = 0; d < SOURCES; d++) TRY(bench_tensor(b, sources[d], size.rows, size.columns, &x[d]));
+        for (int f = 0; f < FORMS; f++)
+            for (int d = 0; d < SOURCES; d++) TRY(add_case(b, &forms[f], size, &x[d]));
+    }
+    return OTT_OK;
+}
+
+const bench_entry bench_quantize = {.name = "quantize", .takes = BENCH_TAKES_SHAPES, .add = add};

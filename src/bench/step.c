@@ -1,0 +1,204 @@
+/* bench/step: whole training steps of a preset, in the precisions to compare, taking turns. */
+#include "base/clock.h"
+#include "bench/model.h"
+#include "data/data.h"
+#include "model/init.h"
+#include "train/op_kinds.h"
+#include "train/run.h"
+#include "train/trainer.h"
+#include <stdio.h>
+#include <string.h>
+
+/* What a step's time is split into: kinds of work, and what lies between operations. */
+enum { BETWEEN = OP_KINDS, SHARES };
+
+static const char *share_name(int share) {
+    return share == BETWEEN ? "between ops" : op_kind_name((op_kind)share);
+}
+
+typedef struct contestant {
+    bench_model model;
+    dataset *train_data, *validation_data;
+    trainer *trainer;
+    op_times times;
+    double step_seconds[OP_KINDS]; /* of the step at hand */
+    double shares[SHARES];         /* seconds, without the first step */
+    int64_t tokens;                /* of a step */
+} contestant;
+
+typedef struct step_bench {
+    contestant entrant[BENCH_PRECISIONS_MOST];
+    int count;
+} step_bench;
+
+/* ---- running ---- */
+
+static void note_op(void *user, enum op_index op, const void *args, double began, double seconds,
+                    double own) {
+    contestant *c = user;
+    (void)began;
+    (void)seconds;
+    c->step_seconds[op_kind_of_call(op, args)] += own;
+}
+
+static void note_step(contestant *c, double seconds) {
+    if (c->trainer->run.step == 1) return; /* it touched its memory for the first time */
+    for (int k = 0; k < OP_KINDS; k++) {
+        c->shares[k] += c->step_seconds[k];
+        seconds -= c->step_seconds[k];
+    }
+    c->shares[BETWEEN] += seconds;
+}
+
+static ott_status run_step(bench *b, void *state) {
+    contestant *c = state;
+    step_result result;
+    (void)b;
+    memset(c->step_seconds, 0, sizeof c->step_seconds);
+    double began = clock_seconds();
+    TRY(trainer_step(c->trainer, 1e-4, &result));
+    note_step(c, clock_seconds() - began);
+    if (!result.skipped) return OTT_OK;
+    return status_fail(OTT_ERR_DIVERGED, "step: the %s model's loss is %g after %lld steps", c->model.name,
+                       result.loss, (long long)c->trainer->run.step);
+}
+
+/* ---- opening ---- */
+
+/* Short sequences for what fits into a cache, longer ones for a model that does not. */
+static int64_t default_length(const char *preset) {
+    return strcmp(preset, "124M") == 0 || strcmp(preset, "1B") == 0 || strcmp(preset, "8B") == 0 ? 512 : 256;
+}
+
+static ott_status open_contestant(bench *b, const char *precision, contestant *c) {
+    const ott_bench_options *o = b->options;
+    const char *preset = o->preset ? o->preset : "42M";
+    char sequences[48], length[48];
+    trainer_options options;
+    bench_model *m = &c->model;
+    snprintf(sequences, sizeof sequences, "--train.batch_size=%lld",
+             (long long)(o->batch_size ? o->batch_size : 4));
+    snprintf(length, sizeof length, "--train.seq_len=%lld",
+             (long long)(o->seq_len ? o->seq_len : default_length(preset)));
+    TRY(bench_model_open(o, precision, preset, (const char *const[]){sequences, length}, 2, m));
+    TRY(run_trainer_options(m->cfg, &m->precision, 0, &options));
+    TRY(data_open(m->account, b->log, m->cfg, &m->shape.vocab, &c->train_data, &c->validation_data));
+    TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
+                     &c->trainer));
+    TRY(model_initialize(c->trainer->m, 1, 0));
+    c->times = (op_times){.ran = note_op, .user = c};
+    c->trainer->cx.times = &c->times;
+    c->tokens = options.batch_size * options.seq_len;
+    return OTT_OK;
+}
+
+/* The floor: six operations for each weight that a token meets. */
+static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
+    TRY(open_contestant(b, precision, c));
+    const model *m = c->trainer->m;
+    bench_case step = {.what = "step, of 6 N a token",
+                       .variant = precision,
+                       .flops = 6.0 * (double)(model_matmul_weights(m) * c->tokens),
+                       .once = true,
+                       .run = run_step,
+                       .state = c};
+    snprintf(step.shape, sizeof step.shape, "%s, %lld x %lld", config_word(c->model.cfg, "model.preset"),
+             (long long)c->trainer->options.batch_size, (long long)c->trainer->options.seq_len);
+    return bench_add(b, &step);
+}
+
+static ott_status add(bench *b) {
+    const char *precisions[BENCH_PRECISIONS_MOST];
+    int count;
+    void *memory;
+    TRY(bench_precisions(b->options, precisions, &count));
+    TRY(bench_take(b, sizeof(step_bench), &memory));
+    step_bench *s = b->state = memory;
+    for (; s->count < count; s->count++) TRY(add_contestant(b, precisions[s->count], &s->entrant[s->count]));
+    return OTT_OK;
+}
+
+static void close_contestant(contestant *c) {
+    trainer_close(c->trainer);
+    dataset_close(c->train_data);
+    dataset_close(c->validation_data);
+    bench_model_close(&c->model);
+}
+
+static void close_all(bench *b) {
+    step_bench *s = b->state;
+    for (int i = 0; s && i < BENCH_PRECISIONS_MOST; i++) close_contestant(&s->entrant[i]);
+}
+
+/* ---- what came out ---- */
+
+static double tokens_per_second(const bench *b, int i) {
+    const step_bench *s = b->state;
+    return (double)s->entrant[i].tokens / bench_seconds(b, &b->cases[i]);
+}
+
+/* Of the time of the measured steps. */
+static double share(const contestant *c, int part) {
+    double all = 0;
+    for (int f = 0; f < SHARES; f++) all += c->shares[f];
+    return c->shares[part] / all;
+}
+
+static const bench_case *baseline(const bench *b) {
+    return bench_find(b, b->cases[0].what, b->cases[0].shape, "bf16");
+}
+
+static double ratio_to_bf16(const bench *b, int i) {
+    return bench_seconds(b, baseline(b)) / bench_seconds(b, &b->cases[i]);
+}
+
+static void write_text(bench *b, str *out) {
+    const step_bench *s = b->state;
+    double values[BENCH_PRECISIONS_MOST];
+    for (int i = 0; i < s->count; i++) values[i] = tokens_per_second(b, i);
+    bench_text_line(out, "tokens/s", values, s->count, 1, "");
+    for (int i = 0; i < s->count && baseline(b); i++) values[i] = ratio_to_bf16(b, i);
+    if (baseline(b)) bench_text_line(out, "times bf16's speed", values, s->count, 3, "");
+    for (int i = 0; i < s->count; i++) values[i] = (double)s->entrant[i].trainer->planned_bytes / 1048576.0;
+    bench_text_line(out, "memory in MiB", values, s->count, 1, "");
+    for (int i = 0; i < s->count; i++)
+        values[i] = (double)plan_live_peak(s->entrant[i].trainer->train_plan) / 1048576.0;
+    bench_text_line(out, "of it activations and workspace, in MiB", values, s->count, 1, "");
+    str_append(out, "share of the step's time\n");
+    for (int f = 0; f < SHARES; f++) {
+        char what[32];
+        for (int i = 0; i < s->count; i++) values[i] = 100 * share(&s->entrant[i], f);
+        snprintf(what, sizeof what, "  %s", share_name(f));
+        bench_text_line(out, what, values, s->count, 1, "%");
+    }
+}
+
+static void write_shares(const contestant *c, str *out) {
+    str_append(out, ",\"shares\":{");
+    for (int f = 0; f < SHARES; f++)
+        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share(c, f));
+    str_append(out, "}");
+}
+
+static void write_json(bench *b, str *out) {
+    const step_bench *s = b->state;
+    str_append(out, ",\"steps\":{");
+    for (int i = 0; i < s->count; i++) {
+        const contestant *c = &s->entrant[i];
+        str_printf(out, "%s\"%s\":{\"tokens_per_second\":%.2f", i ? "," : "", c->model.name,
+                   tokens_per_second(b, i));
+        if (baseline(b)) str_printf(out, ",\"ratio_to_bf16\":%.4f", ratio_to_bf16(b, i));
+        str_printf(out, ",\"memory_bytes\":%lld,\"step_bytes\":%lld", (long long)c->trainer->planned_bytes,
+                   (long long)plan_live_peak(c->trainer->train_plan));
+        write_shares(c, out);
+        str_append(out, "}");
+    }
+    str_append(out, "}");
+}
+
+const bench_entry bench_step = {.name = "step",
+                                .takes = BENCH_TAKES_MODEL | BENCH_TAKES_BATCH,
+                                .add = add,
+                                .text = write_text,
+                                .json = write_json,
+                                .close = close_all};

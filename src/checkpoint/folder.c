@@ -1,0 +1,382 @@
+/*
+ * checkpoint/folder: names, listing, verifying and finding of checkpoints. A folder counts as a
+ * checkpoint by its name; whether it is whole is for state.json and the checksums to say.
+ */
+#include "checkpoint/folder.h"
+#include "base/file.h"
+#include "checkpoint/json.h"
+#include "checkpoint/run_history.h"
+#include "checkpoint/run_sources.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 18 };
+
+/* ---- names ---- */
+
+/* A decimal number without leading zeros at `text`; what follows it is put in `end`. */
+static bool take_number(const char *text, int64_t *number, const char **end) {
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 18 || (digits > 1 && *text == '0')) return false;
+    *number = strtoll(text, NULL, 10);
+    *end = text + digits;
+    return true;
+}
+
+static bool take_step(const char *name, int64_t *step, const char **end) {
+    return str_starts_with(name, "step-") && take_number(name + strlen("step-"), step, end);
+}
+
+static bool is_step_name(const char *name, int64_t *step) {
+    const char *end;
+    return take_step(name, step, &end) && *end == '\0';
+}
+
+bool checkpoint_is_aside(const char *name, int64_t *process) {
+    const char *end;
+    int64_t step;
+    if (!take_step(name, &step, &end) || !str_starts_with(end, ".tmp-")) return false;
+    return take_number(end + strlen(".tmp-"), process, &end) && (*end == '\0' || strcmp(end, "-old") == 0);
+}
+
+bool checkpoint_is_abandoned(const char *name, int64_t *branch) {
+    static const char prefix[] = "abandoned-";
+    const char *end;
+    int64_t step;
+    return str_starts_with(name, prefix) && take_number(name + strlen(prefix), branch, &end) && *end == '-' &&
+           is_step_name(end + 1, &step);
+}
+
+static int compare_steps(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- listing ---- */
+
+ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
+    checkpoint_state s;
+    *out = (run_mark){.branch = 1};
+    ott_status status = checkpoint_verify(account, path, false, NULL, &s);
+    if (status == OTT_OK) *out = s.mark;
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
+}
+
+/* A checkpoint whose state cannot be read counts by its name. */
+static ott_status is_of(mem *account, const char *path, const run_record *r, bool *own) {
+    run_mark mark;
+    *own = file_is_folder(path);
+    if (!*own || !*r->mark.run) return OTT_OK;
+    TRY(checkpoint_mark(account, path, &mark));
+    *own = !*mark.run || strcmp(mark.run, r->mark.run) == 0;
+    return OTT_OK;
+}
+
+static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
+                             step_list *out) {
+    void *memory;
+    str path = {.account = account};
+    ott_status status;
+    TRY_OUT(mem_take_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
+    out->steps = memory;
+    for (int64_t i = 0, step; i < names->count; i++) {
+        if (!is_step_name(names->names[i], &step) || step > r->after) continue;
+        path.length = 0;
+        str_printf(&path, "%s/%s", folder, names->names[i]);
+        TRY_OUT(str_finish(&path));
+        bool own;
+        TRY_OUT(is_of(account, path.text, r, &own));
+        if (own) out->steps[out->count++] = step;
+    }
+    qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
+out:
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out) {
+    file_list names;
+    *out = (step_list){0};
+    if (!file_is_folder(folder)) return OTT_OK;
+    TRY(file_list_folder(account, folder, &names));
+    ott_status status = keep_steps(account, folder, r, &names, out);
+    file_list_free(&names);
+    if (status == OTT_OK) return OTT_OK;
+    mem_give(account, out->steps);
+    *out = (step_list){0};
+    return status;
+}
+
+ott_status checkpoint_list(mem *account, const char *folder, step_list *out) {
+    run_record r;
+    *out = (step_list){0};
+    TRY(run_record_read(account, folder, &r));
+    return checkpoint_list_of(account, folder, &r, out);
+}
+
+ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
+    step_list list;
+    ott_status status = checkpoint_list(account, folder, &list);
+    *any = status == OTT_OK && list.count > 0;
+    if (status == OTT_OK) mem_give(account, list.steps);
+    return status;
+}
+
+/* ---- verifying ---- */
+
+static ott_status measure(const file_reader *r, void *buffer, int64_t buffer_bytes, const watch *w,
+                          checkpoint_file *out) {
+    *out = (checkpoint_file){.bytes = r->bytes};
+    for (int64_t at = 0, piece; at < r->bytes; at += piece) {
+        piece = r->bytes - at < buffer_bytes ? r->bytes - at : buffer_bytes;
+        TRY(watch_check(w));
+        TRY(file_reader_read(r, at, buffer, piece));
+        out->crc = file_crc32c(out->crc, buffer, piece);
+    }
+    return OTT_OK;
+}
+
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+                              checkpoint_file *out) {
+    file_reader r;
+    TRY(file_reader_open(path, &r));
+    ott_status status = measure(&r, buffer, buffer_bytes, w, out);
+    file_reader_close(&r);
+    return status;
+}
+
+static ott_status check_size(const char *path, const checkpoint_file *expected) {
+    int64_t bytes;
+    if (!file_exists(path)) return status_fail(OTT_ERR_FORMAT, "%s: is missing", path);
+    TRY(file_size(path, &bytes));
+    if (bytes == expected->bytes) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "%s: %s: it has %" PRId64 " bytes, %" PRId64 " were written", path,
+                       bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
+}
+
+static ott_status check_contents(const char *path, const checkpoint_file *expected, void *buffer,
+                                 const watch *w) {
+    checkpoint_file found;
+    TRY(checkpoint_measure(path, buffer, BUFFER_BYTES, w, &found));
+    if (found.crc == expected->crc) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "%s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32, path,
+                       found.crc, expected->crc);
+}
+
+static ott_status check_files(mem *account, const char *folder, const checkpoint_state *s, void *buffer,
+                              const watch *w) {
+    ott_status status = OTT_OK;
+    str path = {.account = account};
+    for (int i = 0; status == OTT_OK && i < CHECKPOINT_FILE_COUNT; i++) {
+        path.length = 0;
+        str_printf(&path, "%s/%s", folder, checkpoint_file_name((enum checkpoint_file_id)i));
+        status = str_finish(&path);
+        if (status == OTT_OK) status = check_size(path.text, &s->files[i]);
+        if (status == OTT_OK && buffer) status = check_contents(path.text, &s->files[i], buffer, w);
+    }
+    str_free(&path);
+    return status;
+}
+
+static ott_status read_state(mem *account, const char *folder, checkpoint_state *s) {
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, CHECKPOINT_STATE_NAME);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK && file_is_folder(folder) && !file_exists(path.text))
+        status = status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", folder,
+                             CHECKPOINT_STATE_NAME);
+    if (status == OTT_OK) status = checkpoint_state_read(account, path.text, s);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+                             checkpoint_state *s) {
+    void *buffer = NULL;
+    TRY(read_state(account, path, s));
+    if (contents) TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
+    ott_status status = check_files(account, path, s, buffer, w);
+    mem_give(account, buffer);
+    return status;
+}
+
+/* ---- finding ---- */
+
+/* The folder a path lies in, and the path's last name; both without slashes at their end. */
+static void split(const char *path, str *parent, str *name) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    str_append_bytes(name, path + begin, (int64_t)(end - begin));
+    if (begin == 0) str_append(parent, ".");
+    str_append_bytes(parent, path, begin > 1 ? (int64_t)begin - 1 : (int64_t)begin);
+}
+
+/* Puts the newest checkpoint of `folder` that is whole, and is not the one named `except`, into `out`;
+   nothing when there is none. */
+static ott_status find_complete(mem *account, const char *folder, const char *except, str *out) {
+    step_list list;
+    checkpoint_state s;
+    TRY(checkpoint_list(account, folder, &list));
+    for (int64_t i = list.count - 1, step; i >= 0; i--) {
+        if (is_step_name(except, &step) && step == list.steps[i]) continue;
+        out->length = 0;
+        str_printf(out, "%s/step-%" PRId64, folder, list.steps[i]);
+        if (out->failed || checkpoint_verify(account, out->text, true, NULL, &s) == OTT_OK) break;
+        out->length = 0;
+    }
+    mem_give(account, list.steps);
+    return str_finish(out);
+}
+
+ott_status checkpoint_advise(mem *account, const char *path, ott_status code) {
+    if (code == OTT_ERR_MEMORY) return code; /* which says nothing about the checkpoint */
+    str reason = {.account = account}, parent = {.account = account}, name = {.account = account},
+        found = {.account = account};
+    str_append(&reason, status_text()); /* looking around fails too, and says so */
+    split(path, &parent, &name);
+    bool ok = str_finish(&reason) == OTT_OK && str_finish(&parent) == OTT_OK && str_finish(&name) == OTT_OK;
+    if (ok) ok = find_complete(account, parent.text, name.text, &found) == OTT_OK;
+    if (reason.text && ok && found.length > 0)
+        status_fail(code, "%s; the newest complete checkpoint beside it: use --checkpoint.load_path=%s",
+                    reason.text, found.text);
+    else if (reason.text)
+        status_fail(code, "%s; no complete checkpoint lies beside it", reason.text);
+    str_free(&reason);
+    str_free(&parent);
+    str_free(&name);
+    str_free(&found);
+    return code;
+}
+
+/* Appends FOLDER/step-N with the greatest N; nothing when there is none. */
+static ott_status append_newest(mem *account, const char *folder, str *out) {
+    step_list list;
+    TRY(checkpoint_list(account, folder, &list));
+    if (list.count > 0) str_printf(out, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
+    mem_give(account, list.steps);
+    return str_finish(out);
+}
+
+/* Is the folder a checkpoint by its name, or because it holds a state? */
+static ott_status is_checkpoint(mem *account, const char *path, bool *is) {
+    str parent = {.account = account}, name = {.account = account}, state = {.account = account};
+    int64_t step;
+    split(path, &parent, &name);
+    str_printf(&state, "%s/%s", path, CHECKPOINT_STATE_NAME);
+    ott_status status = name.failed || state.failed ? str_finish(name.failed ? &name : &state) : OTT_OK;
+    *is = status == OTT_OK && ((name.text && is_step_name(name.text, &step)) || file_exists(state.text));
+    str_free(&parent);
+    str_free(&name);
+    str_free(&state);
+    return status;
+}
+
+/* Of a file that training does not need, where there is one. */
+static ott_status check_extra(mem *account, const char *folder, const char *name) {
+    json_t *root = NULL;
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, name);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK && file_exists(path.text))
+        status = checkpoint_json_read(account, path.text, INT64_C(16) << 20, &root);
+    json_decref(root);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_check(mem *account, const char *path) {
+    checkpoint_state s;
+    bool is;
+    TRY(is_checkpoint(account, path, &is));
+    if (!is || !file_is_folder(path)) return OTT_OK;
+    TRY(checkpoint_verify(account, path, true, NULL, &s));
+    TRY(check_extra(account, path, RUN_HISTORY_NAME));
+    return check_extra(account, path, RUN_SOURCES_NAME);
+}
+
+/* Where a run has its checkpoints: its configuration says it; without one, in "checkpoints". */
+static ott_status append_folder(mem *account, const char *run, str *out) {
+    config *cfg = NULL;
+    ott_status status = checkpoint_config(account, run, &cfg);
+    if (status == OTT_ERR_MEMORY) return status;
+    const char *folder = status == OTT_OK ? cfg->checkpoint.dir : "checkpoints";
+    char *home = NULL;
+    if (folder[0] != '/') str_printf(out, "%s/", run);
+    str_append(out, folder);
+    config_close(cfg);
+    TRY(str_finish(out));
+    TRY(checkpoint_run_home(account, run, out->text, &home));
+    out->length = 0;
+    str_append(out, home);
+    mem_give(account, home);
+    return str_finish(out);
+}
+
+/* What a path that is not "latest" means; nothing when it holds no checkpoint. */
+static ott_status append_meant(mem *account, const char *path, str *out) {
+    bool is;
+    str inside = {.account = account};
+    TRY(is_checkpoint(account, path, &is));
+    if (is) str_append(out, path);
+    if (!is) TRY(append_newest(account, path, out));
+    if (out->length > 0) return str_finish(out);
+    ott_status status = append_folder(account, path, &inside);
+    if (status == OTT_OK) status = append_newest(account, inside.text, out);
+    str_free(&inside);
+    return status;
+}
+
+/* The newest checkpoint of the run whose folder this one lies in, as another's do (checkpoint_run_home). */
+static ott_status append_neighbour(mem *account, const char *folder, str *out) {
+    str parent = {.account = account}, name = {.account = account};
+    split(folder, &parent, &name);
+    ott_status status = str_finish(parent.failed ? &parent : &name);
+    if (status == OTT_OK && str_starts_with(name.text, "run-") && run_id_is_valid(name.text + strlen("run-")))
+        status = append_newest(account, parent.text, out);
+    str_free(&parent);
+    str_free(&name);
+    return status;
+}
+
+static ott_status fail_no_latest(mem *account, const char *folder) {
+    str other = {.account = account};
+    ott_status status = append_neighbour(account, folder, &other);
+    if (status == OTT_OK)
+        status = status_fail(OTT_ERR_NOT_FOUND,
+                             "%s: there is no checkpoint (step-N) of this run to continue from: "
+                             "--checkpoint.load_path=auto starts anew where there is none%s%s%s",
+                             folder, other.length > 0 ? ", --checkpoint.load_path=" : "",
+                             other.length > 0 ? other.text : "",
+                             other.length > 0 ? " goes on from the other run's that lies beside" : "");
+    str_free(&other);
+    return status;
+}
+
+static ott_status fail_none(const char *load_path) {
+    const char *wanted = "a checkpoint (step-N) or the folder of a run is wanted";
+    if (!file_exists(load_path))
+        return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such folder; %s", load_path, wanted);
+    return status_fail(OTT_ERR_NOT_FOUND, "%s: holds no checkpoint; %s", load_path, wanted);
+}
+
+ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path) {
+    bool latest = strcmp(load_path, "latest") == 0;
+    str found = {.account = account};
+    checkpoint_state s;
+    ott_status status;
+    *path = NULL;
+    TRY_OUT(latest ? append_newest(account, folder, &found) : append_meant(account, load_path, &found));
+    if (found.length == 0) TRY_OUT(latest ? fail_no_latest(account, folder) : fail_none(load_path));
+    if (!file_exists(found.text)) TRY_OUT(checkpoint_advise(account, found.text, fail_none(load_path)));
+    status = checkpoint_verify(account, found.text, false, NULL, &s);
+    if (status != OTT_OK) TRY_OUT(checkpoint_advise(account, found.text, status));
+    TRY_OUT(mem_strdup(account, found.text, path));
+out:
+    str_free(&found);
+    return status;
+}

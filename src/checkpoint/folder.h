@@ -1,0 +1,36 @@
+/*
+ * checkpoint/folder: the folders of checkpoints: which there are, and whether one is complete.
+ * Internal to this floor.
+ */
+#ifndef CHECKPOINT_FOLDER_H
+#define CHECKPOINT_FOLDER_H
+
+#include "checkpoint/state.h"
+
+/* The numbers N of the folders `folder`/step-N, ascending; owned by the caller (mem_give). */
+typedef struct step_list {
+    int64_t *steps, count;
+} step_list;
+
+/* Those of the folder's run: checkpoints of another, and those that are being set aside, are not among them.
+ */
+ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
+/* The same when the folder's record is `r`. */
+ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
+/* Whose a checkpoint is; nobody's, of branch 1, when its state cannot be read. */
+ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);
+/* Is `name` "step-N.tmp-PID" (or "step-N.tmp-PID-old")? Then whose it is. */
+bool checkpoint_is_aside(const char *name, int64_t *process);
+/* Is it "abandoned-BRANCH-step-N"? */
+bool checkpoint_is_abandoned(const char *name, int64_t *branch);
+
+/* Size and CRC-32C of a file, read in pieces through `buffer`; `w`, which may be NULL, may end it. */
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+                              checkpoint_file *out);
+/* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+                             checkpoint_state *s);
+/* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
+ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
+
+#endif

@@ -1,0 +1,282 @@
+/* checkpoint/hf_fp8: which matrices, their scales and codes. (What config.json says: hf_fp8_describe.c.) */
+#include "checkpoint/hf_fp8.h"
+#include <string.h>
+
+enum { STRIP = 128 }; /* rows read at once: a block's */
+
+/* ---- exactly as trained ---- */
+
+typedef struct search {
+    const parameter *weight;
+    const linear *found;
+} search;
+
+static ott_status look(void *user, linear *l) {
+    search *s = user;
+    if (l->weight == s->weight) s->found = l;
+    return OTT_OK;
+}
+
+/* The cast of a parameter under the run's recipe; NULL: it stays in high precision. */
+static ott_status trained_cast(model *m, const parameter *p, const side_spec **out) {
+    search s = {.weight = p};
+    TRY(model_visit_linears(m, look, &s));
+    STATUS_REQUIRE(s.found);
+    const side_spec *row = &s.found->spec.weight.row;
+    *out = s.found->spec.fp8 && side_spec_is_fp8(row) ? row : NULL;
+    return OTT_OK;
+}
+
+static bool resolve(granularity grain, hf_scales *out) {
+    switch (grain) {
+    case GRANULARITY_TENSOR: *out = HF_SCALE_TENSOR; return true;
+    case GRANULARITY_ROW: *out = HF_SCALE_CHANNEL; return true;
+    case GRANULARITY_128X128: *out = HF_SCALE_BLOCK; return true;
+    default: return false;
+    }
+}
+
+static ott_status fail_trained(const char *name, const char *why) {
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s cannot be exported as it was trained: %s; export with granularity tensor, channel "
+                       "or block, which quantize the weights anew",
+                       name, why);
+}
+
+static ott_status check_trained(const char *name, const side_spec *s, hf_scales *out) {
+    if (s->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
+    if (s->policy != AMAX_CURRENT)
+        return fail_trained(name, "its scale is delayed, and comes from earlier steps");
+    if (s->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded at random");
+    if (!resolve(s->grain, out))
+        return fail_trained(name, "its recipe has scales of blocks that serving programs do not read");
+    return OTT_OK;
+}
+
+/* Projections may be one matrix in training and several in the file, or the other way round. */
+static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
+    const hf_place *at = &p->of[i];
+    const parameter *trained = hf_places_parameter(p, i);
+    bool is_one_tensor = at->count == at->rows, blocks_fit = at->row % STRIP == 0 && at->first % STRIP == 0;
+    if (grain == HF_SCALE_CHANNEL || (at->count == trained->rows && is_one_tensor)) return OTT_OK;
+    if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
+    if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->rows == trained->rows)) return OTT_OK;
+    return fail_trained(trained->name,
+                        "its family's files divide it differently, and scales would be others");
+}
+
+static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const side_spec *cast) {
+    const char *name = hf_places_parameter(p, i)->name;
+    hf_scales grain = HF_SCALE_AS_TRAINED;
+    if (!cast) return OTT_OK;
+    TRY(check_trained(name, cast, &grain));
+    bool is_first = f->options.granularity == HF_SCALE_AS_TRAINED;
+    if (!is_first && f->options.granularity != grain)
+        return fail_trained(name, "layers before it have scales of another granularity");
+    f->options.granularity = grain;
+    return check_fused(p, i, grain);
+}
+
+/* ---- which matrices ---- */
+
+static ott_status add_matrix(hf_fp8 *f, int i, const side_spec *trained) {
+    const hf_place *at = &f->places->of[i];
+    hf_fp8_matrix *x = &f->matrices[f->count++];
+    *x = (hf_fp8_matrix){.name = at->name,
+                         .fused = at->fused,
+                         .first = i,
+                         .rows = at->rows,
+                         .columns = at->columns,
+                         .trained = trained};
+    return OTT_OK;
+}
+
+static ott_status keep(hf_fp8 *f, int i) {
+    const char *name = f->places->of[i].name;
+    return arena_printf(f->memory, &f->kept[f->kept_count++], "%.*s", (int)(strlen(name) - strlen(".weight")),
+                        name);
+}
+
+static bool same_cast(const side_spec *a, const side_spec *b) {
+    if (!a || !b) return a == b;
+    const quant_spec x = {*a, *a}, y = {*b, *b};
+    return quant_spec_equal(&x, &y);
+}
+
+/* The parts of one tensor are cast alike, or stay, all of them. */
+static ott_status check_same(const hf_fp8 *f, int i, const side_spec *cast) {
+    const char *name = f->places->of[i].name;
+    const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
+    if (same_cast(last && strcmp(last->name, name) == 0 ? last->trained : NULL, cast)) return OTT_OK;
+    return fail_trained(hf_places_parameter(f->places, i)->name,
+                        "its family stores it in one tensor with others, which ran in another precision");
+}
+
+static ott_status choose(model *m, hf_fp8 *f) {
+    bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
+    for (int i = 0; i < f->places->count; i++) {
+        const side_spec *cast = NULL;
+        if (!hf_is_block_matrix(f->places, i)) continue;
+        if (as_trained) TRY(trained_cast(m, hf_places_parameter(f->places, i), &cast));
+        if (as_trained) TRY(join_trained(f->places, i, f, cast));
+        if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
+        if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
+        TRY(cast || !as_trained ? add_matrix(f, i, cast) : keep(f, i));
+    }
+    if (f->count > 0) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "no matrix of this run ran in FP8: there is nothing to export as it was trained");
+}
+
+static ott_status lay_out(hf_fp8 *f, hf_fp8_matrix *x) {
+    void *memory;
+    bool blocks = f->options.granularity == HF_SCALE_BLOCK;
+    bool channels = f->options.granularity == HF_SCALE_CHANNEL;
+    x->block_rows = blocks ? STRIP : channels ? 1 : x->rows;
+    x->block_columns = blocks ? STRIP : x->columns;
+    x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
+    x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;
+    TRY(arena_take(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &memory));
+    x->scale = memory;
+    return OTT_OK;
+}
+
+static ott_status check_method(const hf_fp8 *f) {
+    if (f->options.method != HF_METHOD_FP8 || f->options.granularity != HF_SCALE_CHANNEL) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "the method \"fp8\" has no scale for each output channel: take "
+                                            "compressed-tensors for them");
+}
+
+static ott_status open_inside(model *m, hf_fp8 *f) {
+    void *memory;
+    TRY(arena_open(m->device->account, MEM_OTHER, &f->memory));
+    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
+    f->matrices = memory;
+    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
+    f->kept = memory;
+    TRY(choose(m, f));
+    TRY(check_method(f));
+    for (int64_t i = 0; i < f->count; i++) TRY(lay_out(f, &f->matrices[i]));
+    return OTT_OK;
+}
+
+ott_status hf_fp8_open(model *m, const hf_places *places, const hf_fp8_options *o, hf_fp8 *out) {
+    *out = (hf_fp8){.options = *o, .places = places};
+    ott_status status = open_inside(m, out);
+    if (status != OTT_OK) hf_fp8_close(out);
+    return status;
+}
+
+void hf_fp8_close(hf_fp8 *f) {
+    arena_close(f->memory);
+    *f = (hf_fp8){0};
+}
+
+hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i) {
+    for (int64_t at = 0; at < f->count; at++)
+        if (f->matrices[at].first == i) return &f->matrices[at];
+    return NULL;
+}
+
+/* ---- scales ---- */
+
+static float *scale_at(const hf_fp8_matrix *x, int64_t row, int64_t column) {
+    return &x->scale[row / x->block_rows * x->scale_columns + column / x->block_columns];
+}
+
+static int64_t block_end(const hf_fp8_matrix *x, int64_t column) {
+    int64_t end = column + x->block_columns;
+    return end < x->columns ? end : x->columns;
+}
+
+/* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
+static void join_amax(float *amax, const float *values, int64_t count) {
+    uint32_t largest = float_bits(*amax);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t magnitude = float_bits(values[i]) & 0x7fffffffu;
+        if (magnitude > largest) largest = magnitude;
+    }
+    *amax = float_from_bits(largest);
+}
+
+static void measure_rows(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values) {
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t c = 0; c < x->columns; c = block_end(x, c))
+            join_amax(scale_at(x, row + r, c), values + r * x->columns + c, block_end(x, c) - c);
+}
+
+static ott_status check_finite(const hf_fp8_matrix *x) {
+    for (int64_t i = 0; i < x->scale_rows * x->scale_columns; i++)
+        if (!isfinite(x->scale[i]))
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s holds a NaN or an infinity: it has no FP8 scale; export an earlier "
+                               "checkpoint",
+                               x->name);
+    return OTT_OK;
+}
+
+static ott_status measure(const hf_fp8 *f, const hf_fp8_matrix *x, float *buffer) {
+    for (int64_t row = 0, count; row < x->rows; row += count) {
+        count = x->rows - row < STRIP ? x->rows - row : STRIP;
+        TRY(hf_places_read(f->places, x->first, row, count, buffer));
+        measure_rows(x, row, count, buffer);
+    }
+    return check_finite(x);
+}
+
+/* Do two matrices have one scale between them? Those that a serving program joins do; as trained, those that
+   were one. */
+static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
+    if (!a->trained) return strcmp(a->fused, b->fused) == 0;
+    return f->places->of[a->first].parameter == f->places->of[b->first].parameter;
+}
+
+/* Matrices that are joined come one soon after the other. */
+static void share_scale(const hf_fp8 *f, int64_t i) {
+    hf_fp8_matrix *x = &f->matrices[i];
+    for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {
+        hf_fp8_matrix *before = &f->matrices[j];
+        if (!is_joined(f, before, x)) continue;
+        join_amax(x->scale, before->scale, 1);
+        join_amax(before->scale, x->scale, 1);
+    }
+}
+
+static float scale_of(const hf_fp8_matrix *x, float amax) {
+    const double smallest = 1e-12;
+    if (x->trained) return scale_from_amax(amax, OTT_E4M3, &x->trained->scale);
+    return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
+}
+
+ott_status hf_fp8_measure(hf_fp8 *f, float *buffer) {
+    for (int64_t i = 0; i < f->count; i++) TRY(measure(f, &f->matrices[i], buffer));
+    bool shares = f->options.granularity == HF_SCALE_TENSOR;
+    for (int64_t i = 0; i < f->count && shares; i++) share_scale(f, i);
+    for (int64_t i = 0; i < f->count; i++) {
+        hf_fp8_matrix *x = &f->matrices[i];
+        for (int64_t s = 0; s < x->scale_rows * x->scale_columns; s++) x->scale[s] = scale_of(x, x->scale[s]);
+    }
+    return OTT_OK;
+}
+
+float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index) {
+    return x->trained ? scale_inverse(x->scale[index]) : x->scale[index];
+}
+
+/* ---- codes ---- */
+
+static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
+                         uint8_t *codes) {
+    if (x->trained)
+        for (int64_t i = 0; i < count; i++) codes[i] = e4m3_from_float(values[i] * scale, x->trained->mode);
+    else
+        for (int64_t i = 0; i < count; i++) codes[i] = e4m3_from_float(values[i] / scale, CAST_SATURATE);
+}
+
+void hf_fp8_encode(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values, uint8_t *codes) {
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t c = 0; c < x->columns; c = block_end(x, c)) {
+            int64_t at = r * x->columns + c;
+            encode_block(x, *scale_at(x, row + r, c), block_end(x, c) - c, values + at, codes + at);
+        }
+}

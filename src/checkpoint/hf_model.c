@@ -1,0 +1,231 @@
+/* checkpoint/hf_model: configuration and weights of a Hugging Face folder. */
+#include "checkpoint/hf_model.h"
+#include "base/number.h"
+#include "checkpoint/hf_dequantize.h"
+#include "checkpoint/hf_places.h"
+#include "formats/hf_config.h"
+#include "formats/shards.h"
+#include "fp8/dtype.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER_FLOATS = 1 << 16 };
+
+/* ---- configuration ---- */
+
+static ott_status set_text(config *cfg, const char *key, const char *value) {
+    return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
+}
+
+static ott_status set_int(config *cfg, const char *key, int64_t value) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return set_text(cfg, key, text);
+}
+
+static ott_status set_real(config *cfg, const char *key, double value) {
+    char text[32];
+    return set_text(cfg, key, number_json(value, text));
+}
+
+static ott_status set_bool(config *cfg, const char *key, bool value) {
+    return set_text(cfg, key, value ? "true" : "false");
+}
+
+static ott_status set_rope(config *cfg, const hf_config *h) {
+    TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
+    if (h->rope == HF_ROPE_PLAIN) return set_text(cfg, "model.rope_scaling", "none");
+    TRY(set_text(cfg, "model.rope_scaling", "llama3"));
+    TRY(set_real(cfg, "model.rope_factor", h->rope_factor));
+    TRY(set_real(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
+    TRY(set_real(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
+    return set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position);
+}
+
+static ott_status set_shape(config *cfg, const hf_config *h) {
+    TRY(set_text(cfg, "model.family", h->family->model_type));
+    TRY(set_int(cfg, "model.dim", h->hidden_size));
+    TRY(set_int(cfg, "model.n_layers", h->layers));
+    TRY(set_int(cfg, "model.n_heads", h->heads));
+    TRY(set_int(cfg, "model.n_kv_heads", h->kv_heads));
+    TRY(set_int(cfg, "model.head_dim", h->head_dim));
+    TRY(set_int(cfg, "model.ffn_hidden_dim", h->intermediate_size));
+    TRY(set_int(cfg, "model.vocab_size", h->vocab_size));
+    TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
+    TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
+    if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
+    TRY(set_real(cfg, "model.norm_eps", h->rms_norm_eps));
+    return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
+}
+
+static ott_status fail_quantized(const char *folder, const hf_config *h) {
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s/%s: the weights are quantized (%s%s%s): those of F32, BF16 and F16 are read, and FP8 of "
+        "the methods fp8 and compressed-tensors (float-quantized), with a scale for a matrix, for "
+        "a row or for a block of 128x128; take the folder they were quantized from",
+        folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
+        h->quantization_format);
+}
+
+static ott_status check_quantization(const char *folder, const hf_config *h) {
+    static const char *const methods[] = {"", "fp8", "compressed-tensors"};
+    static const char *const formats[] = {"", "float-quantized", "naive-quantized"};
+    bool method = false, format = false;
+    for (int i = 0; i < 3; i++) {
+        method = method || strcmp(h->quantization, methods[i]) == 0;
+        format = format || strcmp(h->quantization_format, formats[i]) == 0;
+    }
+    if (!method || !format) return fail_quantized(folder, h);
+    for (int i = 0; i < 2; i++)
+        if (h->quantization_block[i] != 0 && h->quantization_block[i] != HF_BLOCK)
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s/%s: the weights are quantized (%s) in blocks of %" PRId64 "x%" PRId64
+                               ": only those of %dx%d are read",
+                               folder, HF_CONFIG_NAME, h->quantization, h->quantization_block[0],
+                               h->quantization_block[1], HF_BLOCK, HF_BLOCK);
+    return OTT_OK;
+}
+
+static ott_status check_features(const char *folder, const hf_config *h) {
+    if (h->attention_bias) /* q, k and v have biases by the family; o would need one by the key */
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s/%s: attention_bias is true: biases on the output projection of attention are not built",
+            folder, HF_CONFIG_NAME);
+    return check_quantization(folder, h);
+}
+
+ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) {
+    hf_config h;
+    const char *folder = cfg->model.hf_path;
+    if (notes) *notes = (hf_model_notes){0};
+    if (!*folder) return OTT_OK;
+    ott_status status = hf_config_read(account, folder, &h, NULL);
+    if (status == OTT_OK) status = check_features(folder, &h);
+    if (status != OTT_OK) return status_context(status, "model.hf_path");
+    if (notes) {
+        snprintf(notes->dropout, sizeof notes->dropout, "%s", h.dropout);
+        snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
+    }
+    TRY(set_shape(cfg, &h));
+    return set_rope(cfg, &h);
+}
+
+/* ---- weights ---- */
+
+typedef struct loading {
+    model *m;
+    hf_places places;
+    shards *file;
+    float *buffer; /* [BUFFER_FLOATS] */
+    watched progress;
+    int64_t done; /* elements */
+} loading;
+
+static bool is_fp8(const shard_tensor *t) {
+    return t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_fp8(t->entry->dtype);
+}
+
+/* The tensor of place i. */
+static ott_status find(const loading *l, int i, const shard_tensor **out) {
+    const hf_place *at = &l->places.of[i];
+    const int64_t shape[2] = {at->rows, at->columns};
+    int rank = hf_places_parameter(&l->places, i)->rank;
+    *out = shards_find(l->file, at->name);
+    if (!*out || !is_fp8(*out)) return shards_expect(l->file, at->name, rank, shape, out);
+    return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
+}
+
+/* A tied head is often stored all the same; rotary frequencies were, by old versions. */
+static bool may_be_unread(const model *m, const char *name) {
+    return (m->options.tied && strcmp(name, "lm_head.weight") == 0) ||
+           str_ends_with(name, ".rotary_emb.inv_freq");
+}
+
+static bool is_place(const loading *l, const char *name) {
+    for (int i = 0; i < l->places.count; i++)
+        if (strcmp(l->places.of[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Of a weight in FP8: its scale, or that of its input, which a server wants. */
+static bool is_scale(const loading *l, const char *name) {
+    char weight[HF_NAME_MOST];
+    if (!hf_dequantize_weight_of(name, weight) || !is_place(l, weight)) return false;
+    const shard_tensor *t = shards_find(l->file, weight);
+    return t && is_fp8(t);
+}
+
+static bool is_read(const loading *l, const char *name) {
+    return is_place(l, name) || is_scale(l, name) || may_be_unread(l->m, name);
+}
+
+static ott_status check_tensors(const loading *l) {
+    const shard_tensor *t;
+    hf_dequantize scales;
+    for (int i = 0; i < l->places.count; i++) {
+        TRY(find(l, i, &t));
+        if (!is_fp8(t)) continue;
+        TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
+        hf_dequantize_close(&scales);
+    }
+    for (int64_t i = 0; i < shards_count(l->file); i++) {
+        const char *name = shards_at(l->file, i)->entry->name;
+        if (!is_read(l, name))
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s: the tensor %s belongs to no part of a %s model as it is configured",
+                               shards_path(l->file), name, l->m->options.family->name);
+    }
+    return OTT_OK;
+}
+
+/* Rows of a parameter from the tensor of place i, piece by piece. */
+static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
+    const hf_place *at = &l->places.of[i];
+    float *to = (float *)hf_places_parameter(&l->places, i)->value.data + at->first * at->columns;
+    int64_t first = at->row * at->columns, count = at->count * at->columns;
+    for (int64_t done = 0, piece; done < count; done += piece) {
+        piece = count - done < BUFFER_FLOATS ? count - done : BUFFER_FLOATS;
+        TRY(shards_read_floats(l->file, t, first + done, piece, l->buffer));
+        if (scales) hf_dequantize_apply(scales, first + done, piece, l->buffer);
+        TRY(device_copy_in(l->m->device, to + done, l->buffer, piece * (int64_t)sizeof *to));
+        TRY(watch_done(&l->progress, l->done += piece));
+    }
+    return OTT_OK;
+}
+
+static ott_status load_place(loading *l, int i) {
+    const shard_tensor *t;
+    hf_dequantize scales;
+    TRY(find(l, i, &t));
+    if (!is_fp8(t)) return load_rows(l, t, NULL, i);
+    TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
+    ott_status status = load_rows(l, t, &scales, i);
+    hf_dequantize_close(&scales);
+    return status;
+}
+
+static ott_status load(loading *l, const char *folder) {
+    mem *account = l->m->device->account;
+    void *buffer;
+    TRY(hf_places_open(l->m, l->m->options.family->fused, &l->places));
+    TRY(shards_open(account, folder, &l->file));
+    TRY(check_tensors(l));
+    TRY(mem_take_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
+    l->buffer = buffer;
+    l->progress = watch_begin(l->m->watch, "Loading weights", model_parameter_count(l->m));
+    for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
+    model_weights_changed(l->m);
+    return OTT_OK;
+}
+
+ott_status hf_model_load(model *m, const char *folder) {
+    loading l = {.m = m};
+    ott_status status = load(&l, folder);
+    mem_give(m->device->account, l.buffer);
+    shards_close(l.file);
+    hf_places_close(&l.places);
+    return status;
+}

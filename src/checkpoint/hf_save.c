@@ -1,0 +1,291 @@
+/* checkpoint/hf_save: weights and config.json of a Hugging Face folder. */
+#include "checkpoint/hf_save.h"
+#include "base/file.h"
+#include "checkpoint/hf_fp8.h"
+#include "formats/hf_config.h"
+#include "formats/hf_folder.h"
+#include "formats/shards.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { STRIP = 128 }; /* rows on their way at once; those of an FP8 block */
+
+typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
+
+/* A tensor of the folder. */
+typedef struct departure {
+    tensor_part part;
+    int first;                   /* the place it begins with */
+    const hf_fp8_matrix *matrix; /* of codes and scales */
+} departure;
+
+typedef struct saving {
+    model *m;
+    mem *account;
+    const hf_save_options *o;
+    const char *folder;
+    const family *family;
+    hf_places places;
+    hf_fp8 fp8;
+    arena *memory;
+    safetensors_tensor *declared; /* [count] */
+    departure *departures;        /* [count], of the same tensors */
+    int64_t count;
+    float *buffer;  /* [STRIP, columns of the widest] */
+    uint8_t *codes; /* the same; NULL without FP8 */
+} saving;
+
+/* ---- the family it is written under ---- */
+
+static bool can_say(const family *f, const model_options *o) {
+    bool is_llama = strcmp(f->name, "llama") == 0; /* which has no window in transformers */
+    return f->qkv_bias == o->qkv_bias && f->qk_norm == o->qk_norm && !(is_llama && o->window > 0);
+}
+
+static ott_status choose_family(const model_options *o, const family **out) {
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
+    *out = o->family;
+    if (can_say(o->family, o)) return OTT_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        *out = family_find(names[i]);
+        if (can_say(*out, o)) return OTT_OK;
+    }
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "model.attention_bias = %s with model.qk_norm = %s: no family of Hugging Face that "
+                       "Ottava writes has both so",
+                       o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false");
+}
+
+/* ---- config.json ---- */
+
+/* The original may be of a larger vocabulary. */
+static void drop_tokens(hf_config *c) {
+    int kept = 0;
+    for (int i = 0; i < c->eos_count; i++)
+        if (c->eos[i] < c->vocab_size) c->eos[kept++] = c->eos[i];
+    c->eos_count = kept;
+    if (c->bos >= c->vocab_size) c->bos = -1;
+    if (c->pad >= c->vocab_size) c->pad = -1;
+}
+
+static void describe_rope(const rope_options *r, hf_config *c) {
+    c->rope_theta = r->theta;
+    c->rope = r->kind == ROPE_LLAMA3 ? HF_ROPE_LLAMA3 : HF_ROPE_PLAIN;
+    if (c->rope == HF_ROPE_PLAIN) return;
+    c->rope_factor = r->factor;
+    c->rope_low_freq_factor = r->low_frequency_factor;
+    c->rope_high_freq_factor = r->high_frequency_factor;
+    c->rope_original_max_position = r->original_max_position;
+}
+
+/* What the model is, as config.json says it; what the model does not know stays as c has it. */
+static void describe(const saving *s, hf_config *c) {
+    const model_options *o = &s->m->options;
+    c->family = hf_config_family(s->family->name);
+    c->hidden_size = o->dim;
+    c->intermediate_size = o->hidden;
+    c->layers = o->layers;
+    c->heads = o->heads;
+    c->kv_heads = o->kv_heads;
+    c->head_dim = o->head_dim;
+    c->vocab_size = o->vocab;
+    c->max_position_embeddings = o->max_positions;
+    c->rms_norm_eps = (double)o->norm_epsilon;
+    c->sliding_window = o->window;
+    c->attention_bias = false; /* that key means one of o too; those of q, k, v are the family's */
+    c->tie_word_embeddings = o->tied;
+    c->dtype = s->o->dtype;
+    describe_rope(&o->rope, c);
+    if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
+    drop_tokens(c);
+}
+
+static ott_status write_config(const saving *s) {
+    hf_config c = {.bos = -1, .pad = -1, .padding_row = -1};
+    char *original = NULL;
+    str path = {.account = s->account}, quantization = {.account = s->account};
+    ott_status status = OTT_OK;
+    if (s->o->original) TRY_OUT(hf_config_read(s->account, s->o->original, &c, &original));
+    describe(s, &c);
+    str_append(&quantization, "");
+    if (s->o->fp8) hf_fp8_describe(&s->fp8, &quantization);
+    str_printf(&path, "%s/%s", s->folder, HF_CONFIG_NAME);
+    TRY_OUT(str_finish(path.failed ? &path : &quantization));
+    TRY_OUT(hf_config_write(s->account, &c, original, quantization.length > 0 ? quantization.text : "",
+                            path.text));
+out:
+    str_free(&path);
+    str_free(&quantization);
+    mem_give(s->account, original);
+    return status;
+}
+
+/* ---- the tensors of the folder ---- */
+
+static safetensors_tensor *add_tensor(saving *s, departure what, const char *name, ott_dtype dtype) {
+    safetensors_tensor *t = &s->declared[s->count];
+    *t = (safetensors_tensor){.name = name, .dtype = dtype};
+    s->departures[s->count++] = what;
+    return t;
+}
+
+/* The tensor that begins with place i; later parts of a fused one have theirs in it. */
+static ott_status declare(saving *s, int i) {
+    const hf_place *at = &s->places.of[i];
+    const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
+    if (at->row > 0) return OTT_OK;
+    safetensors_tensor *t =
+        add_tensor(s, (departure){x ? PART_CODES : PART_WHOLE, i, x}, at->name, x ? OTT_E4M3 : s->o->dtype);
+    t->rank = hf_places_parameter(&s->places, i)->rank;
+    t->shape[0] = at->rows;
+    t->shape[1] = at->columns;
+    if (!x) return OTT_OK;
+    t = add_tensor(s, (departure){PART_SCALES, i, x}, NULL, OTT_F32);
+    return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
+}
+
+static ott_status take_buffers(saving *s) {
+    int64_t widest = 1;
+    void *memory;
+    for (int i = 0; i < s->m->parameter_count; i++)
+        if (s->m->parameters[i].columns > widest) widest = s->m->parameters[i].columns;
+    TRY(mem_take_array(s->account, MEM_OTHER, STRIP * widest, sizeof(float), "weights on their way",
+                       &memory));
+    s->buffer = memory;
+    if (!s->o->fp8) return OTT_OK;
+    TRY(mem_take(s->account, MEM_OTHER, STRIP * widest, "codes on their way", &memory));
+    s->codes = memory;
+    return OTT_OK;
+}
+
+static ott_status declare_all(saving *s) {
+    void *memory;
+    int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
+    TRY(arena_open(s->account, MEM_OTHER, &s->memory));
+    TRY(arena_take(s->memory, most * (int64_t)sizeof *s->declared, &memory));
+    s->declared = memory;
+    TRY(arena_take(s->memory, most * (int64_t)sizeof *s->departures, &memory));
+    s->departures = memory;
+    for (int i = 0; i < s->places.count; i++) TRY(declare(s, i));
+    return OTT_OK;
+}
+
+/* ---- writing ---- */
+
+static ott_status append_rows(const saving *s, shards_writer *w, const departure *d, int64_t row,
+                              int64_t count, int64_t columns) {
+    TRY(hf_places_read(&s->places, d->first, row, count, s->buffer));
+    if (d->part == PART_WHOLE) return shards_writer_append_floats(w, s->buffer, count * columns);
+    hf_fp8_encode(d->matrix, row, count, s->buffer, s->codes);
+    return shards_writer_append(w, s->codes, count * columns);
+}
+
+static ott_status append_scales(shards_writer *w, const hf_fp8_matrix *x) {
+    for (int64_t i = 0; i < x->scale_rows * x->scale_columns; i++) {
+        float scale = hf_fp8_file_scale(x, i);
+        TRY(shards_writer_append_floats(w, &scale, 1));
+    }
+    return OTT_OK;
+}
+
+static ott_status append_tensor(const saving *s, shards_writer *w, const departure *d) {
+    int64_t rows = s->places.of[d->first].rows, columns = s->places.of[d->first].columns;
+    if (d->part == PART_SCALES) return append_scales(w, d->matrix);
+    for (int64_t row = 0, count; row < rows; row += count) {
+        count = rows - row < STRIP ? rows - row : STRIP;
+        TRY(append_rows(s, w, d, row, count, columns));
+    }
+    return OTT_OK;
+}
+
+static ott_status write_weights(const saving *s) {
+    shards_writer *w;
+    TRY(shards_writer_open(s->account, s->folder, s->declared, s->count, 0, NULL, 0, &w));
+    for (int64_t next; (next = shards_writer_next(w)) >= 0;) {
+        ott_status status = append_tensor(s, w, &s->departures[next]);
+        if (status == OTT_OK) continue;
+        shards_writer_abandon(w);
+        return status;
+    }
+    return shards_writer_commit(w);
+}
+
+/* ---- the whole ---- */
+
+/* Servers quantize activations in groups of 128, and join q, k, v and gate, up: blocks must end where the
+   columns do, and those of joined matrices where the rows do. */
+static bool blocks_fit(const saving *s, int i) {
+    const hf_place *at = &s->places.of[i];
+    bool is_joined = at->count < at->rows || strcmp(at->fused, at->name) != 0;
+    return at->columns % STRIP == 0 && (!is_joined || at->count % STRIP == 0);
+}
+
+static void warn_of_blocks(const saving *s) {
+    for (int i = 0; i < s->places.count; i++) {
+        const parameter *p = hf_places_parameter(&s->places, i);
+        if (!hf_is_block_matrix(&s->places, i) || blocks_fit(s, i)) continue;
+        log_warning(s->o->log,
+                    "%s is [%" PRId64 ", %" PRId64
+                    "], no multiples of 128: neither vLLM nor transformers loads "
+                    "it in blocks; take granularity channel or tensor, of compressed-tensors",
+                    p->name, p->rows, p->columns);
+        return; /* one is enough */
+    }
+}
+
+/* Transformers looks for weight_scale_inv, in blocks, whatever config.json says. */
+static void warn_of_readers(const saving *s) {
+    const hf_fp8_options *o = &s->fp8.options;
+    if (o->granularity == HF_SCALE_BLOCK) warn_of_blocks(s);
+    if (o->granularity == HF_SCALE_TENSOR && o->method == HF_METHOD_FP8)
+        log_warning(
+            s->o->log,
+            "the method fp8 with a scale a matrix is for vLLM and SGLang: transformers opens it without the "
+            "scales, and computes something else; take compressed-tensors for all three");
+}
+
+static ott_status quantize(saving *s) {
+    const hf_fp8_options options = {s->o->method, s->o->granularity};
+    TRY(hf_fp8_open(s->m, &s->places, &options, &s->fp8));
+    warn_of_readers(s);
+    return hf_fp8_measure(&s->fp8, s->buffer);
+}
+
+static hf_save_summary summarize(const saving *s) {
+    hf_save_summary sum = {.family = s->family->name,
+                           .tensors = s->count,
+                           .matrices = s->fp8.count,
+                           .kept = s->fp8.kept_count,
+                           .granularity = s->fp8.options.granularity};
+    for (int64_t i = 0; i < s->count; i++) {
+        int64_t bytes = dtype_bytes(s->declared[i].dtype);
+        for (int r = 0; r < s->declared[i].rank; r++) bytes *= s->declared[i].shape[r];
+        sum.bytes += bytes;
+    }
+    return sum;
+}
+
+static ott_status save(saving *s, hf_save_summary *out) {
+    TRY(choose_family(&s->m->options, &s->family));
+    TRY(hf_places_open(s->m, s->family->fused, &s->places));
+    TRY(take_buffers(s));
+    if (s->o->fp8) TRY(quantize(s));
+    TRY(declare_all(s));
+    *out = summarize(s);
+    TRY(file_make_folder(s->folder));
+    if (s->o->original)
+        TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, &out->copied));
+    TRY(write_config(s));
+    return write_weights(s);
+}
+
+ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
+    saving s = {.m = m, .account = m->device->account, .o = o, .folder = folder};
+    ott_status status = save(&s, out);
+    mem_give(s.account, s.buffer);
+    mem_give(s.account, s.codes);
+    arena_close(s.memory);
+    hf_fp8_close(&s.fp8);
+    hf_places_close(&s.places);
+    return status;
+}

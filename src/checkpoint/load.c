@@ -1,0 +1,181 @@
+/* checkpoint/load: loading. Tensors stream from file to device through one small buffer. */
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/float8.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/tensors.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 18 };
+
+static ott_status stream_in(model *m, const safetensors *f, const safetensors_entry *e,
+                            const tensor_place *to, void *buffer, watched *progress, int64_t *done) {
+    for (int64_t at = 0, piece; at < e->bytes; at += piece) {
+        piece = e->bytes - at < BUFFER_BYTES ? e->bytes - at : BUFFER_BYTES;
+        TRY(safetensors_read(f, e, at, piece, buffer));
+        TRY(device_copy_in(m->device, (char *)to->data + at, buffer, piece));
+        TRY(watch_done(progress, *done += piece));
+    }
+    return OTT_OK;
+}
+
+static ott_status check_set(const safetensors *f, const tensor_set *set) {
+    const safetensors_entry *e;
+    if (safetensors_count(f) != set->count)
+        return status_fail(OTT_ERR_SHAPE, "%s: has %" PRId64 " tensors, the model has %" PRId64,
+                           safetensors_path(f), safetensors_count(f), set->count);
+    for (int64_t i = 0; i < set->count; i++) {
+        const safetensors_tensor *t = &set->declared[i];
+        TRY(safetensors_expect(f, t->name, t->dtype, t->rank, t->shape, &e));
+    }
+    return OTT_OK;
+}
+
+/* A parameter that trains has two moments. */
+static ott_status check_trained(const safetensors *f, const tensor_set *set) {
+    if (safetensors_count(f) == set->count) return OTT_OK;
+    if (safetensors_count(f) == 0)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), and training "
+            "does not go on from it: name an earlier one with --checkpoint.load_path=PATH/step-N, or "
+            "export it and start from its weights with --model.hf_path",
+            safetensors_path(f));
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
+                       ": give train.freeze as it was there",
+                       safetensors_path(f), safetensors_count(f) / 2, set->count / 2);
+}
+
+static bool has_weight(const safetensors *f, enum family_module module) {
+    char name[128], weight[160];
+    snprintf(weight, sizeof weight, "%s.weight", family_module_name(module, NAMING_HUGGING_FACE, 0, name));
+    return safetensors_find(f, weight) != NULL;
+}
+
+/* Does the file have these projections in one? `otherwise`: it has neither. */
+static bool has_fused(const safetensors *f, enum family_module fused, enum family_module apart,
+                      bool otherwise) {
+    return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
+}
+
+/* Projections in one or apart: state.json does not say, the names of the tensors do. */
+static ott_status check_projections(const safetensors *f, const model_options *o) {
+    bool qkv = has_fused(f, FAMILY_qkv, FAMILY_q, o->fused_qkv);
+    bool gate_up = has_fused(f, FAMILY_gate_up, FAMILY_gate, o->fused_gate_up);
+    if (qkv == o->fused_qkv && gate_up == o->fused_gate_up) return OTT_OK;
+    static const char *const words[] = {"false", "true"};
+    return status_fail(
+        OTT_ERR_SHAPE,
+        "%s: its model has model.fused_qkv = %s and model.fused_gate_up = %s, this run's has %s "
+        "and %s: set --model.fused_qkv=%s --model.fused_gate_up=%s, or load a checkpoint of "
+        "this model",
+        safetensors_path(f), words[qkv], words[gate_up], words[o->fused_qkv], words[o->fused_gate_up],
+        words[qkv], words[gate_up]);
+}
+
+static ott_status read_set(model *m, const safetensors *f, const tensor_set *set) {
+    mem *account = m->device->account;
+    ott_status status = OTT_OK;
+    void *buffer;
+    int64_t total = 0, done = 0;
+    for (int64_t i = 0; i < set->count; i++) total += set->places[i].bytes;
+    watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
+    TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
+    for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
+        status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer,
+                           &progress, &done);
+    mem_give(account, buffer);
+    return status;
+}
+
+/* One file of a checkpoint, opened, with what the model wants of it. */
+typedef struct loader {
+    safetensors *file;
+    tensor_set set;
+} loader;
+
+static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
+    mem *account = m->device->account;
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(id));
+    ott_status status =
+        id == CHECKPOINT_MODEL ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m);
+    if (status == OTT_OK) status = str_finish(&path);
+    if (status == OTT_OK) status = safetensors_open(account, path.text, &l->file);
+    if (status == OTT_OK && id == CHECKPOINT_MODEL) status = check_projections(l->file, &m->options);
+    if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER) status = check_trained(l->file, &l->set);
+    if (status == OTT_OK) status = check_set(l->file, &l->set);
+    str_free(&path);
+    return status;
+}
+
+static void loader_close(loader *l) {
+    safetensors_close(l->file);
+    tensor_set_close(&l->set);
+}
+
+/* Both files are looked at before the first byte of the model changes. */
+static ott_status load_tensors(model *m, const char *path) {
+    loader weights = {0}, moments = {0};
+    ott_status status;
+    TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
+    if (m->moment1) TRY_OUT(loader_open(&moments, m, path, CHECKPOINT_OPTIMIZER));
+    TRY_OUT(read_set(m, weights.file, &weights.set));
+    if (m->moment1) TRY_OUT(read_set(m, moments.file, &moments.set));
+    model_weights_changed(m);
+out:
+    loader_close(&weights);
+    loader_close(&moments);
+    return status;
+}
+
+ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
+    checkpoint_state s;
+    ott_status status = checkpoint_verify(account, path, false, NULL, &s);
+    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    *state = s.run;
+    return OTT_OK;
+}
+
+/* A checkpoint of before projections could be in one does not name the keys: its model has them apart. */
+static ott_status set_apart(config *cfg) {
+    static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
+    for (int i = 0; i < 2; i++)
+        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
+    return OTT_OK;
+}
+
+ott_status checkpoint_config(mem *account, const char *path, config **out) {
+    str file = {.account = account};
+    str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
+    ott_status status = str_finish(&file);
+    const char *arguments[] = {file.text};
+    if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
+    if (status == OTT_OK) status = set_apart(*out);
+    str_free(&file);
+    return status;
+}
+
+static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
+    str path = {.account = m->device->account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(CHECKPOINT_FLOAT8));
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = checkpoint_float8_read(m, log, path.text, fallen);
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen) {
+    mem *account = m->device->account;
+    checkpoint_state s;
+    ott_status status = checkpoint_verify(account, path, true, m->watch, &s);
+    if (status == OTT_ERR_STOPPED) return status;
+    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    TRY(checkpoint_state_match(&s, &m->options, path));
+    TRY(load_tensors(m, path));
+    TRY(load_float8(m, log, path, fallen));
+    *state = s.run;
+    return OTT_OK;
+}

@@ -1,0 +1,204 @@
+/* checkpoint/run_history: counting, and history.json. */
+#include "checkpoint/run_history.h"
+#include "base/file.h"
+#include "checkpoint/json.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HISTORY_VERSION = 1 };
+#define HISTORY_LIMIT (INT64_C(1) << 20) /* bytes; a real one has a few thousand */
+#define UNKNOWN       "unknown"          /* the recipe of steps that were done before histories were kept */
+
+/* ---- counting ---- */
+
+void run_history_begin(run_history *h) {
+    *h = (run_history){.val_loss = NAN, .last_good_loss = NAN};
+}
+
+static void add_phase(report_phase *to, const report_phase *p) {
+    to->steps += p->steps;
+    to->tokens += p->tokens;
+    to->seconds += p->seconds;
+    to->gemms += p->gemms;
+    to->fp8_gemms += p->fp8_gemms;
+}
+
+/* The phases of each recipe become one. */
+static void join_phases(run_history *h) {
+    int kept = 0;
+    for (int i = 0; i < h->phase_count; i++) {
+        int k = 0;
+        while (k < kept && strcmp(h->phases[k].recipe, h->phases[i].recipe) != 0) k++;
+        if (k < kept)
+            add_phase(&h->phases[k], &h->phases[i]);
+        else
+            h->phases[kept++] = h->phases[i];
+    }
+    h->phase_count = kept;
+}
+
+report_phase *run_history_phase(run_history *h, const char *recipe) {
+    report_phase *last = &h->phases[h->phase_count > 0 ? h->phase_count - 1 : 0];
+    if (h->phase_count > 0 && strcmp(last->recipe, recipe) == 0) return last;
+    if (h->phase_count == REPORT_MOST_PHASES) join_phases(h);
+    if (h->phase_count == REPORT_MOST_PHASES) return last; /* there are not so many recipes */
+    report_phase *next = &h->phases[h->phase_count++];
+    *next = (report_phase){0};
+    snprintf(next->recipe, sizeof next->recipe, "%s", recipe);
+    return next;
+}
+
+void run_history_add_loss(run_history *h, int64_t step, double loss) {
+    if (!isfinite(loss)) return;
+    h->losses[h->loss_count++ % RUN_LOSSES] = loss;
+    h->last_good_loss = loss;
+    h->last_good_step = step;
+}
+
+double run_history_loss(const run_history *h) {
+    int64_t count = h->loss_count < RUN_LOSSES ? h->loss_count : RUN_LOSSES;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += h->losses[i];
+    return count ? sum / (double)count : (double)NAN;
+}
+
+report_phase run_history_sum(const run_history *h) {
+    report_phase sum = {0};
+    for (int i = 0; i < h->phase_count; i++) add_phase(&sum, &h->phases[i]);
+    return sum;
+}
+
+double run_history_speed(const run_history *h) {
+    double tokens = 0, seconds = 0;
+    for (int i = 0; i < h->phase_count; i++) {
+        if (!(h->phases[i].seconds > 0)) continue;
+        tokens += (double)h->phases[i].tokens;
+        seconds += h->phases[i].seconds;
+    }
+    return seconds > 0 ? tokens / seconds : 0;
+}
+
+/* ---- writing ---- */
+
+static json_t *real_or_null(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *phases_json(const run_history *h) {
+    json_t *list = json_array();
+    for (int i = 0; i < h->phase_count; i++) {
+        const report_phase *p = &h->phases[i];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:f, s:I, s:I}", "recipe", p->recipe, "steps",
+                                              (json_int_t)p->steps, "tokens", (json_int_t)p->tokens,
+                                              "seconds", p->seconds, "gemms", (json_int_t)p->gemms,
+                                              "fp8_gemms", (json_int_t)p->fp8_gemms));
+    }
+    if ((int)json_array_size(list) == h->phase_count) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *losses_json(const run_history *h) {
+    json_t *list = json_array();
+    size_t count = (size_t)(h->loss_count < RUN_LOSSES ? h->loss_count : RUN_LOSSES);
+    for (size_t i = 0; i < count; i++) json_array_append_new(list, json_real(h->losses[i]));
+    if (json_array_size(list) == count) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *history_json(const run_history *h) {
+    return json_pack("{s:i, s:o, s:o, s:I, s:o, s:o, s:I, s:I}", "version", HISTORY_VERSION, "phases",
+                     phases_json(h), "losses", losses_json(h), "loss_count", (json_int_t)h->loss_count,
+                     "val_loss", real_or_null(h->val_loss), "last_good_loss", real_or_null(h->last_good_loss),
+                     "last_good_step", (json_int_t)h->last_good_step, "peak_memory_bytes",
+                     (json_int_t)h->peak_memory_bytes);
+}
+
+ott_status run_history_text(const run_history *h, str *out) {
+    json_t *root = history_json(h);
+    ott_status status = checkpoint_json_print(root, out);
+    json_decref(root);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static double real_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+/* Integers of a history are counts; -1: it is none. */
+static int64_t count_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
+static bool take_phase(const json_t *object, report_phase *p) {
+    const char *recipe = json_string_value(json_object_get(object, "recipe"));
+    if (!recipe || !*recipe || strlen(recipe) >= sizeof p->recipe) return false;
+    *p = (report_phase){.steps = count_of(object, "steps"),
+                        .tokens = count_of(object, "tokens"),
+                        .seconds = real_of(object, "seconds"),
+                        .gemms = count_of(object, "gemms"),
+                        .fp8_gemms = count_of(object, "fp8_gemms")};
+    memcpy(p->recipe, recipe, strlen(recipe));
+    const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* so that their sum is one, too */
+    return p->steps >= 0 && p->tokens >= 0 && p->tokens <= most && p->seconds >= 0 && p->gemms >= 0 &&
+           p->gemms <= most && p->fp8_gemms >= 0 && p->fp8_gemms <= p->gemms && p->steps <= most;
+}
+
+static bool take_history(const json_t *root, run_history *h) {
+    const json_t *phases = json_object_get(root, "phases"), *losses = json_object_get(root, "losses");
+    size_t count = json_array_size(phases), kept = json_array_size(losses);
+    run_history_begin(h);
+    if (count_of(root, "version") != HISTORY_VERSION || count > REPORT_MOST_PHASES || kept > RUN_LOSSES)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!take_phase(json_array_get(phases, i), &h->phases[i])) return false;
+    for (size_t i = 0; i < kept; i++) h->losses[i] = json_number_value(json_array_get(losses, i));
+    h->phase_count = (int)count;
+    h->loss_count = count_of(root, "loss_count");
+    h->val_loss = real_of(root, "val_loss");
+    h->last_good_loss = real_of(root, "last_good_loss");
+    h->last_good_step = count_of(root, "last_good_step");
+    h->peak_memory_bytes = count_of(root, "peak_memory_bytes");
+    return h->loss_count >= (int64_t)kept && (kept == RUN_LOSSES || h->loss_count == (int64_t)kept) &&
+           h->loss_count < INT64_MAX / 2 && h->last_good_step >= 0 && h->peak_memory_bytes >= 0;
+}
+
+static void forget(run_history *h, int64_t steps, int64_t tokens) {
+    run_history_begin(h);
+    if (steps == 0) return;
+    report_phase *p = run_history_phase(h, UNKNOWN);
+    p->steps = steps;
+    p->tokens = tokens;
+}
+
+static ott_status read_file(mem *account, const char *path, run_history *out) {
+    json_t *root;
+    TRY(checkpoint_json_read(account, path, HISTORY_LIMIT, &root));
+    bool good = take_history(root, out);
+    json_decref(root);
+    return good ? OTT_OK : status_fail(OTT_ERR_FORMAT, "%s: is not the history of a run", path);
+}
+
+ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps, int64_t tokens,
+                            run_history *out, bool *known) {
+    str path = {.account = account};
+    *known = false;
+    forget(out, steps, tokens);
+    str_printf(&path, "%s/%s", checkpoint, RUN_HISTORY_NAME);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK && file_exists(path.text)) {
+        status = read_file(account, path.text, out);
+        *known = status == OTT_OK;
+        if (!*known) forget(out, steps, tokens);
+    }
+    str_free(&path);
+    return status;
+}

@@ -1,0 +1,164 @@
+/* checkpoint/run_sources: marking, sources.json, and comparing. */
+#include "checkpoint/run_sources.h"
+#include "checkpoint/json.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOURCES_VERSION = 1, MOST_TOLD = 4 };
+#define SOURCES_LIMIT (INT64_C(16) << 20) /* bytes */
+
+static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"};
+
+/* ---- collecting ---- */
+
+static ott_status append(run_sources *s, run_source_role role, const char *path, file_mark mark) {
+    void *files = s->files;
+    if (s->count == RUN_SOURCES_MOST) return OTT_OK;
+    if (s->count == s->capacity) {
+        int64_t capacity = s->capacity ? 2 * s->capacity : 8;
+        TRY(mem_grow(s->account, MEM_OTHER, capacity * (int64_t)sizeof *s->files, "files of a run", &files));
+        s->files = files;
+        s->capacity = capacity;
+    }
+    run_source *next = &s->files[s->count];
+    *next = (run_source){.role = role, .mark = mark};
+    TRY(mem_strdup(s->account, path, &next->path));
+    s->count++;
+    return OTT_OK;
+}
+
+ott_status run_sources_add(run_sources *s, run_source_role role, const char *path) {
+    file_mark mark;
+    if (s->count == RUN_SOURCES_MOST) return OTT_OK;
+    TRY(file_mark_of(path, &mark));
+    return append(s, role, path, mark);
+}
+
+ott_status run_sources_add_tokenizer(run_sources *s, const char *path) {
+    char inside[PATH_MAX];
+    if (!file_is_folder(path)) return file_exists(path) ? run_sources_add(s, SOURCE_TOKENIZER, path) : OTT_OK;
+    int length = snprintf(inside, sizeof inside, "%s/tokenizer.json", path);
+    if (length >= PATH_MAX || !file_exists(inside)) return OTT_OK;
+    return run_sources_add(s, SOURCE_TOKENIZER, inside);
+}
+
+void run_sources_free(run_sources *s) {
+    for (int64_t i = 0; i < s->count; i++) mem_give(s->account, s->files[i].path);
+    if (s->account) mem_give(s->account, s->files);
+    *s = (run_sources){.account = s->account};
+}
+
+/* ---- sources.json ---- */
+
+static json_t *files_json(const run_sources *s) {
+    json_t *list = json_array();
+    char hash[24];
+    for (int64_t i = 0; i < s->count; i++) {
+        const run_source *f = &s->files[i];
+        snprintf(hash, sizeof hash, "%016" PRIx64, f->mark.hash);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s}", "role", role_words[f->role], "path",
+                                              f->path, "bytes", (json_int_t)f->mark.bytes, "hash", hash));
+    }
+    if ((int64_t)json_array_size(list) == s->count) return list;
+    json_decref(list);
+    return NULL;
+}
+
+ott_status run_sources_text(const run_sources *s, str *out) {
+    json_t *root = json_pack("{s:i, s:o}", "version", SOURCES_VERSION, "files", files_json(s));
+    ott_status status = checkpoint_json_print(root, out);
+    json_decref(root);
+    return status;
+}
+
+/* A file of which too little is said is passed over. */
+static ott_status take_file(run_sources *s, const json_t *object) {
+    const char *word = json_string_value(json_object_get(object, "role"));
+    const char *path = json_string_value(json_object_get(object, "path"));
+    const char *hash = json_string_value(json_object_get(object, "hash"));
+    const json_t *bytes = json_object_get(object, "bytes");
+    int role = 0;
+    while (word && role < SOURCE_ROLES && strcmp(word, role_words[role]) != 0) role++;
+    if (!word || role == SOURCE_ROLES || !path || !hash || !json_is_integer(bytes)) return OTT_OK;
+    file_mark mark = {.bytes = json_integer_value(bytes), .hash = strtoull(hash, NULL, 16)};
+    return append(s, (run_source_role)role, path, mark);
+}
+
+static ott_status take_files(run_sources *s, const json_t *root) {
+    const json_t *list = json_object_get(root, "files");
+    for (size_t i = 0; i < json_array_size(list); i++) TRY(take_file(s, json_array_get(list, i)));
+    return OTT_OK;
+}
+
+ott_status run_sources_read(run_sources *s, const char *checkpoint) {
+    json_t *root = NULL;
+    str path = {.account = s->account};
+    str_printf(&path, "%s/%s", checkpoint, RUN_SOURCES_NAME);
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK && file_exists(path.text)) {
+        status = checkpoint_json_read(s->account, path.text, SOURCES_LIMIT, &root);
+        if (status == OTT_OK) status = take_files(s, root);
+        json_decref(root);
+    }
+    str_free(&path);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static bool same_mark(const run_source *a, const run_source *b) {
+    return a->mark.bytes == b->mark.bytes && a->mark.hash == b->mark.hash;
+}
+
+static const run_source *find_path(const run_sources *s, const run_source *like) {
+    for (int64_t i = 0; i < s->count; i++)
+        if (s->files[i].role == like->role && strcmp(s->files[i].path, like->path) == 0) return &s->files[i];
+    return NULL;
+}
+
+static bool has_mark(const run_sources *s, const run_source *like) {
+    for (int64_t i = 0; i < s->count; i++)
+        if (s->files[i].role == like->role && same_mark(&s->files[i], like)) return true;
+    return false;
+}
+
+static void tell(const logger *log, const run_source *before, const run_source *now) {
+    const run_source *any = before ? before : now;
+    const char *word = role_words[any->role];
+    if (before && now && before->mark.bytes == now->mark.bytes)
+        log_warning(log, "%s: this %s file has other contents than when the checkpoint was written",
+                    any->path, word);
+    else if (before && now)
+        log_warning(log,
+                    "%s: this %s file has changed since the checkpoint was written: %" PRId64
+                    " bytes then, %" PRId64 " now",
+                    any->path, word, before->mark.bytes, now->mark.bytes);
+    else
+        log_warning(log, "%s: this %s file %s", any->path, word,
+                    before ? "of the checkpoint's run is not read now"
+                           : "was not read by the checkpoint's run");
+}
+
+void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
+                         const logger *log) {
+    int64_t changes = 0;
+    if (before->count == 0) return; /* nothing is known */
+    for (int64_t i = 0; i < before->count; i++) {
+        const run_source *b = &before->files[i], *n = find_path(now, b);
+        bool other = role != SOURCE_ROLES && b->role != role;
+        if (other || (n ? same_mark(b, n) : has_mark(now, b))) continue;
+        if (changes++ < MOST_TOLD) tell(log, b, n);
+    }
+    for (int64_t i = 0; i < now->count; i++) {
+        const run_source *n = &now->files[i];
+        bool other = role != SOURCE_ROLES && n->role != role;
+        if (other || find_path(before, n) || has_mark(before, n)) continue;
+        if (changes++ < MOST_TOLD) tell(log, NULL, n);
+    }
+    if (changes > MOST_TOLD)
+        log_warning(log, "%" PRId64 " more files have changed since the checkpoint was written",
+                    changes - MOST_TOLD);
+}

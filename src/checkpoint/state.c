@@ -1,0 +1,381 @@
+/*
+ * checkpoint/state: state.json, written and read by the same tables of fields. The reader trusts
+ * nothing: each member must be there once, of its type and in its range, and no other may be.
+ */
+#include "checkpoint/state.h"
+#include "base/file.h"
+#include "base/number.h"
+#include "checkpoint/json.h"
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STATE_VERSION 3
+#define STATE_OLDEST  2                  /* that is read */
+#define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real one has about 1,000 */
+
+typedef enum field_type { FIELD_INT, FIELD_REAL, FIELD_BOOL, FIELD_WORD } field_type;
+
+typedef struct field {
+    const char *name;
+    field_type type;
+    int64_t low; /* integers: the least allowed */
+    int64_t high;
+} field;
+
+/* ---- tables ---- */
+
+/* X(member of run_state, type) */
+#define RUN_MAP(X)                                                                                           \
+    X(step, INT)                                                                                             \
+    X(updates, INT)                                                                                          \
+    X(samples, INT)                                                                                          \
+    X(tokens, INT)                                                                                           \
+    X(nan_steps, INT)                                                                                        \
+    X(loss_scale, REAL)                                                                                      \
+    X(good_steps, REAL)
+
+static const field run_fields[] = {
+#define X(name, type) {#name, FIELD_##type, 0, INT64_MAX},
+    RUN_MAP(X)
+#undef X
+};
+enum { RUN_FIELDS = sizeof run_fields / sizeof *run_fields };
+
+/* X(key of the configuration's section model, type, least, where it is in model_options). A plain rotary
+   embedding has zeros for what only llama3 scaling uses. */
+#define STRETCHED(o, member) ((o)->rope.kind == ROPE_LLAMA3 ? (o)->rope.member : 0)
+#define SHAPE_MAP(X)                                                                                         \
+    X(dim, INT, 1, o->dim)                                                                                   \
+    X(n_layers, INT, 1, o->layers)                                                                           \
+    X(n_heads, INT, 1, o->heads)                                                                             \
+    X(n_kv_heads, INT, 1, o->kv_heads)                                                                       \
+    X(head_dim, INT, 1, o->head_dim)                                                                         \
+    X(ffn_hidden_dim, INT, 1, o->hidden)                                                                     \
+    X(vocab_size, INT, 1, o->vocab)                                                                          \
+    X(tie_embeddings, BOOL, 0, o->tied)                                                                      \
+    X(attention_bias, BOOL, 0, o->qkv_bias)                                                                  \
+    X(qk_norm, BOOL, 0, o->qk_norm)                                                                          \
+    X(sliding_window, INT, 0, o->window)                                                                     \
+    X(norm_eps, REAL, 0, o->norm_epsilon)                                                                    \
+    X(rope_theta, REAL, 0, o->rope.theta)                                                                    \
+    X(rope_scaling, WORD, 0, o->rope.kind)                                                                   \
+    X(rope_factor, REAL, 0, STRETCHED(o, factor))                                                            \
+    X(rope_low_freq_factor, REAL, 0, STRETCHED(o, low_frequency_factor))                                     \
+    X(rope_high_freq_factor, REAL, 0, STRETCHED(o, high_frequency_factor))                                   \
+    X(rope_original_max_position, INT, 0, STRETCHED(o, original_max_position))
+
+static const field shape_fields[] = {
+#define X(name, type, least, value) {#name, FIELD_##type, least, INT64_MAX},
+    SHAPE_MAP(X)
+#undef X
+};
+_Static_assert(sizeof shape_fields / sizeof *shape_fields == CHECKPOINT_SHAPE_FIELDS, "one value a field");
+
+static const char *const rope_words[] = {[ROPE_PLAIN] = "none", [ROPE_LLAMA3] = "llama3"};
+enum { ROPE_WORDS = sizeof rope_words / sizeof *rope_words };
+
+static const field file_fields[] = {{"bytes", FIELD_INT, 0, INT64_MAX}, {"crc32c", FIELD_INT, 0, UINT32_MAX}};
+
+static const char *const file_names[] = {
+#define X(id, name) name,
+    CHECKPOINT_FILE_MAP(X)
+#undef X
+};
+
+static const char *const top_names[] = {"version", "run", "model",
+                                        "files"}; /* crc32c and owner are taken off before */
+
+const char *checkpoint_file_name(enum checkpoint_file_id id) {
+    return file_names[id];
+}
+
+#define VALUE_INT(x)                                                                                         \
+    (state_value) {                                                                                          \
+        .integer = (int64_t)(x)                                                                              \
+    }
+#define VALUE_BOOL(x) VALUE_INT(x)
+#define VALUE_WORD(x) VALUE_INT(x)
+#define VALUE_REAL(x)                                                                                        \
+    (state_value) {                                                                                          \
+        .real = (double)(x)                                                                                  \
+    }
+
+void checkpoint_state_describe(const model_options *o, checkpoint_state *s) {
+    int i = 0;
+#define X(name, type, least, value) s->shape[i++] = VALUE_##type(value);
+    SHAPE_MAP(X)
+#undef X
+}
+
+/* ---- writing ---- */
+
+static json_t *json_of(field_type type, state_value v) {
+    switch (type) {
+    case FIELD_INT: return json_integer(v.integer);
+    case FIELD_REAL: return json_real(v.real);
+    case FIELD_BOOL: return json_boolean(v.integer);
+    case FIELD_WORD: return json_string(rope_words[v.integer]);
+    }
+    return NULL;
+}
+
+/* NULL when memory ran out, which every jansson call passes on. */
+static json_t *object_of(const field *fields, const state_value *values, int count) {
+    json_t *object = json_object();
+    for (int i = 0; i < count; i++)
+        if (json_object_set_new(object, fields[i].name, json_of(fields[i].type, values[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
+static json_t *run_object(const run_state *run) {
+    state_value values[RUN_FIELDS];
+    int i = 0;
+#define X(name, type) values[i++] = VALUE_##type(run->name);
+    RUN_MAP(X)
+#undef X
+    return object_of(run_fields, values, RUN_FIELDS);
+}
+
+static json_t *files_object(const checkpoint_file *files) {
+    json_t *object = json_object();
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        const state_value values[] = {VALUE_INT(files[i].bytes), VALUE_INT(files[i].crc)};
+        if (json_object_set_new(object, file_names[i], object_of(file_fields, values, 2)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+static json_t *owner_object(const run_mark *mark) {
+    json_t *object = json_object();
+    if (json_object_set_new(object, "run", json_string(mark->run)) == 0 &&
+        json_object_set_new(object, "branch", json_integer(mark->branch)) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static ott_status fill(json_t *root, const checkpoint_state *s) {
+    int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
+    failed |= json_object_set_new(root, "run", run_object(&s->run));
+    if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
+    failed |= json_object_set_new(root, "model", object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
+    failed |= json_object_set_new(root, "files", files_object(s->files));
+    return failed ? status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state") : OTT_OK;
+}
+
+ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s) {
+    json_t *root = json_object();
+    str lines = {.account = account};
+    ott_status status;
+    TRY_OUT(fill(root, s));
+    TRY_OUT(checkpoint_json_print(root, &lines));
+    TRY_OUT(file_write_atomic(path, lines.text, lines.length));
+out:
+    str_free(&lines);
+    json_decref(root);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* Where in the file a member is, for messages: "run", "model", "files.model.safetensors". */
+typedef struct place {
+    const char *path, *section;
+} place;
+
+/* Messages show member names of the file only when they are harmless. */
+static const char *show(const char *name) {
+    return strlen(name) <= 40 && str_utf8_error(name, (int64_t)strlen(name)) < 0 ? name : "(a long name)";
+}
+
+static ott_status fail_member(const place *at, const char *name, const char *what) {
+    return status_fail(OTT_ERR_FORMAT, "%s: '%s%s%s' %s", at->path, at->section, *at->section ? "." : "",
+                       show(name), what);
+}
+
+static ott_status take_int(const place *at, const field *f, const json_t *value, int64_t *out) {
+    if (!json_is_integer(value)) return fail_member(at, f->name, "is not an integer");
+    int64_t x = json_integer_value(value);
+    if (x >= f->low && x <= f->high) {
+        *out = x;
+        return OTT_OK;
+    }
+    char what[96];
+    snprintf(what, sizeof what, "is %" PRId64 "; %" PRId64 " to %" PRId64 " is allowed", x, f->low, f->high);
+    return fail_member(at, f->name, what);
+}
+
+static ott_status take_real(const place *at, const field *f, const json_t *value, double *out) {
+    if (!json_is_number(value)) return fail_member(at, f->name, "is not a number");
+    *out = json_number_value(value);
+    if (*out >= 0 && *out <= FLT_MAX) return OTT_OK;
+    return fail_member(at, f->name, "is negative or too large");
+}
+
+static ott_status take_word(const place *at, const field *f, const json_t *value, int64_t *out) {
+    const char *word = json_string_value(value);
+    for (int i = 0; word && i < ROPE_WORDS; i++)
+        if (strcmp(word, rope_words[i]) == 0) {
+            *out = i;
+            return OTT_OK;
+        }
+    return fail_member(at, f->name, "is not one of none, llama3");
+}
+
+static ott_status take_field(const place *at, const field *f, const json_t *value, state_value *out) {
+    if (!value) return fail_member(at, f->name, "is missing");
+    switch (f->type) {
+    case FIELD_INT: return take_int(at, f, value, &out->integer);
+    case FIELD_REAL: return take_real(at, f, value, &out->real);
+    case FIELD_WORD: return take_word(at, f, value, &out->integer);
+    case FIELD_BOOL:
+        if (!json_is_boolean(value)) return fail_member(at, f->name, "is not true or false");
+        out->integer = json_is_true(value);
+        break;
+    }
+    return OTT_OK;
+}
+
+/* Every name is in `names`, and each of `names` is there. */
+static ott_status check_names(const place *at, json_t *object, const char *const *names, int count) {
+    const char *name;
+    json_t *value;
+    for (int i = 0; i < count; i++)
+        if (!json_object_get(object, names[i])) return fail_member(at, names[i], "is missing");
+    json_object_foreach(object, name, value) {
+        bool known = false;
+        for (int i = 0; i < count; i++) known |= strcmp(name, names[i]) == 0;
+        if (!known) return fail_member(at, name, "is not a member of a checkpoint");
+    }
+    return OTT_OK;
+}
+
+static ott_status read_fields(const place *at, json_t *object, const field *fields, int count,
+                              state_value *values) {
+    const char *names[CHECKPOINT_SHAPE_FIELDS] = {0};
+    STATUS_REQUIRE(count <= CHECKPOINT_SHAPE_FIELDS);
+    if (!json_is_object(object))
+        return status_fail(OTT_ERR_FORMAT, "%s: '%s' is not an object", at->path, at->section);
+    for (int i = 0; i < count; i++) names[i] = fields[i].name;
+    TRY(check_names(at, object, names, count));
+    for (int i = 0; i < count; i++)
+        TRY(take_field(at, &fields[i], json_object_get(object, fields[i].name), &values[i]));
+    return OTT_OK;
+}
+
+static ott_status read_run(const char *path, json_t *object, run_state *run) {
+    const place at = {path, "run"};
+    state_value values[RUN_FIELDS] = {0};
+    TRY(read_fields(&at, object, run_fields, RUN_FIELDS, values));
+    int i = 0;
+#define TAKEN_INT     integer
+#define TAKEN_REAL    real
+#define X(name, type) run->name = (__typeof__(run->name))values[i++].TAKEN_##type;
+    RUN_MAP(X)
+#undef X
+    if (run->updates > run->step) return fail_member(&at, "updates", "is more than the steps");
+    if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the steps");
+    if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
+    return OTT_OK;
+}
+
+/* A checkpoint may be of no run. The member is taken off the object. */
+static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
+    static const char *const names[] = {"run", "branch"};
+    static const field branch = {"branch", FIELD_INT, 1, INT64_MAX};
+    const place at = {path, "owner"};
+    json_t *object = json_object_get(root, "owner");
+    *mark = (run_mark){.branch = 1};
+    if (!object) return OTT_OK;
+    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'owner' is not an object", path);
+    TRY(check_names(&at, object, names, 2));
+    const char *id = json_string_value(json_object_get(object, "run"));
+    if (!id || !run_id_is_valid(id)) return fail_member(&at, "run", "is not the id of a run");
+    strcpy(mark->run, id);
+    TRY(take_int(&at, &branch, json_object_get(object, "branch"), &mark->branch));
+    json_object_del(root, "owner");
+    return OTT_OK;
+}
+
+static ott_status read_files(const char *path, json_t *object, checkpoint_file *files) {
+    const place at = {path, "files"};
+    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
+    TRY(check_names(&at, object, file_names, CHECKPOINT_FILE_COUNT));
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        state_value values[2] = {0};
+        TRY(read_fields(&(place){path, file_names[i]}, json_object_get(object, file_names[i]), file_fields, 2,
+                        values));
+        files[i] = (checkpoint_file){.bytes = values[0].integer, .crc = (uint32_t)values[1].integer};
+    }
+    return OTT_OK;
+}
+
+/* A newer version may be guarded in another way, so the version is looked at first. */
+static ott_status check_version(const char *path, const json_t *root) {
+    const json_t *version = json_object_get(root, "version");
+    if (!json_is_integer(version))
+        return status_fail(OTT_ERR_FORMAT, "%s: is not the state of a checkpoint: it has no version", path);
+    int64_t number = json_integer_value(version);
+    if (number >= STATE_OLDEST && number <= STATE_VERSION) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: is of version %" PRId64
+                       ", this program reads version %d: use the one that wrote it",
+                       path, number, STATE_VERSION);
+}
+
+static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
+    TRY(check_version(path, root));
+    TRY(checkpoint_json_check(path, root));
+    TRY(take_owner(path, root, &s->mark));
+    TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
+    TRY(read_run(path, json_object_get(root, "run"), &s->run));
+    TRY(read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,
+                    CHECKPOINT_SHAPE_FIELDS, s->shape));
+    return read_files(path, json_object_get(root, "files"), s->files);
+}
+
+ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s) {
+    json_t *root;
+    *s = (checkpoint_state){0};
+    TRY(checkpoint_json_load(account, path, STATE_LIMIT, &root));
+    ott_status status = read_root(path, root, s);
+    json_decref(root);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static void show_value(const field *f, state_value v, char out[32]) {
+    switch (f->type) {
+    case FIELD_INT: snprintf(out, 32, "%" PRId64, v.integer); break;
+    case FIELD_REAL: number_metric(v.real, out); break;
+    case FIELD_BOOL: snprintf(out, 32, "%s", v.integer ? "true" : "false"); break;
+    case FIELD_WORD: snprintf(out, 32, "%s", rope_words[v.integer]); break;
+    }
+}
+
+ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder) {
+    checkpoint_state own;
+    checkpoint_state_describe(o, &own);
+    for (int i = 0; i < CHECKPOINT_SHAPE_FIELDS; i++) {
+        const field *f = &shape_fields[i];
+        if (s->shape[i].integer == own.shape[i].integer && s->shape[i].real == own.shape[i].real) continue;
+        char theirs[32], ours[32];
+        show_value(f, s->shape[i], theirs);
+        show_value(f, own.shape[i], ours);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: its model has model.%s = %s, this run's has %s: set --model.%s=%s, or load a "
+                           "checkpoint of this model",
+                           folder, f->name, theirs, ours, f->name, theirs);
+    }
+    return OTT_OK;
+}

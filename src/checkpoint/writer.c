@@ -1,0 +1,225 @@
+/*
+ * checkpoint/writer: a thread for each write that goes on beside training. What it shares with the
+ * thread that saves is `done`, and what that guards: snapshot, result, written and reason are its own until
+ * then.
+ */
+#include "checkpoint/writer.h"
+#include "checkpoint/snapshot.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { LONG_WAIT_SECONDS = 2, REASON_SIZE = 4096 };
+
+struct checkpoint_writer {
+    mem *account;
+    const model *m;
+    const logger *log;
+    const config *cfg;
+    const char *folder;
+    const char *sources; /* borrowed; NULL: none */
+    void *staging;       /* [staging_bytes], NULL: nothing is staged */
+    int64_t staging_bytes;
+    /* the write in flight */
+    bool flying, beside; /* the second: on `thread` */
+    pthread_t thread;
+    checkpoint_snapshot snapshot;
+    ott_status result;
+    checkpoint_written written;
+    char reason[REASON_SIZE]; /* of a failure */
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool done;
+};
+
+/* ---- the thread ---- */
+
+static void *write_snapshot(void *argument) {
+    checkpoint_writer *w = argument;
+    w->result =
+        checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &w->written);
+    if (w->result != OTT_OK) snprintf(w->reason, sizeof w->reason, "%s", status_text());
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    pthread_cond_signal(&w->ended);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* It blocks every signal, so that handlers run on the program's own threads. Where no thread can be had, the
+   write is done before this returns. */
+static void start(checkpoint_writer *w) {
+    sigset_t all, before;
+    w->done = false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&w->thread, NULL, write_snapshot, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->flying = true;
+    w->beside = failure == 0;
+    if (w->beside) return;
+    log_warning(w->log, "Cannot start the thread that writes checkpoints: %s; training waits for this one",
+                strerror(failure));
+    write_snapshot(w);
+}
+
+/* ---- waiting for it ---- */
+
+static bool is_done(checkpoint_writer *w) {
+    pthread_mutex_lock(&w->lock);
+    bool done = w->done;
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+/* False when it is still writing after LONG_WAIT_SECONDS. */
+static bool wait_a_while(checkpoint_writer *w) {
+    struct timespec until;
+    int reason = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LONG_WAIT_SECONDS;
+    pthread_mutex_lock(&w->lock);
+    while (!w->done && reason != ETIMEDOUT) reason = pthread_cond_timedwait(&w->ended, &w->lock, &until);
+    bool done = w->done;
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+/* What the write has come to; its error stays in w->reason. */
+static ott_status land(checkpoint_writer *w) {
+    if (!w->flying) return OTT_OK;
+    if (!wait_a_while(w))
+        log_info(w->log, "Waiting for the checkpoint of step %" PRId64 ", which is still being written",
+                 w->snapshot.state.run.step);
+    if (w->beside) pthread_join(w->thread, NULL);
+    w->flying = false;
+    checkpoint_snapshot_close(&w->snapshot);
+    if (w->result == OTT_OK) checkpoint_written_say(&w->written, w->log);
+    checkpoint_written_free(&w->written);
+    return w->result;
+}
+
+ott_status checkpoint_writer_wait(checkpoint_writer *w) {
+    ott_status status = land(w);
+    return status == OTT_OK ? OTT_OK : status_fail(status, "%s", w->reason);
+}
+
+ott_status checkpoint_writer_poll(checkpoint_writer *w) {
+    return w->flying && is_done(w) ? checkpoint_writer_wait(w) : OTT_OK;
+}
+
+/* ---- saving ---- */
+
+/* How much is staged follows from the recipe in force too: delayed scaling has windows. */
+static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
+    if (bytes <= w->staging_bytes) return OTT_OK;
+    mem_give(w->account, w->staging);
+    w->staging = NULL;
+    w->staging_bytes = 0;
+    ott_status status = mem_take(w->account, MEM_STAGING, bytes, "copy for a checkpoint", &w->staging);
+    if (status != OTT_OK)
+        return status_fail(status,
+                           "checkpoint.async_mode = \"%s\" needs a copy of the training state of %.1f MiB in "
+                           "host memory (%s): set checkpoint.async_mode = \"disabled\"",
+                           config_word(w->cfg, "checkpoint.async_mode"), (double)bytes / 1048576.0,
+                           status_text());
+    w->staging_bytes = bytes;
+    return OTT_OK;
+}
+
+static ott_status take(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                       const run_history *history) {
+    TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
+    w->snapshot.sources = w->sources;
+    return history ? run_history_text(history, &w->snapshot.history) : OTT_OK;
+}
+
+static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                              const run_history *history) {
+    ott_status status;
+    TRY_OUT(take(w, recipe_name, run, history));
+    TRY_OUT(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
+    TRY_OUT(checkpoint_snapshot_stage(&w->snapshot, w->staging));
+    start(w);
+    return OTT_OK;
+out:
+    checkpoint_snapshot_close(&w->snapshot);
+    return status;
+}
+
+static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                           const run_history *history) {
+    checkpoint_written written = {0};
+    ott_status status = take(w, recipe_name, run, history);
+    if (status == OTT_OK)
+        status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
+    checkpoint_snapshot_close(&w->snapshot);
+    if (status == OTT_OK) checkpoint_written_say(&written, w->log);
+    checkpoint_written_free(&written);
+    return status;
+}
+
+/* A run that saves only when it is stopped has nothing to go on with meanwhile. */
+static bool writes_beside(const config *cfg) {
+    return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
+}
+
+ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                  const run_history *history) {
+    if (!writes_beside(w->cfg)) return save_now(w, recipe_name, run, history);
+    TRY(checkpoint_writer_wait(w));
+    return save_beside(w, recipe_name, run, history);
+}
+
+void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
+    w->sources = text;
+}
+
+/* ---- open and close ---- */
+
+ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes) {
+    checkpoint_snapshot snapshot;
+    *bytes = 0;
+    if (!writes_beside(cfg)) return OTT_OK;
+    ott_status status = checkpoint_snapshot_take(m, cfg, "", &(run_state){0}, &snapshot);
+    if (status == OTT_OK) *bytes = checkpoint_snapshot_bytes(&snapshot);
+    checkpoint_snapshot_close(&snapshot);
+    return status;
+}
+
+static ott_status reserve_first(checkpoint_writer *w) {
+    int64_t bytes;
+    TRY(checkpoint_writer_staging(w->m, w->cfg, &bytes));
+    return reserve(w, bytes);
+}
+
+ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
+                                  checkpoint_writer **out) {
+    mem *account = m->device->account;
+    void *memory;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(checkpoint_writer), "a checkpoint writer", &memory));
+    checkpoint_writer *w = memory;
+    *w = (checkpoint_writer){.account = account, .m = m, .log = log, .cfg = cfg, .folder = folder};
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->ended, NULL);
+    ott_status status = reserve_first(w);
+    if (status == OTT_OK)
+        *out = w;
+    else
+        checkpoint_writer_close(w);
+    return status;
+}
+
+void checkpoint_writer_close(checkpoint_writer *w) {
+    if (!w) return;
+    if (land(w) != OTT_OK) log_error(w->log, "%s", w->reason);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->ended);
+    mem_give(w->account, w->staging);
+    mem_give(w->account, w);
+}

@@ -1,0 +1,394 @@
+/* data/data: a run's training and validation data, opened from its configuration. */
+#include "data/data.h"
+#include "base/file.h"
+#include "config/number.h"
+#include "data/data_files.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What opening needs; the tokenizer is closed when all is read. */
+typedef struct opener {
+    mem *account;
+    const logger *log;
+    config *cfg;
+    int64_t *vocab;       /* of the model */
+    tokenizer *tokenizer; /* NULL: none is configured */
+} opener;
+
+/* ---- the tokenizer ---- */
+
+void data_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
+    snprintf(out, PATH_MAX, "%s", cfg->data.format == DATA_BYTES ? "" : cfg->data.tokenizer_path);
+    if (*out || cfg->data.format == DATA_BYTES || !*cfg->model.hf_path) return;
+    int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
+    if (length >= PATH_MAX || !file_exists(out)) *out = 0;
+}
+
+const char *data_no_text(const config *cfg) {
+    char path[PATH_MAX];
+    data_tokenizer_path(cfg, path);
+    if (*path || cfg->data.format == DATA_BYTES) return NULL;
+    if (cfg->data.format == DATA_TOKENS)
+        return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
+    return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
+}
+
+static ott_status open_tokenizer(opener *o) {
+    char path[PATH_MAX];
+    data_tokenizer_path(o->cfg, path);
+    if (!*path) return OTT_OK;
+    ott_status status = tokenizer_open(o->account, path, &o->tokenizer);
+    return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
+}
+
+/* ---- one dataset ---- */
+
+/* A part of the files of a path. */
+typedef struct request {
+    const char *path, *pattern;
+    double from_share, to_share;
+    int64_t limit;
+    const char *limit_key; /* for messages */
+} request;
+
+/* The text of a Hugging Face model is in its tokenizer's ids; bytes must be asked for. */
+static ott_status check_tokenizer(const opener *o, const char *path, config_data_format format) {
+    const char *folder = o->cfg->model.hf_path;
+    bool bytes = o->cfg->data.format == DATA_BYTES;
+    if (o->tokenizer || !*folder || bytes || format == DATA_TOKENS) return OTT_OK;
+    ott_status status = tokenizer_fail_absent(folder);
+    return status_context(status,
+                          "%s is text, which needs the tokenizer of model.hf_path (data.tokenizer_path names "
+                          "another, data.format = \"bytes\" does without)",
+                          path);
+}
+
+/* AutoModel's class would put the rows into the tokenizer's template. */
+static ott_status check_template(const opener *o) {
+    const char *class = config_dataset_class(o->cfg);
+    if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s puts its rows into the chat template of %s, and templates are not applied: "
+                       "--data.format=%s reads them as it does for a tokenizer without one",
+                       class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
+}
+
+static ott_status check_fields(const config *cfg) {
+    bool prompt = *cfg->data.prompt_field || *cfg->data.context_field;
+    if (prompt && *cfg->data.completion_field) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "data.format = \"instruction\" needs data.completion_field, and "
+                       "data.prompt_field or data.context_field (column_mapping's answer, question "
+                       "and context)");
+}
+
+#define X(constant, word, missing) [constant] = word,
+static const char *const format_words[] = {CHOICES_data_format(X)};
+#undef X
+
+static ott_status check_request(const opener *o, const request *r, config_data_format format) {
+    bool rows = format == DATA_SQUAD || format == DATA_INSTRUCTION;
+    bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG;
+    TRY(check_tokenizer(o, r->path, format));
+    if (text && !o->tokenizer)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "data.format = \"%s\" needs a tokenizer: name its tokenizer.json, or the folder it is "
+            "in, with data.tokenizer_path (%s)",
+            format_words[format], r->path);
+    if (rows) TRY(check_template(o));
+    if (format == DATA_INSTRUCTION) TRY(check_fields(o->cfg));
+    if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s = %lld counts documents or samples, and %s is read as %s: set it to 0",
+                           r->limit_key, (long long)r->limit, r->path,
+                           format == DATA_BYTES ? "bytes" : "one sequence of tokens");
+    return OTT_OK;
+}
+
+static ott_status open_format(const opener *o, config_data_format format, const dataset_source *s,
+                              dataset **out) {
+    switch (format) {
+    case DATA_TEXT: return dataset_open_text(o->account, s, out);
+    case DATA_JSONL: return dataset_open_jsonl(o->account, s, out);
+    case DATA_HELLASWAG: return dataset_open_hellaswag(o->account, s, out);
+    case DATA_SQUAD: return dataset_open_squad(o->account, s, out);
+    case DATA_INSTRUCTION: return dataset_open_instructions(o->account, s, out);
+    case DATA_TOKENS: return dataset_open_tokens(o->account, s, out);
+    default: return dataset_open_bytes(o->account, s, out);
+    }
+}
+
+static ott_status open_files(const opener *o, const request *r, const file_list *files, dataset **out) {
+    const config *cfg = o->cfg;
+    config_data_format format;
+    dataset_source s = {.paths = (const char *const *)files->names,
+                        .count = files->count,
+                        .from_share = r->from_share,
+                        .to_share = r->to_share,
+                        .limit = r->limit,
+                        .tokenizer = o->tokenizer,
+                        .add_bos = cfg->data.add_bos,
+                        .add_eos = cfg->data.add_eos,
+                        .separator = cfg->data.document_separator,
+                        .text_field = cfg->data.text_field,
+                        .context_field = cfg->data.context_field,
+                        .prompt_field = cfg->data.prompt_field,
+                        .completion_field = cfg->data.completion_field,
+                        .vocab = *o->vocab};
+    TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
+    TRY(check_request(o, r, format));
+    return open_format(o, format, &s, out);
+}
+
+static ott_status check_vocabulary(const dataset *d, int64_t vocab) {
+    if (dataset_vocab(d) <= vocab) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "model.vocab_size = %lld is too small for %s, whose token ids go up to %lld",
+                       (long long)vocab, dataset_name(d), (long long)dataset_vocab(d) - 1);
+}
+
+static ott_status open_request(const opener *o, const request *r, dataset **out) {
+    file_list files;
+    *out = NULL;
+    TRY(data_files_find(o->account, r->path, r->pattern, &files));
+    ott_status status = open_files(o, r, &files, out);
+    file_list_free(&files);
+    TRY(status);
+    status = check_vocabulary(*out, *o->vocab);
+    if (status == OTT_OK) return OTT_OK;
+    dataset_close(*out);
+    *out = NULL;
+    return status;
+}
+
+/* "": the usual patterns of a folder. */
+static const char *pattern_of(const config *cfg, const char *key, const char *pattern) {
+    return config_was_set(cfg, key) ? pattern : "";
+}
+
+static request training_request(const config *cfg, const char *path) {
+    return (request){.path = path,
+                     .pattern = pattern_of(cfg, "data.file_pattern", cfg->data.file_pattern),
+                     .to_share = 1,
+                     .limit = cfg->data.num_samples_limit,
+                     .limit_key = "data.num_samples_limit"};
+}
+
+/* ---- mixtures ---- */
+
+enum { MAX_DATASETS = 256 };
+
+/* "path=weight", or a path that counts 1. */
+static ott_status split_weight(const char *text, char path[PATH_MAX], double *weight) {
+    const char *equals = strrchr(text, '=');
+    size_t length = equals ? (size_t)(equals - text) : strlen(text);
+    *weight = 1;
+    bool number = !equals || number_parse_real(equals + 1, weight);
+    if (!number || length == 0 || length >= PATH_MAX || !(*weight > 0))
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.datasets: \"%s\" is not a path and a weight above 0, as path=0.7", text);
+    memcpy(path, text, length);
+    path[length] = 0;
+    return OTT_OK;
+}
+
+static ott_status open_part(const opener *o, const char *text, dataset **part, double *weight) {
+    char path[PATH_MAX];
+    TRY(split_weight(text, path, weight));
+    request r = training_request(o->cfg, path);
+    return open_request(o, &r, part);
+}
+
+static ott_status open_mixture(const opener *o, dataset **out) {
+    dataset *parts[MAX_DATASETS];
+    double weights[MAX_DATASETS];
+    const config_list *list = &o->cfg->data.datasets;
+    if (list->count > MAX_DATASETS)
+        return status_fail(OTT_ERR_CONFIG, "data.datasets: %lld datasets; 1 to %d can be mixed",
+                           (long long)list->count, MAX_DATASETS);
+    for (int64_t i = 0; i < list->count; i++) {
+        ott_status status = open_part(o, list->items[i], &parts[i], &weights[i]);
+        if (status == OTT_OK) continue;
+        while (i > 0) dataset_close(parts[--i]);
+        return status;
+    }
+    return dataset_open_mixture(o->account, parts, weights, list->count, o->cfg->data.mix_temperature, out);
+}
+
+/* ---- training and validation ---- */
+
+/* Enough random tokens that no window repeats in a short run; the loader starts over after that. */
+#define SYNTHETIC_TOKENS (1 << 22)
+
+static bool is_synthetic(const config *cfg) {
+    return cfg->data.format == DATA_SYNTHETIC;
+}
+
+static ott_status open_training(const opener *o, dataset **out) {
+    const config *cfg = o->cfg;
+    if (cfg->data.datasets.count > 0) return open_mixture(o, out);
+    if (is_synthetic(cfg))
+        return dataset_open_synthetic(o->account, *o->vocab, (uint64_t)cfg->train.seed, SYNTHETIC_TOKENS,
+                                      out);
+    request r = training_request(cfg, cfg->data.dataset_path);
+    if (cfg->eval.enabled && !*cfg->eval.dataset_path) r.to_share = 1.0 - cfg->eval.holdout;
+    return open_request(o, &r, out);
+}
+
+static ott_status open_validation(const opener *o, dataset **out) {
+    const config *cfg = o->cfg;
+    request r = {.path = cfg->eval.dataset_path,
+                 .pattern = pattern_of(cfg, "eval.file_pattern", cfg->eval.file_pattern),
+                 .to_share = 1};
+    *out = NULL;
+    if (!cfg->eval.enabled) return OTT_OK;
+    if (!*r.path) {
+        if (!*cfg->data.dataset_path || cfg->eval.holdout <= 0)
+            return status_fail(OTT_ERR_CONFIG,
+                               "eval.enabled is true but no eval data source is configured: set "
+                               "eval.dataset_path, or eval.holdout to keep the end of data.dataset_path");
+        r = training_request(cfg, cfg->data.dataset_path);
+        r.from_share = 1.0 - cfg->eval.holdout;
+    }
+    r.limit = cfg->eval.num_samples_limit;
+    r.limit_key = "eval.num_samples_limit";
+    return open_request(o, &r, out);
+}
+
+/* ---- rows ---- */
+
+static ott_status set_number(config *cfg, const char *key, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return config_set(cfg, key, text);
+}
+
+/* A preset's vocabulary is that of the tokenizer it was made with; a larger one makes the model larger. */
+static ott_status choose_vocabulary(const opener *o) {
+    int64_t ids = o->tokenizer ? tokenizer_vocab(o->tokenizer) : 0;
+    bool given = o->cfg->model.preset == PRESET_NONE || config_was_set(o->cfg, "model.vocab_size");
+    if (given || ids <= *o->vocab) return OTT_OK;
+    log_info(o->log, "model.vocab_size = %lld, from the tokenizer", (long long)ids);
+    *o->vocab = ids;
+    return set_number(o->cfg, "model.vocab_size", ids);
+}
+
+/* Samples that are not packed decide how long a row is, unless the configuration does. */
+static ott_status choose_length(const opener *o, const dataset *train, const dataset *validation) {
+    config *cfg = o->cfg;
+    bool decides = dataset_has_samples(train) && !cfg->data.pack_sequences;
+    if (!decides || config_was_set(cfg, "train.seq_len")) return OTT_OK;
+    int64_t longest = dataset_longest(train), multiple = cfg->data.pad_seq_len_divisible;
+    if (validation && dataset_longest(validation) > longest) longest = dataset_longest(validation);
+    if (multiple > 0) longest += (multiple - longest % multiple) % multiple;
+    TRY(set_number(cfg, "train.seq_len", longest));
+    if (longest <= cfg->model.max_seq_len) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: its longest sample, rounded up to data.pad_seq_len_divisible, has %lld tokens, and "
+        "model.max_seq_len is %lld: samples longer than train.seq_len are left out when you give it",
+        dataset_name(train), (long long)longest, (long long)cfg->model.max_seq_len);
+}
+
+static void say(const opener *o, const char *what, const dataset *d) {
+    char tokens[32], rows[32], samples[32], left_out[32];
+    log_info(o->log, "%s: %s, %s tokens, %s rows of %lld%s%s%s", what, dataset_name(d),
+             str_commas(dataset_tokens(d), tokens), str_commas(dataset_rows(d), rows),
+             (long long)dataset_length(d), dataset_samples(d) ? " with " : "",
+             dataset_samples(d) ? str_commas(dataset_samples(d), samples) : "",
+             dataset_samples(d) ? " samples" : "");
+    if (dataset_left_out(d) > 0)
+        log_warning(o->log, "%s: %s samples longer than train.seq_len = %lld are left out", dataset_name(d),
+                    str_commas(dataset_left_out(d), left_out), (long long)dataset_length(d));
+}
+
+static ott_status cut(const opener *o, dataset *d, bool shuffle) {
+    bool pack = o->cfg->data.pack_sequences && !is_synthetic(o->cfg);
+    return dataset_cut_rows(
+        d, &(dataset_cut){.length = o->cfg->train.seq_len, .pack = pack, .shuffle = shuffle});
+}
+
+static ott_status check_validation(const dataset *d, const config *cfg) {
+    int64_t rows = dataset_rows(d);
+    if (rows >= cfg->train.batch_size) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG, "%s has %lld sequences of train.seq_len = %lld, fewer than train.batch_size = %lld",
+        dataset_name(d), (long long)rows, (long long)cfg->train.seq_len, (long long)cfg->train.batch_size);
+}
+
+/* So many whole passes over the rows; a last part of one that fills no step is not read. */
+static ott_status count_epochs(const opener *o, const dataset *train) {
+    config *cfg = o->cfg;
+    int64_t a_step = cfg->train.batch_size * cfg->train.grad_accum_steps, rows = dataset_rows(train);
+    if (cfg->train.num_epochs == 0) return OTT_OK;
+    if (cfg->train.num_epochs > INT64_MAX / rows || rows * cfg->train.num_epochs < a_step)
+        return status_fail(OTT_ERR_CONFIG,
+                           "train.num_epochs = %lld of %lld rows are no number of steps of %lld rows",
+                           (long long)cfg->train.num_epochs, (long long)rows, (long long)a_step);
+    int64_t steps = rows * cfg->train.num_epochs / a_step;
+    if (config_was_set(cfg, "train.max_steps") && cfg->train.max_steps <= steps) return OTT_OK;
+    TRY(set_number(cfg, "train.max_steps", steps));
+    log_info(o->log, "train.num_epochs = %lld: %lld steps of %lld rows", (long long)cfg->train.num_epochs,
+             (long long)steps, (long long)a_step);
+    return config_check(cfg); /* schedules follow from the number of steps */
+}
+
+static ott_status open_both(opener *o, dataset **train, dataset **validation) {
+    TRY(open_tokenizer(o));
+    TRY(choose_vocabulary(o));
+    TRY(open_training(o, train));
+    TRY(check_vocabulary(*train, *o->vocab));
+    TRY(open_validation(o, validation));
+    TRY(choose_length(o, *train, *validation));
+    TRY(cut(o, *train, o->cfg->data.shuffle));
+    say(o, "Training data", *train);
+    TRY(count_epochs(o, *train));
+    if (!*validation) return OTT_OK;
+    TRY(cut(o, *validation, false));
+    say(o, "Validation data", *validation);
+    return check_validation(*validation, o->cfg);
+}
+
+ott_status data_open(mem *account, const logger *log, config *cfg, int64_t *vocab, dataset **train,
+                     dataset **validation) {
+    opener o = {.account = account, .log = log, .cfg = cfg, .vocab = vocab};
+    *train = *validation = NULL;
+    ott_status status = open_both(&o, train, validation);
+    tokenizer_close(o.tokenizer);
+    if (status == OTT_OK) return OTT_OK;
+    dataset_close(*train);
+    dataset_close(*validation);
+    *train = *validation = NULL;
+    return status;
+}
+
+/* ---- which files ---- */
+
+static ott_status visit_path(mem *account, const char *path, const char *pattern, bool validation,
+                             data_file_fn visit, void *user) {
+    file_list files;
+    ott_status status = OTT_OK;
+    TRY(data_files_find(account, path, pattern, &files));
+    for (int64_t i = 0; status == OTT_OK && i < files.count; i++)
+        status = visit(user, validation, files.names[i]);
+    file_list_free(&files);
+    return status;
+}
+
+ott_status data_visit_files(mem *account, const config *cfg, data_file_fn visit, void *user) {
+    const char *pattern = pattern_of(cfg, "data.file_pattern", cfg->data.file_pattern);
+    char path[PATH_MAX];
+    double weight;
+    for (int64_t i = 0; i < cfg->data.datasets.count; i++) {
+        TRY(split_weight(cfg->data.datasets.items[i], path, &weight));
+        TRY(visit_path(account, path, pattern, false, visit, user));
+    }
+    if (cfg->data.datasets.count == 0 && *cfg->data.dataset_path)
+        TRY(visit_path(account, cfg->data.dataset_path, pattern, false, visit, user));
+    if (!cfg->eval.enabled || !*cfg->eval.dataset_path) return OTT_OK;
+    pattern = pattern_of(cfg, "eval.file_pattern", cfg->eval.file_pattern);
+    return visit_path(account, cfg->eval.dataset_path, pattern, true, visit, user);
+}

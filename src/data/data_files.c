@@ -1,0 +1,123 @@
+/* data/data_files: which files a dataset's path means, and what they are. */
+#include "data/data_files.h"
+#include "base/str.h"
+#include "data/dataset.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static ott_status add(file_list *list, const char *folder, const char *name) {
+    char path[PATH_MAX];
+    void *names = list->names;
+    int length = snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name);
+    if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+    if (str_has_control(name))
+        return status_fail(OTT_ERR_CONFIG, "%s has a control character (shown as ?) in its name: rename it",
+                           str_show(path).text);
+    TRY(mem_grow(list->account, MEM_OTHER, (list->count + 1) * (int64_t)sizeof(char *), "paths", &names));
+    list->names = names;
+    TRY(mem_strdup(list->account, path, &list->names[list->count]));
+    list->count++;
+    return OTT_OK;
+}
+
+/* Those of a folder's files that match the pattern. */
+static ott_status add_matches(file_list *out, const file_list *all, const char *folder, const char *pattern) {
+    for (int64_t i = 0; i < all->count; i++)
+        if (str_glob(pattern, all->names[i])) TRY(add(out, folder, all->names[i]));
+    return OTT_OK;
+}
+
+static ott_status find_in_folder(const char *folder, const char *pattern, file_list *out) {
+    static const char *const usual[] = {"*.npy", "*.bin", "*.jsonl", "*.txt"};
+    file_list all;
+    ott_status status = OTT_OK;
+    TRY(file_list_folder(out->account, folder, &all));
+    if (*pattern) TRY_OUT(add_matches(out, &all, folder, pattern));
+    for (size_t i = 0; !*pattern && out->count == 0 && i < sizeof usual / sizeof *usual; i++)
+        TRY_OUT(add_matches(out, &all, folder, usual[i]));
+    if (out->count > 0) goto out;
+    status = *pattern
+                 ? status_fail(OTT_ERR_NOT_FOUND,
+                               "%s: none of its %lld files matches \"%s\"; give another pattern with "
+                               "file_pattern",
+                               folder, (long long)all.count, pattern)
+                 : status_fail(OTT_ERR_NOT_FOUND,
+                               "%s: has no *.npy, *.bin, *.jsonl or *.txt; say which files with file_pattern",
+                               folder);
+out:
+    file_list_free(&all);
+    return status;
+}
+
+static ott_status find_pattern(const char *path, file_list *out) {
+    char folder[PATH_MAX] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+    if (slash) snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
+    return find_in_folder(folder, slash ? slash + 1 : path, out);
+}
+
+static ott_status find(const char *path, const char *pattern, file_list *out) {
+    char prefixed[PATH_MAX + 8];
+    if (file_is_folder(path)) return find_in_folder(path, pattern, out);
+    if (file_exists(path)) return add(out, "", path);
+    if (strpbrk(path, "*?")) return find_pattern(path, out);
+    snprintf(prefixed, sizeof prefixed, "%s.bin", path);
+    return add(out, "", file_exists(prefixed) ? prefixed : path); /* else opening it says what is wrong */
+}
+
+ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out) {
+    *out = (file_list){.account = account};
+    ott_status status = find(path, pattern, out);
+    if (status != OTT_OK) file_list_free(out);
+    return status;
+}
+
+/* ---- what they are ---- */
+
+static bool ends_with_one(const char *path, const char *const *endings) {
+    for (; *endings; endings++)
+        if (str_ends_with(path, *endings)) return true;
+    return false;
+}
+
+static ott_status refuse_columns(const char *path) {
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: parquet and arrow files are not read; this makes JSONL of it: python3 -c \"import sys, "
+        "pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', "
+        "lines=True)\" %s data.jsonl",
+        path, path);
+}
+
+static ott_status refuse_messages(const char *path) {
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: its rows are conversations, which need a chat template, and templates are not applied: "
+        "write each as a prompt and a completion, as text, and give data.prompt_field and "
+        "data.completion_field",
+        path);
+}
+
+ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
+                             config_data_format *out) {
+    static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
+    static const char *const tokens[] = {".bin", ".npy", NULL};
+    static const char *const columns[] = {".parquet", ".arrow", NULL};
+    const char *path = files->names[0];
+    dataset_row_kind kind;
+    *out = cfg->data.format;
+    if (ends_with_one(path, columns)) return refuse_columns(path);
+    if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* the latter has no files of its own */
+    *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
+    if (!ends_with_one(path, rows)) return OTT_OK;
+    TRY(dataset_first_row(account, path, &kind));
+    *out = DATA_JSONL;
+    if (*cfg->data.prompt_field || config_was_set(cfg, "data.text_field")) return OTT_OK;
+    if (kind == ROWS_MESSAGES) return refuse_messages(path);
+    if (kind == ROWS_HELLASWAG) *out = DATA_HELLASWAG;
+    if (kind == ROWS_SQUAD) *out = DATA_SQUAD;
+    return OTT_OK;
+}

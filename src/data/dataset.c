@@ -1,0 +1,98 @@
+/* data/dataset: what all datasets have in common: opening, names, and the loader. */
+#include "base/rng.h"
+#include "base/str.h"
+#include "data/dataset_parts.h"
+#include <inttypes.h>
+#include <string.h>
+
+ott_status dataset_new(mem *account, const token_source *from, dataset **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_take(account, MEM_DATA, sizeof(dataset), "a dataset", &memory));
+    *out = memory;
+    **out = (dataset){.account = account, .from = from, .last_token = -1};
+    return OTT_OK;
+}
+
+void dataset_close(dataset *d) {
+    if (!d) return;
+    if (d->from && d->from->close) d->from->close(d);
+    mixture_close(d->account, d->parts);
+    void *const blocks[] = {d->name, d->state, d->begin, d->prompt, d->kept, d->pack};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) mem_give(d->account, blocks[i]);
+    mem_give(d->account, d);
+}
+
+ott_status dataset_check_share(const dataset_source *s) {
+    if (s->count < 1) return status_fail(OTT_ERR_ARGUMENT, "a dataset of no files");
+    if (s->from_share >= 0 && s->from_share < s->to_share && s->to_share <= 1) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: the part from %g to %g is not one: 0 <= from < to <= 1",
+                       s->paths[0], s->from_share, s->to_share);
+}
+
+ott_status dataset_name_files(dataset *d, const dataset_source *s) {
+    str name = {.account = d->account};
+    if (s->count > 1) str_printf(&name, "%" PRId64 " files, ", s->count);
+    str_append(&name, s->paths[0]);
+    if (s->count > 1) str_printf(&name, " to %s", s->paths[s->count - 1]);
+    ott_status status = str_finish(&name);
+    if (status == OTT_OK) status = mem_strdup(d->account, name.text, &d->name);
+    str_free(&name);
+    return status;
+}
+
+const char *dataset_name(const dataset *d) {
+    return d->name;
+}
+
+int64_t dataset_tokens(const dataset *d) {
+    return d->tokens;
+}
+
+int64_t dataset_vocab(const dataset *d) {
+    return d->vocab;
+}
+
+bool dataset_has_samples(const dataset *d) {
+    return d->parts ? mixture_has_samples(d) : d->prompt != NULL;
+}
+
+int64_t dataset_longest(const dataset *d) {
+    int64_t longest = 0;
+    if (d->parts) return mixture_longest(d);
+    for (int64_t i = 0; d->prompt && i < d->documents; i++)
+        if (d->begin[i + 1] - d->begin[i] > longest) longest = d->begin[i + 1] - d->begin[i];
+    return longest;
+}
+
+int64_t dataset_length(const dataset *d) {
+    return d->cut.length;
+}
+
+int64_t dataset_rows(const dataset *d) {
+    return d->rows;
+}
+
+int64_t dataset_left_out(const dataset *d) {
+    return d->left_out;
+}
+
+int64_t dataset_samples(const dataset *d) {
+    return d->samples;
+}
+
+/* ---- the loader ---- */
+
+int64_t loader_epoch(const dataset *d, int64_t number) {
+    return d->rows > 0 ? number / d->rows : 0;
+}
+
+ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
+    if (number < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is negative", d->name, number);
+    if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: has not been cut into rows", d->name);
+    if (d->parts) return mixture_loader_row(d, seed, number, row);
+    uint64_t rows = (uint64_t)d->rows, index = (uint64_t)number % rows;
+    uint64_t stream = rng_stream("epoch") + (uint64_t)loader_epoch(d, number);
+    if (d->cut.shuffle) index = rng_permute(seed, stream, index, rows);
+    return dataset_read_row(d, (int64_t)index, row);
+}

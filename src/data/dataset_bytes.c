@@ -1,0 +1,149 @@
+/* data/dataset_bytes: text whose tokens are its bytes, and random tokens. */
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "data/dataset_parts.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- bytes of text files ---- */
+
+static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
+    const unsigned char *bytes = (const unsigned char *)d->state + TEXT_SLACK;
+    for (int64_t i = 0; i < count; i++) tokens[i] = bytes[begin + i];
+    return OTT_OK;
+}
+
+static const token_source bytes_source = {bytes_read, NULL};
+
+/* The part [begin, end) of a file, and what is read of it: up to TEXT_SLACK bytes more on each side, so that
+   characters cut by its ends can be judged whole. */
+typedef struct part {
+    int64_t begin, end, read_begin, read_end;
+} part;
+
+static int64_t clamp(int64_t x, int64_t least, int64_t most) {
+    return x < least ? least : x > most ? most : x;
+}
+
+/* Of all files' bytes, [begin, end) is wanted; this file's first is number `before`. */
+static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
+    part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
+    p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
+    p.read_end = r->bytes - p.end > TEXT_SLACK ? p.end + TEXT_SLACK : r->bytes;
+    return p;
+}
+
+static ott_status check_utf8(const char *path, const part *p, const char *text) {
+    int64_t skip = 0;
+    while (p->read_begin > 0 && skip < TEXT_SLACK && p->read_begin + skip < p->read_end &&
+           (text[skip] & 0xc0) == 0x80)
+        skip++; /* the tail of a character that began earlier */
+    int64_t bad = str_utf8_error(text + skip, p->read_end - p->read_begin - skip);
+    if (bad < 0 || p->read_begin + skip + bad >= p->end) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "%s: is not UTF-8 text: byte %" PRId64 " (0x%02x)", path,
+                       p->read_begin + skip + bad, (unsigned char)text[skip + bad]);
+}
+
+ott_status text_share_of(const dataset_source *s, text_share *out) {
+    int64_t bytes, total = 0;
+    TRY(dataset_check_share(s));
+    for (int64_t i = 0; i < s->count; i++) {
+        TRY(file_size(s->paths[i], &bytes));
+        if (bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", s->paths[i]);
+        total += bytes;
+    }
+    *out = (text_share){.begin = (int64_t)floor(s->from_share * (double)total), .end = total, .total = total};
+    if (s->to_share < 1) out->end = (int64_t)floor(s->to_share * (double)total);
+    if (out->end - out->begin <= TEXT_LIMIT) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: %" PRId64
+                       " bytes are more than the 4 GiB of text held in memory; split the text, or make token "
+                       "files of it",
+                       s->paths[0], out->end - out->begin);
+}
+
+ott_status text_file_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
+                          int64_t *bytes) {
+    file_reader r;
+    ott_status status = OTT_OK;
+    TRY(file_reader_open(path, &r));
+    part p = part_of_file(&r, before, begin, end);
+    char *to = text + (before + p.read_begin - begin);
+    *bytes = r.bytes;
+    if (p.begin < p.end) status = file_reader_read(&r, p.read_begin, to, p.read_end - p.read_begin);
+    if (status == OTT_OK && p.begin < p.end) status = check_utf8(path, &p, to);
+    file_reader_close(&r);
+    return status;
+}
+
+/* Only a part: the name tells which. */
+static ott_status name_part(dataset *d, const text_share *p) {
+    str name = {.account = d->account};
+    if (p->end - p->begin == p->total) return OTT_OK;
+    str_printf(&name, "%s (bytes %" PRId64 " to %" PRId64 ")", d->name, p->begin, p->end);
+    ott_status status = str_finish(&name);
+    mem_give(d->account, d->name);
+    d->name = NULL;
+    if (status == OTT_OK) status = mem_strdup(d->account, name.text, &d->name);
+    str_free(&name);
+    return status;
+}
+
+static ott_status read_bytes(dataset *d, const dataset_source *s, const text_share *p) {
+    int64_t before = 0, bytes;
+    TRY(dataset_name_files(d, s));
+    TRY(name_part(d, p));
+    TRY(mem_take(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
+    for (int64_t i = 0; i < s->count; i++, before += bytes)
+        TRY(text_file_read(s->paths[i], before, p->begin, p->end, (char *)d->state + TEXT_SLACK, &bytes));
+    d->tokens = p->end - p->begin;
+    d->vocab = 256;
+    return OTT_OK;
+}
+
+ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **out) {
+    text_share p;
+    dataset *d;
+    *out = NULL;
+    TRY(text_share_of(s, &p));
+    TRY(dataset_new(account, &bytes_source, &d));
+    ott_status status = read_bytes(d, s, &p);
+    if (status != OTT_OK) return dataset_close(d), status;
+    *out = d;
+    return OTT_OK;
+}
+
+/* ---- synthetic ---- */
+
+static ott_status synthetic_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
+    const uint64_t stream = rng_stream("synthetic");
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t word = rng_u32(d->seed, stream, (uint64_t)(begin + i));
+        tokens[i] = (int32_t)(word * (uint64_t)d->vocab >> 32); /* word / 2^32 of the vocabulary */
+    }
+    return OTT_OK;
+}
+
+static const token_source synthetic_source = {synthetic_read, NULL};
+
+ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, int64_t count, dataset **out) {
+    dataset *d;
+    *out = NULL;
+    if (vocab < 1 || vocab > INT32_MAX)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "synthetic tokens: a vocabulary of %" PRId64 " is not in [1, 2^31)", vocab);
+    if (count < 0) return status_fail(OTT_ERR_ARGUMENT, "synthetic tokens: %" PRId64 " of them", count);
+    TRY(dataset_new(account, &synthetic_source, &d));
+    ott_status status = mem_strdup(account, "synthetic tokens", &d->name);
+    if (status != OTT_OK) {
+        dataset_close(d);
+        return status;
+    }
+    d->tokens = count;
+    d->vocab = vocab;
+    d->seed = seed;
+    *out = d;
+    return OTT_OK;
+}

@@ -1,0 +1,400 @@
+/*
+ * data/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag, SQuAD
+ * and instructions.
+ */
+#include "base/file.h"
+#include "base/json_text.h"
+#include "data/dataset_parts.h"
+#include "tokenizer/parts.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct row_reader row_reader;
+/* `row`: which of the rows that are read. */
+typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
+
+/* What goes over the rows of all files. */
+struct row_reader {
+    corpus c;
+    add_row add;
+    int64_t rows;                     /* so far, in all files */
+    int64_t begin, end;               /* those that are read */
+    bool counting;                    /* only counts them */
+    bool strip_context, strip_target; /* HellaSwag: what the tokenizer puts around a text goes */
+};
+
+/* ---- fields ---- */
+
+static const char *type_name(const json_t *value) {
+    static const char *const names[] = {"an object", "a list", "a text", "a whole number",
+                                        "a number",  "true",   "false",  "null"};
+    return names[json_typeof(value)];
+}
+
+/* The names of the row's fields, as many as fit. */
+static void list_fields(const json_t *object, char out[200]) {
+    size_t length = 0;
+    const char *name;
+    json_t *value, *whole = (json_t *)object; /* the macro wants it so */
+    out[0] = 0;
+    json_object_foreach(whole, name, value) {
+        if (length + strlen(name) + 3 >= 200) return;
+        if (length) memcpy(out + length, ", ", 2), length += 2;
+        memcpy(out + length, name, strlen(name) + 1);
+        length += strlen(name);
+    }
+}
+
+static ott_status need_field(const json_t *object, const char *name, const json_t **out) {
+    char fields[200];
+    *out = json_object_get(object, name);
+    if (*out) return OTT_OK;
+    list_fields(object, fields);
+    return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"; it has %s", name,
+                       fields[0] ? fields : "none");
+}
+
+static ott_status need_text(const json_t *object, const char *name, const json_t **out) {
+    TRY(need_field(object, name, out));
+    if (json_is_string(*out)) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "%s is %s, not a text", name, type_name(*out));
+}
+
+static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
+    return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
+}
+
+/* ---- documents, and prompts with completions ---- */
+
+static ott_status add_document(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const json_t *text;
+    TRY(need_text(object, r->c.source->text_field, &text));
+    if (json_string_length(text) == 0) return OTT_OK;
+    TRY(corpus_add_bos(&r->c));
+    TRY(add_text(&r->c, text, 0));
+    TRY(corpus_add_eos(&r->c));
+    return corpus_end(&r->c, 0);
+}
+
+static ott_status add_completion(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const json_t *prompt, *completion;
+    TRY(need_text(object, r->c.source->prompt_field, &prompt));
+    TRY(need_text(object, r->c.source->completion_field, &completion));
+    TRY(corpus_add_bos(&r->c));
+    TRY(add_text(&r->c, prompt, 0));
+    int64_t length = corpus_length(&r->c);
+    TRY(add_text(&r->c, completion, 0));
+    TRY(corpus_add_eos(&r->c));
+    return corpus_end(&r->c, length);
+}
+
+/* ---- HellaSwag ---- */
+
+/* Hugging Face's copy has the label as a text. */
+static bool read_label(const json_t *value, int64_t *out) {
+    char *end;
+    const char *text = json_string_value(value);
+    if (json_is_integer(value)) return *out = json_integer_value(value), true;
+    if (!text || *text < '0' || *text > '9') return false;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return *end == 0 && errno == 0;
+}
+
+static ott_status find_ending(const json_t *object, const json_t **ending) {
+    const json_t *endings, *label;
+    int64_t index;
+    *ending = NULL;
+    TRY(need_field(object, "endings", &endings));
+    if (!json_is_array(endings))
+        return status_fail(OTT_ERR_FORMAT, "endings is %s, not a list", type_name(endings));
+    TRY(need_field(object, "label", &label));
+    if (!read_label(label, &index))
+        return status_fail(OTT_ERR_FORMAT, "label is %s, not a whole number: HellaSwag's test rows have none",
+                           json_is_string(label) && !json_string_length(label) ? "empty" : type_name(label));
+    int64_t count = (int64_t)json_array_size(endings);
+    if (index < 0 || index >= count)
+        return status_fail(OTT_ERR_FORMAT,
+                           "label = %" PRId64 " is out of range: the row has %" PRId64 " endings", index,
+                           count);
+    *ending = json_array_get(endings, (size_t)index);
+    if (json_is_string(*ending)) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "endings[%" PRId64 "] is %s, not a text", index, type_name(*ending));
+}
+
+/* AutoModel looks at the first row of each batch of Hugging Face's map and treats the whole batch alike. */
+#define MAP_BATCH 1000
+
+/*
+ * Context and ending are tokenized apart, each with what the tokenizer puts around a text. If it ends a text
+ * with a special token (EOS), the context loses its last; if it begins one with it (BOS), the ending loses
+ * its first.
+ */
+static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row) {
+    const json_t *context, *ending;
+    const tokenizer *t = r->c.source->tokenizer;
+    tokenizer_ids *ids = &r->c.ids;
+    unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
+    TRY(need_text(object, "ctx", &context));
+    TRY(find_ending(object, &ending));
+    TRY(add_text(&r->c, context, flags));
+    int64_t length = corpus_length(&r->c);
+    if (length == 0) return status_fail(OTT_ERR_FORMAT, "ctx has no tokens");
+    bool first = row % MAP_BATCH == 0;
+    if (first) r->strip_context = t && tokenizer_is_special(t, ids->ids[ids->count - 1]);
+    if (r->strip_context) ids->count--, length--;
+    int64_t target = ids->count;
+    TRY(add_text(&r->c, ending, flags));
+    if (first) r->strip_target = t && ids->count > target && tokenizer_is_special(t, ids->ids[target]);
+    if (r->strip_target && ids->count > target) {
+        memmove(ids->ids + target, ids->ids + target + 1,
+                (size_t)(ids->count - target - 1) * sizeof *ids->ids);
+        ids->count--;
+    }
+    return corpus_end(&r->c, length);
+}
+
+/* ---- context, question and answer ---- */
+
+/* The answer without the spaces around it, as Python's strip leaves it. */
+static text_view stripped(const json_t *answer) {
+    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
+    int64_t spaces = spaces_at_start(text);
+    text.at += spaces;
+    text.bytes -= spaces;
+    text.bytes -= spaces_at_end(text);
+    return text;
+}
+
+/* Where prompt and answer join, the tokenizer may join them too: what carries no loss is counted, not cut. */
+static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
+    const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
+    const tokenizer *t = c->source->tokenizer;
+    tokenizer_ids *ids = &c->ids;
+    int64_t before = ids->count;
+    TRY(str_finish(prompt));
+    TRY(corpus_add(c, prompt->text, prompt->length, flags));
+    int64_t unlearned = ids->count - before;
+    ids->count = before;
+    str_append_bytes(prompt, answer.at, answer.bytes);
+    TRY(str_finish(prompt));
+    TRY(corpus_add(c, prompt->text, prompt->length, flags));
+    int32_t eos = t ? tokenizer_eos(t) : -1;
+    bool ends = eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos);
+    if (ends) TRY(tokenizer_ids_append(ids, eos));
+    int64_t most = corpus_length(c) - ends; /* the EOS is learned */
+    return corpus_end(c, unlearned < most ? unlearned : most);
+}
+
+/* "" where SQuAD 2 has a question without an answer. */
+static ott_status find_answer(const json_t *object, text_view *out) {
+    const json_t *answers, *texts;
+    *out = (text_view){"", 0};
+    TRY(need_field(object, "answers", &answers));
+    texts = json_object_get(answers, "text");
+    if (!json_is_array(texts))
+        return status_fail(OTT_ERR_FORMAT, "answers is %s, without a list of texts under \"text\"",
+                           type_name(answers));
+    if (json_array_size(texts) == 0) return OTT_OK;
+    if (!json_is_string(json_array_get(texts, 0)))
+        return status_fail(OTT_ERR_FORMAT, "answers.text[0] is %s, not a text",
+                           type_name(json_array_get(texts, 0)));
+    *out = stripped(json_array_get(texts, 0));
+    return OTT_OK;
+}
+
+static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const json_t *context, *question;
+    text_view answer;
+    str prompt = {.account = r->c.ids.account};
+    TRY(need_text(object, "context", &context));
+    TRY(need_text(object, "question", &question));
+    TRY(find_answer(object, &answer));
+    str_append(&prompt, "Context: ");
+    str_append_bytes(&prompt, json_string_value(context), (int64_t)json_string_length(context));
+    str_append(&prompt, " Question: ");
+    str_append_bytes(&prompt, json_string_value(question), (int64_t)json_string_length(question));
+    str_append(&prompt, " Answer: ");
+    ott_status status = add_answer(&r->c, &prompt, answer);
+    str_free(&prompt);
+    return status;
+}
+
+static ott_status append_part(const json_t *object, const char *field, str *prompt) {
+    const json_t *text;
+    if (!*field) return OTT_OK;
+    TRY(need_text(object, field, &text));
+    str_append_bytes(prompt, json_string_value(text), (int64_t)json_string_length(text));
+    str_append(prompt, " ");
+    return OTT_OK;
+}
+
+static ott_status add_instruction(row_reader *r, const json_t *object, int64_t row) {
+    (void)row;
+    const dataset_source *s = r->c.source;
+    const json_t *answer;
+    str prompt = {.account = r->c.ids.account};
+    TRY(need_text(object, s->completion_field, &answer));
+    ott_status status = append_part(object, s->context_field, &prompt);
+    if (status == OTT_OK) status = append_part(object, s->prompt_field, &prompt);
+    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
+    if (status == OTT_OK) status = add_answer(&r->c, &prompt, text);
+    str_free(&prompt);
+    return status;
+}
+
+/* ---- lines ---- */
+
+static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64_t row) {
+    json_error_t error;
+    json_t *object;
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &object, &error));
+    if (!object)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+                           error.position);
+    ott_status status = json_is_object(object)
+                            ? r->add(r, object, row)
+                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", type_name(object));
+    json_decref(object);
+    return status;
+}
+
+static bool is_blank(const char *line, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i++)
+        if (!strchr(" \t\r", line[i]) || !line[i]) return false;
+    return true;
+}
+
+static ott_status read_line(row_reader *r, const char *line, int64_t bytes) {
+    if (is_blank(line, bytes)) return OTT_OK;
+    int64_t row = r->rows++;
+    return !r->counting && row >= r->begin && row < r->end ? read_row(r, line, bytes, row - r->begin)
+                                                           : OTT_OK;
+}
+
+static ott_status read_lines(row_reader *r, const char *path, const char *text, int64_t bytes) {
+    const char *end = text + bytes;
+    for (int64_t line = 1; text < end; line++) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        if (!stop) stop = end;
+        ott_status status = read_line(r, text, stop - text);
+        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, line);
+        text = stop + 1;
+    }
+    return OTT_OK;
+}
+
+static ott_status read_files(row_reader *r) {
+    mem *account = r->c.ids.account;
+    r->rows = 0;
+    for (int64_t i = 0; i < r->c.source->count; i++) {
+        char *text;
+        int64_t bytes;
+        const char *path = r->c.source->paths[i];
+        TRY(file_read(account, path, TEXT_LIMIT, &text, &bytes));
+        ott_status status =
+            bytes ? read_lines(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
+        mem_give(account, text);
+        TRY(status);
+    }
+    return OTT_OK;
+}
+
+/* Rows are counted first where only a share of them is read. */
+static ott_status choose_rows(row_reader *r) {
+    const dataset_source *s = r->c.source;
+    r->end = INT64_MAX;
+    if (s->from_share > 0 || s->to_share < 1) {
+        r->counting = true;
+        TRY(read_files(r));
+        r->counting = false;
+        r->begin = (int64_t)floor(s->from_share * (double)r->rows);
+        if (s->to_share < 1) r->end = (int64_t)floor(s->to_share * (double)r->rows);
+    }
+    if (s->limit > 0 && r->end - r->begin > s->limit) r->end = r->begin + s->limit;
+    return OTT_OK;
+}
+
+static ott_status open_rows(mem *account, const dataset_source *s, add_row add, bool samples, dataset **out) {
+    row_reader r = {.add = add};
+    ott_status status;
+    *out = NULL;
+    TRY(dataset_check_share(s));
+    TRY(corpus_open(account, s, &r.c));
+    TRY_OUT(choose_rows(&r));
+    TRY_OUT(read_files(&r));
+    if (r.c.documents == 0)
+        TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has no rows with text%s", s->paths[0],
+                            r.rows > 0 ? " in the part that is read" : ""));
+    TRY_OUT(corpus_finish(&r.c, samples, out));
+out:
+    corpus_close(&r.c);
+    return status;
+}
+
+ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out) {
+    bool completions = s->prompt_field[0] != 0;
+    return open_rows(account, s, completions ? add_completion : add_document, completions, out);
+}
+
+ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_hellaswag, true, out);
+}
+
+ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_squad, true, out);
+}
+
+ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_instruction, true, out);
+}
+
+/* ---- what is it? ---- */
+
+#define FIRST_ROW_LIMIT (1 << 20) /* bytes */
+
+static dataset_row_kind kind_of(const json_t *row) {
+    static const struct {
+        dataset_row_kind kind;
+        const char *fields[3];
+    } kinds[] = {{ROWS_HELLASWAG, {"ctx", "endings", "label"}},
+                 {ROWS_SQUAD, {"context", "question", "answers"}},
+                 {ROWS_MESSAGES, {"messages", "messages", "messages"}},
+                 {ROWS_MESSAGES, {"conversations", "conversations", "conversations"}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int found = 0;
+        for (int k = 0; k < 3; k++) found += json_object_get(row, kinds[i].fields[k]) != NULL;
+        if (found == 3) return kinds[i].kind;
+    }
+    return ROWS_OTHER;
+}
+
+ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out) {
+    file_reader r;
+    void *memory = NULL;
+    ott_status status;
+    *out = ROWS_OTHER;
+    TRY(file_reader_open(path, &r));
+    json_t *row;
+    json_error_t error;
+    int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
+    TRY_OUT(mem_take(account, MEM_OTHER, bytes + 1, "the first row", &memory));
+    TRY_OUT(file_reader_read(&r, 0, memory, bytes));
+    const char *stop = memchr(memory, '\n', (size_t)bytes);
+    int64_t length = stop ? stop - (const char *)memory : bytes;
+    TRY_OUT(
+        json_text_parse(memory, length, JSON_ALLOW_NUL, &row, &error)); /* NULL: reading all will say so */
+    *out = kind_of(row);
+    json_decref(row);
+out:
+    mem_give(account, memory);
+    file_reader_close(&r);
+    return status;
+}

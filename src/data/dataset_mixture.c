@@ -1,0 +1,156 @@
+/*
+ * data/dataset_mixture: rows of several datasets. Which part a row comes from is a table of SLOTS rows that
+ * repeats: each part has its share of the slots, spread as evenly as whole slots allow. So the number of a
+ * row also tells how many rows of its part came before.
+ */
+#include "data/dataset_parts.h"
+#include <inttypes.h>
+#include <math.h>
+
+#define SLOTS     65536
+#define MAX_PARTS 256
+
+typedef struct slot {
+    uint16_t part;
+    uint16_t rank; /* how many slots of that part come before */
+} slot;
+
+struct mixture {
+    dataset *part[MAX_PARTS];
+    int64_t share[MAX_PARTS]; /* slots; their sum is SLOTS */
+    int64_t count;
+    slot slots[SLOTS];
+};
+
+void mixture_close(mem *account, mixture *m) {
+    for (int64_t i = 0; m && i < m->count; i++) dataset_close(m->part[i]);
+    mem_give(account, m);
+}
+
+/* ---- the table ---- */
+
+static ott_status check_weights(dataset **parts, const double *weights, int64_t count, double temperature) {
+    if (count < 1 || count > MAX_PARTS)
+        return status_fail(OTT_ERR_CONFIG, "data.datasets: %" PRId64 " datasets; 1 to %d can be mixed", count,
+                           MAX_PARTS);
+    for (int64_t i = 0; i < count; i++)
+        if (!(weights[i] > 0) || !isfinite(weights[i]))
+            return status_fail(OTT_ERR_CONFIG, "data.datasets: %s: a weight of %g is not above 0",
+                               parts[i]->name, weights[i]);
+    if (temperature > 0 && isfinite(temperature)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "data.mix_temperature = %g is not above 0", temperature);
+}
+
+static int64_t largest(const mixture *m) {
+    int64_t at = 0;
+    for (int64_t i = 1; i < m->count; i++)
+        if (m->share[i] > m->share[at]) at = i;
+    return at;
+}
+
+/* Each part's share of the slots, rounded; the largest takes what rounding leaves. */
+static void share_slots(mixture *m, const double *weights, double temperature) {
+    double powers[MAX_PARTS], most = 0, total = 0;
+    int64_t taken = 0;
+    for (int64_t i = 0; i < m->count; i++)
+        if (weights[i] > most) most = weights[i];
+    for (int64_t i = 0; i < m->count; i++) total += powers[i] = pow(weights[i] / most, 1 / temperature);
+    for (int64_t i = 0; i < m->count; i++) {
+        m->share[i] = llround(powers[i] / total * SLOTS);
+        if (m->share[i] < 1) m->share[i] = 1;
+        taken += m->share[i];
+    }
+    m->share[largest(m)] += SLOTS - taken;
+}
+
+/* Each slot goes to the part that is furthest behind its share. */
+static void fill_slots(mixture *m) {
+    int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
+    for (int64_t s = 0; s < SLOTS; s++) {
+        int64_t next = 0;
+        for (int64_t i = 0; i < m->count; i++) {
+            credit[i] += m->share[i];
+            if (credit[i] > credit[next]) next = i;
+        }
+        credit[next] -= SLOTS;
+        m->slots[s] = (slot){.part = (uint16_t)next, .rank = (uint16_t)given[next]++};
+    }
+}
+
+static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
+    void *memory;
+    TRY(dataset_new(account, NULL, out));
+    TRY(mem_take(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &memory));
+    (*out)->parts = memory;
+    TRY(mem_strdup(account, "the mixture of data.datasets", &(*out)->name));
+    for (int64_t i = 0; i < count; i++) {
+        (*out)->parts->part[i] = parts[i];
+        (*out)->tokens += parts[i]->tokens;
+        if (parts[i]->vocab > (*out)->vocab) (*out)->vocab = parts[i]->vocab;
+    }
+    return OTT_OK;
+}
+
+ott_status dataset_open_mixture(mem *account, dataset **parts, const double *weights, int64_t count,
+                                double temperature, dataset **out) {
+    *out = NULL;
+    ott_status status = check_weights(parts, weights, count, temperature);
+    if (status == OTT_OK) status = open_mixture(account, parts, count, out);
+    if (status != OTT_OK) {
+        dataset_close(*out);
+        *out = NULL;
+        for (int64_t i = 0; i < count; i++) dataset_close(parts[i]);
+        return status;
+    }
+    mixture *m = (*out)->parts;
+    m->count = count; /* from here on they are closed with it */
+    share_slots(m, weights, temperature);
+    fill_slots(m);
+    return OTT_OK;
+}
+
+/* ---- rows ---- */
+
+bool mixture_has_samples(const dataset *d) {
+    for (int64_t i = 0; i < d->parts->count; i++)
+        if (dataset_has_samples(d->parts->part[i])) return true;
+    return false;
+}
+
+int64_t mixture_longest(const dataset *d) {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < d->parts->count; i++) {
+        int64_t of_part = dataset_longest(d->parts->part[i]);
+        if (of_part > longest) longest = of_part;
+    }
+    return longest;
+}
+
+ott_status mixture_cut(dataset *d) {
+    d->rows = d->samples = d->left_out = 0;
+    for (int64_t i = 0; i < d->parts->count; i++) TRY(dataset_cut_rows(d->parts->part[i], &d->cut));
+    for (int64_t i = 0; i < d->parts->count; i++) {
+        const dataset *part = d->parts->part[i];
+        d->rows += part->rows;
+        d->samples += part->samples;
+        d->left_out += part->left_out;
+    }
+    return OTT_OK;
+}
+
+/* The part of row `number`, and that row's number in the part. */
+static const dataset *find_part(const mixture *m, int64_t number, int64_t *in_part) {
+    const slot *s = &m->slots[number % SLOTS];
+    *in_part = number / SLOTS * m->share[s->part] + s->rank;
+    return m->part[s->part];
+}
+
+ott_status mixture_loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
+    const dataset *part = find_part(d->parts, number, &number);
+    return loader_row(part, seed, number, row);
+}
+
+ott_status mixture_read_row(const dataset *d, int64_t index, dataset_row *row) {
+    const dataset *part = find_part(d->parts, index, &index);
+    return dataset_read_row(part, index % part->rows, row);
+}

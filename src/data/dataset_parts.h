@@ -1,0 +1,99 @@
+/*
+ * data/dataset_parts: what the files of the dataset share. A token source is a row of functions; rows, names
+ * and the loader know nothing of what lies behind it, so a new kind of token file is one more open function.
+ */
+#ifndef DATA_DATASET_PARTS_H
+#define DATA_DATASET_PARTS_H
+
+#include "data/dataset.h"
+
+typedef struct token_source {
+    /* Tokens [begin, begin + count) of the sequence; the caller has checked the range. */
+    ott_status (*read)(const dataset *d, int64_t begin, int64_t count, int32_t *tokens);
+    void (*close)(dataset *d); /* of `state`; NULL: mem_give does */
+} token_source;
+
+typedef struct mixture mixture;
+
+struct dataset {
+    mem *account;
+    char *name;
+    const token_source *from;
+    void *state;           /* of the source */
+    int64_t tokens, vocab; /* ids are below vocab */
+    uint64_t seed;         /* synthetic */
+    /* documents: from a table, or ended by a token, or not known (0 and -1) */
+    int64_t documents;
+    int64_t *begin;  /* [documents + 1] the token where each begins, ascending */
+    int32_t *prompt; /* [documents] samples: their first tokens, which are no targets; NULL: running text */
+    int32_t last_token; /* ends a document; -1: none does */
+    /* rows */
+    dataset_cut cut;
+    int64_t rows;
+    int64_t *kept; /* [samples] the samples that fit a row, in file order */
+    int64_t *pack; /* [rows + 1] samples: row r has kept[pack[r]] to kept[pack[r + 1] - 1] */
+    int64_t samples, left_out;
+    mixture *parts; /* NULL: this is no mixture */
+};
+
+ott_status dataset_new(mem *account, const token_source *from, dataset **out);
+/* The name of what the files are: the one path, or "12 files, first.bin to last.bin". */
+ott_status dataset_name_files(dataset *d, const dataset_source *s);
+/* OTT_ERR_ARGUMENT unless the shares are a part. */
+ott_status dataset_check_share(const dataset_source *s);
+
+/* ---- text files (dataset_bytes.c) ---- */
+
+#define TEXT_LIMIT (INT64_C(4) << 30) /* bytes held in memory */
+#define TEXT_SLACK 3 /* bytes read on each side of a part, to judge characters cut by its ends */
+
+/* The source's share of all its files' bytes. */
+typedef struct text_share {
+    int64_t begin, end, total;
+} text_share;
+
+/* Errors: an empty file, a share above TEXT_LIMIT. */
+ott_status text_share_of(const dataset_source *s, text_share *out);
+/*
+ * Reads what of [begin, end) lies in this file, whose first byte is number `before`; `text` is where byte
+ * `begin` goes, with TEXT_SLACK bytes of room on both sides of the range. *bytes: size of the file. The
+ * part's ends may cut characters; else it is UTF-8.
+ */
+ott_status text_file_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
+                          int64_t *bytes);
+
+/* ---- documents that are being read (dataset_corpus.c) ---- */
+
+/* Tokens in memory, and where their documents begin. */
+typedef struct corpus {
+    const dataset_source *source;
+    tokenizer_ids ids;
+    tokenizer_scratch *scratch;
+    int64_t *begin;  /* [documents + 1] */
+    int32_t *prompt; /* [documents] */
+    int64_t documents, capacity;
+} corpus;
+
+ott_status corpus_open(mem *account, const dataset_source *s, corpus *c);
+void corpus_close(corpus *c);
+/* Appends the tokens of a text to the document. `flags`: of tokenizer_encode. */
+ott_status corpus_add(corpus *c, const char *text, int64_t bytes, unsigned flags);
+ott_status corpus_add_bos(corpus *c); /* where the source asks for it and the tokenizer has one */
+ott_status corpus_add_eos(corpus *c);
+/* How many tokens the document has so far. */
+int64_t corpus_length(const corpus *c);
+/* Ends the document; an empty one is none. Its first `prompt` tokens are no targets. */
+ott_status corpus_end(corpus *c, int64_t prompt);
+/* The dataset of it: samples, or running text. Takes the memory over. */
+ott_status corpus_finish(corpus *c, bool samples, dataset **out);
+
+/* ---- mixtures (dataset_mixture.c) ---- */
+
+void mixture_close(mem *account, mixture *m);
+ott_status mixture_cut(dataset *d);
+ott_status mixture_read_row(const dataset *d, int64_t index, dataset_row *row);
+ott_status mixture_loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
+int64_t mixture_longest(const dataset *d);
+bool mixture_has_samples(const dataset *d);
+
+#endif

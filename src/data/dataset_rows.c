@@ -1,0 +1,192 @@
+/* data/dataset_rows: rows of a dataset: windows of running text, and samples, one to a row or packed. */
+#include "data/dataset_parts.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- windows ---- */
+
+static int64_t windows(const dataset *d, int64_t length) {
+    return d->tokens > length ? (d->tokens - 1) / length : 0;
+}
+
+static void place_whole(int64_t length, dataset_row *row) {
+    for (int64_t i = 0; i < length; i++) row->position[i] = (int32_t)i;
+    row->start[0] = 0;
+    row->documents = 1;
+    row->labels = length;
+}
+
+/* Document `row->documents` of the row ends before token `end`, and its last token has nothing to predict. */
+static void end_document(dataset_row *row, int64_t end) {
+    int64_t first = row->start[row->documents];
+    for (int64_t i = first; i < end; i++) row->position[i] = (int32_t)(i - first);
+    row->documents++;
+}
+
+/* The first document that begins behind token `at`. */
+static int64_t document_after(const dataset *d, int64_t at) {
+    int64_t low = 0, high = d->documents;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (d->begin[middle] > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Does a document end with token i of the window that begins at `first`? `next`: the first one behind it. */
+static bool ends_document(const dataset *d, const dataset_row *row, int64_t first, int64_t i, int64_t *next) {
+    if (!d->begin) return row->token[i] == d->last_token;
+    while (*next < d->documents && d->begin[*next] <= first + i) ++*next;
+    return *next < d->documents && d->begin[*next] == first + i + 1;
+}
+
+static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
+    int64_t length = d->cut.length, next = d->begin ? document_after(d, first) : 0;
+    row->documents = row->labels = 0;
+    row->start[0] = 0;
+    for (int64_t i = 0; i < length; i++) {
+        bool ends = ends_document(d, row, first, i, &next);
+        if (ends) row->target[i] = DATASET_NO_LABEL;
+        row->labels += !ends;
+        if (!ends && i + 1 < length) continue;
+        end_document(row, i + 1);
+        if (i + 1 < length) row->start[row->documents] = (int32_t)(i + 1);
+    }
+}
+
+static ott_status read_window(const dataset *d, int64_t index, dataset_row *row) {
+    int64_t length = d->cut.length, first = index * length;
+    TRY(d->from->read(d, first, length, row->token));
+    memcpy(row->target, row->token + 1, (size_t)(length - 1) * sizeof *row->target);
+    TRY(d->from->read(d, first + length, 1, &row->target[length - 1]));
+    if (d->cut.pack)
+        place_apart(d, first, row);
+    else
+        place_whole(length, row);
+    return OTT_OK;
+}
+
+static ott_status cut_windows(dataset *d) {
+    int64_t length = d->cut.length;
+    d->rows = windows(d, length);
+    if (d->cut.pack && !d->begin && d->last_token < 0)
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.pack_sequences keeps documents apart, and %s does not say where they end: "
+                           "name the tokenizer, whose EOS ends them, with data.tokenizer_path, or set "
+                           "data.pack_sequences = false",
+                           d->name);
+    if (d->rows > 0) return OTT_OK;
+    if (d->tokens < 2)
+        return status_fail(OTT_ERR_CONFIG,
+                           "train.seq_len = %" PRId64 " exceeds the %" PRId64
+                           " tokens of %s; at least 2 are needed: give a longer text",
+                           length, d->tokens, d->name);
+    return status_fail(OTT_ERR_CONFIG,
+                       "train.seq_len = %" PRId64 " exceeds the %" PRId64
+                       " tokens of %s; a sequence takes seq_len + 1 of them: set train.seq_len to %" PRId64
+                       " or less, or give a longer text",
+                       length, d->tokens, d->name, d->tokens - 1);
+}
+
+/* ---- samples ---- */
+
+static int64_t sample_length(const dataset *d, int64_t sample) {
+    return d->begin[sample + 1] - d->begin[sample];
+}
+
+/* The sample takes tokens [at, at + count) of the row. */
+static ott_status read_sample(const dataset *d, int64_t sample, int64_t at, dataset_row *row) {
+    int64_t count = sample_length(d, sample);
+    int32_t *token = row->token + at, *target = row->target + at;
+    TRY(d->from->read(d, d->begin[sample], count, token));
+    for (int64_t i = 0; i < count; i++) {
+        bool label = i + 1 < count && i + 1 >= d->prompt[sample];
+        target[i] = label ? token[i + 1] : DATASET_NO_LABEL;
+        row->labels += label;
+    }
+    row->start[row->documents] = (int32_t)at;
+    end_document(row, at + count);
+    return OTT_OK;
+}
+
+static void pad(int64_t at, int64_t length, dataset_row *row) {
+    if (at == length) return;
+    for (int64_t i = at; i < length; i++) {
+        row->token[i] = 0;
+        row->target[i] = DATASET_NO_LABEL;
+    }
+    row->start[row->documents] = (int32_t)at;
+    end_document(row, length);
+}
+
+static ott_status read_pack(const dataset *d, int64_t index, dataset_row *row) {
+    int64_t at = 0;
+    row->documents = row->labels = 0;
+    for (int64_t i = d->pack[index]; i < d->pack[index + 1]; i++) {
+        TRY(read_sample(d, d->kept[i], at, row));
+        at += sample_length(d, d->kept[i]);
+    }
+    pad(at, d->cut.length, row);
+    return OTT_OK;
+}
+
+static ott_status take_packs(dataset *d) {
+    void *memory;
+    mem_give(d->account, d->kept);
+    mem_give(d->account, d->pack);
+    d->kept = d->pack = NULL;
+    TRY(mem_take_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &memory));
+    d->kept = memory;
+    TRY(mem_take_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples", &memory));
+    d->pack = memory;
+    return OTT_OK;
+}
+
+/* Greedily, in file order: a sample that does not fit the pack any more begins the next. */
+static ott_status cut_samples(dataset *d) {
+    int64_t longest = dataset_longest(d), used = 0;
+    d->rows = d->samples = d->left_out = 0;
+    TRY(take_packs(d));
+    for (int64_t i = 0; i < d->documents; i++) {
+        int64_t count = sample_length(d, i);
+        if (count > d->cut.length) {
+            d->left_out++;
+            continue;
+        }
+        if (d->samples == 0 || !d->cut.pack || used + count > d->cut.length) {
+            d->pack[d->rows++] = d->samples;
+            used = 0;
+        }
+        d->kept[d->samples++] = i;
+        used += count;
+    }
+    d->pack[d->rows] = d->samples;
+    if (d->rows > 0) return OTT_OK;
+    if (d->documents == 0) return status_fail(OTT_ERR_CONFIG, "%s: has no samples", d->name);
+    return status_fail(OTT_ERR_CONFIG,
+                       "train.seq_len = %" PRId64
+                       " is shorter than every sample of %s; the longest has %" PRId64 " tokens",
+                       d->cut.length, d->name, longest);
+}
+
+/* ---- both ---- */
+
+ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut) {
+    if (cut->length < 1 || cut->length > INT32_MAX)
+        return status_fail(OTT_ERR_CONFIG, "train.seq_len = %" PRId64 " must be at least 1%s", cut->length,
+                           cut->length < 1 ? "" : " and below 2^31");
+    d->cut = *cut;
+    if (d->parts) return mixture_cut(d);
+    return d->prompt ? cut_samples(d) : cut_windows(d);
+}
+
+ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
+    if (index < 0 || index >= d->rows)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is wanted of %" PRId64, d->name, index,
+                           d->rows);
+    if (d->parts) return mixture_read_row(d, index, row);
+    return d->prompt ? read_pack(d, index, row) : read_window(d, index, row);
+}

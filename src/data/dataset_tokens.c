@@ -1,0 +1,259 @@
+/* data/dataset_tokens: tokens that stay in their files and are read window by window; and writing a whole file
+ * of them.
+ */
+#include "base/file.h"
+#include "data/dataset_parts.h"
+#include "data/dataset_token_file.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* More files than this are opened for each read, for a process may not hold so many. */
+#define KEPT_OPEN 128
+
+typedef struct shard {
+    token_file file;
+    char *path;
+    file_reader reader; /* descriptor -1: not kept open */
+    int64_t before;     /* tokens of the shards before it */
+} shard;
+
+typedef struct shards {
+    shard *shard; /* [count] */
+    int64_t count, tokens;
+    int64_t first; /* the token of all of them where the dataset begins */
+} shards;
+
+/* ---- reading ---- */
+
+static int64_t widen(const unsigned char *at, const token_file *f) {
+    uint64_t value = 0;
+    for (int i = f->width - 1; i >= 0; i--) value = value << 8 | at[i];
+    if (!f->is_signed) return value > INT64_MAX ? INT64_MAX : (int64_t)value;
+    int shift = 64 - 8 * f->width;
+    return (int64_t)(value << shift) >> shift;
+}
+
+static ott_status check_id(const dataset *d, const shard *s, int64_t id, int64_t at) {
+    if (id >= 0 && id < d->vocab) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "%s: token %" PRId64 " is %" PRId64 ", and model.vocab_size is %" PRId64
+                       " (the file is read as tokens of %d bytes, %s)",
+                       s->path, at, id, d->vocab, s->file.width, s->file.kind);
+}
+
+/* Tokens [at, at + count) of the shard, through a buffer, for the file's may be narrower or wider. */
+static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
+                            int32_t *tokens) {
+    unsigned char buffer[16384];
+    int64_t width = s->file.width, room = (int64_t)sizeof buffer / width;
+    while (count > 0) {
+        int64_t part = count < room ? count : room;
+        TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
+        for (int64_t i = 0; i < part; i++) {
+            int64_t id = widen(buffer + i * width, &s->file);
+            TRY(check_id(d, s, id, at + i));
+            tokens[i] = (int32_t)id;
+        }
+        at += part;
+        tokens += part;
+        count -= part;
+    }
+    return OTT_OK;
+}
+
+static ott_status read_shard(const dataset *d, const shard *s, int64_t at, int64_t count, int32_t *tokens) {
+    file_reader r;
+    if (s->reader.descriptor >= 0) return read_open(d, s, &s->reader, at, count, tokens);
+    TRY(file_reader_open(s->path, &r));
+    ott_status status = read_open(d, s, &r, at, count, tokens);
+    file_reader_close(&r);
+    return status;
+}
+
+/* The shard that holds token `at` of all. */
+static const shard *find_shard(const shards *all, int64_t at) {
+    int64_t low = 0, high = all->count - 1;
+    while (low < high) {
+        int64_t middle = high - (high - low) / 2;
+        if (all->shard[middle].before > at)
+            high = middle - 1;
+        else
+            low = middle;
+    }
+    return &all->shard[low];
+}
+
+static ott_status tokens_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
+    const shards *all = d->state;
+    const shard *s = find_shard(all, begin += all->first);
+    for (; count > 0; s++) {
+        int64_t left = s->before + s->file.count - begin, part = count < left ? count : left;
+        if (part > 0) TRY(read_shard(d, s, begin - s->before, part, tokens));
+        begin += part;
+        tokens += part;
+        count -= part;
+    }
+    return OTT_OK;
+}
+
+static void tokens_close(dataset *d) {
+    shards *all = d->state;
+    for (int64_t i = 0; all && i < all->count; i++) {
+        file_reader_close(&all->shard[i].reader);
+        mem_give(d->account, all->shard[i].path);
+        mem_give(d->account, all->shard[i].file.begin);
+    }
+    if (all) mem_give(d->account, all->shard);
+}
+
+static const token_source tokens_source = {tokens_read, tokens_close};
+
+/* ---- checking all ids ---- */
+
+/* More than this is not read before training: there, an id that cannot be is found when it is read. */
+#define CHECKED_BYTES (INT64_C(1) << 30)
+
+/* The first of `count` ids that is not in [0, vocab), or count. */
+static int64_t find_bad(const dataset *d, const token_file *f, const unsigned char *at, int64_t count) {
+    int64_t i = 0;
+#define SCAN(type)                                                                                           \
+    for (const type *ids = (const void *)at; i < count && (uint64_t)ids[i] < (uint64_t)d->vocab;) i++;       \
+    break
+    switch (f->width * (f->is_signed ? -1 : 1)) {
+    case 1: SCAN(uint8_t);
+    case 2: SCAN(uint16_t);
+    case 4: SCAN(uint32_t);
+    case 8: SCAN(uint64_t);
+    case -1: SCAN(int8_t);
+    case -2: SCAN(int16_t);
+    case -4: SCAN(int32_t);
+    default: SCAN(int64_t);
+    }
+#undef SCAN
+    return i;
+}
+
+/* Tokens [at, end) of the shard. */
+static ott_status check_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t end,
+                             unsigned char *buffer, int64_t buffer_bytes) {
+    for (int64_t width = s->file.width, part; at < end; at += part) {
+        part = end - at < buffer_bytes / width ? end - at : buffer_bytes / width;
+        TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
+        int64_t bad = find_bad(d, &s->file, buffer, part);
+        if (bad < part) return check_id(d, s, widen(buffer + bad * width, &s->file), at + bad);
+    }
+    return OTT_OK;
+}
+
+static ott_status check_shard(const dataset *d, const shard *s, int64_t at, int64_t end, void *buffer,
+                              int64_t buffer_bytes) {
+    file_reader r = s->reader;
+    if (r.descriptor < 0) TRY(file_reader_open(s->path, &r));
+    ott_status status = check_open(d, s, &r, at, end, buffer, buffer_bytes);
+    if (s->reader.descriptor < 0) file_reader_close(&r);
+    return status;
+}
+
+/* An id that is none would otherwise end the run at the step that reads it. */
+static ott_status check_ids(const dataset *d) {
+    enum { BUFFER_BYTES = 1 << 18 };
+    const shards *all = d->state;
+    int64_t bytes = 0, end = all->first + d->tokens;
+    ott_status status = OTT_OK;
+    void *buffer;
+    for (int64_t i = 0; i < all->count; i++) bytes += all->shard[i].file.count * all->shard[i].file.width;
+    if (bytes > CHECKED_BYTES) return OTT_OK;
+    TRY(mem_take(d->account, MEM_OTHER, BUFFER_BYTES, "tokens to check", &buffer));
+    for (int64_t i = 0; i < all->count && status == OTT_OK; i++) {
+        const shard *s = &all->shard[i];
+        int64_t from = s->before < all->first ? all->first - s->before : 0;
+        int64_t to = s->before + s->file.count > end ? end - s->before : s->file.count;
+        if (from < to) status = check_shard(d, s, from, to, buffer, BUFFER_BYTES);
+    }
+    mem_give(d->account, buffer);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static ott_status open_shard(dataset *d, const char *path, bool keep_open, shard *s) {
+    s->reader.descriptor = -1;
+    TRY(mem_strdup(d->account, path, &s->path));
+    TRY(token_file_inspect(d->account, path, &s->file));
+    return keep_open ? file_reader_open(s->path, &s->reader) : OTT_OK;
+}
+
+static ott_status open_shards(dataset *d, const dataset_source *s) {
+    void *memory;
+    TRY(mem_take(d->account, MEM_DATA, sizeof(shards), "token files", &d->state));
+    shards *all = d->state;
+    TRY(mem_take_array(d->account, MEM_DATA, s->count, sizeof(shard), "token files", &memory));
+    all->shard = memory;
+    for (int64_t i = 0; i < s->count; i++) {
+        shard *next = &all->shard[all->count++];
+        TRY(open_shard(d, s->paths[i], s->count <= KEPT_OPEN, next));
+        next->before = all->tokens;
+        all->tokens += next->file.count;
+    }
+    return OTT_OK;
+}
+
+static void choose_tokens(dataset *d, const dataset_source *s) {
+    shards *all = d->state;
+    all->first = (int64_t)floor(s->from_share * (double)all->tokens);
+    int64_t end = s->to_share < 1 ? (int64_t)floor(s->to_share * (double)all->tokens) : all->tokens;
+    d->tokens = end - all->first;
+}
+
+/* How many documents all files have; -1 when a file does not say. */
+static int64_t count_documents(const shards *all) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < all->count; i++) {
+        if (!all->shard[i].file.begin) return -1;
+        count += all->shard[i].file.documents;
+    }
+    return count;
+}
+
+/* Where the documents begin, in the dataset's tokens; those outside its part become empty. */
+static ott_status join_documents(dataset *d) {
+    const shards *all = d->state;
+    void *memory;
+    int64_t count = count_documents(all), at = 0;
+    if (count < 0) return OTT_OK;
+    TRY(mem_take_array(d->account, MEM_DATA, count + 1, sizeof *d->begin, "documents", &memory));
+    d->begin = memory;
+    d->documents = count;
+    for (int64_t i = 0; i < all->count; i++)
+        for (int64_t j = 0; j < all->shard[i].file.documents; j++) {
+            int64_t begin = all->shard[i].before + all->shard[i].file.begin[j] - all->first;
+            d->begin[at++] = begin < 0 ? 0 : begin > d->tokens ? d->tokens : begin;
+        }
+    d->begin[count] = d->tokens;
+    return OTT_OK;
+}
+
+static ott_status fill(dataset *d, const dataset_source *s) {
+    TRY(dataset_name_files(d, s));
+    TRY(open_shards(d, s));
+    choose_tokens(d, s);
+    TRY(join_documents(d));
+    d->vocab = s->vocab;
+    if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);
+    return check_ids(d);
+}
+
+ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out) {
+    dataset *d;
+    *out = NULL;
+    TRY(dataset_check_share(s));
+    if (s->vocab < 1 || s->vocab > INT32_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: a vocabulary of %" PRId64 " is not in [1, 2^31)",
+                           s->paths[0], s->vocab);
+    TRY(dataset_new(account, &tokens_source, &d));
+    ott_status status = fill(d, s);
+    if (status != OTT_OK) return dataset_close(d), status;
+    *out = d;
+    return OTT_OK;
+}

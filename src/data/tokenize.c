@@ -1,0 +1,254 @@
+/* data/tokenize: lines of text to lines of ids, and back, as they come. */
+#include "data/tokenize.h"
+#include "base/json_text.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+enum { PIECE = 1 << 16 }; /* bytes read at once */
+
+typedef struct line_stream {
+    mem *account;
+    const ott_tokenize_options *options;
+    tokenizer *tokenizer;
+    tokenizer_scratch *scratch;
+    unsigned flags;   /* of tokenizer_encode */
+    int32_t bos, eos; /* what stands around a text; -1: nothing */
+    int64_t vocab;
+    ott_read_fn read;
+    ott_bytes_fn write;
+    void *read_user, *write_user;
+    str held;          /* a line that is not whole yet */
+    str out;           /* not written yet */
+    tokenizer_ids ids; /* of the line */
+    int64_t line;      /* number of the line, from 1 */
+    /* decoding text as its ids come */
+    tokenizer_stream decoder;
+    bool begun;     /* the line has had an id */
+    bool eos_waits; /* the last id was EOS, which is text unless it ends the line */
+} line_stream;
+
+/* ---- text to ids ---- */
+
+static void append_id(str *out, int32_t id) {
+    char digits[12];
+    int at = sizeof digits;
+    do digits[--at] = (char)('0' + id % 10);
+    while (id /= 10);
+    str_append_bytes(out, digits + at, (int64_t)sizeof digits - at);
+}
+
+/* A JSON string is a text of its own lines. */
+static ott_status encode_json(line_stream *s, const char *line, int64_t bytes) {
+    json_error_t error;
+    json_t *text;
+    TRY(json_text_parse(line, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &text, &error));
+    ott_status status = !text ? status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line",
+                                            error.text, error.position)
+                        : !json_is_string(text)
+                            ? status_fail(OTT_ERR_FORMAT, "is not a JSON string, as \"some text\"")
+                            : tokenizer_encode(s->tokenizer, s->scratch, json_string_value(text),
+                                               (int64_t)json_string_length(text), s->flags, &s->ids);
+    json_decref(text);
+    return status;
+}
+
+static ott_status encode_line(line_stream *s, const char *line, int64_t bytes) {
+    s->ids.count = 0;
+    if (s->options->jsonl)
+        TRY(encode_json(s, line, bytes));
+    else
+        TRY(tokenizer_encode(s->tokenizer, s->scratch, line, bytes, s->flags, &s->ids));
+    for (int64_t i = 0; i < s->ids.count; i++) {
+        if (i > 0) str_append_bytes(&s->out, " ", 1);
+        append_id(&s->out, s->ids.ids[i]);
+    }
+    return OTT_OK;
+}
+
+/* ---- ids to text ---- */
+
+static ott_status show(line_stream *s, int32_t id) {
+    return s->options->jsonl ? tokenizer_stream_push(&s->decoder, id, &s->held)
+                             : tokenizer_stream_push(&s->decoder, id, &s->out);
+}
+
+/* BOS at the beginning of a line and EOS at its end stand around the text; elsewhere they are in it. */
+static ott_status decode_id(line_stream *s, int32_t id) {
+    bool first = !s->begun, waits = s->eos_waits;
+    s->begun = true;
+    s->eos_waits = false;
+    if (waits) TRY(show(s, s->eos));
+    if (first && id == s->bos) return OTT_OK;
+    s->eos_waits = id == s->eos;
+    return s->eos_waits ? OTT_OK : show(s, id);
+}
+
+static ott_status parse_id(const line_stream *s, const char *text, int64_t bytes, int32_t *id) {
+    int64_t value = 0;
+    for (int64_t i = 0; i < bytes; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return status_fail(OTT_ERR_FORMAT, "\"%.*s\" is not a token id", (int)(bytes < 40 ? bytes : 40),
+                               text);
+        if (value < INT32_MAX) value = 10 * value + (text[i] - '0');
+    }
+    if (value >= s->vocab)
+        return status_fail(OTT_ERR_FORMAT, "%.*s is not a token id of %s: they are below %" PRId64,
+                           (int)(bytes < 40 ? bytes : 40), text, tokenizer_path(s->tokenizer), s->vocab);
+    *id = (int32_t)value;
+    return OTT_OK;
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* Whole ids; `s->held` is free meanwhile. */
+static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
+    for (int64_t at = 0, end; at < bytes; at = end) {
+        int32_t id = 0;
+        while (at < bytes && is_blank(text[at])) at++;
+        for (end = at; end < bytes && !is_blank(text[end]);) end++;
+        if (end == at) break;
+        TRY(parse_id(s, text + at, end - at, &id));
+        TRY(decode_id(s, id));
+    }
+    return OTT_OK;
+}
+
+static ott_status finish_text(line_stream *s) {
+    s->begun = s->eos_waits = false;
+    TRY(tokenizer_stream_finish(&s->decoder, s->options->jsonl ? &s->held : &s->out));
+    s->decoder = tokenizer_stream_start(s->tokenizer, false);
+    if (!s->options->jsonl) return OTT_OK;
+    str_append_json(&s->out, s->held.text ? s->held.text : "", s->held.length);
+    s->held.length = 0;
+    return OTT_OK;
+}
+
+static ott_status decode_line(line_stream *s, const char *line, int64_t bytes) {
+    TRY(decode_ids(s, line, bytes));
+    return finish_text(s);
+}
+
+/* ---- lines ---- */
+
+static void flush(line_stream *s) {
+    if (s->out.length > 0) s->write(s->write_user, s->out.text, s->out.length);
+    s->out.length = 0;
+}
+
+/* A line with its newline, or the last one without. */
+static ott_status take_line(line_stream *s, const char *line, int64_t bytes, bool newline) {
+    ott_status status = s->options->decode ? decode_line(s, line, bytes) : encode_line(s, line, bytes);
+    if (status != OTT_OK) return status_context(status, "line %" PRId64, s->line);
+    if (newline) str_append_bytes(&s->out, "\n", 1);
+    s->line++;
+    return OTT_OK;
+}
+
+static ott_status hold(line_stream *s, const char *text, int64_t bytes) {
+    if (bytes > TOKENIZE_DOCUMENT_LIMIT - s->held.length)
+        return status_fail(OTT_ERR_UNSUPPORTED, "line %" PRId64 " has more than 1 GiB", s->line);
+    str_append_bytes(&s->held, text, bytes);
+    return str_finish(&s->held);
+}
+
+/* The line that was held, and the rest of it. */
+static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
+    TRY(hold(s, text, bytes));
+    str whole = s->held;
+    s->held = (str){.account = s->account}; /* decoding writes there */
+    ott_status status = take_line(s, whole.text ? whole.text : "", whole.length, newline);
+    str_free(&whole);
+    return status;
+}
+
+static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
+    const char *end = text + bytes, *stop;
+    while ((stop = memchr(text, '\n', (size_t)(end - text)))) {
+        TRY(s->held.length > 0 ? take_held(s, text, stop - text, true)
+                               : take_line(s, text, stop - text, true));
+        text = stop + 1;
+        if (s->out.length >= PIECE) flush(s);
+    }
+    return hold(s, text, end - text);
+}
+
+/* The text of ids on a line that goes on is shown at once: all but the last, which may not be whole. */
+static ott_status decode_what_is_there(line_stream *s) {
+    if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
+    int64_t whole = s->held.length;
+    while (whole > 0 && !is_blank(s->held.text[whole - 1])) whole--;
+    ott_status status = decode_ids(s, s->held.text, whole);
+    if (status != OTT_OK) return status_context(status, "line %" PRId64, s->line);
+    memmove(s->held.text, s->held.text + whole, (size_t)(s->held.length - whole));
+    s->held.length -= whole;
+    return OTT_OK;
+}
+
+static ott_status run_lines(line_stream *s) {
+    char buffer[PIECE];
+    int64_t got;
+    while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
+        ott_status status = take_piece(s, buffer, got);
+        if (status == OTT_OK) status = decode_what_is_there(s);
+        flush(s); /* before an error, what came before it */
+        TRY(status);
+        TRY(str_finish(&s->out));
+    }
+    if (got > (int64_t)sizeof buffer)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_tokenize: read returned %" PRId64
+                           ", but the buffer it was given has %zu bytes",
+                           got, sizeof buffer);
+    if (got < 0) return status_fail(OTT_ERR_IO, "the input cannot be read");
+    if (s->held.length == 0 && !s->begun) return OTT_OK;
+    ott_status status = take_held(s, "", 0, false);
+    flush(s);
+    return status == OTT_OK ? str_finish(&s->out) : status;
+}
+
+/* What the tokenizer puts around a text, when it does: that is not text on the way back. */
+static ott_status find_around(line_stream *s) {
+    int32_t bos = tokenizer_bos(s->tokenizer), eos = tokenizer_eos(s->tokenizer);
+    s->bos = s->eos = -1;
+    s->ids.count = 0;
+    TRY(tokenizer_encode(s->tokenizer, s->scratch, "", 0, s->flags, &s->ids));
+    for (int64_t i = 0; i < s->ids.count; i++) {
+        if (s->ids.ids[i] == bos) s->bos = bos;
+        if (s->ids.ids[i] == eos) s->eos = eos;
+    }
+    return OTT_OK;
+}
+
+static ott_status open_lines(line_stream *s, const char *path) {
+    TRY(tokenizer_open(s->account, path, &s->tokenizer));
+    TRY(tokenizer_scratch_open(s->account, s->tokenizer, &s->scratch));
+    s->vocab = tokenizer_vocab(s->tokenizer);
+    s->decoder = tokenizer_stream_start(s->tokenizer, false);
+    return find_around(s);
+}
+
+ott_status tokenize_stream(mem *account, const char *tokenizer_path, const ott_tokenize_options *o,
+                           ott_read_fn read, void *read_user, ott_bytes_fn write, void *write_user) {
+    line_stream s = {.account = account,
+                     .options = o,
+                     .flags = TOKENIZER_MATCH_SPECIAL | (o->no_special ? 0 : TOKENIZER_ADD_SPECIAL),
+                     .read = read,
+                     .write = write,
+                     .read_user = read_user,
+                     .write_user = write_user,
+                     .held = {.account = account},
+                     .out = {.account = account},
+                     .ids = {.account = account},
+                     .line = 1};
+    ott_status status = open_lines(&s, tokenizer_path);
+    if (status == OTT_OK) status = run_lines(&s);
+    str_free(&s.held);
+    str_free(&s.out);
+    tokenizer_ids_free(&s.ids);
+    tokenizer_scratch_close(s.scratch);
+    tokenizer_close(s.tokenizer);
+    return status;
+}

@@ -1,0 +1,329 @@
+/*
+ * data/tokenize_file: a corpus into a token file. The file is read in rounds; a round's documents are shared
+ * among the threads, each with whole documents and ids of its own, and written in the order of the file. So
+ * the result does not depend on how many threads there are, and memory holds a round, never the file.
+ */
+#define _GNU_SOURCE /* memmem, memrchr */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json_text.h"
+#include "base/pool.h"
+#include "data/tokenize.h"
+#include "formats/tokens_write.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROUND (INT64_C(4) << 20) /* bytes of a round for each thread */
+
+typedef struct document {
+    int64_t begin, bytes; /* in the round's text */
+} document;
+
+/* What one thread does of a round. */
+typedef struct share {
+    tokenizer_scratch *scratch;
+    tokenizer_ids ids;
+    int64_t documents; /* that had text */
+    ott_status status;
+    int64_t failed;   /* the document it failed at */
+    char reason[480]; /* the thread's error text */
+} share;
+
+typedef struct corpus_job {
+    mem *account;
+    const ott_tokenize_options *options;
+    const tokenize_hooks *hooks;
+    const char *input;
+    tokenizer *tokenizer;
+    int32_t bos, eos; /* around each document; -1: none */
+    bool rows;        /* JSONL */
+    const char *separator;
+    int64_t separator_bytes; /* 0: the file is one document */
+    pool *pool;
+    share *shares; /* [threads] */
+    int threads;
+    file_reader reader;
+    token_writer *writer;
+    char *text; /* of the round */
+    int64_t held, capacity;
+    int64_t read_bytes; /* of the file so far */
+    document *documents;
+    int64_t count, room;
+    int64_t before; /* lines, or documents, of the rounds before */
+    double started;
+    ott_tokenize_result result;
+} corpus_job;
+
+/* ---- one document, on any thread ---- */
+
+static ott_status append_mark(tokenizer_ids *ids, int32_t id) {
+    return id < 0 ? OTT_OK : tokenizer_ids_append(ids, id);
+}
+
+static ott_status add_document(const corpus_job *j, share *s, const char *text, int64_t bytes) {
+    if (bytes == 0) return OTT_OK;
+    TRY(append_mark(&s->ids, j->bos));
+    TRY(tokenizer_encode(j->tokenizer, s->scratch, text, bytes, 0, &s->ids));
+    s->documents++;
+    return append_mark(&s->ids, j->eos);
+}
+
+static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
+    const char *field = j->options->text_field;
+    if (!json_is_object(row)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
+    const json_t *text = json_object_get(row, field);
+    if (!text) return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"", field);
+    if (!json_is_string(text)) return status_fail(OTT_ERR_FORMAT, "%s is not a text", field);
+    return add_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
+}
+
+static ott_status add_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
+    json_error_t error;
+    int64_t blank = 0;
+    while (blank < bytes && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
+    if (blank == bytes) return OTT_OK;
+    json_t *row;
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &row, &error));
+    if (!row)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+                           error.position);
+    ott_status status = add_object(j, s, row);
+    json_decref(row);
+    return status;
+}
+
+/* The first document of each thread's share of the bytes. */
+static int64_t first_of(const corpus_job *j, int thread) {
+    if (thread == 0 || j->count == 0) return 0;
+    const document *last = &j->documents[j->count - 1];
+    int64_t mark = (last->begin + last->bytes) / j->threads * thread, low = 0, high = j->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (j->documents[middle].begin >= mark)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void tokenize_share(void *argument, int thread, int threads) {
+    const corpus_job *j = argument;
+    share *s = &j->shares[thread];
+    int64_t end = thread + 1 < threads ? first_of(j, thread + 1) : j->count;
+    s->ids.count = s->documents = 0;
+    s->status = OTT_OK;
+    for (int64_t i = first_of(j, thread); i < end && s->status == OTT_OK; i++) {
+        const document *d = &j->documents[i];
+        s->failed = i;
+        s->status = j->rows ? add_row(j, s, j->text + d->begin, d->bytes)
+                            : add_document(j, s, j->text + d->begin, d->bytes);
+    }
+    if (s->status != OTT_OK) snprintf(s->reason, sizeof s->reason, "%s", status_text());
+}
+
+/* ---- a round ---- */
+
+static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
+    void *memory = j->documents;
+    if (j->count == j->room) {
+        int64_t room = 2 * j->room + 1024;
+        TRY(mem_grow(j->account, MEM_DATA, room * (int64_t)sizeof *j->documents, "documents", &memory));
+        j->documents = memory;
+        j->room = room;
+    }
+    j->documents[j->count++] = (document){.begin = begin, .bytes = end - begin};
+    return OTT_OK;
+}
+
+/* Whole documents of the text; *used: where the unfinished one begins. At the end of the file all are whole.
+ */
+static ott_status cut_documents(corpus_job *j, bool all, int64_t *used) {
+    const char *text = j->text, *stop;
+    int64_t at = 0;
+    j->count = 0;
+    while (j->separator_bytes > 0 &&
+           (stop = memmem(text + at, (size_t)(j->held - at), j->separator, (size_t)j->separator_bytes))) {
+        TRY(note_document(j, at, stop - text));
+        at = stop - text + j->separator_bytes;
+    }
+    if (all && at < j->held) TRY(note_document(j, at, j->held));
+    *used = all ? j->held : at;
+    return OTT_OK;
+}
+
+/* The first failure in the order of the file is the one that is told. */
+static ott_status check_shares(const corpus_job *j) {
+    for (int t = 0; t < j->threads; t++) {
+        const share *s = &j->shares[t];
+        if (s->status == OTT_OK) continue;
+        if (j->rows)
+            return status_fail(s->status, "%s:%" PRId64 ": %s", j->input, j->before + s->failed + 1,
+                               s->reason);
+        if (j->separator_bytes == 0) return status_fail(s->status, "%s: %s", j->input, s->reason);
+        return status_fail(s->status, "%s: document %" PRId64 ": %s", j->input, j->before + s->failed + 1,
+                           s->reason);
+    }
+    return OTT_OK;
+}
+
+static ott_status run_round(corpus_job *j) {
+    pool_run(j->pool, tokenize_share, j);
+    TRY(check_shares(j));
+    for (int t = 0; t < j->threads; t++) {
+        TRY(token_writer_append(j->writer, j->shares[t].ids.ids, j->shares[t].ids.count));
+        j->result.documents += j->shares[t].documents;
+    }
+    j->before += j->count;
+    return OTT_OK;
+}
+
+static void tell(const corpus_job *j) {
+    double seconds = clock_seconds() - j->started;
+    ott_work work = {.done = j->read_bytes - j->held, .total = j->reader.bytes, .seconds_left = NAN};
+    if (work.done > 0) work.seconds_left = seconds * (double)(work.total - work.done) / (double)work.done;
+    if (j->options->progress) j->options->progress(j->options->user, &work);
+}
+
+/* ---- the file ---- */
+
+/* A document that does not fit a round takes more room; so there is always something to read into. */
+static ott_status make_room(corpus_job *j) {
+    void *memory = j->text;
+    int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
+    int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
+    if (capacity > j->held + left) capacity = j->held + left + 1;
+    while (capacity <= j->held) capacity *= 2;
+    if (j->held > TOKENIZE_DOCUMENT_LIMIT)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: a document has more than 1 GiB: say what stands between documents with "
+                           "--separator (separator in "
+                           "ott_tokenize_options)",
+                           j->input);
+    if (capacity <= j->capacity) return OTT_OK;
+    TRY(mem_grow(j->account, MEM_DATA, capacity, "text", &memory));
+    j->text = memory;
+    j->capacity = capacity;
+    return OTT_OK;
+}
+
+static ott_status read_more(corpus_job *j) {
+    TRY(make_room(j));
+    int64_t left = j->reader.bytes - j->read_bytes, room = j->capacity - j->held;
+    int64_t bytes = left < room ? left : room;
+    TRY(file_reader_read(&j->reader, j->read_bytes, j->text + j->held, bytes));
+    j->read_bytes += bytes;
+    j->held += bytes;
+    return OTT_OK;
+}
+
+static bool must_stop(const corpus_job *j) {
+    return j->hooks && j->hooks->stop && j->hooks->stop(j->hooks->user);
+}
+
+static ott_status run_rounds(corpus_job *j) {
+    while (j->read_bytes < j->reader.bytes || j->held > 0) {
+        int64_t used;
+        if (must_stop(j)) return OTT_OK;
+        TRY(read_more(j));
+        TRY(cut_documents(j, j->read_bytes == j->reader.bytes, &used));
+        TRY(run_round(j));
+        if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
+        j->held -= used;
+        tell(j);
+    }
+    j->result.complete = 1;
+    return OTT_OK;
+}
+
+static ott_status open_shares(corpus_job *j) {
+    void *memory;
+    TRY(pool_open(j->account, j->options->threads, &j->pool));
+    j->threads = pool_threads(j->pool);
+    TRY(mem_take_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work", &memory));
+    j->shares = memory;
+    for (int t = 0; t < j->threads; t++) {
+        j->shares[t].ids.account = j->account;
+        TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));
+    }
+    return OTT_OK;
+}
+
+static void close_job(corpus_job *j) {
+    for (int t = 0; j->shares && t < j->threads; t++) {
+        tokenizer_scratch_close(j->shares[t].scratch);
+        tokenizer_ids_free(&j->shares[t].ids);
+    }
+    mem_give(j->account, j->shares);
+    mem_give(j->account, j->documents);
+    mem_give(j->account, j->text);
+    if (j->pool) pool_close(j->pool);
+    file_reader_close(&j->reader);
+    tokenizer_close(j->tokenizer);
+}
+
+static void choose_marks(corpus_job *j, const logger *log) {
+    j->bos = j->options->no_special ? -1 : tokenizer_bos(j->tokenizer);
+    j->eos = j->options->no_special ? -1 : tokenizer_eos(j->tokenizer);
+    if (!j->options->no_special && j->bos < 0 && j->eos < 0)
+        log_warning(log, "%s names neither BOS nor EOS: nothing stands between the documents",
+                    tokenizer_path(j->tokenizer));
+}
+
+static ott_status open_job(corpus_job *j, const logger *log, const char *tokenizer_path, const char *output) {
+    TRY(file_reader_open(j->input, &j->reader));
+    if (j->reader.bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
+    TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
+    choose_marks(j, log);
+    TRY(open_shares(j));
+    TRY(token_writer_open(j->account, output, &j->writer));
+    j->started = clock_seconds();
+    return OTT_OK;
+}
+
+static ott_status check_result(const corpus_job *j) {
+    if (j->result.documents > 0) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "%s: has no document with text", j->input);
+}
+
+/* Writes the file, unless it was stopped. */
+static ott_status finish(corpus_job *j) {
+    token_writer *w = j->writer;
+    j->writer = NULL;
+    j->result.tokens = token_writer_count(w);
+    j->result.bytes = j->read_bytes;
+    j->result.seconds = clock_seconds() - j->started;
+    if (j->result.complete) return token_writer_commit(w);
+    token_writer_abandon(w);
+    return OTT_OK;
+}
+
+static bool is_jsonl(const char *path) {
+    return str_ends_with(path, ".jsonl") || str_ends_with(path, ".json") || str_ends_with(path, ".ndjson");
+}
+
+ott_status tokenize_file(mem *account, const logger *log, const char *tokenizer_path, const char *input,
+                         const char *output, const ott_tokenize_options *o, const tokenize_hooks *hooks,
+                         ott_tokenize_result *result) {
+    corpus_job j = {.account = account,
+                    .options = o,
+                    .hooks = hooks,
+                    .input = input,
+                    .rows = is_jsonl(input),
+                    .reader = {.descriptor = -1}};
+    ott_status status;
+    j.separator = j.rows ? "\n" : o->separator;
+    j.separator_bytes = (int64_t)strlen(j.separator);
+    TRY_OUT(open_job(&j, log, tokenizer_path, output));
+    TRY_OUT(run_rounds(&j));
+    if (j.result.complete) TRY_OUT(check_result(&j));
+    TRY_OUT(finish(&j));
+    *result = j.result;
+out:
+    token_writer_abandon(j.writer);
+    close_job(&j);
+    return status;
+}

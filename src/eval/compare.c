@@ -1,0 +1,219 @@
+/*
+ * eval/compare: how far the predictions of one model are from those of another: KL(against || model) of
+ * each token, cosine of all logits laid end to end, and how often both find the same token likeliest.
+ *
+ * A window goes through the model, whose logits are kept in the format they come in, and then through the
+ * other, whose logits are compared chunk by chunk as the head makes them. A token's figures are one thread's,
+ * and tokens are added up in order: so threads change nothing.
+ */
+#include "base/pool.h"
+#include "eval/eval.h"
+#include <math.h>
+#include <string.h>
+
+/* What two rows of logits are to each other. */
+typedef struct token_figures {
+    double divergence;
+    double dot, square, against_square;
+    bool same;
+} token_figures;
+
+typedef struct comparison {
+    eval_job *job;
+    pool *pool;
+    eval_batch batch;
+    int64_t vocab;
+    ott_dtype format, against_format;
+    char *logits; /* [kept, vocab] of the model for the batch, in `format` */
+    int64_t kept;
+    char *chunk; /* [chunk_rows, vocab] of the other, in `against_format` */
+    int64_t chunk_rows, chunk_room;
+    int64_t seen;           /* tokens of the batch whose logits have passed */
+    token_figures *figures; /* [kept] */
+    double sum, dot, square, against_square;
+    int64_t same;
+} comparison;
+
+/* ---- one token ---- */
+
+static float largest(ott_dtype d, const void *x, int64_t count, int64_t *where) {
+    float most = -INFINITY;
+    *where = 0;
+    for (int64_t i = 0; i < count; i++) {
+        float value = dtype_load(x, d, i);
+        if (value > most) most = value, *where = i;
+    }
+    return most;
+}
+
+/*
+ * With e = x - max: KL(p || q) = sum p (log p - log q)
+ *                              = sum exp(ep) (ep - eq) / sum exp(ep) - log sum exp(ep) + log sum exp(eq)
+ */
+static token_figures compare_token(const comparison *c, const void *own, const void *other) {
+    token_figures f = {0};
+    double own_sum = 0, other_sum = 0, weighted = 0;
+    int64_t own_first, other_first;
+    double own_most = (double)largest(c->format, own, c->vocab, &own_first);
+    double other_most = (double)largest(c->against_format, other, c->vocab, &other_first);
+    for (int64_t i = 0; i < c->vocab; i++) {
+        double q = (double)dtype_load(own, c->format, i), p = (double)dtype_load(other, c->against_format, i);
+        double weight = exp(p - other_most);
+        other_sum += weight;
+        own_sum += exp(q - own_most);
+        if (weight > 0) weighted += weight * ((p - other_most) - (q - own_most));
+        f.dot += p * q;
+        f.square += q * q;
+        f.against_square += p * p;
+    }
+    f.divergence = weighted / other_sum - log(other_sum) + log(own_sum);
+    if (f.divergence < 0) f.divergence = 0; /* by rounding */
+    f.same = own_first == other_first;
+    return f;
+}
+
+static void compare_rows(void *argument, int thread, int threads) {
+    const comparison *c = argument;
+    int64_t i, end;
+    pool_share(c->chunk_rows, 1, thread, threads, &i, &end);
+    for (; i < end; i++) {
+        int64_t token = c->seen + i;
+        c->figures[token] = compare_token(c, c->logits + token * c->vocab * dtype_bytes(c->format),
+                                          c->chunk + i * c->vocab * dtype_bytes(c->against_format));
+    }
+}
+
+/* ---- logits as they pass ---- */
+
+static bool is_head(const eval_model *e, const char *module, const char *what) {
+    return strcmp(what, "output") == 0 && strcmp(module, e->m->loss.head.name) == 0;
+}
+
+static ott_status keep_logits(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
+    comparison *c = user;
+    if (!is_head(c->job->model, module, what)) return OTT_OK;
+    STATUS_REQUIRE(t->ld == c->vocab && t->dtype == c->format && c->seen + t->rows <= c->kept);
+    char *to = c->logits + c->seen * c->vocab * dtype_bytes(c->format);
+    c->seen += t->rows;
+    return device_copy_out(cx->device, to, t->data, tensor_bytes(*t));
+}
+
+static ott_status make_chunk(comparison *c, int64_t rows) {
+    void *memory = c->chunk;
+    c->chunk_rows = rows;
+    if (rows <= c->chunk_room) return OTT_OK;
+    TRY(mem_grow(c->job->account, MEM_DATA, rows * c->vocab * dtype_bytes(c->against_format), "logits",
+                 &memory));
+    c->chunk = memory;
+    c->chunk_room = rows;
+    return OTT_OK;
+}
+
+static ott_status compare_logits(void *user, exec *cx, const char *module, const char *what,
+                                 const tensor *t) {
+    comparison *c = user;
+    if (!is_head(c->job->against, module, what)) return OTT_OK;
+    STATUS_REQUIRE(t->ld == c->vocab && t->dtype == c->against_format && c->seen + t->rows <= c->kept);
+    TRY(make_chunk(c, t->rows));
+    TRY(device_copy_out(cx->device, c->chunk, t->data, tensor_bytes(*t)));
+    pool_run(c->pool, compare_rows, c);
+    c->seen += t->rows;
+    return OTT_OK;
+}
+
+/* ---- windows ---- */
+
+static ott_status make_room(comparison *c, int64_t tokens) {
+    void *logits = c->logits, *figures = c->figures;
+    if (tokens <= c->kept) return OTT_OK;
+    TRY(mem_grow(c->job->account, MEM_DATA, tokens * c->vocab * dtype_bytes(c->format), "logits of a window",
+                 &logits));
+    c->logits = logits;
+    TRY(mem_grow(c->job->account, MEM_DATA, tokens * (int64_t)sizeof *c->figures, "figures of a window",
+                 &figures));
+    c->figures = figures;
+    c->kept = tokens;
+    return OTT_OK;
+}
+
+static void add_figures(comparison *c) {
+    ott_eval_result *r = c->job->result;
+    for (int64_t i = 0; i < c->batch.tokens; i++) {
+        const token_figures *f = &c->figures[i];
+        c->sum += f->divergence;
+        c->dot += f->dot;
+        c->square += f->square;
+        c->against_square += f->against_square;
+        c->same += f->same;
+        if (!(f->divergence <= r->kl_max)) r->kl_max = f->divergence;
+    }
+    r->tokens += c->batch.tokens;
+}
+
+static ott_status run_window(comparison *c, eval_windows *w) {
+    const probe keep = {.see = keep_logits, .user = c}, compare = {.see = compare_logits, .user = c};
+    eval_batch_clear(&c->batch);
+    TRY(eval_windows_add(w, c->job->result->items, &c->batch));
+    TRY(make_room(c, c->batch.tokens));
+    c->seen = 0;
+    TRY(eval_forward(c->job->model, &c->batch, &keep));
+    STATUS_REQUIRE(c->seen == c->batch.tokens);
+    c->seen = 0;
+    TRY(eval_forward(c->job->against, &c->batch, &compare));
+    STATUS_REQUIRE(c->seen == c->batch.tokens);
+    add_figures(c);
+    return OTT_OK;
+}
+
+static void finish(const comparison *c) {
+    ott_eval_result *r = c->job->result;
+    const ott_eval_options *o = c->job->options;
+    r->kl_mean = c->sum / (double)r->tokens;
+    r->cosine = c->dot / sqrt(c->square * c->against_square);
+    r->agreement = (double)c->same / (double)r->tokens;
+    r->passed = r->kl_max <= o->kl_max && r->kl_mean <= o->kl_mean && r->cosine >= o->cosine;
+}
+
+static ott_status run_windows(comparison *c, eval_windows *w) {
+    ott_eval_result *r = c->job->result;
+    int64_t limit = c->job->options->limit;
+    bool on = true;
+    r->total = limit > 0 && limit < w->count ? limit : w->count;
+    r->kl_max = 0;
+    while (on && r->items < r->total) {
+        TRY(run_window(c, w));
+        on = eval_advance(c->job);
+    }
+    finish(c);
+    return OTT_OK;
+}
+
+static ott_status check_vocabularies(const eval_job *j) {
+    int64_t own = j->model->m->options.vocab, other = j->against->m->options.vocab;
+    if (own == other) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s has a vocabulary of %lld, and %s one of %lld: they cannot be compared",
+                       j->model->path, (long long)own, j->against->path, (long long)other);
+}
+
+ott_status eval_compare(eval_job *j) {
+    eval_windows w = {.account = j->account};
+    comparison c = {.job = j,
+                    .batch = {.account = j->account},
+                    .vocab = j->model->m->options.vocab,
+                    .format = j->model->m->activation,
+                    .against_format = j->against->m->activation};
+    ott_status status;
+    TRY(check_vocabularies(j));
+    TRY_OUT(pool_open(j->account, j->options->threads, &c.pool));
+    TRY_OUT(eval_windows_open(j->account, j->model, j->options, &w));
+    TRY_OUT(run_windows(&c, &w));
+out:
+    eval_windows_close(&w);
+    eval_batch_free(&c.batch);
+    mem_give(j->account, c.logits);
+    mem_give(j->account, c.chunk);
+    mem_give(j->account, c.figures);
+    pool_close(c.pool);
+    return status;
+}

@@ -1,0 +1,262 @@
+/*
+ * eval/hellaswag: which of four endings does the model find likeliest?
+ *
+ * lm-eval's form: context and " " + ending are encoded as one text, of which the ending's ids are those
+ * behind as many as the context alone has. llm.c's: context and " " + ending are encoded apart, and nothing
+ * stands around them. The four endings go through the model in one forward, as documents of their own.
+ */
+#include "base/file.h"
+#include "eval/eval.h"
+#include "eval/row.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define DATA_LIMIT (INT64_C(1) << 30) /* bytes of the file */
+
+/* The four endings of a row in one form, as ids: context, then ending. */
+typedef struct form {
+    tokenizer_ids ids[EVAL_ENDINGS];
+    int64_t first[EVAL_ENDINGS]; /* where the ending begins */
+} form;
+
+typedef struct score {
+    double loss;    /* sum over the ending's tokens */
+    int64_t tokens; /* of the ending */
+} score;
+
+typedef struct hellaswag {
+    eval_job *job;
+    eval_batch batch;
+    form lm_eval, llmc;
+    str text; /* work space */
+    int64_t right, right_norm, right_llmc;
+    double loss; /* of the right endings */
+} hellaswag;
+
+/* ---- ids ---- */
+
+static ott_status encode(const hellaswag *h, const str *text, unsigned flags, tokenizer_ids *ids) {
+    TRY(str_finish(text));
+    return eval_encode(h->job->model, text->text ? text->text : "", text->length, flags, ids);
+}
+
+static ott_status check_ending(const form *f, int i) {
+    if (f->first[i] < 1) return status_fail(OTT_ERR_FORMAT, "the context has no tokens");
+    if (f->first[i] < f->ids[i].count) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "endings[%d] adds no token", i);
+}
+
+/* White space at the end of the context goes to the ending, as lm-eval does it. */
+static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
+    form *f = &h->lm_eval;
+    const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
+    int64_t context = row->context.bytes - eval_trailing_space(row->context.text, row->context.bytes);
+    f->ids[i].count = h->text.length = 0;
+    str_append_bytes(&h->text, row->context.text, context);
+    TRY(encode(h, &h->text, flags, &f->ids[i]));
+    f->first[i] = f->ids[i].count;
+    f->ids[i].count = 0;
+    str_append_bytes(&h->text, row->context.text + context, row->context.bytes - context);
+    str_append(&h->text, " ");
+    str_append_bytes(&h->text, row->ending[i].text, row->ending[i].bytes);
+    TRY(encode(h, &h->text, flags, &f->ids[i]));
+    return check_ending(f, i);
+}
+
+static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
+    form *f = &h->llmc;
+    f->ids[i].count = h->text.length = 0;
+    str_append_bytes(&h->text, row->raw_context.text, row->raw_context.bytes);
+    TRY(encode(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    f->first[i] = f->ids[i].count;
+    h->text.length = 0;
+    str_append(&h->text, " ");
+    str_append_bytes(&h->text, row->raw_ending[i].text, row->raw_ending[i].bytes);
+    TRY(encode(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    return check_ending(f, i);
+}
+
+static bool same_form(const form *a, const form *b) {
+    for (int i = 0; i < EVAL_ENDINGS; i++)
+        if (a->first[i] != b->first[i] || a->ids[i].count != b->ids[i].count ||
+            memcmp(a->ids[i].ids, b->ids[i].ids, (size_t)a->ids[i].count * sizeof(int32_t)) != 0)
+            return false;
+    return true;
+}
+
+/* ---- scores ---- */
+
+/* What does not fit the window loses its beginning, as in lm-eval: `window` tokens are read. */
+static ott_status add_ending(hellaswag *h, const form *f, int i) {
+    int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
+            drop = count - 1 - window;
+    if (drop > 0) h->job->result->truncated++;
+    if (drop < 0) drop = 0;
+    if (first - drop < 1)
+        return status_fail(OTT_ERR_FORMAT,
+                           "endings[%d] has %" PRId64 " tokens, and the model looks back upon %" PRId64, i,
+                           count - first, window);
+    return eval_batch_add(&h->batch, f->ids[i].ids + drop, count - drop, first - drop);
+}
+
+static score sum_document(const eval_batch *b, int i) {
+    score s = {0};
+    for (int64_t t = b->start[i]; t < b->start[i + 1]; t++)
+        if (b->target[t] >= 0) s.loss += (double)b->loss[t], s.tokens++;
+    return s;
+}
+
+static ott_status score_form(hellaswag *h, const form *f, score out[EVAL_ENDINGS]) {
+    eval_batch_clear(&h->batch);
+    for (int i = 0; i < EVAL_ENDINGS; i++) TRY(add_ending(h, f, i));
+    TRY(eval_forward(h->job->model, &h->batch, NULL));
+    for (int i = 0; i < EVAL_ENDINGS; i++) out[i] = sum_document(&h->batch, i);
+    return OTT_OK;
+}
+
+/* The first of the smallest, as argmax of the negated takes it. */
+static int smallest(const double x[EVAL_ENDINGS]) {
+    int best = 0;
+    for (int i = 1; i < EVAL_ENDINGS; i++)
+        if (x[i] < x[best]) best = i;
+    return best;
+}
+
+static void count_lm_eval(hellaswag *h, const eval_row *row, const score s[EVAL_ENDINGS]) {
+    double sum[EVAL_ENDINGS], by_character[EVAL_ENDINGS];
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        sum[i] = s[i].loss;
+        by_character[i] = s[i].loss / (double)row->characters[i];
+    }
+    h->right += smallest(sum) == row->label;
+    h->right_norm += smallest(by_character) == row->label;
+}
+
+static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_ENDINGS]) {
+    double mean[EVAL_ENDINGS];
+    for (int i = 0; i < EVAL_ENDINGS; i++) mean[i] = s[i].loss / (double)s[i].tokens;
+    h->right_llmc += smallest(mean) == row->label;
+}
+
+/* The forms that are asked for; where both have the same ids, one forward serves them. */
+static ott_status score_row(hellaswag *h, const eval_row *row) {
+    score s[EVAL_ENDINGS];
+    int forms = h->job->options->hellaswag_forms;
+    bool lm_eval = forms & OTT_HELLASWAG_LM_EVAL, llmc = forms & OTT_HELLASWAG_LLMC;
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        if (lm_eval) TRY(encode_pair(h, row, i));
+        if (llmc) TRY(encode_apart(h, row, i));
+    }
+    if (lm_eval) {
+        TRY(score_form(h, &h->lm_eval, s));
+        count_lm_eval(h, row, s);
+    }
+    bool same = lm_eval && llmc && same_form(&h->lm_eval, &h->llmc);
+    const score *right = &s[row->label];
+    if (lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
+    if (!llmc) return OTT_OK;
+    if (!same) TRY(score_form(h, &h->llmc, s));
+    count_llmc(h, row, s);
+    if (!lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
+    return OTT_OK;
+}
+
+/* ---- lines ---- */
+
+static bool is_blank(const char *line, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
+    return true;
+}
+
+typedef struct line {
+    const char *text;
+    int64_t bytes, number;
+} line;
+
+/* The next line that is not blank; false at the end. */
+static bool next_line(const char **at, const char *end, line *l) {
+    while (*at < end) {
+        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+        if (!stop) stop = end;
+        *l = (line){.text = *at, .bytes = stop - *at, .number = l->number + 1};
+        *at = stop < end ? stop + 1 : end;
+        if (!is_blank(l->text, l->bytes)) return true;
+    }
+    return false;
+}
+
+static int64_t count_lines(const char *text, const char *end, int64_t limit) {
+    line l = {0};
+    int64_t count = 0;
+    while ((limit == 0 || count < limit) && next_line(&text, end, &l)) count++;
+    return count;
+}
+
+static ott_status run_line(hellaswag *h, const line *l) {
+    eval_row row;
+    ott_status status = eval_row_read(h->job->account, l->text, l->bytes, &row);
+    if (status == OTT_OK) status = score_row(h, &row);
+    eval_row_free(&row);
+    return status == OTT_OK ? OTT_OK
+                            : status_context(status, "%s:%" PRId64, h->job->options->data, l->number);
+}
+
+static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
+    const char *end = text + bytes;
+    ott_eval_result *r = h->job->result;
+    line l = {0};
+    r->total = count_lines(text, end, h->job->options->limit);
+    if (r->total == 0) return status_fail(OTT_ERR_FORMAT, "%s: has no rows", h->job->options->data);
+    bool on = true;
+    while (on && r->items < r->total && next_line(&text, end, &l)) {
+        TRY(run_line(h, &l));
+        on = eval_advance(h->job);
+    }
+    return OTT_OK;
+}
+
+/* ---- the result ---- */
+
+/* lm-eval's standard error of a mean: of the sample, so with n - 1. */
+static double share(int64_t right, int64_t count, double *error) {
+    double p = (double)right / (double)count;
+    *error = count > 1 ? sqrt(p * (1 - p) / (double)(count - 1)) : NAN;
+    return p;
+}
+
+static void finish(const hellaswag *h) {
+    ott_eval_result *r = h->job->result;
+    int forms = h->job->options->hellaswag_forms;
+    r->loss = h->loss / (double)r->tokens;
+    r->perplexity = exp(r->loss);
+    if (forms & OTT_HELLASWAG_LM_EVAL) {
+        r->acc = share(h->right, r->items, &r->acc_stderr);
+        r->acc_norm = share(h->right_norm, r->items, &r->acc_norm_stderr);
+    }
+    if (forms & OTT_HELLASWAG_LLMC) r->acc_llmc = share(h->right_llmc, r->items, &r->acc_llmc_stderr);
+}
+
+static void close_forms(hellaswag *h) {
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        tokenizer_ids_free(&h->lm_eval.ids[i]);
+        tokenizer_ids_free(&h->llmc.ids[i]);
+    }
+    str_free(&h->text);
+    eval_batch_free(&h->batch);
+}
+
+ott_status eval_hellaswag(eval_job *j) {
+    mem *account = j->account;
+    hellaswag h = {.job = j, .batch = {.account = account}, .text = {.account = account}};
+    char *text;
+    int64_t bytes;
+    for (int i = 0; i < EVAL_ENDINGS; i++) h.lm_eval.ids[i].account = h.llmc.ids[i].account = account;
+    TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
+    ott_status status = run_lines(&h, text, bytes);
+    if (status == OTT_OK) finish(&h);
+    close_forms(&h);
+    mem_give(account, text);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* eval/open: a model opened for evaluation, and one forward of it over a batch of documents. */
+#include "eval/eval.h"
+#include "data/data.h"
+#include <math.h>
+#include <string.h>
+
+enum { HEAD_CHUNK = 256 }; /* tokens whose logits exist at once; whole blocks of every recipe */
+
+/* ---- in which arithmetic ---- */
+
+/* A recipe that was asked for replaces all that the run had but its filter. */
+static ott_status find_recipe(const char *name, const recipe **out) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    const char *names[64];
+    *out = recipe_find(name);
+    if (*out) return OTT_OK;
+    for (int i = 0; i < count && i < 64; i++) names[i] = table[i].name;
+    const char *near = str_nearest(name, names, count < 64 ? count : 64);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "precision \"%s\": it takes trained, or a recipe's name (ottava recipes)%s%s%s", name,
+                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+/* Its scales come from a history of amax, which only a run has. */
+static ott_status check_delayed(const eval_model *e, const recipe *r) {
+    if (r->input.row.policy != AMAX_DELAYED || !side_spec_is_fp8(&r->input.row)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: \"%s\" takes its scales from earlier training steps, which were not under it: use "
+        "current, tensorwise or another recipe that looks at each tensor",
+        e->path, r->name);
+}
+
+static ott_status choose_recipe(eval_model *e, const eval_source *s, convert_options *o) {
+    const recipe *own = o->recipe;
+    if (!s->precision || strcmp(s->precision, "trained") == 0) return OTT_OK;
+    TRY(find_recipe(s->precision, &o->recipe));
+    if (strcmp(o->recipe->name, own->name) != 0) TRY(check_delayed(e, o->recipe));
+    o->rule_count = 0;
+    o->keep_first = o->keep_last = 0;
+    return OTT_OK;
+}
+
+/* The layers that the run left out, and those the caller leaves out beside them. */
+static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTERS_MOST], convert_options *o) {
+    int count = 0;
+    if (o->filter_count + s->filter_count > EVAL_FILTERS_MOST)
+        return status_fail(OTT_ERR_ARGUMENT, "%d filters are given; %d at most", s->filter_count,
+                           EVAL_FILTERS_MOST);
+    for (int i = 0; i < o->filter_count; i++) all[count++] = o->filter[i];
+    for (int i = 0; i < s->filter_count; i++) all[count++] = s->filter[i];
+    o->filter = all;
+    o->filter_count = count;
+    return OTT_OK;
+}
+
+/* ---- the model ---- */
+
+/* checkpoint NULL: a Hugging Face folder. */
+static ott_status open_model(eval_model *e, const eval_source *s, const char *checkpoint) {
+    inference_plan *p = &e->inference;
+    TRY(inference_read(e->account, e->cfg, checkpoint, p));
+    TRY(choose_recipe(e, s, &p->convert));
+    TRY(join_filters(s, e->filters, &p->convert));
+    e->window = s->seq_len > 0 ? s->seq_len : e->cfg->train.seq_len;
+    if (e->window > p->shape.max_positions)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %lld tokens are more than the model's max_seq_len = %lld",
+                           e->path, (long long)e->window, (long long)p->shape.max_positions);
+    TRY(inference_open(p, e->device, e->window, e->log, &e->m));
+    e->m->loss.chunk = HEAD_CHUNK;
+    log_info(e->log, "%s: %s, window of %lld tokens", checkpoint ? checkpoint : e->path,
+             p->convert.recipe->name, (long long)e->window);
+    return OTT_OK;
+}
+
+/* ---- text ---- */
+
+/* The caller's, the one the run's text was read with or that lies beside the weights; or bytes. */
+static ott_status open_tokenizer(eval_model *e, const eval_source *s) {
+    char own[PATH_MAX];
+    data_tokenizer_path(e->cfg, own);
+    const char *path = s->tokenizer ? s->tokenizer : own;
+    if (!*path) e->no_text = data_no_text(e->cfg);
+    if (!*path) return OTT_OK;
+    TRY(tokenizer_open(e->account, path, &e->tokenizer));
+    return tokenizer_scratch_open(e->account, e->tokenizer, &e->scratch);
+}
+
+static ott_status encode_bytes(const char *text, int64_t bytes, tokenizer_ids *ids) {
+    TRY(tokenizer_ids_reserve(ids, bytes));
+    for (int64_t i = 0; i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
+    return OTT_OK;
+}
+
+static ott_status check_ids(const eval_model *e, const tokenizer_ids *ids, int64_t from) {
+    for (int64_t i = from; i < ids->count; i++)
+        if (ids->ids[i] >= e->m->options.vocab)
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "the text has token %d, which the model's vocabulary of %lld does not",
+                               ids->ids[i], (long long)e->m->options.vocab);
+    return OTT_OK;
+}
+
+ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
+                       tokenizer_ids *ids) {
+    int64_t from = ids->count;
+    if (e->no_text)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
+                           "(tokenizer in ott_eval_options)",
+                           e->path, e->no_text);
+    if (e->tokenizer)
+        TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
+    else
+        TRY(encode_bytes(text, bytes, ids));
+    return check_ids(e, ids, from);
+}
+
+/* ---- opening ---- */
+
+static ott_status open_source(eval_model *e, const eval_source *s) {
+    char *checkpoint;
+    TRY(inference_find(e->account, e->path, s->seq_len, &e->cfg, &checkpoint));
+    ott_status status = open_model(e, s, checkpoint);
+    mem_give(e->account, checkpoint);
+    return status;
+}
+
+ott_status eval_model_open(mem *account, const logger *log, device *d, const eval_source *s,
+                           eval_model *out) {
+    *out = (eval_model){.account = account, .log = log, .path = s->path, .device = d};
+    TRY(open_source(out, s));
+    TRY(open_tokenizer(out, s));
+    TRY(model_slot_open(out->m, &out->slot));
+    out->cx = (exec){.device = d, .log = log};
+    return plan_create(account, &out->plan);
+}
+
+void eval_model_close(eval_model *e) {
+    if (!e->account) return;
+    if (e->m) model_slot_close(e->m, e->slot);
+    plan_destroy(e->plan);
+    device_release(e->device, e->arena);
+    device_release(e->device, e->device_block);
+    model_close(e->m);
+    tokenizer_scratch_close(e->scratch);
+    tokenizer_close(e->tokenizer);
+    config_close(e->cfg);
+    *e = (eval_model){0};
+}
+
+/* ---- batches ---- */
+
+void eval_batch_clear(eval_batch *b) {
+    b->tokens = b->documents = 0;
+}
+
+void eval_batch_free(eval_batch *b) {
+    mem_give(b->account, b->token);
+    *b = (eval_batch){.account = b->account};
+}
+
+/* token, target, position, start and loss are parts of one block, which is made anew and filled from the old
+ * one. */
+static ott_status reserve(eval_batch *b, int64_t tokens) {
+    void *memory;
+    if (tokens <= b->capacity) return OTT_OK;
+    int64_t capacity = tokens > 2 * b->capacity ? tokens : 2 * b->capacity;
+    TRY(mem_take_array(b->account, MEM_DATA, 5 * capacity + 1, sizeof(int32_t), "batch", &memory));
+    int32_t *all = memory;
+    int32_t *from[] = {b->token, b->target, b->position, b->start};
+    int64_t counts[] = {b->tokens, b->tokens, b->tokens, b->documents + 1};
+    for (int i = 0; b->token && i < 4; i++)
+        memcpy(all + i * capacity, from[i], (size_t)counts[i] * sizeof *all);
+    mem_give(b->account, b->token);
+    b->token = all;
+    b->target = all + capacity;
+    b->position = all + 2 * capacity;
+    b->start = all + 3 * capacity;
+    b->loss = (float *)(all + 4 * capacity + 1);
+    b->capacity = capacity;
+    return OTT_OK;
+}
+
+ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first) {
+    STATUS_REQUIRE(first >= 1 && first < count);
+    TRY(reserve(b, b->tokens + count - 1));
+    for (int64_t i = 0; i + 1 < count; i++) {
+        int64_t at = b->tokens + i;
+        b->token[at] = ids[i];
+        b->target[at] = i + 1 >= first ? ids[i + 1] : -1;
+        b->position[at] = (int32_t)i;
+    }
+    b->start[b->documents++] = (int32_t)b->tokens;
+    b->tokens += count - 1;
+    b->start[b->documents] = (int32_t)b->tokens;
+    return OTT_OK;
+}
+
+ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length) {
+    TRY(reserve(b, b->tokens + length));
+    size_t bytes = (size_t)length * sizeof *row->token;
+    memcpy(b->token + b->tokens, row->token, bytes);
+    memcpy(b->target + b->tokens, row->target, bytes);
+    memcpy(b->position + b->tokens, row->position, bytes);
+    for (int64_t i = 0; i < row->documents; i++)
+        b->start[b->documents++] = (int32_t)b->tokens + row->start[i];
+    b->tokens += length;
+    b->start[b->documents] = (int32_t)b->tokens;
+    return OTT_OK;
+}
+
+/* ---- a forward ---- */
+
+/* Tokens, targets, positions, starts and losses of a batch on the device, in this order. */
+static batch lay_out(const eval_model *e, int64_t tokens, int64_t documents) {
+    int32_t *data = e->device_block;
+    return (batch){.count = 1,
+                   .length = tokens,
+                   .token = tensor_vector(data, OTT_I32, tokens),
+                   .target = tensor_vector(data + tokens, OTT_I32, tokens),
+                   .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
+                          .start = tensor_vector(data + 3 * tokens, OTT_I32, documents + 1)}};
+}
+
+static ott_status make_room(eval_model *e, int64_t tokens) {
+    if (tokens <= e->device_tokens) return OTT_OK;
+    device_release(e->device, e->device_block);
+    e->device_block = NULL;
+    e->device_tokens = 0;
+    TRY(device_allocate(e->device, MEM_DATA, 4 * (5 * tokens + 1), "batch", &e->device_block));
+    e->device_tokens = tokens;
+    return OTT_OK;
+}
+
+/* Memory is planned anew when a batch has another size. */
+static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) {
+    if (b->length == e->planned) return OTT_OK;
+    e->planned = 0;
+    plan_record(e->plan);
+    TRY(model_run(&e->cx, e->m, e->slot, b, NULL, losses));
+    TRY(plan_seal(e->plan));
+    if (plan_bytes(e->plan) > e->arena_bytes) {
+        device_release(e->device, e->arena);
+        e->arena = NULL;
+        e->arena_bytes = 0;
+        TRY(device_allocate(e->device, MEM_STEP, plan_bytes(e->plan), "activations", &e->arena));
+        e->arena_bytes = plan_bytes(e->plan);
+    }
+    plan_bind(e->plan, e->arena);
+    e->planned = b->length;
+    return OTT_OK;
+}
+
+static ott_status send(const eval_model *e, const eval_batch *b) {
+    int32_t *data = e->device_block;
+    int64_t bytes = 4 * b->tokens;
+    TRY(device_copy_in(e->device, data, b->token, bytes));
+    TRY(device_copy_in(e->device, data + b->tokens, b->target, bytes));
+    TRY(device_copy_in(e->device, data + 2 * b->tokens, b->position, bytes));
+    return device_copy_in(e->device, data + 3 * b->tokens, b->start, 4 * (b->documents + 1));
+}
+
+static ott_status check_losses(const eval_model *e, const eval_batch *b) {
+    for (int64_t i = 0; i < b->tokens; i++)
+        if (!isfinite(b->loss[i]))
+            return status_fail(OTT_ERR_DIVERGED, "%s: the loss of a token is %g: the model has diverged",
+                               e->path, (double)b->loss[i]);
+    return OTT_OK;
+}
+
+ott_status eval_forward(eval_model *e, eval_batch *b, const probe *look) {
+    STATUS_REQUIRE(b->documents > 0);
+    TRY(make_room(e, b->tokens));
+    batch on_device = lay_out(e, b->tokens, b->documents);
+    tensor losses = tensor_vector((int32_t *)e->device_block + 4 * b->tokens + 1, OTT_F32, b->tokens);
+    e->cx.plan = e->plan;
+    TRY(plan_for(e, &on_device, &losses));
+    TRY(send(e, b));
+    e->cx.probe = look;
+    plan_replay(e->plan);
+    ott_status status = model_run(&e->cx, e->m, e->slot, &on_device, NULL, &losses);
+    e->cx.probe = NULL;
+    if (status == OTT_OK) status = device_copy_out(e->device, b->loss, losses.data, 4 * b->tokens);
+    return status == OTT_OK ? check_losses(e, b) : status;
+}

@@ -1,0 +1,241 @@
+/*
+ * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
+ * tasks/hellaswag/utils.py), which are Python's string functions: characters are code points, and white space
+ * is Unicode's.
+ */
+#define _GNU_SOURCE /* memmem */
+#include "eval/row.h"
+#include "base/json_text.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* ---- characters ---- */
+
+/* What Python's str.strip takes away. */
+static bool is_space(int32_t c) {
+    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+           c == 0x3000;
+}
+
+/* The character at `text`, and its size; a stray byte counts as one. */
+static int64_t character(const char *text, int64_t bytes, int32_t *out) {
+    utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)text, bytes, out);
+    if (size > 0) return size;
+    *out = (unsigned char)*text;
+    return 1;
+}
+
+static int64_t leading_space(const char *text, int64_t bytes) {
+    int32_t c;
+    int64_t at = 0;
+    while (at < bytes) {
+        int64_t size = character(text + at, bytes - at, &c);
+        if (!is_space(c)) break;
+        at += size;
+    }
+    return at;
+}
+
+int64_t eval_trailing_space(const char *text, int64_t bytes) {
+    int64_t end = bytes;
+    while (end > 0) {
+        int32_t c;
+        int64_t at = end - 1;
+        while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
+        character(text + at, end - at, &c);
+        if (!is_space(c)) break;
+        end = at;
+    }
+    return bytes - end;
+}
+
+int64_t eval_characters(const char *text, int64_t bytes) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < bytes; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+void eval_capitalize(const char *text, int64_t bytes, str *out) {
+    for (int64_t at = 0; at < bytes;) {
+        utf8proc_uint8_t buffer[4];
+        int32_t c;
+        int64_t size = character(text + at, bytes - at, &c);
+        c = at == 0 ? utf8proc_totitle(c) : utf8proc_tolower(c);
+        str_append_bytes(out, buffer, utf8proc_encode_char(c, buffer));
+        at += size;
+    }
+}
+
+/* ---- cleaning ---- */
+
+/* `from` -> `to` everywhere, from left to right, once. */
+static void replace(const str *in, const char *from, const char *to, str *out) {
+    const char *at = in->text ? in->text : "", *end = at + in->length, *found;
+    size_t size = strlen(from);
+    while ((found = memmem(at, (size_t)(end - at), from, size))) {
+        str_append_bytes(out, at, found - at);
+        str_append(out, to);
+        at = found + size;
+    }
+    str_append_bytes(out, at, end - at);
+}
+
+/* re.sub("\\[.*?\\]", ""): from a bracket to the next one that closes, on one line. */
+static void drop_brackets(const str *in, str *out) {
+    const char *at = in->text ? in->text : "", *end = at + in->length;
+    while (at < end) {
+        const char *open = memchr(at, '[', (size_t)(end - at));
+        if (!open) open = end;
+        str_append_bytes(out, at, open - at);
+        const char *close = open < end ? memchr(open, ']', (size_t)(end - open)) : NULL;
+        bool one_line = close && !memchr(open, '\n', (size_t)(close - open));
+        if (!one_line && open < end) str_append_bytes(out, open, 1);
+        at = one_line ? close + 1 : open + (open < end);
+    }
+}
+
+void eval_clean(const char *text, int64_t bytes, str *out) {
+    str stripped = {.account = out->account}, titled = {.account = out->account},
+        plain = {.account = out->account};
+    int64_t first = leading_space(text, bytes), last = bytes - eval_trailing_space(text, bytes);
+    if (first < last) str_append_bytes(&stripped, text + first, last - first);
+    replace(&stripped, " [title]", ". ", &titled);
+    drop_brackets(&titled, &plain);
+    replace(&plain, "  ", " ", out);
+    out->failed = out->failed || stripped.failed || titled.failed || plain.failed;
+    str_free(&stripped);
+    str_free(&titled);
+    str_free(&plain);
+}
+
+/* ---- fields ---- */
+
+static ott_status fail_field(const char *name, const char *what) {
+    return status_fail(OTT_ERR_FORMAT, "%s %s", name, what);
+}
+
+static ott_status read_text(const json_t *object, const char *name, eval_text *out) {
+    const json_t *value = json_object_get(object, name);
+    if (!value) return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"", name);
+    if (!json_is_string(value)) return fail_field(name, "is not a text");
+    *out = (eval_text){json_string_value(value), (int64_t)json_string_length(value)};
+    return OTT_OK;
+}
+
+static ott_status read_endings(const json_t *object, eval_row *row) {
+    const json_t *endings = json_object_get(object, "endings");
+    if (!endings) return status_fail(OTT_ERR_FORMAT, "the row has no field \"endings\"");
+    if (!json_is_array(endings)) return fail_field("endings", "is not a list");
+    if (json_array_size(endings) != EVAL_ENDINGS)
+        return status_fail(OTT_ERR_FORMAT, "endings has %zu texts; HellaSwag has %d",
+                           json_array_size(endings), EVAL_ENDINGS);
+    for (size_t i = 0; i < EVAL_ENDINGS; i++) {
+        const json_t *ending = json_array_get(endings, i);
+        if (!json_is_string(ending)) return status_fail(OTT_ERR_FORMAT, "endings[%zu] is not a text", i);
+        row->raw_ending[i] = (eval_text){json_string_value(ending), (int64_t)json_string_length(ending)};
+    }
+    return OTT_OK;
+}
+
+/* A whole number, or a text of one, as Hugging Face's copy has it. */
+static ott_status read_label(const json_t *object, int *out) {
+    const json_t *value = json_object_get(object, "label");
+    if (!value) return status_fail(OTT_ERR_FORMAT, "the row has no field \"label\"");
+    const char *text = json_string_value(value);
+    if (text && !*text) return fail_field("label", "is empty: HellaSwag's test rows have none");
+    int64_t label = -1;
+    if (json_is_integer(value)) label = json_integer_value(value);
+    if (text && text[0] >= '0' && text[0] <= '9' && !text[1]) label = text[0] - '0';
+    if (label < 0 || label >= EVAL_ENDINGS) return fail_field("label", "is not 0, 1, 2 or 3");
+    *out = (int)label;
+    return OTT_OK;
+}
+
+/* ---- lm-eval's form ---- */
+
+/* clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()) */
+static ott_status make_query(const json_t *object, str *out) {
+    eval_text label, a, b;
+    str query = {.account = out->account};
+    TRY(read_text(object, "activity_label", &label));
+    TRY(read_text(object, "ctx_a", &a));
+    TRY(read_text(object, "ctx_b", &b));
+    str_append_bytes(&query, label.text, label.bytes);
+    str_append(&query, ": ");
+    str_append_bytes(&query, a.text, a.bytes);
+    str_append(&query, " ");
+    eval_capitalize(b.text, b.bytes, &query);
+    if (str_finish(&query) == OTT_OK) eval_clean(query.text, query.length, out);
+    out->failed = out->failed || query.failed;
+    str_free(&query);
+    return OTT_OK;
+}
+
+static bool is_raw(const json_t *object) {
+    return json_object_get(object, "activity_label") && json_object_get(object, "ctx_a") &&
+           json_object_get(object, "ctx_b");
+}
+
+/* Context and endings one after the other in row->memory, which moves while it grows. */
+static ott_status make_forms(eval_row *row) {
+    int64_t end[EVAL_ENDINGS + 1];
+    if (is_raw(row->object))
+        TRY(make_query(row->object, &row->memory));
+    else
+        eval_clean(row->raw_context.text, row->raw_context.bytes, &row->memory);
+    end[0] = row->memory.length;
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        eval_clean(row->raw_ending[i].text, row->raw_ending[i].bytes, &row->memory);
+        end[i + 1] = row->memory.length;
+    }
+    TRY(str_finish(&row->memory));
+    const char *text = row->memory.text ? row->memory.text : "";
+    row->context = (eval_text){text, end[0]};
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        row->ending[i] = (eval_text){text + end[i], end[i + 1] - end[i]};
+        row->characters[i] = eval_characters(row->ending[i].text, row->ending[i].bytes);
+        if (row->characters[i] == 0)
+            return status_fail(OTT_ERR_FORMAT,
+                               "endings[%d] has no text: it cannot be measured by its characters", i);
+    }
+    return OTT_OK;
+}
+
+/* ctx of a row that has none is ctx_a and ctx_b, as the data set's own is. */
+static ott_status read_context(eval_row *row) {
+    eval_text a, b;
+    if (json_object_get(row->object, "ctx")) return read_text(row->object, "ctx", &row->raw_context);
+    if (!json_object_get(row->object, "ctx_a"))
+        return status_fail(OTT_ERR_FORMAT, "the row has neither ctx_a and ctx_b nor ctx");
+    TRY(read_text(row->object, "ctx_a", &a));
+    TRY(read_text(row->object, "ctx_b", &b));
+    json_t *whole =
+        json_sprintf("%.*s%s%.*s", (int)a.bytes, a.text, b.bytes ? " " : "", (int)b.bytes, b.text);
+    if (!whole || json_object_set_new(row->object, "ctx", whole) != 0)
+        return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
+    return read_text(row->object, "ctx", &row->raw_context);
+}
+
+ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out) {
+    json_error_t error;
+    *out = (eval_row){.memory = {.account = account}};
+    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES, &out->object, &error));
+    if (!out->object)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+                           error.position);
+    if (!json_is_object(out->object)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
+    TRY(read_context(out));
+    TRY(read_endings(out->object, out));
+    TRY(read_label(out->object, &out->label));
+    return make_forms(out);
+}
+
+void eval_row_free(eval_row *row) {
+    json_decref(row->object);
+    str_free(&row->memory);
+    row->object = NULL;
+}

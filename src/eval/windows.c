@@ -1,0 +1,110 @@
+/* eval/windows: a file as windows of tokens, the last of which may be shorter. */
+#include "eval/eval.h"
+#include <inttypes.h>
+
+/* ---- opening ---- */
+
+static bool ends_with_one(const char *path, const char *const *endings) {
+    for (; *endings; endings++)
+        if (str_ends_with(path, *endings)) return true;
+    return false;
+}
+
+static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
+    static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
+    static const char *const tokens[] = {".bin", ".npy", NULL};
+    const eval_model *e = w->model;
+    const config *cfg = e->cfg;
+    const dataset_source s = {.paths = &o->data,
+                              .count = 1,
+                              .to_share = 1,
+                              .tokenizer = e->tokenizer,
+                              .add_bos = cfg->data.add_bos,
+                              .add_eos = cfg->data.add_eos,
+                              .separator = cfg->data.document_separator,
+                              .text_field = o->text_field,
+                              .prompt_field = "",
+                              .completion_field = "",
+                              .vocab = e->m->options.vocab};
+    if (ends_with_one(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
+    if (e->no_text)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
+                           "(tokenizer in ott_eval_options)",
+                           e->path, e->no_text);
+    if (ends_with_one(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
+    return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)
+                        : dataset_open_bytes(w->account, &s, &w->data);
+}
+
+static ott_status check_data(const eval_windows *w) {
+    int64_t vocab = w->model->m->options.vocab;
+    if (dataset_tokens(w->data) < 2)
+        return status_fail(OTT_ERR_FORMAT,
+                           "%s: has %" PRId64 " tokens; one must follow another to be predicted",
+                           dataset_name(w->data), dataset_tokens(w->data));
+    if (dataset_vocab(w->data) <= vocab) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s: its token ids go up to %" PRId64 ", and %s has a vocabulary of %" PRId64,
+                       dataset_name(w->data), dataset_vocab(w->data) - 1, w->model->path, vocab);
+}
+
+static ott_status cut(eval_windows *w, int64_t length) {
+    return dataset_cut_rows(w->data, &(dataset_cut){.length = length, .pack = w->pack});
+}
+
+static ott_status open_row(eval_windows *w) {
+    void *memory;
+    int64_t length = w->length;
+    TRY(mem_take_array(w->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
+    int32_t *all = memory;
+    w->row = (dataset_row){
+        .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
+    return OTT_OK;
+}
+
+ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_options *o,
+                             eval_windows *out) {
+    *out = (eval_windows){.account = account, .model = e, .pack = e->cfg->data.pack_sequences};
+    TRY(open_data(out, o));
+    TRY(check_data(out));
+    int64_t targets = dataset_tokens(out->data) - 1;
+    out->length = e->window < targets ? e->window : targets;
+    TRY(cut(out, out->length));
+    out->whole = dataset_rows(out->data);
+    out->count = out->whole + (out->whole * out->length < targets);
+    return open_row(out);
+}
+
+void eval_windows_close(eval_windows *w) {
+    dataset_close(w->data);
+    mem_give(w->account, w->row.token);
+    w->data = NULL;
+    w->row.token = NULL;
+}
+
+/* ---- reading ---- */
+
+/* What is left behind the whole windows, by rows of one token, for a row is never shorter than it is cut. */
+static ott_status add_rest(eval_windows *w, eval_batch *b) {
+    int64_t first = w->whole * w->length, length = dataset_tokens(w->data) - 1 - first;
+    dataset_row *row = &w->row;
+    int32_t position[1], start[1];
+    TRY(cut(w, 1));
+    row->documents = 0;
+    for (int64_t i = 0, begin = 0; i < length; i++) {
+        dataset_row one = {
+            .token = row->token + i, .target = row->target + i, .position = position, .start = start};
+        TRY(dataset_read_row(w->data, first + i, &one));
+        if (begin == i) row->start[row->documents++] = (int32_t)i;
+        row->position[i] = (int32_t)(i - begin);
+        if (row->target[i] < 0) begin = i + 1; /* a document ends */
+    }
+    return eval_batch_add_row(b, row, length);
+}
+
+ott_status eval_windows_add(eval_windows *w, int64_t index, eval_batch *b) {
+    if (index == w->whole) return add_rest(w, b);
+    TRY(dataset_read_row(w->data, index, &w->row));
+    return eval_batch_add_row(b, &w->row, w->length);
+}

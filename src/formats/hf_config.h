@@ -1,0 +1,76 @@
+/*
+ * formats/hf_config: config.json of a Hugging Face model folder. Reading takes the old spellings and those of
+ * transformers 5, and refuses what Ottava's block does not compute; writing keeps everything it does not
+ * know, as it was written. A key that is absent means what it means in transformers, or is an error.
+ */
+#ifndef FORMATS_HF_CONFIG_H
+#define FORMATS_HF_CONFIG_H
+
+#include "base/str.h"
+
+#define HF_CONFIG_NAME "config.json"
+
+enum { HF_CONFIG_MOST_EOS = 8 };
+
+typedef enum hf_rope { HF_ROPE_PLAIN, HF_ROPE_LLAMA3 } hf_rope;
+
+/* What the file calls a family; what tells its models from others is in model/family.h. */
+typedef struct hf_family {
+    const char *model_type;   /* "qwen2" */
+    const char *architecture; /* "Qwen2ForCausalLM" */
+} hf_family;
+
+/* The families that are read, and how many. */
+const hf_family *hf_config_families(int *count);
+const hf_family *hf_config_family(const char *model_type); /* NULL: not one of them */
+/* "llama, mistral, ..." for messages. */
+#define HF_CONFIG_FAMILIES "llama, mistral, qwen2, qwen3 and phi3"
+
+typedef struct hf_config {
+    const hf_family *family;
+    int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
+    int64_t max_position_embeddings;
+    double rms_norm_eps, rope_theta;
+    hf_rope rope;
+    /* The llama3 rule; 0 when rope is plain. */
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    int64_t rope_original_max_position;
+    int64_t sliding_window;   /* positions a query sees in every layer; 0: all */
+    bool attention_bias;      /* biases on q, k, v and o: the file's key (llama, qwen3) */
+    bool tie_word_embeddings; /* lm_head is embed_tokens */
+    int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
+    int64_t padding_row;      /* of the embedding, which transformers does not train: pad, and a negative
+                                 pad_token_id      counts from the end; -1: none */
+    char dropout[128]; /* "attention_dropout = 0.1, resid_pdrop = 0.1": those that are not 0; "": none */
+    int eos_count;
+    int64_t eos[HF_CONFIG_MOST_EOS];
+    ott_dtype dtype; /* F32, BF16 or F16, as the file says of its weights; OTT_DTYPE_COUNT: it does not */
+    char quantization[32]; /* quantization_config.quant_method ("fp8", "compressed-tensors"); "": none */
+    char quantization_format[32];  /* its format ("float-quantized"); "": it does not say */
+    int64_t quantization_block[2]; /* rows and columns that share a scale, where it says so; else 0 */
+} hf_config;
+
+/*
+ * Reads `path`, config.json or the folder it lies in. `text` (may be NULL) gets the file's text, for
+ * hf_config_write; owned by the caller (mem_give). OTT_ERR_FORMAT (malformed, a key missing or out of range)
+ * and OTT_ERR_UNSUPPORTED name the file, the key and its value.
+ */
+ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
+/* The same from text; `name` stands for the file in messages. */
+ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
+bool hf_config_equal(const hf_config *a, const hf_config *b);
+
+/*
+ * Appends config.json to `out`: `original` (a text hf_config_parse accepts) with the values changed that mean
+ * something else than c, in the old spellings (torch_dtype, rope_theta, rope_scaling), which every version of
+ * transformers reads; all else stays as it is, byte by byte. original = NULL: a new file.
+ * `quantization`: NULL keeps quantization_config, "" removes it, else the JSON object it becomes; what
+ * c.quantization says is not looked at. OTT_ERR_UNSUPPORTED when the family cannot say what c means.
+ */
+ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
+                          str *out);
+/* The same into a file, written atomically. */
+ott_status hf_config_write(mem *account, const hf_config *c, const char *original, const char *quantization,
+                           const char *path);
+
+#endif

@@ -1,0 +1,51 @@
+/* formats/hf_config_keys: the keys of config.json as a table, for its reader and its writer. */
+#ifndef FORMATS_HF_CONFIG_KEYS_H
+#define FORMATS_HF_CONFIG_KEYS_H
+
+#include "formats/hf_config.h"
+#include <jansson.h>
+#include <stddef.h>
+
+typedef enum hf_type { HF_INT, HF_REAL, HF_BOOL } hf_type;
+
+/* A key whose value is one member of hf_config. */
+typedef struct hf_key {
+    const char *name;
+    hf_type type;
+    size_t offset;      /* of the member: int64_t, double or bool */
+    double least, most; /* of a number */
+} hf_key;
+
+typedef union hf_value {
+    int64_t integer;
+    double real;
+    bool truth;
+} hf_value;
+
+const hf_key *hf_keys(int *count);
+bool hf_key_applies(const hf_key *k, const hf_family *f); /* false: the family does not look at it */
+hf_value hf_key_get(const hf_key *k, const hf_config *c);
+void hf_key_set(const hf_key *k, hf_config *c, hf_value v);
+bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
+/* What an absent or null key means beside c's other members; false when the key is required. */
+bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
+/* The value of a key. OTT_ERR_FORMAT names file and key. */
+ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
+
+/* "NAME: key 'KEY' = VALUE: MESSAGE" */
+ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...)
+    __attribute__((format(printf, 5, 6), cold));
+json_t *hf_get(json_t *object, const char *key); /* NULL also for null */
+ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fallback, bool *out);
+
+/* What is more than one key, read from `root` as c->family means it, after c's layers and vocab_size. */
+ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_window(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
+bool hf_rope_equal(const hf_config *a, const hf_config *b);
+bool hf_tokens_equal(const hf_config *a, const hf_config *b);
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * formats/hf_config_parts: what config.json says with more than one key, or with one of two spellings: rotary
+ * embedding, sliding window, special tokens, dropout, the weights' format, and how they are quantized.
+ */
+#include "fp8/dtype.h"
+#include "base/text.h"
+#include "formats/hf_config_keys.h"
+#include "formats/safetensors_show.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- rotary embedding ---- */
+
+#define DEFAULT_THETA 10000.0 /* of every family; older files leave it out */
+
+/* Some files carry both spellings; then they must agree. */
+static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
+    json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
+    json_t *theta = inner ? inner : outer;
+    c->rope_theta = theta ? json_number_value(theta) : DEFAULT_THETA;
+    if (theta && !(json_is_number(theta) && c->rope_theta >= 1 && c->rope_theta <= 1e15))
+        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", theta, "must be a number from 1 to 1e15");
+    if (inner && outer && json_number_value(inner) != json_number_value(outer))
+        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", outer, "rope_parameters has another rope_theta");
+    return OTT_OK;
+}
+
+static ott_status read_factor(const char *name, const char *key, json_t *parameters, const char *member,
+                              double least, double *out) {
+    json_t *value = hf_get(parameters, member);
+    *out = json_number_value(value);
+    if (json_is_number(value) && *out >= least && *out <= 1e9) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                   "rope type llama3 needs '%s', a number of at least %g", member, least);
+}
+
+static ott_status read_llama3(const char *name, const char *key, json_t *parameters, hf_config *c) {
+    double original;
+    c->rope = HF_ROPE_LLAMA3;
+    TRY(read_factor(name, key, parameters, "factor", 1, &c->rope_factor));
+    TRY(read_factor(name, key, parameters, "low_freq_factor", 1e-6, &c->rope_low_freq_factor));
+    TRY(read_factor(name, key, parameters, "high_freq_factor", 1e-6, &c->rope_high_freq_factor));
+    TRY(read_factor(name, key, parameters, "original_max_position_embeddings", 1, &original));
+    c->rope_original_max_position = (int64_t)original;
+    if (c->rope_high_freq_factor <= c->rope_low_freq_factor)
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                       "high_freq_factor must be above low_freq_factor");
+    if (original != (double)c->rope_original_max_position)
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                       "original_max_position_embeddings must be an integer");
+    return OTT_OK;
+}
+
+static ott_status read_rope_type(const char *name, const char *key, json_t *parameters, hf_config *c) {
+    json_t *type = hf_get(parameters, "rope_type"), *rotary = hf_get(parameters, "partial_rotary_factor");
+    if (!type) type = hf_get(parameters, "type"); /* the spelling before rope_type */
+    const char *word = type ? json_string_value(type) : "default";
+    if (rotary && json_number_value(rotary) != 1.0)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "partial_rotary_factor", rotary,
+                       "only 1, rotation of the whole head, works");
+    if (word && strcmp(word, "llama3") == 0) return read_llama3(name, key, parameters, c);
+    if (word && strcmp(word, "default") == 0) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                   "of the kinds of rotary embedding, default and llama3 work; %s does not",
+                   word ? show(word).text : "this");
+}
+
+ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
+    const char *key = hf_get(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    json_t *parameters = hf_get(root, key), *member;
+    const char *member_name;
+    c->rope = HF_ROPE_PLAIN;
+    c->rope_factor = c->rope_low_freq_factor = c->rope_high_freq_factor = 0;
+    c->rope_original_max_position = 0;
+    if (parameters && !json_is_object(parameters))
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "must be an object");
+    json_object_foreach(parameters, member_name, member) {
+        if (json_is_object(member))
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                           "rotary embedding of another kind in some layers does not work");
+    }
+    TRY(read_theta(name, root, parameters, c));
+    return parameters ? read_rope_type(name, key, parameters, c) : OTT_OK;
+}
+
+bool hf_rope_equal(const hf_config *a, const hf_config *b) {
+    if (a->rope != b->rope || (float)a->rope_theta != (float)b->rope_theta) return false;
+    if (a->rope == HF_ROPE_PLAIN) return true;
+    return (float)a->rope_factor == (float)b->rope_factor &&
+           (float)a->rope_low_freq_factor == (float)b->rope_low_freq_factor &&
+           (float)a->rope_high_freq_factor == (float)b->rope_high_freq_factor &&
+           a->rope_original_max_position == b->rope_original_max_position;
+}
+
+/* ---- sliding window ---- */
+
+enum { DEFAULT_WINDOW = 4096, DEFAULT_FULL_LAYERS = 28 }; /* transformers', where the key is absent */
+
+static ott_status read_size(const char *name, json_t *root, const char *key, int64_t fallback, int64_t least,
+                            int64_t *out) {
+    json_t *value = json_object_get(root, key);
+    *out = !value ? fallback : json_is_null(value) ? 0 : json_integer_value(value);
+    if (!value || json_is_null(value)) return OTT_OK;
+    if (json_is_integer(value) && *out >= least && *out <= INT32_MAX) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be null or an integer from %d to %d", (int)least,
+                   INT32_MAX);
+}
+
+/* Qwen's files can say layer by layer, or from which layer on, there is a window. How many layers have one?
+ */
+static ott_status count_windows(const char *name, json_t *root, int64_t layers, int64_t *windows) {
+    json_t *types = hf_get(root, "layer_types"), *type;
+    int64_t full_layers;
+    size_t i;
+    TRY(read_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &full_layers));
+    *windows = full_layers < layers ? layers - full_layers : 0;
+    if (!types) return OTT_OK;
+    *windows = 0;
+    json_array_foreach(types, i, type) {
+        const char *word = json_is_string(type) ? json_string_value(type) : "";
+        bool is_sliding = strcmp(word, "sliding_attention") == 0;
+        *windows += is_sliding;
+        if (!is_sliding && strcmp(word, "full_attention") != 0)
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
+                           "a layer is \"full_attention\" or \"sliding_attention\"");
+    }
+    if ((int64_t)json_array_size(types) == layers) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, "layer_types", types, "must be a list of num_hidden_layers words");
+}
+
+static ott_status read_qwen_window(const char *name, json_t *root, hf_config *c) {
+    bool uses;
+    int64_t windows;
+    TRY(hf_get_bool(name, root, "use_sliding_window", false, &uses));
+    if (!uses) return OTT_OK;
+    TRY(read_size(name, root, "sliding_window", DEFAULT_WINDOW, 1, &c->sliding_window));
+    TRY(count_windows(name, root, c->layers, &windows));
+    if (windows == 0) c->sliding_window = 0;
+    if (windows == 0 || windows == c->layers || c->sliding_window == 0) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "use_sliding_window", hf_get(root, "use_sliding_window"),
+                   "%d of the %d layers have a window (layer_types, max_window_layers); all or none works",
+                   (int)windows, (int)c->layers);
+}
+
+ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
+    const char *type = c->family->model_type;
+    c->sliding_window = 0;
+    if (strcmp(type, "llama") == 0) return OTT_OK; /* transformers' llama looks at no such key */
+    if (strcmp(type, "qwen2") == 0 || strcmp(type, "qwen3") == 0) return read_qwen_window(name, root, c);
+    int64_t fallback = strcmp(type, "mistral") == 0 ? DEFAULT_WINDOW : 0;
+    return read_size(name, root, "sliding_window", fallback, 1, &c->sliding_window);
+}
+
+/* ---- special tokens ---- */
+
+static ott_status read_token(const char *name, const char *key, json_t *value, const hf_config *c,
+                             int64_t *out) {
+    *out = json_integer_value(value);
+    if (json_is_integer(value) && *out >= 0 && *out < c->vocab_size) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be null or a token id below vocab_size (%d)",
+                   (int)c->vocab_size);
+}
+
+static ott_status read_eos(const char *name, json_t *eos, hf_config *c) {
+    size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
+    if (count > HF_CONFIG_MOST_EOS)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "eos_token_id", eos, "at most %d ids work",
+                       HF_CONFIG_MOST_EOS);
+    for (size_t i = 0; i < count; i++)
+        TRY(read_token(name, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos, c,
+                       &c->eos[i]));
+    c->eos_count = (int)count;
+    return OTT_OK;
+}
+
+ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
+    json_t *bos = hf_get(root, "bos_token_id"), *eos = hf_get(root, "eos_token_id");
+    json_t *pad = hf_get(root, "pad_token_id");
+    c->bos = c->pad = -1;
+    c->eos_count = 0;
+    if (bos) TRY(read_token(name, "bos_token_id", bos, c, &c->bos));
+    if (eos) TRY(read_eos(name, eos, c));
+    if (pad && !json_is_integer(pad))
+        return hf_fail(OTT_ERR_FORMAT, name, "pad_token_id", pad, "must be null or a token id");
+    /* -1, or an id added to the tokenizer alone, stands in many files; nothing is ever looked up by it */
+    int64_t id = pad ? json_integer_value(pad) : -1;
+    c->pad = id >= 0 && id < c->vocab_size ? id : -1;
+    c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;
+    return OTT_OK;
+}
+
+/* ---- dropout ---- */
+
+ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
+    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop", "hidden_dropout"};
+    size_t length = 0;
+    c->dropout[0] = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = hf_get(root, keys[i]);
+        double rate = json_number_value(value);
+        if (value && !(json_is_number(value) && rate >= 0 && rate <= 1))
+            return hf_fail(OTT_ERR_FORMAT, name, keys[i], value, "must be a number from 0 to 1");
+        if (rate > 0)
+            length += (size_t)text_format(c->dropout + length, sizeof c->dropout - length, "%s%s = %g",
+                                          length ? ", " : "", keys[i], rate);
+    }
+    return OTT_OK;
+}
+
+bool hf_tokens_equal(const hf_config *a, const hf_config *b) {
+    return a->bos == b->bos && a->pad == b->pad && a->eos_count == b->eos_count &&
+           memcmp(a->eos, b->eos, (size_t)a->eos_count * sizeof *a->eos) == 0;
+}
+
+/* ---- the weights' format ---- */
+
+static bool dtype_from_torch(const char *word, ott_dtype *out) {
+    static const struct {
+        const char *word;
+        ott_dtype dtype;
+    } words[] = {{"float32", OTT_F32}, {"bfloat16", OTT_BF16}, {"float16", OTT_F16}};
+    if (strncmp(word, "torch.", 6) == 0) word += 6;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i].word, word) != 0) continue;
+        *out = words[i].dtype;
+        return true;
+    }
+    return false;
+}
+
+static ott_status read_one_dtype(const char *name, json_t *root, const char *key, hf_config *c) {
+    json_t *value = hf_get(root, key);
+    ott_dtype before = c->dtype;
+    if (!value) return OTT_OK;
+    if (!json_is_string(value) || !dtype_from_torch(json_string_value(value), &c->dtype))
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, value, "bfloat16, float16 and float32 work");
+    if (before == OTT_DTYPE_COUNT || before == c->dtype) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, value, "torch_dtype says otherwise");
+}
+
+ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
+    c->dtype = OTT_DTYPE_COUNT;
+    TRY(read_one_dtype(name, root, "torch_dtype", c));
+    return read_one_dtype(name, root, "dtype", c);
+}
+
+/* ---- quantization ---- */
+
+/* [rows, columns] that share a scale; null and absent say nothing. */
+static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
+    if (!block || json_is_null(block)) return OTT_OK;
+    for (size_t i = 0; i < 2; i++) {
+        json_t *size = json_array_get(block, i);
+        c->quantization_block[i] = json_integer_value(size);
+        if (json_array_size(block) != 2 || !json_is_integer(size) || c->quantization_block[i] < 1)
+            return hf_fail(OTT_ERR_FORMAT, name, key, block, "must be two numbers above 0");
+    }
+    return OTT_OK;
+}
+
+/* compressed-tensors has groups of layers, each with its own. */
+static ott_status read_groups(const char *name, json_t *object, hf_config *c) {
+    json_t *groups = json_object_get(object, "config_groups"), *group;
+    const char *key;
+    json_object_foreach(groups, key, group) TRY(read_block(
+        name, "block_structure", json_object_get(json_object_get(group, "weights"), "block_structure"), c));
+    return OTT_OK;
+}
+
+ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
+    json_t *object = hf_get(root, "quantization_config");
+    if (!object) return OTT_OK;
+    const char *method = json_string_value(json_object_get(object, "quant_method"));
+    const char *format = json_string_value(json_object_get(object, "format"));
+    if (!method || !method[0])
+        return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object,
+                       "must be an object with a quant_method");
+    snprintf(c->quantization, sizeof c->quantization, "%.31s", show(method).text);
+    snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s", format ? show(format).text : "");
+    TRY(read_block(name, "weight_block_size", json_object_get(object, "weight_block_size"), c));
+    return read_groups(name, object, c);
+}

@@ -1,0 +1,334 @@
+/*
+ * formats/hf_config_write: the writer of config.json. A key is touched only when what it says, or what its absence
+ * means, is not what the model is; the result is read back before anyone sees it.
+ */
+#include "base/file.h"
+#include "base/json_text.h"
+#include "base/number.h"
+#include "formats/hf_config_keys.h"
+#include "formats/json_edit.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct editor {
+    const hf_config *c;
+    json_t *root;     /* of the original, or of the template */
+    hf_config before; /* what the original would mean with c's family, layers and vocabulary aside */
+    bool is_new;      /* there is no original: the text is a template, whose every key is put */
+    str text, value;  /* the file so far; a value being made */
+} editor;
+
+/* ---- values ---- */
+
+/* Puts what `value` holds. */
+static ott_status put_value(editor *e, const char *key) {
+    TRY(str_finish(&e->value));
+    TRY(json_edit_put(&e->text, key, e->value.text));
+    e->value.length = 0;
+    return OTT_OK;
+}
+
+/* Python's spelling: a real number shows that it is one. */
+static void append_real(str *s, double x) {
+    char text[32];
+    number_metric(x, text);
+    str_append(s, text);
+    if (!strpbrk(text, ".en")) str_append(s, ".0");
+}
+
+static ott_status put_int(editor *e, const char *key, int64_t value) {
+    str_printf(&e->value, "%" PRId64, value);
+    return put_value(e, key);
+}
+
+static ott_status put_word(editor *e, const char *key, const char *word) {
+    str_append(&e->value, word);
+    return put_value(e, key);
+}
+
+/* ---- the parts of the file ---- */
+
+static ott_status edit_family(editor *e) {
+    json_t *type = json_object_get(e->root, "model_type");
+    if (!e->is_new && json_is_string(type) && strcmp(json_string_value(type), e->c->family->model_type) == 0)
+        return OTT_OK;
+    str_printf(&e->value, "[\n    \"%s\"\n  ]", e->c->family->architecture);
+    TRY(put_value(e, "architectures"));
+    str_printf(&e->value, "\"%s\"", e->c->family->model_type);
+    return put_value(e, "model_type");
+}
+
+static ott_status put_key(editor *e, const hf_key *k) {
+    hf_value v = hf_key_get(k, e->c);
+    switch (k->type) {
+    case HF_INT: return put_int(e, k->name, v.integer);
+    case HF_REAL: append_real(&e->value, v.real); return put_value(e, k->name);
+    case HF_BOOL: break;
+    }
+    return put_word(e, k->name, v.truth ? "true" : "false");
+}
+
+static ott_status edit_key(editor *e, const hf_key *k) {
+    json_t *value = hf_get(e->root, k->name);
+    hf_value now = hf_key_get(k, e->c), said;
+    if (!hf_key_applies(k, e->c->family)) {
+        if (!now.truth) return OTT_OK; /* attention_bias */
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name,
+                           e->c->family->model_type);
+    }
+    bool is_said =
+        value ? hf_key_read(k, HF_CONFIG_NAME, value, &said) == OTT_OK : hf_key_default(k, e->c, &said);
+    return !e->is_new && is_said && hf_key_equal(k, said, now) ? OTT_OK : put_key(e, k);
+}
+
+static ott_status edit_keys(editor *e) {
+    int count;
+    const hf_key *keys = hf_keys(&count);
+    for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
+    return OTT_OK;
+}
+
+static void append_llama3(editor *e) {
+    const hf_config *c = e->c;
+    str_append(&e->value, "{\n    \"factor\": ");
+    append_real(&e->value, c->rope_factor);
+    str_append(&e->value, ",\n    \"high_freq_factor\": ");
+    append_real(&e->value, c->rope_high_freq_factor);
+    str_append(&e->value, ",\n    \"low_freq_factor\": ");
+    append_real(&e->value, c->rope_low_freq_factor);
+    str_printf(&e->value,
+               ",\n    \"original_max_position_embeddings\": %" PRId64
+               ",\n    \"rope_type\": \"llama3\"\n  }",
+               c->rope_original_max_position);
+}
+
+static bool has_key(const editor *e, const char *key) {
+    return json_object_get(e->root, key) != NULL;
+}
+
+/* rope_parameters becomes rope_scaling where it stands; the rope_theta in it, a key of its own. */
+static ott_status edit_rope(editor *e) {
+    bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
+    if (!e->is_new && is_old && hf_rope_equal(&e->before, e->c)) return OTT_OK;
+    if (has_key(e, "rope_scaling"))
+        TRY(json_edit_remove(&e->text, "rope_parameters"));
+    else
+        TRY(json_edit_rename(&e->text, "rope_parameters", "rope_scaling"));
+    append_real(&e->value, e->c->rope_theta);
+    TRY(put_value(e, "rope_theta"));
+    bool is_said = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
+    if (e->c->rope == HF_ROPE_PLAIN) return is_said ? put_word(e, "rope_scaling", "null") : OTT_OK;
+    append_llama3(e);
+    return put_value(e, "rope_scaling");
+}
+
+static bool is_qwen(const hf_config *c) {
+    return str_starts_with(c->family->model_type, "qwen");
+}
+
+static bool is_llama(const hf_config *c) {
+    return strcmp(c->family->model_type, "llama") == 0;
+}
+
+static ott_status put_window(editor *e, const char *key) {
+    return e->c->sliding_window > 0 ? put_int(e, key, e->c->sliding_window) : put_word(e, key, "null");
+}
+
+static ott_status put_qwen_window(editor *e) {
+    bool uses = e->c->sliding_window > 0;
+    TRY(put_word(e, "use_sliding_window", uses ? "true" : "false"));
+    if (uses || e->is_new) TRY(put_window(e, "sliding_window"));
+    return uses ? put_int(e, "max_window_layers", 0) : OTT_OK;
+}
+
+/* Which layers have a window is said in terms of their number. */
+static ott_status edit_window(editor *e) {
+    bool is_same = e->before.sliding_window == e->c->sliding_window && e->before.layers == e->c->layers;
+    if (is_llama(e->c) && e->c->sliding_window > 0)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "sliding_window: a llama model has none in transformers; write it as "
+                           "a mistral model, which is the same but for the window");
+    if (!e->is_new && is_same) return OTT_OK;
+    TRY(json_edit_remove(&e->text, "layer_types"));
+    if (is_qwen(e->c)) return put_qwen_window(e);
+    return is_llama(e->c) ? OTT_OK : put_window(e, "sliding_window");
+}
+
+static ott_status put_token(editor *e, const char *key, int64_t id) {
+    return id < 0 ? put_word(e, key, "null") : put_int(e, key, id);
+}
+
+static bool same_eos(const hf_config *a, const hf_config *b) {
+    return a->eos_count == b->eos_count && memcmp(a->eos, b->eos, (size_t)b->eos_count * sizeof *b->eos) == 0;
+}
+
+static ott_status put_eos(editor *e) {
+    const hf_config *c = e->c;
+    if (c->eos_count <= 1) return put_token(e, "eos_token_id", c->eos_count == 1 ? c->eos[0] : -1);
+    str_append(&e->value, "[");
+    for (int i = 0; i < c->eos_count; i++) str_printf(&e->value, "%s\n    %" PRId64, i ? "," : "", c->eos[i]);
+    str_append(&e->value, "\n  ]");
+    return put_value(e, "eos_token_id");
+}
+
+static ott_status edit_tokens(editor *e) {
+    const hf_config *c = e->c, *before = &e->before;
+    if (e->is_new || before->bos != c->bos) TRY(put_token(e, "bos_token_id", c->bos));
+    if (e->is_new || !same_eos(before, c)) TRY(put_eos(e));
+    if (e->is_new || before->pad != c->pad) TRY(put_token(e, "pad_token_id", c->pad));
+    return OTT_OK;
+}
+
+static ott_status edit_dtype(editor *e) {
+    if (has_key(e, "torch_dtype"))
+        TRY(json_edit_remove(&e->text, "dtype"));
+    else
+        TRY(json_edit_rename(&e->text, "dtype", "torch_dtype"));
+    if (e->c->dtype == OTT_DTYPE_COUNT || (!e->is_new && e->before.dtype == e->c->dtype)) return OTT_OK;
+    const char *word = e->c->dtype == OTT_F32 ? "float32" : e->c->dtype == OTT_F16 ? "float16" : "bfloat16";
+    str_printf(&e->value, "\"%s\"", word);
+    return put_value(e, "torch_dtype");
+}
+
+/* Indented to stand inside the file's outermost object. A JSON text has line breaks between values only. */
+static void append_indented(str *s, const char *json) {
+    for (const char *c = json; *c; c++) {
+        str_append_bytes(s, c, 1);
+        if (*c == '\n') str_append(s, "  ");
+    }
+}
+
+static ott_status edit_quantization(editor *e, const char *quantization) {
+    json_error_t error;
+    if (!quantization) return OTT_OK;
+    if (!quantization[0]) return json_edit_remove(&e->text, "quantization_config");
+    json_t *object;
+    TRY(json_text_parse(quantization, (int64_t)strlen(quantization), JSON_REJECT_DUPLICATES, &object,
+                        &error));
+    bool is_object = json_is_object(object);
+    char *text = is_object ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(object);
+    if (!is_object)
+        return status_fail(OTT_ERR_ARGUMENT, "quantization_config: not a JSON object: %s", quantization);
+    if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: quantization_config");
+    append_indented(&e->value, text);
+    free(text);
+    return put_value(e, "quantization_config");
+}
+
+/* ---- the whole ---- */
+
+/* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
+static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
+    if (strcmp(key, "attention_bias") == 0) return is_llama(c) || strcmp(c->family->model_type, "qwen3") == 0;
+    if (strcmp(key, "max_window_layers") == 0) return is_qwen(c) && c->sliding_window > 0;
+    if (strcmp(key, "use_sliding_window") == 0) return is_qwen(c);
+    if (strcmp(key, "sliding_window") == 0) return !is_llama(c);
+    if (strcmp(key, "torch_dtype") == 0) return c->dtype != OTT_DTYPE_COUNT;
+    return strcmp(key, "quantization_config") != 0 || is_quantized;
+}
+
+static void append_template(str *s, const hf_config *c, bool is_quantized) {
+    static const char *const keys[] = {"architectures",
+                                       "attention_bias",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "head_dim",
+                                       "hidden_act",
+                                       "hidden_size",
+                                       "intermediate_size",
+                                       "max_position_embeddings",
+                                       "max_window_layers",
+                                       "model_type",
+                                       "num_attention_heads",
+                                       "num_hidden_layers",
+                                       "num_key_value_heads",
+                                       "pad_token_id",
+                                       "quantization_config",
+                                       "rms_norm_eps",
+                                       "rope_scaling",
+                                       "rope_theta",
+                                       "sliding_window",
+                                       "tie_word_embeddings",
+                                       "torch_dtype",
+                                       "use_sliding_window",
+                                       "vocab_size"};
+    const char *separator = "{";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!belongs(keys[i], c, is_quantized)) continue;
+        bool is_activation = strcmp(keys[i], "hidden_act") == 0; /* the one nothing else puts */
+        str_printf(s, "%s\n  \"%s\": %s", separator, keys[i], is_activation ? "\"silu\"" : "null");
+        separator = ",";
+    }
+    str_append(s, "\n}\n");
+}
+
+/* What the original says when it is read with the family and vocabulary that will be written into it. */
+static ott_status read_before(editor *e) {
+    if (e->is_new) return OTT_OK;
+    TRY(hf_config_parse("the original " HF_CONFIG_NAME, e->text.text, e->text.length, &e->before));
+    e->before.family = e->c->family;
+    e->before.vocab_size = e->c->vocab_size;
+    if (hf_read_window(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK) e->before.sliding_window = -1;
+    if (hf_read_tokens(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK)
+        e->before.bos = e->before.pad = e->before.eos_count = -2; /* as nothing is: all are put */
+    return OTT_OK;
+}
+
+static ott_status edit(editor *e, const char *quantization) {
+    json_error_t error;
+    TRY(str_finish(&e->text));
+    TRY(json_text_parse(e->text.text, e->text.length, JSON_REJECT_DUPLICATES, &e->root, &error));
+    TRY(read_before(e));
+    TRY(edit_family(e));
+    TRY(edit_keys(e));
+    TRY(edit_rope(e));
+    TRY(edit_window(e));
+    TRY(edit_tokens(e));
+    TRY(edit_dtype(e));
+    return edit_quantization(e, quantization);
+}
+
+/* What was written must mean c: the last defence against a file we would not read as the same model. */
+static ott_status check(const editor *e) {
+    hf_config again, wanted = *e->c;
+    ott_status status =
+        hf_config_parse("the " HF_CONFIG_NAME " to be written", e->text.text, e->text.length, &again);
+    if (status != OTT_OK) return status;
+    memcpy(wanted.quantization, again.quantization, sizeof wanted.quantization);
+    if (wanted.dtype == OTT_DTYPE_COUNT) wanted.dtype = again.dtype;
+    STATUS_REQUIRE(hf_config_equal(&again, &wanted));
+    return OTT_OK;
+}
+
+ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
+                          str *out) {
+    editor e = {.c = c, .before = *c, .is_new = !original, .text.account = account, .value.account = account};
+    ott_status status;
+    if (original)
+        str_append(&e.text, original);
+    else
+        append_template(&e.text, c, quantization && quantization[0]);
+    TRY_OUT(edit(&e, quantization));
+    TRY_OUT(check(&e));
+    str_append_bytes(out, e.text.text, e.text.length);
+    TRY_OUT(str_finish(out));
+out:
+    json_decref(e.root);
+    str_free(&e.text);
+    str_free(&e.value);
+    return status;
+}
+
+ott_status hf_config_write(mem *account, const hf_config *c, const char *original, const char *quantization,
+                           const char *path) {
+    str text = {.account = account};
+    ott_status status = hf_config_text(account, c, original, quantization, &text);
+    if (status == OTT_OK)
+        status = file_write_atomic(path, text.text, text.length);
+    else
+        status_context(status, "%s", path);
+    str_free(&text);
+    return status;
+}

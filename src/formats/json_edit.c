@@ -1,0 +1,121 @@
+/*
+ * formats/json_edit: changes members of a JSON object as text. The text is known to be valid, so that finding a
+ * member takes no parser: only strings and nesting have to be stepped over.
+ */
+#include "formats/json_edit.h"
+#include <string.h>
+
+/* Byte positions of a member: "key": value */
+typedef struct member {
+    int64_t key, key_end; /* with quotes */
+    int64_t value, value_end;
+    int64_t before; /* end of the value before it, or the place after '{' */
+} member;
+
+static int64_t skip_space(const str *s, int64_t at) {
+    while (at < s->length && strchr(" \t\r\n", s->text[at])) at++;
+    return at;
+}
+
+static int64_t skip_string(const str *s, int64_t at) {
+    for (at++; at < s->length && s->text[at] != '"'; at++)
+        if (s->text[at] == '\\') at++;
+    return at + 1;
+}
+
+/* Steps over the value at `at`. */
+static int64_t skip_value(const str *s, int64_t at) {
+    int depth = 0;
+    while (at < s->length) {
+        char c = s->text[at];
+        if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* after a number or a word */
+        if (c == '"')
+            at = skip_string(s, at);
+        else
+            at++;
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+        if (depth == 0 && strchr("}]\"", c)) return at;
+    }
+    return s->length;
+}
+
+/* Reads the member that follows byte `before`; false at the end of the object. */
+static bool next_member(const str *s, int64_t before, member *m) {
+    m->before = before;
+    m->key = skip_space(s, before);
+    if (m->key < s->length && s->text[m->key] == ',') m->key = skip_space(s, m->key + 1);
+    if (m->key >= s->length || s->text[m->key] != '"') return false;
+    m->key_end = skip_string(s, m->key);
+    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* past the colon */
+    m->value_end = skip_value(s, m->value);
+    return true;
+}
+
+static int64_t object_begin(const str *s) {
+    return skip_space(s, 0) + 1; /* past the brace */
+}
+
+static bool find(const str *s, const char *key, member *m) {
+    int64_t length = (int64_t)strlen(key);
+    for (int64_t at = object_begin(s); next_member(s, at, m); at = m->value_end)
+        if (m->key_end - m->key == length + 2 && memcmp(s->text + m->key + 1, key, (size_t)length) == 0)
+            return true;
+    return false;
+}
+
+/* Replaces bytes [from, to) by `with`. */
+static ott_status splice(str *s, int64_t from, int64_t to, const char *with) {
+    str result = {.account = s->account};
+    str_append_bytes(&result, s->text, from);
+    str_append(&result, with);
+    str_append_bytes(&result, s->text + to, s->length - to);
+    ott_status status = str_finish(&result);
+    if (status != OTT_OK) {
+        str_free(&result);
+        return status;
+    }
+    str_free(s);
+    *s = result;
+    return OTT_OK;
+}
+
+/* A new member stands as the first one does: on its own line, indented, or beside it. */
+static ott_status append(str *s, const char *key, const char *value) {
+    str text = {.account = s->account};
+    member m, first = {0};
+    int64_t begin = object_begin(s), end = begin;
+    for (bool any = next_member(s, begin, &m); any; any = next_member(s, end, &m)) {
+        if (first.key == 0) first = m;
+        end = m.value_end;
+    }
+    if (first.key > 0) {
+        str_append(&text, ",");
+        str_append_bytes(&text, s->text + begin, first.key - begin);
+        str_printf(&text, "\"%s\": %s", key, value);
+    } else {
+        str_printf(&text, "\n  \"%s\": %s\n", key, value);
+    }
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = splice(s, end, end, text.text);
+    str_free(&text);
+    return status;
+}
+
+ott_status json_edit_put(str *text, const char *key, const char *value) {
+    member m;
+    if (find(text, key, &m)) return splice(text, m.value, m.value_end, value);
+    return append(text, key, value);
+}
+
+ott_status json_edit_rename(str *text, const char *key, const char *new_key) {
+    member m;
+    return find(text, key, &m) ? splice(text, m.key + 1, m.key_end - 1, new_key) : OTT_OK;
+}
+
+ott_status json_edit_remove(str *text, const char *key) {
+    member m, next;
+    if (!find(text, key, &m)) return OTT_OK;
+    bool is_first = m.before == object_begin(text);
+    if (is_first && next_member(text, m.value_end, &next)) return splice(text, m.key, next.key, "");
+    return splice(text, m.before, m.value_end, ""); /* with the comma before it */
+}

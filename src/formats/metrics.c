@@ -1,0 +1,161 @@
+/*
+ * formats/metrics: writing: one write per line, so that a reader never sees half of one, and a crash loses at most
+ * the line it hit.
+ */
+#define _GNU_SOURCE /* O_CLOEXEC */
+#include "formats/metrics.h"
+#include "base/file.h"
+#include "base/number.h"
+#include "base/str.h"
+#include "formats/metrics_lines.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening ---- */
+
+struct metrics_writer {
+    mem *account;
+    char *path;
+    int descriptor;
+    int64_t bytes; /* of whole lines in the file */
+    str line;      /* its memory is kept from line to line */
+    bool failed;
+};
+
+static ott_status fail_write(const metrics_writer *w) {
+    return status_fail(status_from_errno(errno), "%s: cannot write: %s", w->path, strerror(errno));
+}
+
+/* `flags`: what open(2) takes beside the usual. */
+static ott_status open_at_end(metrics_writer *w, int flags) {
+    w->descriptor = open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    off_t end = w->descriptor < 0 ? -1 : lseek(w->descriptor, 0, SEEK_END);
+    if (end < 0) return fail_write(w);
+    w->bytes = end;
+    return OTT_OK;
+}
+
+/* Where the file's lines up to last_step end. */
+static ott_status find_end(const metrics_writer *w, const logger *log, int64_t last_step, int64_t *end) {
+    metrics_lines lines;
+    TRY(metrics_lines_open(w->account, w->path, &lines));
+    ott_status status = metrics_lines_end_of(&lines, last_step, end);
+    if (status == OTT_OK && lines.damaged > 0)
+        log_warning(log, "%s: %" PRId64 " lines after step %" PRId64 " are no metrics: they are dropped",
+                    w->path, lines.damaged, last_step);
+    metrics_lines_close(&lines);
+    return status;
+}
+
+static ott_status open_after(metrics_writer *w, const logger *log, int64_t last_step) {
+    int64_t end = 0;
+    bool there = file_exists(w->path);
+    if (there) TRY(find_end(w, log, last_step, &end));
+    TRY(open_at_end(w, 0));
+    if (!there || end == w->bytes) return OTT_OK;
+    if (ftruncate(w->descriptor, end) != 0) return fail_write(w);
+    w->bytes = end;
+    return OTT_OK;
+}
+
+ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
+                        metrics_writer **out) {
+    void *memory;
+    ott_status status;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(metrics_writer), "a metrics writer", &memory));
+    metrics_writer *w = memory;
+    *w = (metrics_writer){.account = account, .descriptor = -1, .line = {.account = account}};
+    TRY_OUT(mem_strdup(account, path, &w->path));
+    TRY_OUT(last_step < 0 ? open_at_end(w, O_TRUNC) : open_after(w, log, last_step));
+    *out = w;
+out:
+    if (status != OTT_OK) metrics_close(w);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static void append_value(str *line, const metrics_value *v) {
+    char number[32];
+    str_append(line, ",");
+    str_append_json(line, v->key, (int64_t)strlen(v->key));
+    str_append(line, ":");
+    switch (v->kind) {
+    case METRICS_REAL: str_append(line, number_metric(v->real, number)); break;
+    case METRICS_INT: str_printf(line, "%" PRId64, v->integer); break;
+    case METRICS_TEXT: str_append_json(line, v->text, (int64_t)strlen(v->text)); break;
+    }
+}
+
+/* Writes the whole line or takes back what was written of it. */
+static ott_status put_line(metrics_writer *w) {
+    int64_t done = 0;
+    while (done < w->line.length) {
+        ssize_t written = write(w->descriptor, w->line.text + done, (size_t)(w->line.length - done));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) {
+            int reason = errno;
+            w->failed = true;
+            int cut = ftruncate(w->descriptor, w->bytes);
+            return status_fail(OTT_ERR_IO, "%s: cannot write: %s%s", w->path, strerror(reason),
+                               cut == 0 || done == 0 ? "" : "; its last line is incomplete");
+        }
+        done += written;
+    }
+    w->bytes += done;
+    return OTT_OK;
+}
+
+ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count) {
+    if (w->failed) return status_fail(OTT_ERR_IO, "%s: cannot write: an earlier write failed", w->path);
+    w->line.length = 0;
+    str_printf(&w->line, "{\"step\":%" PRId64, step);
+    for (int i = 0; i < count; i++) append_value(&w->line, &values[i]);
+    str_append(&w->line, "}\n");
+    TRY(str_finish(&w->line));
+    return put_line(w);
+}
+
+ott_status metrics_sync(metrics_writer *w) {
+    if (fdatasync(w->descriptor) == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP) return OTT_OK;
+    return status_fail(OTT_ERR_IO, "%s: cannot sync: %s", w->path, strerror(errno));
+}
+
+/* ---- a file that went away ---- */
+
+bool metrics_is_there(const metrics_writer *w) {
+    struct stat named, held;
+    return stat(w->path, &named) == 0 && fstat(w->descriptor, &held) == 0 && named.st_dev == held.st_dev &&
+           named.st_ino == held.st_ino;
+}
+
+/* All lines of the file that `from` still holds, to the new one. */
+static ott_status copy_lines(metrics_writer *w, int from) {
+    char buffer[16384];
+    for (ssize_t got; (got = pread(from, buffer, sizeof buffer, w->bytes)) != 0; w->bytes += got)
+        if (got < 0 || write(w->descriptor, buffer, (size_t)got) != got) return fail_write(w);
+    return OTT_OK;
+}
+
+ott_status metrics_restore(metrics_writer *w) {
+    int before = w->descriptor;
+    bool gone = !file_exists(w->path);
+    ott_status status = open_at_end(w, 0);
+    if (status == OTT_OK && gone) status = copy_lines(w, before);
+    w->failed = status != OTT_OK;
+    close(before);
+    return status;
+}
+
+void metrics_close(metrics_writer *w) {
+    if (!w) return;
+    if (w->descriptor >= 0) close(w->descriptor);
+    str_free(&w->line);
+    mem_give(w->account, w->path);
+    mem_give(w->account, w);
+}

@@ -1,0 +1,137 @@
+/* formats/metrics_lines: reading line by line, in both directions. */
+#define _GNU_SOURCE /* memrchr */
+#include "formats/metrics_lines.h"
+#include "base/json_text.h"
+#include <string.h>
+
+enum { BUFFER_BYTES = 2 * METRICS_LINE_BYTES };
+
+ott_status metrics_lines_open(mem *account, const char *path, metrics_lines *out) {
+    void *memory = NULL;
+    *out = (metrics_lines){.account = account};
+    TRY(file_reader_open(path, &out->file));
+    ott_status status = mem_take(account, MEM_OTHER, BUFFER_BYTES, "lines of metrics", &memory);
+    out->buffer = memory;
+    if (status != OTT_OK) metrics_lines_close(out);
+    return status;
+}
+
+void metrics_lines_close(metrics_lines *l) {
+    file_reader_close(&l->file);
+    mem_give(l->account, l->buffer);
+    l->buffer = NULL;
+}
+
+static ott_status hold(metrics_lines *l, int64_t at) {
+    int64_t left = l->file.bytes - at;
+    l->at = at;
+    l->held = left < BUFFER_BYTES ? left : BUFFER_BYTES;
+    return file_reader_read(&l->file, at, l->buffer, l->held);
+}
+
+/* ---- forward ---- */
+
+/* The first newline at or after byte `from`, -1: none. */
+static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
+    *found = -1;
+    while (from < l->file.bytes) {
+        if (from < l->at || from >= l->at + l->held) TRY(hold(l, from));
+        const char *begin = l->buffer + (from - l->at);
+        const char *newline = memchr(begin, '\n', (size_t)(l->at + l->held - from));
+        if (newline) {
+            *found = l->at + (newline - l->buffer);
+            return OTT_OK;
+        }
+        from = l->at + l->held;
+    }
+    return OTT_OK;
+}
+
+/* Makes bytes [begin, end) the line at hand. */
+static ott_status take_line(metrics_lines *l, int64_t begin, int64_t end) {
+    l->length = end - begin;
+    l->line = NULL;
+    if (l->length >= METRICS_LINE_BYTES) return OTT_OK;
+    if (begin < l->at || end > l->at + l->held) TRY(hold(l, begin));
+    l->line = l->buffer + (begin - l->at);
+    return OTT_OK;
+}
+
+ott_status metrics_lines_next(metrics_lines *l, bool *more) {
+    int64_t newline;
+    TRY(find_newline(l, l->next, &newline));
+    *more = newline >= 0;
+    if (!*more) return OTT_OK;
+    TRY(take_line(l, l->next, newline));
+    l->next = newline + 1;
+    l->number++;
+    return OTT_OK;
+}
+
+/* ---- what a line says ---- */
+
+static ott_status parse(const metrics_lines *l, json_t **object, int64_t *step) {
+    json_error_t error;
+    *object = NULL;
+    if (l->line)
+        TRY(status_context(json_text_parse(l->line, l->length, JSON_REJECT_DUPLICATES, object, &error), "%s",
+                           l->file.path));
+    const json_t *number = json_object_get(*object, "step");
+    if (json_is_integer(number)) {
+        *step = json_integer_value(number);
+        return OTT_OK;
+    }
+    json_decref(*object);
+    *object = NULL;
+    return OTT_OK;
+}
+
+ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step) {
+    TRY(parse(l, object, step));
+    if (*object) return OTT_OK;
+    if (l->damaged++ == 0) l->first_damaged = l->number;
+    return OTT_OK;
+}
+
+/* ---- backward ---- */
+
+/* The byte after the last newline before byte `end`, 0: there is none. */
+static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
+    *begin = 0;
+    while (end > 0) {
+        if (end <= l->at || end > l->at + l->held) TRY(hold(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
+        const char *newline = memrchr(l->buffer, '\n', (size_t)(end - l->at));
+        if (newline) {
+            *begin = l->at + (newline - l->buffer) + 1;
+            return OTT_OK;
+        }
+        end = l->at;
+    }
+    return OTT_OK;
+}
+
+/* Looks at the line that ends before byte `end` with a newline. *step is INT64_MIN when it is no metrics. */
+static ott_status look_back(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
+    json_t *object;
+    *step = INT64_MIN;
+    TRY(find_begin(l, end - 1, begin));
+    TRY(take_line(l, *begin, end - 1));
+    TRY(parse(l, &object, step));
+    json_decref(object);
+    return OTT_OK;
+}
+
+ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end) {
+    int64_t at, begin, step, damaged = 0;
+    TRY(find_begin(l, l->file.bytes, &at)); /* what follows the last newline is not whole */
+    *end = at;
+    for (; at > 0; at = begin) {
+        TRY(look_back(l, at, &begin, &step));
+        damaged += step == INT64_MIN;
+        if (step == INT64_MIN) continue; /* lines of later steps may lie before it */
+        if (step <= last_step) break;
+        *end = begin;
+        l->damaged = damaged;
+    }
+    return OTT_OK;
+}

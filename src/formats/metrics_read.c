@@ -1,0 +1,277 @@
+/*
+ * formats/metrics, reading: the series and the health lines of a file, each in one pass and in memory that does
+ * not grow with the file.
+ */
+#define _GNU_SOURCE /* memmem */
+#include "formats/metrics.h"
+#include "base/str.h"
+#include "formats/metrics_lines.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Health lines have both, and most files are mostly other lines. */
+static bool has_key(const metrics_lines *l, const char *mark) {
+    return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
+}
+
+/* ---- series ---- */
+
+static ott_status reserve_point(metrics_series *s) {
+    if (s->count < s->capacity) return OTT_OK;
+    int64_t capacity = s->capacity ? 2 * s->capacity : 64, bytes = capacity * (int64_t)sizeof *s->step;
+    void *steps = s->step, *values = s->value;
+    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &steps));
+    s->step = steps;
+    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &values));
+    s->value = values;
+    s->capacity = capacity;
+    return OTT_OK;
+}
+
+/* Removes every second point. */
+static void halve(metrics_series *s) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s->count; i += 2, kept++) {
+        s->step[kept] = s->step[i];
+        s->value[kept] = s->value[i];
+    }
+    s->count = kept;
+}
+
+/* Of the points in the file, those whose number is a multiple of `stride` stay, and the last one, which lies
+   behind them until the next comes. */
+typedef struct thinning {
+    int64_t seen, stride;
+    bool extra; /* the series ends with a point that is only there for being the last */
+} thinning;
+
+static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const json_t *value) {
+    if (!json_is_number(value) && !json_is_null(value)) return OTT_OK;
+    if (t->extra) s->count--;
+    for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve(s);
+    TRY(reserve_point(s));
+    s->step[s->count] = step;
+    s->value[s->count++] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    t->extra = t->seen++ % t->stride != 0;
+    return OTT_OK;
+}
+
+enum { MOST_KEYS = 16 };
+
+static ott_status read_series(metrics_lines *l, const char *const *keys, int count, metrics_series *out) {
+    thinning thin[MOST_KEYS];
+    json_t *object;
+    int64_t step = 0;
+    bool more;
+    STATUS_REQUIRE(count <= MOST_KEYS);
+    for (int i = 0; i < count; i++) thin[i] = (thinning){.stride = 1};
+    for (;;) {
+        TRY(metrics_lines_next(l, &more));
+        if (!more) return OTT_OK;
+        if (has_key(l, "\"module\":")) continue;
+        TRY(metrics_lines_parse(l, &object, &step));
+        ott_status status = OTT_OK;
+        for (int i = 0; object && status == OTT_OK && i < count; i++)
+            status = add_point(&out[i], &thin[i], step, json_object_get(object, keys[i]));
+        json_decref(object);
+        TRY(status);
+    }
+}
+
+ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
+                        metrics_series *out) {
+    metrics_lines l;
+    for (int i = 0; i < count; i++) out[i] = (metrics_series){.account = account};
+    TRY(metrics_lines_open(account, path, &l));
+    ott_status status = read_series(&l, keys, count, out);
+    for (int i = 0; i < count; i++) {
+        out[i].damaged = l.damaged;
+        out[i].first_damaged = l.first_damaged;
+    }
+    metrics_lines_close(&l);
+    for (int i = 0; status != OTT_OK && i < count; i++) metrics_series_free(&out[i]);
+    return status;
+}
+
+void metrics_series_free(metrics_series *s) {
+    if (!s->account) return; /* never read */
+    mem_give(s->account, s->step);
+    mem_give(s->account, s->value);
+    *s = (metrics_series){.account = s->account};
+}
+
+/* ---- reading health lines ---- */
+
+/* Tensors, GEMMs and formats: they are few. */
+enum { MOST_WORDS = 64 };
+
+typedef struct health_reader {
+    metrics_health *h;
+    metrics_lines lines;
+    json_t *indices; /* of modules, by name */
+    const char *words[MOST_WORDS];
+    int word_count;
+    int64_t stride; /* measurements whose number is a multiple of it are kept */
+} health_reader;
+
+static ott_status fail_line(const health_reader *r, const char *what, int most) {
+    return status_fail(OTT_ERR_FORMAT, "%s: line %" PRId64 ": more than %d %s", r->lines.file.path,
+                       r->lines.number, most, what);
+}
+
+static ott_status copy_name(arena *names, const char *text, const char **out) {
+    TRY(arena_strdup(names, text, out));
+    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear a table */
+    return OTT_OK;
+}
+
+static ott_status take_word(health_reader *r, const char *text, const char **out) {
+    int i = 0;
+    while (i < r->word_count && strcmp(r->words[i], text) != 0) i++;
+    if (i == MOST_WORDS) return fail_line(r, "names of tensors, GEMMs and formats", MOST_WORDS);
+    if (i == r->word_count) {
+        TRY(copy_name(r->h->names, text, &r->words[i]));
+        r->word_count++;
+    }
+    *out = r->words[i];
+    return OTT_OK;
+}
+
+static ott_status reserve_module(metrics_health *h) {
+    if (h->module_count < h->module_capacity) return OTT_OK;
+    int64_t capacity = h->module_capacity ? 2 * h->module_capacity : 64;
+    void *modules = h->modules;
+    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->modules, "module names", &modules));
+    h->modules = modules;
+    h->module_capacity = capacity;
+    return OTT_OK;
+}
+
+static ott_status take_module(health_reader *r, const char *name, int64_t *index) {
+    metrics_health *h = r->h;
+    const json_t *known = json_object_get(r->indices, name);
+    if (known) {
+        *index = json_integer_value(known);
+        return OTT_OK;
+    }
+    if (h->module_count == METRICS_MOST_MODULES) return fail_line(r, "modules", METRICS_MOST_MODULES);
+    TRY(reserve_module(h));
+    TRY(copy_name(h->names, name, &h->modules[h->module_count].name));
+    if (json_object_set_new(r->indices, name, json_integer(h->module_count)) != 0)
+        return status_fail(OTT_ERR_MEMORY, "out of memory: the modules of %s", r->lines.file.path);
+    *index = h->module_count++;
+    return OTT_OK;
+}
+
+/* Removes every second measurement before the last, or the only one. */
+static void thin_out(metrics_health *h) {
+    int64_t kept = 0;
+    bool keep = true;
+    for (int64_t i = 0; i < h->last; i++) {
+        if (i == 0 || h->uses[i].step != h->uses[i - 1].step) keep = !keep;
+        if (keep) h->uses[kept++] = h->uses[i];
+    }
+    memmove(h->uses + kept, h->uses + h->last, (size_t)(h->count - h->last) * sizeof *h->uses);
+    h->count -= h->last - kept;
+    h->last = kept;
+}
+
+static ott_status reserve_use(health_reader *r) {
+    metrics_health *h = r->h;
+    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) thin_out(h);
+    if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
+    if (h->count < h->capacity) return OTT_OK;
+    int64_t capacity = h->capacity ? 2 * h->capacity : 256;
+    void *uses = h->uses;
+    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors",
+                 &uses));
+    h->uses = uses;
+    h->capacity = capacity;
+    return OTT_OK;
+}
+
+static void begin_measurement(health_reader *r) {
+    metrics_health *h = r->h;
+    if (h->measurements % r->stride != 0) h->count = h->last;
+    h->last = h->count;
+    h->measurements++;
+}
+
+static double number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+/* A name of a health line, or NULL. */
+static const char *name_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value)
+                                                                                    : NULL;
+}
+
+static ott_status take_use(health_reader *r, const json_t *object, int64_t step) {
+    metrics_health *h = r->h;
+    const char *module = name_of(object, "module"), *tensor = name_of(object, "tensor");
+    const char *gemm = name_of(object, "gemm"), *format = name_of(object, "format");
+    metrics_use use = {.step = step,
+                       .amax = number_of(object, "amax"),
+                       .scale_min = number_of(object, "scale_min"),
+                       .scale_max = number_of(object, "scale_max"),
+                       .saturated = number_of(object, "saturated"),
+                       .underflowed = number_of(object, "underflowed"),
+                       .sqnr_db = number_of(object, "sqnr_db")};
+    if (!module || !tensor || !gemm || !format || !json_object_get(object, "sqnr_db")) return OTT_OK;
+    TRY(take_module(r, module, &use.module));
+    TRY(take_word(r, tensor, &use.tensor));
+    TRY(take_word(r, gemm, &use.gemm));
+    TRY(take_word(r, format, &use.format));
+    if (h->count == 0 || h->uses[h->last].step != step) begin_measurement(r);
+    TRY(reserve_use(r));
+    h->modules[use.module].last_step = step;
+    h->uses[h->count++] = use;
+    h->complete = false;
+    return OTT_OK;
+}
+
+static ott_status read_health_lines(health_reader *r) {
+    json_t *object;
+    int64_t step = 0;
+    bool more;
+    for (;;) {
+        TRY(metrics_lines_next(&r->lines, &more));
+        if (!more) return OTT_OK;
+        r->h->complete = true;
+        if (!has_key(&r->lines, "\"module\":") || !has_key(&r->lines, "\"sqnr_db\"")) continue;
+        TRY(metrics_lines_parse(&r->lines, &object, &step));
+        ott_status status = object ? take_use(r, object, step) : OTT_OK;
+        json_decref(object);
+        TRY(status);
+    }
+}
+
+ott_status metrics_read_health(mem *account, const char *path, metrics_health *out) {
+    ott_status status;
+    *out = (metrics_health){.account = account};
+    health_reader r = {.h = out, .stride = 1};
+    TRY(metrics_lines_open(account, path, &r.lines));
+    r.indices = json_object();
+    if (!r.indices) TRY_OUT(status_fail(OTT_ERR_MEMORY, "out of memory: the modules of %s", path));
+    TRY_OUT(arena_open(account, MEM_OTHER, &out->names));
+    TRY_OUT(read_health_lines(&r));
+    out->damaged = r.lines.damaged;
+    out->first_damaged = r.lines.first_damaged;
+out:
+    metrics_lines_close(&r.lines);
+    json_decref(r.indices);
+    if (status != OTT_OK) metrics_health_free(out);
+    return status;
+}
+
+void metrics_health_free(metrics_health *h) {
+    if (!h->account) return; /* never read */
+    mem_give(h->account, h->modules);
+    mem_give(h->account, h->uses);
+    arena_close(h->names);
+    *h = (metrics_health){.account = h->account};
+}

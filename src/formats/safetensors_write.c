@@ -1,0 +1,219 @@
+/*
+ * formats/safetensors_write: the writer. Offsets are known before any data, so the header goes first and the data
+ * stream after it. Order and header text are the reference implementation's, so that its files and ours are
+ * the same bytes.
+ */
+#include "formats/safetensors.h"
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "formats/safetensors_formats.h"
+#include "fp8/dtype.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct item {
+    const char *name;
+    int format;    /* position in safetensors_formats */
+    int64_t bytes; /* of its data */
+    int64_t index; /* as declared */
+} item;
+
+struct safetensors_writer {
+    mem *account;
+    arena *texts;
+    const char *path;
+    file_writer *file;
+    item *items; /* [count], in the order of the data */
+    int64_t count, current;
+    int64_t left; /* bytes of items[current] still to come */
+};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const item *)a)->name, ((const item *)b)->name);
+}
+
+static int by_format_then_name(const void *a, const void *b) {
+    const item *x = a, *y = b;
+    return x->format != y->format ? y->format - x->format : by_name(a, b);
+}
+
+static ott_status tensor_bytes(const safetensors_tensor *t, int64_t *bytes) {
+    *bytes = dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 0 || __builtin_mul_overflow(*bytes, t->shape[i], bytes))
+            return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': dimension %d is %" PRId64 ", which is %s",
+                               t->name, i, t->shape[i], t->shape[i] < 0 ? "negative" : "too large");
+    return OTT_OK;
+}
+
+static ott_status check_tensor(const safetensors_tensor *t) {
+    if ((unsigned)t->dtype >= OTT_DTYPE_COUNT)
+        return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is not one", t->name);
+    if (str_utf8_error(t->name, (int64_t)strlen(t->name)) >= 0)
+        return status_fail(OTT_ERR_ARGUMENT, "a tensor's name is not UTF-8");
+    if (strcmp(t->name, "__metadata__") == 0)
+        return status_fail(OTT_ERR_ARGUMENT, "a tensor cannot be named __metadata__");
+    if (t->rank < 0 || t->rank > SAFETENSORS_MAX_RANK)
+        return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': %d dimensions; at most %d are supported", t->name,
+                           t->rank, SAFETENSORS_MAX_RANK);
+    return OTT_OK;
+}
+
+static ott_status declare(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count) {
+    void *memory;
+    int64_t total = 0;
+    TRY(mem_take_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &memory));
+    w->items = memory;
+    for (w->count = 0; w->count < count; w->count++) {
+        const safetensors_tensor *t = &tensors[w->count];
+        item *i = &w->items[w->count];
+        TRY(check_tensor(t));
+        TRY(tensor_bytes(t, &i->bytes));
+        if (__builtin_add_overflow(total, i->bytes, &total))
+            return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
+        TRY(arena_strdup(w->texts, t->name, &i->name));
+        i->format = safetensors_format_find(dtype_safetensors_name(t->dtype));
+        i->index = w->count;
+    }
+    qsort(w->items, (size_t)count, sizeof *w->items, by_name);
+    for (int64_t i = 1; i < count; i++)
+        if (strcmp(w->items[i - 1].name, w->items[i].name) == 0)
+            return status_fail(OTT_ERR_ARGUMENT, "two tensors are named '%s'", w->items[i].name);
+    qsort(w->items, (size_t)count, sizeof *w->items, by_format_then_name);
+    return OTT_OK;
+}
+
+static void append_json(str *s, const char *text) {
+    str_append_json(s, text, (int64_t)strlen(text));
+}
+
+static ott_status append_metadata(str *s, const safetensors_pair *pairs, int64_t count) {
+    str_append(s, "{\"__metadata__\":{\"format\":\"pt\"");
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; j < i; j++)
+            if (strcmp(pairs[i].key, pairs[j].key) == 0)
+                return status_fail(OTT_ERR_ARGUMENT, "metadata key '%s' is given twice", pairs[i].key);
+        if (strcmp(pairs[i].key, "format") == 0)
+            return status_fail(OTT_ERR_ARGUMENT, "metadata key 'format' is the file's own");
+        str_append(s, ",");
+        append_json(s, pairs[i].key);
+        str_append(s, ":");
+        append_json(s, pairs[i].value);
+    }
+    str_append(s, "}");
+    return OTT_OK;
+}
+
+static void append_tensor(str *s, const item *i, const safetensors_tensor *t, int64_t begin) {
+    str_append(s, ",");
+    append_json(s, i->name);
+    str_printf(s, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_formats[i->format].name);
+    for (int d = 0; d < t->rank; d++) str_printf(s, "%s%" PRId64, d ? "," : "", t->shape[d]);
+    str_printf(s, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + i->bytes);
+}
+
+static ott_status make_header(const safetensors_writer *w, const safetensors_tensor *tensors,
+                              const safetensors_pair *metadata, int64_t metadata_count, str *s) {
+    int64_t begin = 0;
+    TRY(append_metadata(s, metadata, metadata_count));
+    for (int64_t i = 0; i < w->count; i++) {
+        append_tensor(s, &w->items[i], &tensors[w->items[i].index], begin);
+        begin += w->items[i].bytes;
+    }
+    str_append(s, "}");
+    while (!s->failed && s->length % 8 != 0) str_append(s, " "); /* the data begin aligned to 8 */
+    TRY(str_finish(s));
+    if (s->length > SAFETENSORS_MAX_HEADER)
+        return status_fail(OTT_ERR_ARGUMENT, "the header takes %" PRId64 " bytes; %d are allowed", s->length,
+                           SAFETENSORS_MAX_HEADER);
+    return OTT_OK;
+}
+
+static ott_status write_header(safetensors_writer *w, const str *header) {
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header->length >> 8 * i);
+    TRY(file_writer_append(w->file, length, 8));
+    return file_writer_append(w->file, header->text, header->length);
+}
+
+/* Goes on to the next tensor that has data. */
+static void settle(safetensors_writer *w) {
+    while (w->current < w->count && w->left == 0)
+        if (++w->current < w->count) w->left = w->items[w->current].bytes;
+}
+
+/* All that can be wrong with what the caller declares; no file exists yet. */
+static ott_status prepare(safetensors_writer *w, const char *path, const safetensors_tensor *tensors,
+                          int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
+                          str *header) {
+    ott_status status;
+    TRY_OUT(arena_open(w->account, MEM_OTHER, &w->texts));
+    TRY_OUT(arena_strdup(w->texts, path, &w->path));
+    TRY_OUT(declare(w, tensors, count));
+    TRY_OUT(make_header(w, tensors, metadata, metadata_count, header));
+    w->left = count > 0 ? w->items[0].bytes : 0;
+    settle(w);
+out:
+    return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
+}
+
+ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
+                                   int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
+                                   safetensors_writer **out) {
+    void *memory;
+    str header = {.account = account};
+    ott_status status;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &memory));
+    safetensors_writer *w = memory;
+    w->account = account;
+    TRY_OUT(prepare(w, path, tensors, count, metadata, metadata_count, &header));
+    TRY_OUT(file_writer_open(account, path, &w->file));
+    TRY_OUT(write_header(w, &header));
+    *out = w;
+out:
+    if (status != OTT_OK) safetensors_writer_abandon(w);
+    str_free(&header);
+    return status;
+}
+
+int64_t safetensors_writer_next(const safetensors_writer *w) {
+    return w->current < w->count ? w->items[w->current].index : -1;
+}
+
+ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
+    if (bytes < 0 || bytes > w->left)
+        return status_fail(OTT_ERR_ARGUMENT, "%" PRId64 " bytes are too many: tensor '%s' lacks %" PRId64,
+                           bytes, w->current < w->count ? w->items[w->current].name : "(none)", w->left);
+    TRY(file_writer_append(w->file, data, bytes));
+    w->left -= bytes;
+    settle(w);
+    return OTT_OK;
+}
+
+static void release(safetensors_writer *w) {
+    if (w->texts) arena_close(w->texts);
+    mem_give(w->account, w->items);
+    mem_give(w->account, w);
+}
+
+ott_status safetensors_writer_commit(safetensors_writer *w) {
+    ott_status status = OTT_OK;
+    if (w->current < w->count) {
+        status = status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' lacks %" PRId64 " bytes: not complete",
+                             w->path, w->items[w->current].name, w->left);
+        file_writer_abandon(w->file);
+    } else {
+        status = file_writer_commit(w->file);
+    }
+    release(w);
+    return status;
+}
+
+void safetensors_writer_abandon(safetensors_writer *w) {
+    if (!w) return;
+    file_writer_abandon(w->file);
+    release(w);
+}

@@ -1,0 +1,335 @@
+/*
+ * formats/shards_write: the writer. One file is open at a time. Which tensor goes where is decided before the
+ * first byte, as transformers decides it.
+ */
+#define _GNU_SOURCE /* unlink */
+#include "formats/shards.h"
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "fp8/cast.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct shard_part {
+    const char *name, *path; /* without and with the folder */
+    int64_t first, count;    /* its tensors: declared[first ... first + count) */
+} shard_part;
+
+typedef struct placed_name {
+    const char *name;
+    int64_t part;
+} placed_name;
+
+struct shards_writer {
+    mem *account;
+    arena *texts;
+    const char *folder;
+    safetensors_tensor *declared; /* [count], part by part; names and all our own */
+    int64_t *index;               /* [count]: declared[i] is the caller's tensors[index[i]] */
+    placed_name *places;          /* [count], by name */
+    int64_t count, total;         /* tensors; bytes of all their data */
+    shard_part *parts;            /* [part_count] */
+    int64_t part_count, current;  /* parts before `current` are complete files */
+    safetensors_pair *metadata;
+    int64_t metadata_count;
+    safetensors_writer *file; /* parts[current]; NULL: none is open */
+};
+
+/* ---- which tensor goes where ---- */
+
+static int64_t data_bytes(const safetensors_tensor *t) {
+    int64_t bytes = dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i], &bytes)) return -1;
+    return bytes;
+}
+
+/* What safetensors_writer_open would only find when its file's turn comes. */
+static ott_status check_declared(shards_writer *w, const safetensors_tensor *tensors, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_tensor *t = &tensors[i];
+        bool known = (unsigned)t->dtype < OTT_DTYPE_COUNT && t->rank >= 0 && t->rank <= SAFETENSORS_MAX_RANK;
+        if (!known || data_bytes(t) < 0 || __builtin_add_overflow(w->total, data_bytes(t), &w->total))
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "%s: tensor '%s': no safetensors file can hold its format or shape", w->folder,
+                               t->name);
+    }
+    return OTT_OK;
+}
+
+/* transformers' rule: a tensor larger than a shard gets one of its own, at once; the others fill a shard
+   until one would tip it over. Shards are numbered as they are finished. Sets part[i] for each tensor. */
+static void split(shards_writer *w, const safetensors_tensor *tensors, int64_t count, int64_t max_bytes,
+                  int64_t *part) {
+    int64_t held = 0, first_held = 0;
+    enum { OPEN = -1 }; /* in the shard being filled, whose number is not known yet */
+    for (int64_t i = 0; i <= count; i++) {
+        int64_t bytes = i < count ? data_bytes(&tensors[i]) : 0;
+        if (i < count && bytes > max_bytes) {
+            part[i] = w->part_count++;
+            continue;
+        }
+        if (i == count || bytes > max_bytes - held) {
+            int64_t closed = 0;
+            for (int64_t j = first_held; j < i; j++)
+                if (part[j] == OPEN) {
+                    part[j] = w->part_count;
+                    closed++;
+                }
+            w->part_count += closed > 0;
+            held = 0;
+            first_held = i;
+        }
+        if (i < count) part[i] = OPEN;
+        held += bytes;
+    }
+    if (w->part_count == 0) w->part_count = 1; /* a model without tensors is a file too */
+}
+
+/* Copies the tensors, part by part. */
+static ott_status group(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
+                        const int64_t *part) {
+    for (int64_t i = 0; i < count; i++) w->parts[part[i]].count++;
+    for (int64_t p = 1; p < w->part_count; p++)
+        w->parts[p].first = w->parts[p - 1].first + w->parts[p - 1].count;
+    for (int64_t p = 0; p < w->part_count; p++) w->parts[p].count = 0;
+    for (w->count = 0; w->count < count; w->count++) {
+        int64_t i = w->count;
+        shard_part *to = &w->parts[part[i]];
+        int64_t at = to->first + to->count++;
+        w->declared[at] = tensors[i];
+        w->index[at] = i;
+        TRY(arena_strdup(w->texts, tensors[i].name, &w->declared[at].name));
+        w->places[i] = (placed_name){w->declared[at].name, part[i]};
+    }
+    return OTT_OK;
+}
+
+static int compare_places(const void *a, const void *b) {
+    return strcmp(((const placed_name *)a)->name, ((const placed_name *)b)->name);
+}
+
+static ott_status take_array(shards_writer *w, int64_t count, int64_t size, void **out) {
+    return arena_take(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
+}
+
+static ott_status declare(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
+                          int64_t max_bytes) {
+    void *declared, *index, *places, *part, *parts;
+    TRY(check_declared(w, tensors, count));
+    TRY(take_array(w, count, sizeof *w->declared, &declared));
+    TRY(take_array(w, count, sizeof *w->index, &index));
+    TRY(take_array(w, count, sizeof *w->places, &places));
+    TRY(take_array(w, count, sizeof(int64_t), &part));
+    w->declared = declared;
+    w->index = index;
+    w->places = places;
+    split(w, tensors, count, max_bytes, part);
+    TRY(take_array(w, w->part_count, sizeof *w->parts, &parts));
+    w->parts = parts;
+    TRY(group(w, tensors, count, part));
+    qsort(w->places, (size_t)count, sizeof *w->places, compare_places);
+    for (int64_t i = 1; i < count; i++)
+        if (compare_places(&w->places[i - 1], &w->places[i]) == 0)
+            return status_fail(OTT_ERR_ARGUMENT, "%s: two tensors are named '%s'", w->folder,
+                               w->places[i].name);
+    return OTT_OK;
+}
+
+static ott_status declare_metadata(shards_writer *w, const safetensors_pair *pairs, int64_t count) {
+    void *memory;
+    TRY(arena_take(w->texts, count * (int64_t)sizeof *pairs, &memory));
+    w->metadata = memory;
+    w->metadata_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        TRY(arena_strdup(w->texts, pairs[i].key, &w->metadata[i].key));
+        TRY(arena_strdup(w->texts, pairs[i].value, &w->metadata[i].value));
+    }
+    return OTT_OK;
+}
+
+static ott_status name_parts(shards_writer *w) {
+    const char *slash = str_ends_with(w->folder, "/") ? "" : "/";
+    for (int64_t i = 0; i < w->part_count; i++) {
+        shard_part *p = &w->parts[i];
+        if (w->part_count == 1)
+            p->name = SHARDS_SINGLE_NAME;
+        else
+            TRY(arena_printf(w->texts, &p->name, "model-%05" PRId64 "-of-%05" PRId64 ".safetensors", i + 1,
+                             w->part_count));
+        TRY(arena_printf(w->texts, &p->path, "%s%s%s", w->folder, slash, p->name));
+    }
+    return OTT_OK;
+}
+
+/* ---- opening ---- */
+
+static ott_status refuse_weights(const shards_writer *w) {
+    file_list names;
+    ott_status status = OTT_OK;
+    TRY(file_list_folder(w->account, w->folder, &names));
+    for (int64_t i = 0; status == OTT_OK && i < names.count; i++)
+        if (str_glob("model*.safetensors", names.names[i]) || strcmp(names.names[i], SHARDS_INDEX_NAME) == 0)
+            status = status_fail(OTT_ERR_ARGUMENT,
+                                 "%s: already holds weights (%s): choose another folder or remove "
+                                 "them",
+                                 w->folder, names.names[i]);
+    file_list_free(&names);
+    return status;
+}
+
+/* Opens the next files until one wants data; a file of empty tensors is complete at once. */
+static ott_status settle(shards_writer *w) {
+    while (w->current < w->part_count) {
+        const shard_part *part = &w->parts[w->current];
+        if (!w->file)
+            TRY(safetensors_writer_open(w->account, part->path, w->declared + part->first, part->count,
+                                        w->metadata, w->metadata_count, &w->file));
+        bool is_last = w->current == w->part_count - 1;
+        if (safetensors_writer_next(w->file) >= 0 || is_last)
+            return OTT_OK; /* the last appears with the index */
+        ott_status status = safetensors_writer_commit(w->file);
+        w->file = NULL;
+        TRY(status);
+        w->current++;
+    }
+    return OTT_OK;
+}
+
+static ott_status open_writer(shards_writer *w, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count) {
+    TRY(arena_open(w->account, MEM_OTHER, &w->texts));
+    TRY(arena_strdup(w->texts, folder, &w->folder));
+    if (max_bytes < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are wanted", folder, max_bytes);
+    TRY(declare(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
+    TRY(declare_metadata(w, metadata, metadata_count));
+    TRY(name_parts(w));
+    TRY(file_make_folder(folder));
+    TRY(refuse_weights(w));
+    return settle(w);
+}
+
+ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count, shards_writer **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &memory));
+    shards_writer *w = memory;
+    w->account = account;
+    ott_status status = open_writer(w, folder, tensors, count, max_bytes, metadata, metadata_count);
+    if (status == OTT_OK)
+        *out = w;
+    else
+        shards_writer_abandon(w);
+    return status;
+}
+
+/* ---- data ---- */
+
+int64_t shards_writer_file_count(const shards_writer *w) {
+    return w->part_count;
+}
+
+int64_t shards_writer_next(const shards_writer *w) {
+    if (!w->file) return -1;
+    int64_t next = safetensors_writer_next(w->file);
+    return next < 0 ? -1 : w->index[w->parts[w->current].first + next];
+}
+
+ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes) {
+    if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
+    TRY(safetensors_writer_append(w->file, data, bytes));
+    return settle(w);
+}
+
+/* The tensor the next byte belongs to; NULL: none. */
+static const safetensors_tensor *next_tensor(const shards_writer *w) {
+    int64_t next = w->file ? safetensors_writer_next(w->file) : -1;
+    return next < 0 ? NULL : &w->declared[w->parts[w->current].first + next];
+}
+
+ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count) {
+    enum { PIECE = 2048 };
+    _Alignas(8) char piece[PIECE * 4];
+    const safetensors_tensor *t = next_tensor(w);
+    if (!t || t->dtype == OTT_F32) return shards_writer_append(w, values, 4 * count);
+    if (!dtype_is_high_precision(t->dtype))
+        return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s: its codes are needed, not floats",
+                           w->folder, t->name, dtype_safetensors_name(t->dtype));
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = count - at < PIECE ? count - at : PIECE;
+        for (int64_t i = 0; i < n; i++) dtype_store(piece, t->dtype, i, values[at + i]);
+        if (next_tensor(w) != t)
+            return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' has fewer elements than it is given",
+                               w->folder, t->name);
+        TRY(shards_writer_append(w, piece, n * dtype_bytes(t->dtype)));
+    }
+    return OTT_OK;
+}
+
+/* ---- closing ---- */
+
+/* As transformers writes it: indented by two, names sorted. */
+static void append_index(const shards_writer *w, str *s) {
+    str_printf(s, "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n  \"weight_map\": {",
+               w->total);
+    for (int64_t i = 0; i < w->count; i++) {
+        const placed_name *place = &w->places[i];
+        str_append(s, i ? ",\n    " : "\n    ");
+        str_append_json(s, place->name, (int64_t)strlen(place->name));
+        str_printf(s, ": \"%s\"", w->parts[place->part].name);
+    }
+    str_append(s, "\n  }\n}\n");
+}
+
+static ott_status write_index(const shards_writer *w) {
+    str text = {.account = w->account}, path = {.account = w->account};
+    append_index(w, &text);
+    str_printf(&path, "%s/" SHARDS_INDEX_NAME, w->folder);
+    ott_status status = str_finish(text.failed ? &text : &path);
+    if (status == OTT_OK) status = file_write_atomic(path.text, text.text, text.length);
+    str_free(&text);
+    str_free(&path);
+    return status;
+}
+
+static ott_status finish(shards_writer *w) {
+    const safetensors_tensor *t = next_tensor(w);
+    if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
+    if (t)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' and what follows it lack data: not complete",
+                           w->folder, t->name);
+    ott_status status = safetensors_writer_commit(w->file);
+    w->file = NULL;
+    TRY(status);
+    w->current++;
+    return w->part_count > 1 ? write_index(w) : OTT_OK;
+}
+
+static void release(shards_writer *w) {
+    if (w->texts) arena_close(w->texts);
+    mem_give(w->account, w);
+}
+
+ott_status shards_writer_commit(shards_writer *w) {
+    ott_status status = finish(w);
+    if (status == OTT_OK)
+        release(w);
+    else
+        shards_writer_abandon(w);
+    return status;
+}
+
+/* Files before `current` are ours: the folder held no weights. */
+void shards_writer_abandon(shards_writer *w) {
+    if (!w) return;
+    safetensors_writer_abandon(w->file);
+    for (int64_t i = 0; i < w->current; i++) (void)unlink(w->parts[i].path);
+    release(w);
+}

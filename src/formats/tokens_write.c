@@ -1,0 +1,107 @@
+/*
+ * formats/tokens_write: the header holds the number of tokens, which is known last: it is written over its place before the
+ * file gets its name.
+ */
+#include "formats/tokens_write.h"
+#include "base/file.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { HEADER = 1024, MAGIC = 20240801, VERSION = 7 };
+
+struct token_writer {
+    mem *account;
+    file_writer *file;
+    int64_t count;
+    char target[PATH_MAX]; /* for messages */
+};
+
+static ott_status check_target(token_writer *w, const char *path) {
+    struct stat info;
+    if (strlen(path) >= PATH_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+    strcpy(w->target, path);
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: is %s, not a file", path,
+                       S_ISDIR(info.st_mode) ? "a folder" : "a device");
+}
+
+static ott_status begin(token_writer *w, const char *path) {
+    static const char nothing[HEADER];
+    TRY(check_target(w, path));
+    file_remove_stale(w->account, path);
+    TRY(file_writer_open(w->account, path, &w->file));
+    return file_writer_append(w->file, nothing, HEADER);
+}
+
+ott_status token_writer_open(mem *account, const char *path, token_writer **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(token_writer), "token file", &memory));
+    token_writer *w = memory;
+    w->account = account;
+    ott_status status = begin(w, path);
+    if (status != OTT_OK) {
+        token_writer_abandon(w);
+        return status;
+    }
+    *out = w;
+    return OTT_OK;
+}
+
+static void put_little(unsigned char *to, uint32_t value) {
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+    to[2] = (unsigned char)(value >> 16);
+    to[3] = (unsigned char)(value >> 24);
+}
+
+ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count) {
+    unsigned char bytes[16384];
+    if (count > INT32_MAX - w->count)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: more than 2^31 - 1 tokens, which its format cannot count: split the text",
+                           w->target);
+    for (int64_t done = 0, part; done < count; done += part) {
+        part = count - done < (int64_t)sizeof bytes / 4 ? count - done : (int64_t)sizeof bytes / 4;
+        for (int64_t i = 0; i < part; i++) {
+            if (tokens[done + i] < 0)
+                return status_fail(OTT_ERR_ARGUMENT, "%s: token %" PRId64 " is %d", w->target,
+                                   w->count + done + i, tokens[done + i]);
+            put_little(bytes + 4 * i, (uint32_t)tokens[done + i]);
+        }
+        TRY(file_writer_append(w->file, bytes, 4 * part));
+    }
+    w->count += count;
+    return OTT_OK;
+}
+
+int64_t token_writer_count(const token_writer *w) {
+    return w->count;
+}
+
+static ott_status write_header(token_writer *w) {
+    unsigned char words[12];
+    put_little(words, MAGIC);
+    put_little(words + 4, VERSION);
+    put_little(words + 8, (uint32_t)w->count);
+    return file_writer_patch(w->file, 0, words, sizeof words);
+}
+
+ott_status token_writer_commit(token_writer *w) {
+    ott_status status = write_header(w);
+    if (status == OTT_OK) {
+        status = file_writer_commit(w->file);
+        w->file = NULL;
+    }
+    token_writer_abandon(w);
+    return status;
+}
+
+void token_writer_abandon(token_writer *w) {
+    if (!w) return;
+    file_writer_abandon(w->file);
+    mem_give(w->account, w);
+}

@@ -1,0 +1,71 @@
+/* formats/trace: the trace event format's complete events ("ph": "X"), times in microseconds since the opening. */
+#include "formats/trace.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "base/text.h"
+#include <stdio.h>
+#include <string.h>
+
+struct trace_writer {
+    mem *account;
+    file_writer *file;
+    double origin;
+};
+
+static ott_status write_head(trace_writer *w, const char *process) {
+    str text = {.account = w->account};
+    str_append(&text, "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                      "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"tid\":0,\"args\":{\"name\":");
+    str_append_json(&text, process, (int64_t)strlen(process));
+    str_append(&text, "}}");
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = file_writer_append(w->file, text.text, text.length);
+    str_free(&text);
+    return status;
+}
+
+ott_status trace_open(mem *account, const char *path, const char *process, trace_writer **out) {
+    void *memory;
+    ott_status status;
+    *out = NULL;
+    TRY(mem_take(account, MEM_OTHER, sizeof(trace_writer), "a trace", &memory));
+    trace_writer *w = memory;
+    *w = (trace_writer){.account = account, .origin = clock_seconds()};
+    TRY_OUT(file_writer_open(account, path, &w->file));
+    TRY_OUT(write_head(w, process));
+    *out = w;
+    return OTT_OK;
+out:
+    trace_abandon(w);
+    return status;
+}
+
+ott_status trace_slice(trace_writer *w, const char *name, const char *category, double began, double seconds,
+                       const char *arguments) {
+    char line[TRACE_EVENT_MAX + 200];
+    int length =
+        text_format(line, sizeof line,
+                    ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":0,\"tid\":0,\"ts\":%.3f,"
+                    "\"dur\":%.3f,\"args\":%s}",
+                    category, name, (began - w->origin) * 1e6, seconds * 1e6, arguments);
+    STATUS_REQUIRE(length > 0 && (size_t)length < sizeof line);
+    return file_writer_append(w->file, line, length);
+}
+
+ott_status trace_commit(trace_writer *w) {
+    static const char end[] = "\n]}\n";
+    ott_status status = file_writer_append(w->file, end, sizeof end - 1);
+    if (status == OTT_OK)
+        status = file_writer_commit(w->file);
+    else
+        file_writer_abandon(w->file);
+    mem_give(w->account, w);
+    return status;
+}
+
+void trace_abandon(trace_writer *w) {
+    if (!w) return;
+    file_writer_abandon(w->file);
+    mem_give(w->account, w);
+}

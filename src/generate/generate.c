@@ -1,0 +1,220 @@
+/* generate/generate: loading a run's model, and continuing a text with it. */
+#include "generate/generate.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "cpu/cpu.h"
+#include "data/data.h"
+#include "generate/sample.h"
+#include "generate/text.h"
+#include "model/cache.h"
+#include "model/pack.h"
+#include "train/inference.h"
+#include "train/run.h"
+#include "train/sources.h"
+#include <string.h>
+
+struct text_generator {
+    mem *account;
+    const logger *log;
+    arena *strings; /* of the options */
+    ott_generate_options options;
+    config *cfg;
+    inference_plan plan;
+    device *device;
+    model *m;
+    model_cache *cache;
+    text_codec codec;
+    sampler sampler;
+    stop_filter stop;
+    tokenizer_ids text; /* tokens of the text since the window last moved; the cache has the first of them */
+    str piece;
+    bool moved;                          /* the window has, and it was said */
+    int64_t read, chosen;                /* tokens given and tokens added so far */
+    double read_seconds, choice_seconds; /* and how long that took */
+};
+
+/* ---- opening ---- */
+
+static ott_status copy_options(text_generator *g, const ott_generate_options *o) {
+    void *memory;
+    g->options = *o;
+    g->options.prompt = NULL;
+    TRY(arena_open(g->account, MEM_OTHER, &g->strings));
+    if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
+    TRY(arena_take(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
+    const char **stop = memory;
+    for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
+    g->options.stop = stop;
+    g->stop = (stop_filter){.stop = stop, .count = o->stop_count, .held = {.account = g->account}};
+    return OTT_OK;
+}
+
+static ott_status open_model(text_generator *g, const char *checkpoint) {
+    inference_plan *p = &g->plan;
+    int64_t window = g->cfg->train.seq_len;
+    TRY(inference_read(g->account, g->cfg, checkpoint, p));
+    if (g->options.precision == OTT_GENERATE_BF16) p->convert.recipe = recipe_high_precision(OTT_BF16);
+    TRY(inference_open(p, g->device, window, g->log, &g->m));
+    TRY(model_pack(g->m));
+    return model_cache_open(g->m, g->log, window, &g->cache);
+}
+
+static ott_status open_codec(text_generator *g, const char *run, const char *checkpoint) {
+    char own[PATH_MAX];
+    data_tokenizer_path(g->cfg, own);
+    const char *path = g->options.tokenizer ? g->options.tokenizer : own;
+    const char *why = *path ? NULL : data_no_text(g->cfg);
+    if (why)
+        return status_fail(OTT_ERR_CONFIG, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
+                           run, why);
+    ott_status status = text_codec_open(g->account, path, g->m->options.vocab, &g->codec);
+    if (status != OTT_OK && path == own) return status_context(status, "data.tokenizer_path");
+    if (status != OTT_OK || !checkpoint || !*path) return status;
+    return sources_check_tokenizer(g->account, g->log, checkpoint, path);
+}
+
+static ott_status open_parts(text_generator *g, const char *run) {
+    char *checkpoint;
+    TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
+    ott_status status = OTT_OK;
+    TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
+    TRY_OUT(open_model(g, checkpoint));
+    TRY_OUT(open_codec(g, run, checkpoint));
+    TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
+    log_debug(g->log, "Generating with %s on %s", checkpoint ? checkpoint : run, g->device->name);
+out:
+    mem_give(g->account, checkpoint);
+    return status;
+}
+
+ott_status generator_open(mem *account, const logger *log, const char *run,
+                          const ott_generate_options *options, text_generator **out) {
+    void *memory;
+    TRY(mem_take(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
+    text_generator *g = memory;
+    g->account = account;
+    g->log = log;
+    g->text.account = g->piece.account = g->stop.held.account = account;
+    g->codec.account = g->sampler.account = account;
+    ott_status status = copy_options(g, options);
+    if (status == OTT_OK) status = open_parts(g, run);
+    if (status != OTT_OK) {
+        generator_close(g);
+        return status;
+    }
+    *out = g;
+    return OTT_OK;
+}
+
+/* Generation says in which precision it was, and how long it took. */
+static void say_work(const text_generator *g) {
+    int64_t all, fp8;
+    model_cache_gemms(g->cache, &all, &fp8);
+    log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)all, (long long)fp8);
+    log_debug(g->log, "Read %lld tokens in %.3f s, added %lld in %.3f s", (long long)g->read, g->read_seconds,
+              (long long)g->chosen, g->choice_seconds);
+}
+
+void generator_close(text_generator *g) {
+    if (!g) return;
+    if (g->chosen > 0) say_work(g);
+    mem *account = g->account;
+    sampler_close(&g->sampler);
+    text_codec_close(&g->codec);
+    model_cache_close(g->cache);
+    model_close(g->m);
+    device_close(g->device);
+    config_close(g->cfg);
+    tokenizer_ids_free(&g->text);
+    str_free(&g->piece);
+    str_free(&g->stop.held);
+    arena_close(g->strings);
+    mem_give(account, g);
+}
+
+/* ---- the window ---- */
+
+/* The text no longer fits: its end stays, half a window of it or what is new, and is computed anew. */
+static void move_window(text_generator *g) {
+    int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
+    if (keep < window / 2) keep = window / 2;
+    if (keep > window) keep = window;
+    if (!g->moved)
+        log_info(g->log, "The window of train.seq_len = %lld tokens is full: going on from the last %lld",
+                 (long long)window, (long long)keep);
+    g->moved = true;
+    memmove(g->text.ids, g->text.ids + g->text.count - keep, (size_t)keep * sizeof *g->text.ids);
+    g->text.count = keep;
+    model_cache_cut(g->cache, 0);
+}
+
+/* Computes the tokens of the text that the cache does not have; the last one's logits go to the sampler. */
+static ott_status compute(text_generator *g) {
+    if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
+    int64_t done = model_cache_length(g->cache);
+    return model_cache_extend(g->cache, g->text.ids + done, g->text.count - done, g->sampler.logits);
+}
+
+/* ---- continuing a text ---- */
+
+static ott_status take_text(text_generator *g, const char *text) {
+    int64_t before = g->text.count;
+    TRY(text_codec_encode(&g->codec, text, &g->text));
+    if (g->text.count == 0)
+        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
+    sampler_note(&g->sampler, g->text.ids + before, g->text.count - before);
+    return OTT_OK;
+}
+
+/* What was put to the text since the last token was chosen. */
+static ott_status read_text(text_generator *g) {
+    int64_t cached = model_cache_length(g->cache);
+    if (g->text.count == cached) model_cache_cut(g->cache, --cached); /* its logits were used up */
+    double start = clock_seconds();
+    g->read += g->text.count - cached;
+    TRY(compute(g));
+    g->read_seconds += clock_seconds() - start;
+    return OTT_OK;
+}
+
+/* Chooses a token and shows it. *ends: nothing comes after it. */
+static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bool *ends) {
+    int32_t token;
+    TRY(sampler_choose(&g->sampler, &token));
+    *ends = text_codec_ends(&g->codec, token);
+    if (*ends) return OTT_OK;
+    TRY(tokenizer_ids_append(&g->text, token));
+    g->piece.length = 0;
+    TRY(text_codec_decode(&g->codec, token, &g->piece));
+    TRY(str_finish(&g->piece));
+    return stop_filter_push(&g->stop, &g->piece, write, user, ends);
+}
+
+static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
+    bool ends = g->options.max_tokens == 0;
+    if (!ends) TRY(read_text(g));
+    double start = clock_seconds();
+    for (int64_t i = 0; i < g->options.max_tokens && !ends; i++, g->chosen++) {
+        if (i > 0) TRY(compute(g));
+        TRY(add_token(g, write, user, &ends));
+    }
+    stop_filter_finish(&g->stop, write, user);
+    g->choice_seconds += clock_seconds() - start;
+    return OTT_OK;
+}
+
+ott_status generator_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {
+    TRY(take_text(g, text));
+    return add_tokens(g, write, user);
+}
+
+ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
+                        ott_text_fn write, void *user) {
+    text_generator *g;
+    TRY(generator_open(account, log, run, options, &g));
+    ott_status status = take_text(g, options->prompt);
+    if (status == OTT_OK) write(user, options->prompt); /* not before it is known to be possible */
+    if (status == OTT_OK) status = add_tokens(g, write, user);
+    generator_close(g);
+    return status;
+}

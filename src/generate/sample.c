@@ -1,0 +1,132 @@
+/* generate/sample: greedy choice, top-k and nucleus sampling. */
+#include "generate/sample.h"
+#include "base/rng.h"
+#include <math.h>
+
+ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t vocab, int64_t choices,
+                        sampler *out) {
+    void *memory;
+    *out = (sampler){.account = account, .options = o, .choices = choices};
+    TRY(mem_take_array(account, MEM_DATA, vocab, sizeof(float), "logits", &memory));
+    out->logits = memory;
+    TRY(mem_take_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &memory));
+    out->heap = memory;
+    TRY(mem_take_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &memory));
+    out->seen = memory;
+    return OTT_OK;
+}
+
+void sampler_close(sampler *s) {
+    mem_give(s->account, s->logits);
+    mem_give(s->account, s->heap);
+    mem_give(s->account, s->seen);
+}
+
+void sampler_note(sampler *s, const int32_t *tokens, int64_t count) {
+    for (int64_t i = 0; i < count; i++) s->seen[tokens[i]] = true;
+}
+
+/* ---- from logits to probabilities ---- */
+
+static ott_status check_finite(const sampler *s) {
+    for (int64_t i = 0; i < s->choices; i++)
+        if (!(s->logits[i] < INFINITY))
+            return status_fail(OTT_ERR_DIVERGED,
+                               "the model's logit of token %lld is %s: its training diverged", (long long)i,
+                               isnan(s->logits[i]) ? "NaN" : "infinite");
+    return OTT_OK;
+}
+
+/* Keskar et al. 2019. */
+static void penalize(sampler *s) {
+    float penalty = (float)s->options->repetition_penalty;
+    for (int64_t i = 0; penalty != 1.0f && i < s->choices; i++)
+        if (s->seen[i]) s->logits[i] = s->logits[i] < 0 ? s->logits[i] * penalty : s->logits[i] / penalty;
+}
+
+static int32_t most_likely(const sampler *s) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < s->choices; i++)
+        if (s->logits[i] > s->logits[best]) best = i;
+    return best;
+}
+
+static void soften(sampler *s) {
+    float largest = s->logits[most_likely(s)];
+    double sum = 0;
+    for (int64_t i = 0; i < s->choices; i++) {
+        s->logits[i] = (float)exp(((double)s->logits[i] - (double)largest) / s->options->temperature);
+        sum += (double)s->logits[i];
+    }
+    for (int64_t i = 0; i < s->choices; i++) s->logits[i] = (float)((double)s->logits[i] / sum);
+}
+
+/* ---- a heap of tokens, the most likely on top: a large vocabulary is not sorted for the few that count ----
+ */
+
+static bool before(const sampler *s, int32_t a, int32_t b) {
+    return s->logits[a] > s->logits[b] || (s->logits[a] == s->logits[b] && a < b);
+}
+
+static void sink(const sampler *s, int64_t at, int64_t count) {
+    int32_t *heap = s->heap, token = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && before(s, heap[child + 1], heap[child])) child++;
+        if (!before(s, heap[child], token)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = token;
+}
+
+static void build_heap(sampler *s) {
+    for (int64_t i = 0; i < s->choices; i++) s->heap[i] = (int32_t)i;
+    for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink(s, i, s->choices);
+}
+
+/* Takes the top of `count` tokens; it moves to heap[count - 1]. */
+static int32_t pop(sampler *s, int64_t count) {
+    int32_t top = s->heap[0];
+    s->heap[0] = s->heap[count - 1];
+    s->heap[count - 1] = top;
+    sink(s, 0, count - 1);
+    return top;
+}
+
+/* ---- the choice ---- */
+
+/* The mass of the top_k most likely tokens (0: all). */
+static double top_mass(sampler *s, int64_t limit) {
+    double mass = 0;
+    if (limit < s->choices) {
+        build_heap(s);
+        for (int64_t i = 0; i < limit; i++) mass += (double)s->logits[pop(s, s->choices - i)];
+    } else
+        for (int64_t i = 0; i < s->choices; i++) mass += (double)s->logits[i];
+    return mass;
+}
+
+/* Nucleus sampling (Holtzman et al. 2020) among the top_k: from the fewest tokens that reach the share top_p
+   of their probability. They end up at the end of the heap, the most likely last. */
+static int32_t draw(sampler *s) {
+    const ott_generate_options *o = s->options;
+    int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;
+    double wanted = o->top_p * top_mass(s, limit), mass = 0;
+    build_heap(s);
+    while (kept < limit && mass < wanted) mass += (double)s->logits[pop(s, n - kept++)];
+    double point = (double)rng_uniform(o->seed, rng_stream("generate"), s->drawn) * mass;
+    for (int64_t i = 1; i <= kept; i++) {
+        point -= (double)s->logits[s->heap[n - i]];
+        if (point < 0) return s->heap[n - i];
+    }
+    return s->heap[n - kept];
+}
+
+ott_status sampler_choose(sampler *s, int32_t *token) {
+    TRY(check_finite(s));
+    penalize(s);
+    if (s->options->temperature > 0) soften(s);
+    *token = s->options->temperature > 0 ? draw(s) : most_likely(s);
+    s->seen[*token] = true;
+    s->drawn++;
+    return OTT_OK;
+}

@@ -1,0 +1,137 @@
+/* generate/text: bytes or a tokenizer, and stop strings. */
+#include "generate/text.h"
+#include <string.h>
+
+/* ---- text and tokens ---- */
+
+ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out) {
+    *out = (text_codec){.account = account, .vocab = vocab, .choices = vocab < 256 ? vocab : 256};
+    if (!*tokenizer_path) return OTT_OK;
+    TRY(tokenizer_open(account, tokenizer_path, &out->tokenizer));
+    TRY(tokenizer_scratch_open(account, out->tokenizer, &out->scratch));
+    out->stream = tokenizer_stream_start(out->tokenizer, true);
+    int64_t known = tokenizer_vocab(out->tokenizer); /* rows of the head beyond it only pad */
+    out->choices = known < vocab ? known : vocab;
+    return OTT_OK;
+}
+
+void text_codec_close(text_codec *c) {
+    tokenizer_scratch_close(c->scratch);
+    tokenizer_close(c->tokenizer);
+}
+
+static ott_status encode_bytes(const text_codec *c, const char *text, tokenizer_ids *ids) {
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte >= c->vocab)
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "the prompt has byte %d, which the model's vocabulary of %lld does not", byte,
+                               (long long)c->vocab);
+        TRY(tokenizer_ids_append(ids, byte));
+    }
+    return OTT_OK;
+}
+
+static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64_t from) {
+    for (int64_t i = from; i < ids->count; i++)
+        if (ids->ids[i] >= c->vocab)
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "the prompt has token %d of %s, which the model's vocabulary of %lld does not",
+                               ids->ids[i], tokenizer_path(c->tokenizer), (long long)c->vocab);
+    return OTT_OK;
+}
+
+/* The stream learns what stands before the model's tokens: a space at the very beginning of a text is not
+   shown, the same one later is. */
+static ott_status follow(text_codec *c, const tokenizer_ids *ids, int64_t from) {
+    str unseen = {.account = c->account};
+    ott_status status = OTT_OK;
+    for (int64_t i = from; status == OTT_OK && i < ids->count; i++)
+        status = tokenizer_stream_push(&c->stream, ids->ids[i], &unseen);
+    str_free(&unseen);
+    return status;
+}
+
+static ott_status encode(text_codec *c, const char *text, tokenizer_ids *ids) {
+    if (!c->tokenizer) return encode_bytes(c, text, ids);
+    int64_t from = ids->count;
+    unsigned flags = TOKENIZER_MATCH_SPECIAL | (c->started ? 0 : TOKENIZER_ADD_SPECIAL);
+    TRY(tokenizer_encode(c->tokenizer, c->scratch, text, (int64_t)strlen(text), flags, ids));
+    TRY(check_ids(c, ids, from));
+    c->started = true;
+    return follow(c, ids, from);
+}
+
+ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids) {
+    int64_t before = ids->count;
+    ott_status status = encode(c, text, ids);
+    if (status != OTT_OK) ids->count = before;
+    return status;
+}
+
+ott_status text_codec_decode(text_codec *c, int32_t token, str *out) {
+    if (c->tokenizer) return tokenizer_stream_push(&c->stream, token, out);
+    if (token != 0) str_append_bytes(out, (char[]){(char)token}, 1); /* a text cannot hold the byte 0 */
+    return OTT_OK;
+}
+
+bool text_codec_ends(const text_codec *c, int32_t token) {
+    return c->tokenizer && tokenizer_is_stop(c->tokenizer, token);
+}
+
+/* ---- stop strings ---- */
+
+/* Shows the first `bytes` held bytes and forgets them. */
+static void show(str *held, int64_t bytes, ott_text_fn write, void *user) {
+    if (bytes == 0) return;
+    char kept = held->text[bytes];
+    held->text[bytes] = '\0';
+    write(user, held->text);
+    held->text[bytes] = kept;
+    held->length -= bytes;
+    memmove(held->text, held->text + bytes, (size_t)held->length + 1);
+}
+
+/* Where the stop string begins that is complete first, so that it does not matter how text is cut into
+   tokens; -1: none is. */
+static int64_t find_stop(const stop_filter *f) {
+    int64_t begin = -1, end = INT64_MAX;
+    for (int i = 0; i < f->count; i++) {
+        const char *at = strstr(f->held.text, f->stop[i]);
+        int64_t from = at ? at - f->held.text : 0, to = at ? from + (int64_t)strlen(f->stop[i]) : INT64_MAX;
+        if (!at || to > end || (to == end && from > begin)) continue;
+        begin = from;
+        end = to;
+    }
+    return begin;
+}
+
+/* Bytes at the end that may be the beginning of a stop string. */
+static int64_t uncertain(const stop_filter *f) {
+    int64_t most = 0;
+    for (int i = 0; i < f->count; i++) {
+        int64_t length = (int64_t)strlen(f->stop[i]) - 1;
+        if (length > f->held.length) length = f->held.length;
+        while (length > most &&
+               memcmp(f->held.text + f->held.length - length, f->stop[i], (size_t)length) != 0)
+            length--;
+        if (length > most) most = length;
+    }
+    return most;
+}
+
+ott_status stop_filter_push(stop_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped) {
+    str_append_bytes(&f->held, text->text, text->length);
+    TRY(str_finish(&f->held));
+    *stopped = false;
+    if (f->held.length == 0) return OTT_OK;
+    int64_t stop = find_stop(f);
+    *stopped = stop >= 0;
+    show(&f->held, *stopped ? stop : f->held.length - uncertain(f), write, user);
+    if (*stopped) f->held.length = 0;
+    return OTT_OK;
+}
+
+void stop_filter_finish(stop_filter *f, ott_text_fn write, void *user) {
+    show(&f->held, f->held.length, write, user);
+}

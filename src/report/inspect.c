@@ -1,0 +1,432 @@
+/*
+ * report/inspect: what is in a safetensors file or a model folder. The text leaves tensor by tensor, since the
+ * statistics of a large model take minutes.
+ */
+#include "report/inspect.h"
+#include "base/number.h"
+#include "formats/safetensors_formats.h"
+#include "formats/shards.h"
+#include "fp8/cast.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_FLOATS = 1 << 16 };
+
+typedef struct printer {
+    mem *account;
+    const inspect_options *options;
+    inspect_sink sink;
+    void *user;
+    shards *model;
+    const shard_tensor **order; /* [shards_count], by name, numbers in names as numbers */
+    float *buffer;              /* [BUFFER_FLOATS] */
+    int name_width, shape_width;
+    str text; /* made and not yet handed on */
+} printer;
+
+/* ---- statistics ---- */
+
+/* Of the finite elements so far: m2 is the sum of squared distances from the mean. */
+typedef struct moments {
+    int64_t finite, zeros, nans, infinities;
+    double least, most, mean, m2;
+} moments;
+
+/* Joins two sets (Chan, Golub, LeVeque 1979), which loses nothing however long the tensor is. */
+static void join(moments *m, int64_t count, double mean, double m2) {
+    double total = (double)(m->finite + count), delta = mean - m->mean;
+    if (count == 0) return;
+    m->m2 += m2 + delta * delta * ((double)m->finite * (double)count / total);
+    m->mean += delta * ((double)count / total);
+    m->finite += count;
+}
+
+static ott_status add_values(void *user, int64_t first, int64_t count, const float *values) {
+    moments *m = user;
+    int64_t finite = 0;
+    double sum = 0, m2 = 0;
+    (void)first;
+    for (int64_t i = 0; i < count; i++) {
+        double x = values[i];
+        m->zeros += x == 0;
+        m->nans += isnan(x) != 0;
+        m->infinities += isinf(x) != 0;
+        if (!isfinite(x)) continue;
+        finite++;
+        sum += x;
+        if (x < m->least) m->least = x;
+        if (x > m->most) m->most = x;
+    }
+    double mean = finite > 0 ? sum / (double)finite : 0;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(values[i])) m2 += (values[i] - mean) * (values[i] - mean);
+    join(m, finite, mean, m2);
+    return OTT_OK;
+}
+
+static ott_status measure(printer *p, const shard_tensor *t, moments *m) {
+    *m = (moments){.least = INFINITY, .most = -INFINITY};
+    if (!shards_has_floats(t)) return OTT_OK;
+    return shards_stream(p->model, t, 0, safetensors_elements(t->entry), p->buffer, BUFFER_FLOATS, add_values,
+                         m);
+}
+
+/* "null" when there was nothing to measure. */
+typedef struct figures {
+    char least[32], most[32], mean[32], deviation[32];
+} figures;
+
+static figures show_moments(const moments *m, const char *(*show)(double, char[32])) {
+    figures f;
+    bool any = m->finite > 0;
+    show(any ? m->least : NAN, f.least);
+    show(any ? m->most : NAN, f.most);
+    show(any ? m->mean : NAN, f.mean);
+    show(any ? sqrt(m->m2 / (double)m->finite) : NAN, f.deviation);
+    return f;
+}
+
+/* ---- handing on ---- */
+
+static ott_status flush(printer *p) {
+    TRY(str_finish(&p->text));
+    if (p->text.length == 0) return OTT_OK;
+    TRY(p->sink(p->user, p->text.text, p->text.length));
+    p->text.length = 0;
+    return OTT_OK;
+}
+
+/* A name for a terminal: nothing in it steers one. */
+static void append_name(printer *p, const char *name) {
+    for (const char *c = name; *c; c++) {
+        int bytes = str_control(c);
+        str_append_bytes(&p->text, bytes ? "?" : c, 1);
+        if (bytes == 2) c++;
+    }
+}
+
+static void append_json(printer *p, const char *text) {
+    str_append_json(&p->text, text, (int64_t)strlen(text));
+}
+
+/* ---- totals ---- */
+
+typedef struct format_total {
+    const char *format;
+    int64_t tensors, elements, bytes;
+} format_total;
+
+typedef struct totals {
+    format_total all, of[SAFETENSORS_FORMATS];
+} totals;
+
+static void add_total(format_total *t, const safetensors_entry *e) {
+    t->tensors++;
+    t->elements += safetensors_elements(e);
+    t->bytes += e->bytes;
+}
+
+static totals sum_up(const shards *model) {
+    totals t = {0};
+    for (int i = 0; i < SAFETENSORS_FORMATS; i++) t.of[i].format = safetensors_formats[i].name;
+    for (int64_t i = 0; i < shards_count(model); i++) {
+        const safetensors_entry *e = shards_at(model, i)->entry;
+        add_total(&t.all, e);
+        add_total(&t.of[safetensors_format_find(e->format)], e);
+    }
+    return t;
+}
+
+static int64_t file_bytes(const shards *model, int64_t file) {
+    const safetensors *f = shards_file(model, file);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < safetensors_count(f); i++) bytes += safetensors_at(f, i)->bytes;
+    return bytes;
+}
+
+/* ---- a table for a person ---- */
+
+static void append_shape(str *s, const safetensors_entry *e) {
+    str_append(s, "[");
+    for (int i = 0; i < e->rank; i++) str_printf(s, "%s%" PRId64, i ? ", " : "", e->shape[i]);
+    str_append(s, "]");
+}
+
+static int shape_width(const safetensors_entry *e) {
+    char digits[32];
+    int width = 2;
+    for (int i = 0; i < e->rank; i++)
+        width += snprintf(digits, sizeof digits, "%" PRId64, e->shape[i]) + 2 * (i > 0);
+    return width;
+}
+
+static int wider(int a, int b) {
+    return a > b ? a : b;
+}
+
+static void measure_columns(printer *p) {
+    enum { MOST_WIDTH = 80 };
+    p->name_width = (int)strlen("tensor");
+    p->shape_width = (int)strlen("shape");
+    for (int64_t i = 0; i < shards_count(p->model); i++) {
+        const safetensors_entry *e = p->order[i]->entry;
+        size_t length = strlen(e->name);
+        p->name_width = wider(p->name_width, length < MOST_WIDTH ? (int)length : MOST_WIDTH);
+        p->shape_width = wider(p->shape_width, shape_width(e));
+    }
+}
+
+static void pad_to(str *s, int64_t begin, int width) {
+    while (!s->failed && s->length - begin < width) str_append(s, " ");
+}
+
+static void append_heading(printer *p) {
+    int64_t begin = p->text.length;
+    str_append(&p->text, "tensor");
+    pad_to(&p->text, begin, p->name_width);
+    str_append(&p->text, "  dtype    shape");
+    pad_to(&p->text, begin, p->name_width + 11 + p->shape_width);
+    str_printf(&p->text, "  %15s", "bytes");
+    if (p->options->statistics)
+        str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
+                   "nan", "inf");
+    str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
+}
+
+/* Four digits are enough to see by. */
+static const char *four_digits(double x, char out[32]) {
+    return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
+}
+
+static void append_moments(printer *p, const shard_tensor *t, const moments *m) {
+    figures f = show_moments(m, four_digits);
+    str_printf(&p->text, "  %11s %11s %11s %11s", f.least, f.most, f.mean, f.deviation);
+    if (shards_has_floats(t))
+        str_printf(&p->text, " %11" PRId64 " %7" PRId64 " %7" PRId64, m->zeros, m->nans, m->infinities);
+    else
+        str_printf(&p->text, " %11s %7s %7s", "-", "-", "-");
+}
+
+static void append_row(printer *p, const shard_tensor *t, const moments *m) {
+    const safetensors_entry *e = t->entry;
+    char bytes[32];
+    int64_t begin = p->text.length;
+    append_name(p, e->name);
+    pad_to(&p->text, begin, p->name_width);
+    str_printf(&p->text, "  %-7s  ", e->format);
+    begin = p->text.length;
+    append_shape(&p->text, e);
+    pad_to(&p->text, begin, p->shape_width);
+    str_printf(&p->text, "  %15s", str_commas(e->bytes, bytes));
+    if (p->options->statistics) append_moments(p, t, m);
+    if (shards_file_count(p->model) > 1) str_printf(&p->text, "  %s", shards_file_name(p->model, t->file));
+    str_append(&p->text, "\n");
+}
+
+static void append_count(str *s, const char *before, int64_t count, const char *word) {
+    char digits[32];
+    str_printf(s, "%s%s %s%s", before, str_commas(count, digits), word, count == 1 ? "" : "s");
+}
+
+static void append_total(printer *p, const format_total *t, const char *label) {
+    str_printf(&p->text, "%-9s", label);
+    append_count(&p->text, "", t->tensors, "tensor");
+    append_count(&p->text, ", ", t->elements, "element");
+    append_count(&p->text, ", ", t->bytes, "byte");
+    str_append(&p->text, "\n");
+}
+
+/* Metadata are a file's own; of many files that say the same, it is said once. */
+static void append_metadata(printer *p) {
+    for (int64_t file = 0; file < shards_file_count(p->model); file++) {
+        int64_t count;
+        const safetensors_pair *pairs = safetensors_metadata_pairs(shards_file(p->model, file), &count);
+        for (int64_t i = 0; i < count; i++) {
+            const char *first = safetensors_metadata(shards_file(p->model, 0), pairs[i].key);
+            if (file > 0 && first && strcmp(first, pairs[i].value) == 0) continue;
+            if (file > 0) str_printf(&p->text, "%s: ", shards_file_name(p->model, file));
+            append_name(p, pairs[i].key);
+            str_append(&p->text, " = ");
+            append_name(p, pairs[i].value);
+            str_append(&p->text, "\n");
+        }
+    }
+}
+
+static ott_status print_table(printer *p) {
+    totals sum = sum_up(p->model);
+    moments m = {0};
+    measure_columns(p);
+    append_metadata(p);
+    if (p->text.length > 0) str_append(&p->text, "\n");
+    append_heading(p);
+    for (int64_t i = 0; i < shards_count(p->model); i++) {
+        TRY(flush(p));
+        if (p->options->statistics) TRY(measure(p, p->order[i], &m));
+        append_row(p, p->order[i], &m);
+    }
+    str_append(&p->text, "\n");
+    for (int i = 0; i < SAFETENSORS_FORMATS; i++)
+        if (sum.of[i].tensors > 0) append_total(p, &sum.of[i], sum.of[i].format);
+    append_total(p, &sum.all, "total");
+    return flush(p);
+}
+
+/* ---- JSON ---- */
+
+static void append_json_files(printer *p) {
+    for (int64_t file = 0; file < shards_file_count(p->model); file++) {
+        int64_t count;
+        const safetensors_pair *pairs = safetensors_metadata_pairs(shards_file(p->model, file), &count);
+        str_append(&p->text, file ? ",\n    {\"name\": " : "\n    {\"name\": ");
+        append_json(p, shards_file_name(p->model, file));
+        str_printf(&p->text, ", \"bytes\": %" PRId64 ", \"metadata\": {", file_bytes(p->model, file));
+        for (int64_t i = 0; i < count; i++) {
+            str_append(&p->text, i ? ", " : "");
+            append_json(p, pairs[i].key);
+            str_append(&p->text, ": ");
+            append_json(p, pairs[i].value);
+        }
+        str_append(&p->text, "}}");
+    }
+}
+
+static void append_json_moments(printer *p, const shard_tensor *t, const moments *m) {
+    figures f = show_moments(m, number_json);
+    if (!shards_has_floats(t)) {
+        str_append(&p->text, ", \"statistics\": null");
+        return;
+    }
+    str_printf(&p->text,
+               ", \"statistics\": {\"min\": %s, \"max\": %s, \"mean\": %s, \"std\": %s, \"zeros\": %" PRId64
+               ", \"nan\": %" PRId64 ", \"inf\": %" PRId64 "}",
+               f.least, f.most, f.mean, f.deviation, m->zeros, m->nans, m->infinities);
+}
+
+static void append_json_tensor(printer *p, const shard_tensor *t, const moments *m) {
+    const safetensors_entry *e = t->entry;
+    str_append(&p->text, "{\"name\": ");
+    append_json(p, e->name);
+    str_printf(&p->text, ", \"dtype\": \"%s\", \"shape\": ", e->format);
+    append_shape(&p->text, e);
+    str_printf(&p->text, ", \"bytes\": %" PRId64 ", \"file\": ", e->bytes);
+    append_json(p, shards_file_name(p->model, t->file));
+    if (p->options->statistics) append_json_moments(p, t, m);
+    str_append(&p->text, "}");
+}
+
+static void append_json_total(printer *p, const format_total *t) {
+    str_printf(&p->text, "{\"tensors\": %" PRId64 ", \"elements\": %" PRId64 ", \"bytes\": %" PRId64 "}",
+               t->tensors, t->elements, t->bytes);
+}
+
+static void append_json_totals(printer *p) {
+    totals sum = sum_up(p->model);
+    const char *separator = "";
+    str_append(&p->text, "\n  ],\n  \"total\": ");
+    append_json_total(p, &sum.all);
+    str_append(&p->text, ",\n  \"dtypes\": {");
+    for (int i = 0; i < SAFETENSORS_FORMATS; i++) {
+        if (sum.of[i].tensors == 0) continue;
+        str_printf(&p->text, "%s\"%s\": ", separator, sum.of[i].format);
+        append_json_total(p, &sum.of[i]);
+        separator = ", ";
+    }
+    str_append(&p->text, "}\n}\n");
+}
+
+static ott_status print_json(printer *p) {
+    moments m = {0};
+    str_append(&p->text, "{\n  \"path\": ");
+    append_json(p, shards_path(p->model));
+    str_append(&p->text, ",\n  \"files\": [");
+    append_json_files(p);
+    str_append(&p->text, "\n  ],\n  \"tensors\": [");
+    for (int64_t i = 0; i < shards_count(p->model); i++) {
+        TRY(flush(p));
+        if (p->options->statistics) TRY(measure(p, p->order[i], &m));
+        str_append(&p->text, i ? ",\n    " : "\n    ");
+        append_json_tensor(p, p->order[i], &m);
+    }
+    append_json_totals(p);
+    return flush(p);
+}
+
+/* ---- order ---- */
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+/* Layer 9 before layer 10: runs of digits are compared by length, leading zeros aside, then as texts. */
+static int compare_names(const char *a, const char *b) {
+    while (*a && *b) {
+        if (is_digit(*a) && is_digit(*b)) {
+            while (*a == '0' && is_digit(a[1])) a++;
+            while (*b == '0' && is_digit(b[1])) b++;
+            size_t x = strspn(a, "0123456789"), y = strspn(b, "0123456789");
+            int order = x != y ? (x < y ? -1 : 1) : memcmp(a, b, x);
+            if (order != 0) return order;
+            a += x;
+            b += y;
+        } else if (*a != *b) {
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (*a != 0) - (*b != 0);
+}
+
+static int compare_tensors(const void *a, const void *b) {
+    const safetensors_entry *x = (*(const shard_tensor *const *)a)->entry;
+    const safetensors_entry *y = (*(const shard_tensor *const *)b)->entry;
+    int order = compare_names(x->name, y->name);
+    return order != 0 ? order : strcmp(x->name, y->name);
+}
+
+static ott_status sort_tensors(printer *p) {
+    void *memory;
+    int64_t count = shards_count(p->model);
+    TRY(mem_take_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &memory));
+    p->order = memory;
+    for (int64_t i = 0; i < count; i++) p->order[i] = shards_at(p->model, i);
+    qsort(p->order, (size_t)count, sizeof *p->order, compare_tensors);
+    return OTT_OK;
+}
+
+/* ---- the whole ---- */
+
+static ott_status print_model(printer *p) {
+    void *memory;
+    TRY(sort_tensors(p));
+    if (p->options->statistics) {
+        TRY(mem_take(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &memory));
+        p->buffer = memory;
+    }
+    return p->options->json ? print_json(p) : print_table(p);
+}
+
+ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,
+                         void *user) {
+    printer p = {.account = account, .options = options, .sink = sink, .user = user, .text.account = account};
+    TRY(shards_open(account, path, &p.model));
+    ott_status status = print_model(&p);
+    str_free(&p.text);
+    mem_give(account, p.buffer);
+    mem_give(account, (void *)p.order);
+    shards_close(p.model);
+    return status;
+}
+
+static ott_status append_piece(void *user, const char *text, int64_t length) {
+    str_append_bytes(user, text, length);
+    return str_finish(user);
+}
+
+ott_status inspect_text(mem *account, const char *path, const inspect_options *options, str *out) {
+    return inspect_print(account, path, options, append_piece, out);
+}

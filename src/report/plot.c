@@ -1,0 +1,236 @@
+/*
+ * report/plot: training loss on a terminal. Curves are drawn in braille, 2 x 4 dots a character; a
+ * character that only one run passes through shows, here and there, that run's letter, so that no colour is
+ * needed to tell runs apart.
+ */
+#include "report/axis.h"
+#include "report/data.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_WIDTH = 80, MAX_HEIGHT = 20, MIN_WIDTH = 32, MIN_HEIGHT = 8, GUTTER = 9, MAX_RUNS = 26 };
+enum { LETTER_DISTANCE = 12 }; /* characters between two letters on a curve */
+
+typedef struct cell {
+    unsigned char dots;
+    uint32_t runs; /* bit i: run i passes through */
+} cell;
+
+typedef struct plot {
+    const report *r;
+    int width;         /* of a line, in characters */
+    int columns, rows; /* characters of the drawing */
+    int runs;          /* rows of the report that are drawn: at most MAX_RUNS */
+    axis x, y;
+    curve curves[MAX_RUNS];
+    cell cells[MAX_HEIGHT][MAX_WIDTH];
+    int end_row[MAX_RUNS]; /* where a curve ends; -1: nowhere */
+} plot;
+
+/* ---- what is drawn ---- */
+
+static void find_range(plot *p) {
+    double low_x = INFINITY, high_x = -INFINITY, low_y = INFINITY, high_y = -INFINITY;
+    for (int i = 0; i < p->runs; i++)
+        for (int64_t k = 0; k < p->curves[i].count; k++) {
+            low_x = fmin(low_x, p->curves[i].x[k]);
+            high_x = fmax(high_x, p->curves[i].x[k]);
+            low_y = fmin(low_y, p->curves[i].y[k]);
+            high_y = fmax(high_y, p->curves[i].y[k]);
+        }
+    p->x = axis_steps(low_x, high_x, p->columns / 10 > 2 ? p->columns / 10 : 2);
+    p->y = axis_choose(low_y, high_y, (p->rows + 1) / 2);
+}
+
+static ott_status load_curves(plot *p) {
+    for (int i = 0; i < p->runs; i++) {
+        curve *c = &p->curves[i];
+        TRY(curve_of_row(p->r, i, REPORT_LOSS, c));
+        TRY(curve_smooth(c, curve_half_window(c->count)));
+    }
+    return OTT_OK;
+}
+
+/* ---- dots ---- */
+
+/* Dots of a braille character, by row and column: bits of U+2800. */
+static const unsigned char braille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+
+static void set_dot(plot *p, int run, int x, int y) {
+    cell *c = &p->cells[y / 4][x / 2];
+    c->dots |= braille[y % 4][x % 2];
+    c->runs |= UINT32_C(1) << run;
+}
+
+static int clamp(double place, int count) {
+    int i = (int)floor(place * (count - 1) + 0.5);
+    return i < 0 ? 0 : i >= count ? count - 1 : i;
+}
+
+/* From the last dot to this one; steep parts become columns without gaps. */
+static void draw_segment(plot *p, int run, int x0, int y0, int x1, int y1) {
+    int from = y0;
+    for (int x = x0; x <= x1; x++) {
+        int to = x1 == x0 ? y1 : y0 + (int)lround((double)(y1 - y0) * (x - x0) / (x1 - x0));
+        int step = to < from ? -1 : 1;
+        for (int y = from; y != to; y += step) set_dot(p, run, x, y);
+        set_dot(p, run, x, to);
+        from = to;
+    }
+}
+
+static void draw_curve(plot *p, int run) {
+    const curve *c = &p->curves[run];
+    int last_x = 0, last_y = 0;
+    p->end_row[run] = -1;
+    for (int64_t i = 0; i < c->count; i++) {
+        int x = clamp(axis_place(&p->x, c->x[i]), 2 * p->columns);
+        int y = clamp(1 - axis_place(&p->y, c->y[i]), 4 * p->rows);
+        if (i == 0)
+            set_dot(p, run, x, y);
+        else
+            draw_segment(p, run, last_x, last_y, x, y);
+        last_x = x;
+        last_y = y;
+        p->end_row[run] = y / 4;
+    }
+}
+
+/* ---- text ---- */
+
+/* The letter a character shows instead of its dots, or 0. The columns of different runs' letters are apart.
+ */
+static char letter_at(const plot *p, int row, int column) {
+    uint32_t runs = p->cells[row][column].runs;
+    for (int i = 0; p->runs > 1 && i < p->runs; i++)
+        if (runs == UINT32_C(1) << i && (column + i * 5) % LETTER_DISTANCE == LETTER_DISTANCE / 2)
+            return (char)('A' + i);
+    return 0;
+}
+
+static void append_cell(const plot *p, int row, int column, str *out) {
+    const cell *c = &p->cells[row][column];
+    char letter = letter_at(p, row, column);
+    if (letter) {
+        str_append_bytes(out, &letter, 1);
+    } else if (c->dots) { /* U+2800 + dots in UTF-8 */
+        char utf8[3] = {(char)0xe2, (char)(0xa0 | c->dots >> 6), (char)(0x80 | (c->dots & 0x3f))};
+        str_append_bytes(out, utf8, 3);
+    } else {
+        str_append(out, " ");
+    }
+}
+
+/* The tick of the y axis that stands in this row, or -1. */
+static int tick_in_row(const plot *p, int row) {
+    for (int t = 0; t < p->y.count; t++)
+        if (clamp(1 - axis_place(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
+    return -1;
+}
+
+static void append_row(const plot *p, int row, str *out) {
+    char label[32];
+    int tick = tick_in_row(p, row);
+    str_printf(out, "%*s %s", GUTTER - 2, tick < 0 ? "" : axis_label(p->y.tick[tick], label),
+               tick < 0 ? "│" : "┤");
+    int last = p->columns - 1;
+    bool ends = false;
+    for (int i = 0; i < p->runs; i++) ends |= p->runs > 1 && p->end_row[i] == row;
+    while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* no blanks at the end of a line */
+    for (int column = 0; column <= last; column++) append_cell(p, row, column, out);
+    if (ends) str_append(out, " ");
+    for (int i = 0; ends && i < p->runs; i++)
+        if (p->end_row[i] == row) str_append_bytes(out, &(char){(char)('A' + i)}, 1);
+    str_append(out, "\n");
+}
+
+/* The axis line with its marks, and the numbers below them, as far as they do not touch. */
+static void append_x_axis(const plot *p, str *out) {
+    char line[MAX_WIDTH + 1], label[32];
+    int used = 0;
+    bool mark[MAX_WIDTH] = {false};
+    memset(line, ' ', sizeof line);
+    for (int t = 0; t < p->x.count; t++) {
+        int column = clamp(axis_place(&p->x, p->x.tick[t]), p->columns);
+        int length = (int)strlen(axis_label(p->x.tick[t], label)), begin = GUTTER + column - length / 2;
+        mark[column] = true;
+        if (begin + length > p->width) begin = p->width - length;
+        if (begin < used) continue;
+        memcpy(line + begin, label, (size_t)length);
+        used = begin + length + 1;
+    }
+    str_printf(out, "%*s└", GUTTER - 1, "");
+    for (int i = 0; i < p->columns; i++) str_append(out, mark[i] ? "┴" : "─");
+    str_printf(out, "\n%.*s\n", used > 0 ? used - 1 : 0, line);
+}
+
+/* Bytes of `text` that make at most `characters` characters. */
+static int cut_text(const char *text, int characters) {
+    int bytes = 0;
+    while (text[bytes]) {
+        if ((text[bytes] & 0xc0) != 0x80 && characters-- == 0) break;
+        bytes++;
+    }
+    return bytes;
+}
+
+static void append_legend(const plot *p, str *out) {
+    for (int i = 0; i < p->runs; i++) {
+        const char *label = p->r->rows[i].mean.label;
+        str_printf(out, "%*s%c %.*s\n", GUTTER, "", 'A' + i, cut_text(label, p->width - GUTTER - 2), label);
+    }
+    if (p->r->row_count > p->runs)
+        str_printf(out, "%*s(%d more runs are not drawn)\n", GUTTER, "", p->r->row_count - p->runs);
+}
+
+static bool is_empty(const plot *p) {
+    for (int i = 0; i < p->runs; i++)
+        if (p->curves[i].count > 0) return false;
+    return true;
+}
+
+static void append_title(const plot *p, str *out) {
+    char title[64];
+    bool smoothed = false;
+    for (int i = 0; i < p->runs; i++) smoothed |= curve_half_window(p->curves[i].count) > 0;
+    snprintf(title, sizeof title, "training loss by step%s%s", p->y.log ? ", log scale" : "",
+             smoothed ? ", moving average" : "");
+    str_printf(out, "%*s%.*s\n", GUTTER, "", p->width - GUTTER, title);
+}
+
+static void append_plot(plot *p, str *out) {
+    find_range(p);
+    for (int i = 0; i < p->runs; i++) draw_curve(p, i);
+    append_title(p, out);
+    for (int row = 0; row < p->rows; row++) append_row(p, row, out);
+    append_x_axis(p, out);
+    if (p->r->row_count > 1) append_legend(p, out);
+}
+
+static int within(int value, int low, int high) {
+    return value < low ? low : value > high ? high : value;
+}
+
+ott_status report_plot(const report *r, int width, int height, str *out) {
+    void *memory;
+    ott_status status;
+    TRY(mem_take(r->account, MEM_OTHER, sizeof(plot), "a plot", &memory));
+    plot *p = memory;
+    p->r = r;
+    p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
+    p->width = within(width, MIN_WIDTH, MAX_WIDTH);
+    int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
+    p->rows = within(within(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
+    p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + within(p->runs, 0, 6) : 0);
+    TRY_OUT(load_curves(p));
+    if (is_empty(p))
+        str_append(out, "(no training loss to plot: metrics.jsonl has none)\n");
+    else
+        append_plot(p, out);
+    status = str_finish(out);
+out:
+    for (int i = 0; i < p->runs; i++) curve_free(&p->curves[i]);
+    mem_give(r->account, p);
+    return status;
+}

@@ -1,0 +1,319 @@
+/* report/report: summary.json, reading run folders, and what is computed from them. */
+#include "report/report.h"
+#include "base/file.h"
+#include "base/json_text.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "report/data.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_LIMIT (INT64_C(16) << 20) /* bytes of a summary, configuration or sample */
+
+/* Fields of report_summary that are numbers: X(field). */
+#define INTEGER_FIELDS(X) X(steps) X(tokens) X(parameters) X(peak_memory_bytes) X(fp8_gemms) X(gemms)
+#define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
+#define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
+
+static ott_status join(arena *texts, const char *folder, const char *name, const char **path) {
+    return arena_printf(texts, path, "%s/%s", folder, name);
+}
+
+/* ---- summary.json ---- */
+
+static void append_text(str *s, const char *key, const char *text) {
+    str_printf(s, "  \"%s\": ", key);
+    str_append_json(s, text ? text : "", text ? (int64_t)strlen(text) : 0);
+    str_append(s, ",\n");
+}
+
+static void append_phases(str *s, const report_summary *summary) {
+    char number[32];
+    str_append(s, "  \"phases\": [");
+    for (int i = 0; i < summary->phase_count; i++) {
+        const report_phase *p = &summary->phases[i];
+        str_append(s, i > 0 ? ",\n    {\"recipe\": " : "\n    {\"recipe\": ");
+        str_append_json(s, p->recipe, (int64_t)strlen(p->recipe));
+        str_printf(s, ", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"seconds\": %s", p->steps,
+                   p->tokens, number_metric(p->seconds, number));
+        str_printf(s, ", \"gemms\": %" PRId64 ", \"fp8_gemms\": %" PRId64 "}", p->gemms, p->fp8_gemms);
+    }
+    str_append(s, summary->phase_count > 0 ? "\n  ]\n}\n" : "]\n}\n");
+}
+
+static ott_status append_summary(str *s, const report_summary *summary) {
+    char number[32];
+    str_append(s, "{\n");
+#define X(field) append_text(s, #field, summary->field);
+    TEXT_FIELDS(X)
+#undef X
+#define X(field) str_printf(s, "  \"" #field "\": %s,\n", number_metric(summary->field, number));
+    REAL_FIELDS(X)
+#undef X
+#define X(field) str_printf(s, "  \"" #field "\": %" PRId64 ",\n", summary->field);
+    INTEGER_FIELDS(X)
+#undef X
+    append_phases(s, summary);
+    return str_finish(s);
+}
+
+ott_status report_summary_write(mem *account, const char *folder, const report_summary *summary) {
+    str text = {.account = account}, path = {.account = account};
+    ott_status status;
+    str_printf(&path, "%s/summary.json", folder);
+    TRY_OUT(str_finish(&path));
+    TRY_OUT(append_summary(&text, summary));
+    TRY_OUT(file_write_atomic(path.text, text.text, text.length));
+out:
+    str_free(&text);
+    str_free(&path);
+    return status;
+}
+
+static ott_status take_text(arena *texts, const char *path, const json_t *object, const char *key,
+                            const char **out) {
+    const json_t *value = json_object_get(object, key);
+    if (!value) return OTT_OK;
+    if (!json_is_string(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not a string", path, key);
+    TRY(arena_strdup(texts, json_string_value(value), out));
+    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear the table */
+    return OTT_OK;
+}
+
+static ott_status take_real(const char *path, const json_t *object, const char *key, double *out) {
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value)) return OTT_OK;
+    if (!json_is_number(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not a number", path, key);
+    *out = json_number_value(value);
+    return OTT_OK;
+}
+
+static ott_status take_integer(const char *path, const json_t *object, const char *key, int64_t *out) {
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value)) return OTT_OK;
+    if (!json_is_integer(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not an integer", path, key);
+    *out = json_integer_value(value);
+    return OTT_OK;
+}
+
+static ott_status take_phase(arena *texts, const char *path, const json_t *object, report_phase *p) {
+    const char *recipe = "";
+    TRY(take_text(texts, path, object, "recipe", &recipe));
+    snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
+    TRY(take_integer(path, object, "steps", &p->steps));
+    TRY(take_integer(path, object, "tokens", &p->tokens));
+    TRY(take_real(path, object, "seconds", &p->seconds));
+    TRY(take_integer(path, object, "gemms", &p->gemms));
+    return take_integer(path, object, "fp8_gemms", &p->fp8_gemms);
+}
+
+static ott_status take_phases(arena *texts, const char *path, const json_t *object, report_summary *out) {
+    const json_t *list = json_object_get(object, "phases");
+    size_t count = json_array_size(list);
+    void *memory;
+    if (count > REPORT_MOST_PHASES)
+        return status_fail(OTT_ERR_FORMAT, "%s: has %zu phases; %d are the most", path, count,
+                           REPORT_MOST_PHASES);
+    if (count == 0) return OTT_OK;
+    TRY(arena_take(texts, (int64_t)(count * sizeof(report_phase)), &memory));
+    memset(memory, 0, count * sizeof(report_phase));
+    out->phases = memory;
+    for (size_t i = 0; i < count; i++)
+        TRY(take_phase(texts, path, json_array_get(list, i), (report_phase *)memory + i));
+    out->phase_count = (int)count;
+    return OTT_OK;
+}
+
+/* Keys that are absent leave what is there: files of other versions stay readable. */
+static ott_status take_summary(arena *texts, const char *path, const json_t *object, report_summary *out) {
+#define X(field) TRY(take_text(texts, path, object, #field, &out->field));
+    TEXT_FIELDS(X)
+#undef X
+#define X(field) TRY(take_real(path, object, #field, &out->field));
+    REAL_FIELDS(X)
+#undef X
+#define X(field) TRY(take_integer(path, object, #field, &out->field));
+    INTEGER_FIELDS(X)
+#undef X
+    return take_phases(texts, path, object, out);
+}
+
+static ott_status read_summary(report *r, report_run_data *run, const char *path) {
+    char *text;
+    int64_t bytes;
+    json_error_t error;
+    TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
+    json_t *object;
+    ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &object, &error);
+    mem_give(r->account, text);
+    if (status != OTT_OK) return status_context(status, "%s", path);
+    if (!json_is_object(object)) {
+        json_decref(object);
+        return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object (line %d)", path,
+                           object ? 1 : error.line);
+    }
+    status = take_summary(r->texts, path, object, &run->summary);
+    json_decref(object);
+    run->finished = true;
+    return status;
+}
+
+/* ---- run folders ---- */
+
+static double last_value(const metrics_series *s) {
+    return s->count > 0 ? s->value[s->count - 1] : (double)NAN;
+}
+
+int report_compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ott_status median(mem *account, const metrics_series *s, double *out) {
+    curve c;
+    TRY(curve_of(account, s, &c));
+    if (c.count > 0) {
+        qsort(c.y, (size_t)c.count, sizeof *c.y, report_compare_doubles);
+        *out = c.y[c.count / 2];
+    }
+    curve_free(&c);
+    return OTT_OK;
+}
+
+/* "runs/fp8/" is labelled "fp8". */
+static ott_status label_folder(arena *texts, const char *folder, const char **label) {
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/') begin--;
+    if (begin == end) begin = 0; /* "/" */
+    TRY(arena_printf(texts, label, "%.*s", (int)(end - begin), folder + begin));
+    str_disarm((char *)*label, ' ');
+    return OTT_OK;
+}
+
+/* What the metrics say; summary.json then overrides it. */
+static ott_status sum_up(report *r, report_run_data *run) {
+    report_summary *s = &run->summary;
+    const metrics_series *loss = &run->series[REPORT_LOSS];
+    *s = (report_summary){.precision = "", .recipe = "", .tokens_per_second = NAN, .seconds = NAN};
+    TRY(label_folder(r->texts, run->folder, &s->label));
+    s->train_loss = last_value(loss);
+    s->val_loss = last_value(&run->series[REPORT_VAL_LOSS]);
+    s->steps = loss->count > 0 ? loss->step[loss->count - 1] : 0;
+    return median(r->account, &run->series[REPORT_TPS], &s->tokens_per_second);
+}
+
+/* A text beside the metrics, or NULL when there is none. */
+static ott_status read_text(report *r, const char *folder, const char *name, const char **out) {
+    const char *path;
+    char *text;
+    int64_t bytes;
+    TRY(join(r->texts, folder, name, &path));
+    if (!file_exists(path)) return OTT_OK;
+    TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
+    ott_status status = arena_strdup(r->texts, text, out);
+    mem_give(r->account, text);
+    return status;
+}
+
+static ott_status read_run(report *r, const char *folder, report_run_data *run) {
+    static const char *const keys[] = {
+#define X(name, key) key,
+        REPORT_KEY_MAP(X)
+#undef X
+    };
+    const char *metrics, *summary;
+    TRY(arena_strdup(r->texts, folder, &run->folder));
+    TRY(join(r->texts, folder, "metrics.jsonl", &metrics));
+    TRY(join(r->texts, folder, "summary.json", &summary));
+    bool has_metrics = file_exists(metrics), has_summary = file_exists(summary);
+    if (!has_metrics && !has_summary)
+        return status_fail(OTT_ERR_NOT_FOUND,
+                           "%s: is not the folder of a run: it has neither metrics.jsonl nor summary.json",
+                           folder);
+    if (has_metrics) TRY(metrics_read(r->account, metrics, keys, REPORT_KEY_COUNT, run->series));
+    if (has_metrics) TRY(metrics_read_health(r->account, metrics, &run->health));
+    TRY(sum_up(r, run));
+    if (has_summary) TRY(read_summary(r, run, summary));
+    TRY(read_text(r, folder, "config.toml", &run->config));
+    TRY(report_read_settings(r, run));
+    return read_text(r, folder, "sample.txt", &run->sample);
+}
+
+ott_status report_open(mem *account, const char *const *folders, int count, report **out) {
+    void *memory;
+    ott_status status;
+    *out = NULL;
+    if (count < 1) return status_fail(OTT_ERR_ARGUMENT, "a report needs the folder of at least one run");
+    TRY(mem_take(account, MEM_OTHER, sizeof(report), "a report", &memory));
+    report *r = memory;
+    r->account = account;
+    TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
+    TRY_OUT(mem_take_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &memory));
+    r->runs = memory;
+    while (r->count < count) {
+        int i = r->count++; /* closing frees it, also when it is read in part */
+        TRY_OUT(read_run(r, folders[i], &r->runs[i]));
+    }
+    TRY_OUT(report_make_rows(r));
+    *out = r;
+out:
+    if (status != OTT_OK) report_close(r);
+    return status;
+}
+
+void report_close(report *r) {
+    if (!r) return;
+    for (int i = 0; i < r->count; i++) {
+        for (int k = 0; k < REPORT_KEY_COUNT; k++) metrics_series_free(&r->runs[i].series[k]);
+        metrics_health_free(&r->runs[i].health);
+    }
+    mem_give(r->account, r->runs);
+    mem_give(r->account, r->rows);
+    if (r->texts) arena_close(r->texts);
+    mem_give(r->account, r);
+}
+
+int report_runs(const report *r) {
+    return r->count;
+}
+
+const report_summary *report_run(const report *r, int index) {
+    return index >= 0 && index < r->count ? &r->runs[index].summary : NULL;
+}
+
+/* ---- numbers for people ---- */
+
+const char *report_loss_text(double loss, char out[32]) {
+    if (!isfinite(loss)) return strcpy(out, "-");
+    text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
+    return out;
+}
+
+const char *report_gap_text(double gap, char out[32]) {
+    if (!isfinite(gap)) return strcpy(out, "-");
+    text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);
+    return out;
+}
+
+const char *report_bytes_text(int64_t bytes, char out[32]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes <= 0) return strcpy(out, "-");
+    double size = (double)bytes;
+    int unit = 0;
+    for (; size >= 1024 && unit < 6; unit++) size /= 1024;
+    text_format(out, 32, unit ? "%.2f %s" : "%.0f %s", size, units[unit]);
+    return out;
+}
+
+const char *report_count_text(double count, char out[32]) {
+    if (!(count >= 0 && count < 9e18)) return strcpy(out, "-");
+    return str_commas((int64_t)llround(count), out);
+}

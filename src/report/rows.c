@@ -1,0 +1,263 @@
+/*
+ * report/rows: the rows of the comparison: runs that differ only in their seed are one, with means and
+ * standard errors; and what a row's loss is beside that of the first.
+ */
+#include "report/data.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+/* Percent by which losses of small models differ when only the seed does: the most that BF16 and FP32 were
+   apart on the demo's model (docs/recipes.md). Below it one seed each tells nothing. */
+#define SEED_NOISE 1.5
+#define WORSE      1.0 /* percent above the first row's loss that count as worse */
+
+/* ---- rows ---- */
+
+const report_run_data *report_row_run(const report *r, int row, int member) {
+    return &r->runs[r->rows[row].run[member]];
+}
+
+static bool has_seed(const report *r, const report_row *row, const report_run_data *run) {
+    for (int i = 0; i < row->count; i++) {
+        const report_run_data *there = &r->runs[row->run[i]];
+        if (there->seed == run->seed && there->data_seed == run->data_seed) return true;
+    }
+    return false;
+}
+
+/* The row that a run belongs to, or a new one. The same seed twice is the same run twice. */
+static report_row *row_of(report *r, const report_run_data *run) {
+    for (int i = 0; i < r->row_count; i++) {
+        report_row *row = &r->rows[i];
+        if (report_same_but_seed(&r->runs[row->run[0]], run) && !has_seed(r, row, run)) return row;
+    }
+    return &r->rows[r->row_count++];
+}
+
+static ott_status group_runs(report *r) {
+    void *memory;
+    TRY(mem_take_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &memory));
+    r->rows = memory;
+    for (int i = 0; i < r->count; i++) {
+        report_row *row = row_of(r, &r->runs[i]);
+        if (!row->run) {
+            TRY(arena_take(r->texts, r->count * (int64_t)sizeof *row->run, &memory));
+            row->run = memory;
+        }
+        row->run[row->count++] = i;
+    }
+    return OTT_OK;
+}
+
+/* ---- means ---- */
+
+typedef struct sample {
+    int count;
+    double mean, squares; /* of the deviations */
+} sample;
+
+/* Field `at` (bytes into report_summary, a double) over the runs of a row. */
+static sample sample_of(const report *r, const report_row *row, size_t at) {
+    sample s = {.count = row->count};
+    double value[1];
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < row->count; i++) {
+            memcpy(value, (const char *)&r->runs[row->run[i]].summary + at, sizeof *value);
+            if (pass == 0)
+                s.mean += *value / row->count;
+            else
+                s.squares += (*value - s.mean) * (*value - s.mean);
+        }
+    return s;
+}
+
+static double error_of(const sample *s) {
+    return s->count > 1 ? sqrt(s->squares / (s->count - 1) / s->count) : (double)NAN;
+}
+
+static void take_means(const report *r, report_row *row) {
+    report_summary *mean = &row->mean;
+    *mean = r->runs[row->run[0]].summary;
+    sample train = sample_of(r, row, offsetof(report_summary, train_loss));
+    sample val = sample_of(r, row, offsetof(report_summary, val_loss));
+    mean->train_loss = train.mean;
+    mean->val_loss = val.mean;
+    row->train_error = error_of(&train);
+    row->val_error = error_of(&val);
+    mean->tokens_per_second = sample_of(r, row, offsetof(report_summary, tokens_per_second)).mean;
+    mean->seconds = sample_of(r, row, offsetof(report_summary, seconds)).mean;
+    for (int i = 1; i < row->count; i++) {
+        const report_summary *run = &r->runs[row->run[i]].summary;
+        if (run->peak_memory_bytes > mean->peak_memory_bytes)
+            mean->peak_memory_bytes = run->peak_memory_bytes;
+    }
+}
+
+/* "bf16 (3 seeds)" of bf16-1, bf16-2 and bf16-3: what their labels begin with, up to a separator. */
+static ott_status label_row(report *r, report_row *row) {
+    const char *first = row->mean.label;
+    size_t length = strlen(first), common = length;
+    if (row->count == 1) return OTT_OK;
+    for (int i = 1; i < row->count; i++) {
+        const char *label = r->runs[row->run[i]].summary.label;
+        size_t n = 0;
+        while (n < common && label[n] == first[n]) n++;
+        if (n < common || label[n]) common = n;
+    }
+    size_t end = common;
+    while (end > 0 && common < length && !strchr("-_. ", first[end - 1])) end--;
+    while (end > 0 && common < length && strchr("-_. ", first[end - 1])) end--;
+    if (end == 0) end = length;
+    return arena_printf(r->texts, &row->mean.label, "%.*s (%d seeds)", (int)end, first, row->count);
+}
+
+ott_status report_make_rows(report *r) {
+    TRY(group_runs(r));
+    for (int i = 0; i < r->row_count; i++) {
+        report_row *row = &r->rows[i];
+        take_means(r, row);
+        TRY(label_row(r, row));
+        if (i > 0)
+            TRY(report_differences(r, report_row_run(r, i, 0), report_row_run(r, 0, 0), &row->differs));
+    }
+    return OTT_OK;
+}
+
+/* ---- gaps ---- */
+
+/* The quantile of Student's distribution that one in twenty exceeds: to three digits for few degrees of
+   freedom, then by its expansion around the normal distribution's. */
+static double student_95(int freedom) {
+    static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
+    if (freedom <= 10) return first[freedom - 1];
+    return 1.6449 + 1.5238 / freedom + 1.4202 / ((double)freedom * freedom);
+}
+
+static bool same_seeds(const report *r, const report_row *a, const report_row *b) {
+    if (a->count != b->count) return false;
+    for (int i = 0; i < a->count; i++)
+        if (!r->runs[a->run[i]].seeded || !has_seed(r, b, &r->runs[a->run[i]])) return false;
+    return true;
+}
+
+static double loss_of(const report_run_data *run, bool validation) {
+    return validation ? run->summary.val_loss : run->summary.train_loss;
+}
+
+/* The run of a row with the same seed. */
+static const report_run_data *partner(const report *r, const report_row *row, const report_run_data *run) {
+    int i = 0;
+    while (r->runs[row->run[i]].seed != run->seed || r->runs[row->run[i]].data_seed != run->data_seed) i++;
+    return &r->runs[row->run[i]];
+}
+
+/* The squared standard error of the difference of the means of two rows, and its degrees of freedom, 0 when
+   one seed each says nothing of it. Runs of one seed begin with the same weights and read the same batches:
+   where both rows have the same seeds they are compared in pairs; else as samples of one variance. */
+static double squared_error(const report *r, const report_row *a, const report_row *b, bool validation,
+                            int *freedom) {
+    size_t at = validation ? offsetof(report_summary, val_loss) : offsetof(report_summary, train_loss);
+    sample x = sample_of(r, a, at), y = sample_of(r, b, at);
+    *freedom = a->count + b->count - 2;
+    if (*freedom == 0) return NAN;
+    if (!same_seeds(r, a, b)) return (x.squares + y.squares) / *freedom * (1.0 / a->count + 1.0 / b->count);
+    double squares = 0;
+    for (int i = 0; i < a->count; i++) {
+        const report_run_data *run = &r->runs[a->run[i]];
+        double difference = loss_of(run, validation) - loss_of(partner(r, b, run), validation);
+        squares += (difference - (x.mean - y.mean)) * (difference - (x.mean - y.mean));
+    }
+    *freedom = a->count - 1;
+    return squares / *freedom / a->count;
+}
+
+report_gap report_gap_of(const report *r, int index) {
+    const report_row *first = &r->rows[0], *row = &r->rows[index];
+    report_gap gap = {.percent = NAN, .error = NAN, .margin = NAN};
+    int freedom;
+    gap.validation = isfinite(first->mean.val_loss) && isfinite(row->mean.val_loss);
+    double reference = gap.validation ? first->mean.val_loss : first->mean.train_loss;
+    double loss = gap.validation ? row->mean.val_loss : row->mean.train_loss;
+    if (!(reference > 0) || !isfinite(loss)) return gap;
+    gap.percent = 100 * (loss / reference - 1);
+    gap.error = 100 / reference * sqrt(squared_error(r, row, first, gap.validation, &freedom));
+    if (isfinite(gap.error)) gap.margin = student_95(freedom) * gap.error;
+    return gap;
+}
+
+report_verdict report_judge(const report *r, int index) {
+    const report_summary *first = &r->rows[0].mean, *row = &r->rows[index].mean;
+    if (index == 0 || row->fp8_gemms <= 0 || first->fp8_gemms > 0 || r->rows[index].differs)
+        return REPORT_VERDICT_NONE;
+    report_gap gap = report_gap_of(r, index);
+    if (!isfinite(gap.percent)) return REPORT_VERDICT_WORSE;
+    if (isnan(gap.error) && fabs(gap.percent) <= SEED_NOISE) return REPORT_VERDICT_ONE_SEED;
+    if (isnan(gap.error)) return gap.percent > 0 ? REPORT_VERDICT_WORSE : REPORT_VERDICT_NO_WORSE;
+    if (gap.percent + gap.margin <= WORSE) return REPORT_VERDICT_NO_WORSE;
+    return gap.percent - gap.margin > WORSE ? REPORT_VERDICT_WORSE : REPORT_VERDICT_OPEN;
+}
+
+const char *report_reference_name(const report *r) {
+    const report_summary *first = &r->rows[0].mean;
+    return strcasecmp(first->precision, "bf16") == 0 ? "BF16" : first->label;
+}
+
+/* ---- in words ---- */
+
+void report_say_loss(double loss, double error, str *out) {
+    char text[32];
+    str_append(out, report_loss_text(loss, text));
+    if (isfinite(loss) && isfinite(error)) str_printf(out, " ± %s", report_loss_text(error, text));
+}
+
+void report_say_gap(const report_gap *gap, str *out) {
+    char text[32];
+    str_append(out, report_gap_text(gap->percent, text));
+    if (isfinite(gap->error)) str_printf(out, " ± %.2f%%", gap->error);
+}
+
+static void say_one_seed(report_verdict verdict, const char *reference, str *out) {
+    if (verdict == REPORT_VERDICT_ONE_SEED)
+        str_printf(out, "one seed each cannot tell it from %s (gaps below about %g%% can be the seed's)",
+                   reference, SEED_NOISE);
+    else if (verdict == REPORT_VERDICT_WORSE)
+        str_printf(out, "worse than %s, by more than the seed alone does (about %g%%)", reference,
+                   SEED_NOISE);
+    else
+        str_printf(out, "no worse than %s", reference);
+}
+
+void report_say_verdict(const report *r, int index, str *out) {
+    char text[32];
+    report_verdict verdict = report_judge(r, index);
+    report_gap gap = report_gap_of(r, index);
+    const char *reference = report_reference_name(r);
+    if (!isfinite(gap.percent)) {
+        str_printf(out, "no loss at the end: worse than %s", reference);
+        return;
+    }
+    str_printf(out, "%s loss ", gap.validation ? "validation" : "training");
+    report_say_gap(&gap, out);
+    str_append(out, ": ");
+    if (!isfinite(gap.error)) {
+        say_one_seed(verdict, reference, out);
+        return;
+    }
+    str_printf(out, "no more than %g%% worse than %s: ", WORSE, reference);
+    if (verdict == REPORT_VERDICT_OPEN)
+        str_printf(out, "not settled by these seeds (95%% sure of %s at most)",
+                   report_gap_text(gap.percent + gap.margin, text));
+    else
+        str_append(out, verdict == REPORT_VERDICT_NO_WORSE ? "yes" : "no");
+}
+
+const char *report_verdict_name(report_verdict verdict) {
+    static const char *const names[] = {[REPORT_VERDICT_NONE] = "",
+                                        [REPORT_VERDICT_NO_WORSE] = "no worse",
+                                        [REPORT_VERDICT_WORSE] = "worse",
+                                        [REPORT_VERDICT_OPEN] = "not settled",
+                                        [REPORT_VERDICT_ONE_SEED] = "one seed"};
+    return names[verdict];
+}

@@ -1,0 +1,222 @@
+/*
+ * report/settings: what config.toml says of a run: its seed, and in what two runs differ. A configuration
+ * that Ottava wrote holds every value; a key that only one of two has comes from another version, and says
+ * nothing.
+ */
+#include "config/toml_door.h"
+#include "report/data.h"
+#include <inttypes.h>
+#include <string.h>
+
+typedef enum setting {
+    SETTING_OTHER,
+    SETTING_MODEL,
+    SETTING_DATA,
+    SETTING_VALIDATION,
+    SETTING_SEED,
+    SETTING_PRECISION, /* what a comparison is about */
+    SETTING_COST,      /* of speed or memory: the losses are the same */
+    SETTING_NOTHING    /* where things lie and what is shown */
+} setting;
+
+/* The first that fits counts. */
+static const struct {
+    const char *section, *key; /* key NULL: all of the section */
+    setting means;
+} settings[] = {
+    {"run", NULL, SETTING_NOTHING},
+    {"checkpoint", NULL, SETTING_NOTHING},
+    {"metrics", NULL, SETTING_NOTHING},
+    {"profiling", NULL, SETTING_NOTHING},
+    {"eval", "enabled", SETTING_NOTHING},
+    {"eval", "interval", SETTING_NOTHING},
+    {"eval", NULL, SETTING_VALIDATION},
+    {"model", "preset", SETTING_NOTHING}, /* its dimensions stand beside it */
+    {"model", NULL, SETTING_MODEL},
+    {"data", NULL, SETTING_DATA},
+    {"train", "seed", SETTING_SEED},
+    {"train", "data_seed", SETTING_SEED},
+    {"train", "mixed_precision", SETTING_PRECISION},
+    {"train", "threads", SETTING_COST},
+    {"train", "activation_checkpointing", SETTING_COST},
+    {"train", "activation_checkpointing_every", SETTING_COST},
+    {"train", "compile_model", SETTING_COST},
+    {"train", "compile_mode", SETTING_COST},
+    {"train", "deterministic", SETTING_COST},
+    {"float8", "health_interval", SETTING_NOTHING},
+    {"float8", NULL, SETTING_PRECISION},
+};
+
+static setting meaning_of(const char *section, const char *key) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (strcmp(settings[i].section, section) == 0 &&
+            (!settings[i].key || strcmp(settings[i].key, key) == 0))
+            return settings[i].means;
+    return SETTING_OTHER;
+}
+
+/* ---- reading ---- */
+
+static const node *find(const node *root, const char *section, const char *key) {
+    const node *table = root ? tree_child(root, section) : NULL;
+    return table && table->kind == NODE_TABLE ? tree_child(table, key) : NULL;
+}
+
+static bool take_seed(const node *root, const char *key, int64_t *out) {
+    const node *n = find(root, "train", key);
+    if (n && n->kind == NODE_INTEGER) *out = n->integer;
+    return n && n->kind == NODE_INTEGER;
+}
+
+ott_status report_read_settings(report *r, report_run_data *run) {
+    node *root = NULL;
+    int64_t bytes = run->config ? (int64_t)strlen(run->config) : 0;
+    if (bytes == 0 || str_utf8_error(run->config, bytes) >= 0) return OTT_OK;
+    tree_builder b = {.account = r->account, .memory = r->texts, .place = run->folder};
+    ott_status status = toml_read(&b, run->config, bytes, &root);
+    if (status == OTT_ERR_CONFIG) return OTT_OK; /* someone's edit: shown, and nothing concluded from it */
+    TRY(status);
+    run->settings = root;
+    run->seeded = take_seed(root, "seed", &run->seed);
+    if (!take_seed(root, "data_seed", &run->data_seed) || run->data_seed < 0) run->data_seed = run->seed;
+    return OTT_OK;
+}
+
+/* ---- comparing ---- */
+
+static bool same_value(const node *a, const node *b) {
+    if (a->kind != b->kind) return false;
+    if (a->kind == NODE_INTEGER || a->kind == NODE_BOOL) return a->integer == b->integer;
+    if (a->kind == NODE_REAL) return a->real == b->real;
+    if (a->kind != NODE_LIST && a->kind != NODE_TABLE) return strcmp(a->text, b->text) == 0;
+    const node *x = a->first, *y = b->first;
+    for (; x && y; x = x->next, y = y->next)
+        if ((x->name && strcmp(x->name, y->name) != 0) || !same_value(x, y)) return false;
+    return !x && !y;
+}
+
+/* Where two configurations differ, one key after another. */
+typedef struct difference {
+    const char *section;
+    const node *a, *b;
+    setting means;
+} difference;
+
+/* The next difference after `at` (zeroed: the first). */
+static bool next_difference(const node *first, const node *second, difference *at) {
+    const node *section = at->section ? tree_child(first, at->section) : first->first;
+    const node *key = at->a ? at->a->next : NULL;
+    if (section && !at->section) key = section->first;
+    while (section) {
+        for (; key && section->kind == NODE_TABLE; key = key->next) {
+            const node *other = find(second, section->name, key->name);
+            if (!other || same_value(key, other)) continue;
+            *at = (difference){section->name, key, other, meaning_of(section->name, key->name)};
+            return true;
+        }
+        section = section->next;
+        key = section ? section->first : NULL;
+    }
+    return false;
+}
+
+static bool trains_in_fp8(const node *root) {
+    const node *precision = find(root, "train", "mixed_precision");
+    return precision && precision->text && strcmp(precision->text, "fp8") == 0;
+}
+
+bool report_same_but_seed(const report_run_data *a, const report_run_data *b) {
+    if (!a->seeded || !b->seeded || !a->finished || !b->finished) return false;
+    if (a->summary.steps != b->summary.steps) return false;
+    difference d = {0};
+    while (next_difference(a->settings, b->settings, &d)) {
+        if (d.means == SETTING_NOTHING || d.means == SETTING_SEED) continue;
+        bool inert = strcmp(d.section, "float8") == 0 && !trains_in_fp8(a->settings);
+        if (!inert) return false;
+    }
+    return true;
+}
+
+/* ---- what is said of it ---- */
+
+enum { MOST_NAMED = 3 };
+
+typedef struct said {
+    bool kind[SETTING_VALIDATION + 1];
+    int count;
+    str *list;
+} said;
+
+/* Counts a difference; true: it is to be named. */
+static bool say(said *s, setting means) {
+    s->kind[means] = true;
+    if (s->count++ >= MOST_NAMED) return false;
+    str_append(s->list, s->count > 1 ? "; " : "");
+    return true;
+}
+
+static void say_settings(said *s, const report_run_data *run, const report_run_data *first, setting means) {
+    difference d = {0};
+    while (next_difference(run->settings, first->settings, &d)) {
+        if (d.means != means || !say(s, means)) continue;
+        str_printf(s->list, "%s.%s = ", d.section, d.a->name);
+        tree_show(s->list, d.a);
+        str_append(s->list, ", not ");
+        tree_show(s->list, d.b);
+    }
+}
+
+static void say_counts(said *s, const report_run_data *run, const report_run_data *first) {
+    const report_summary *a = &run->summary, *b = &first->summary;
+    char x[32], y[32];
+    if (!s->kind[SETTING_MODEL] && a->parameters > 0 && b->parameters > 0 && a->parameters != b->parameters &&
+        say(s, SETTING_MODEL))
+        str_printf(s->list, "%s parameters, not %s", str_commas(a->parameters, x),
+                   str_commas(b->parameters, y));
+    if (run->finished && first->finished && a->steps != b->steps && say(s, SETTING_OTHER))
+        str_printf(s->list, "%s steps, not %s", str_commas(a->steps, x), str_commas(b->steps, y));
+}
+
+/* In the order in which they are said. */
+static const struct {
+    setting means;
+    const char *words;
+} kinds[] = {{SETTING_MODEL, "another model"},
+             {SETTING_DATA, "other data"},
+             {SETTING_VALIDATION, "other validation data"},
+             {SETTING_OTHER, "other settings"}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void append_kinds(const said *s, str *out) {
+    int left = 0;
+    for (int i = 0; i < KINDS; i++) left += s->kind[kinds[i].means];
+    for (int i = 0; i < KINDS; i++) {
+        if (!s->kind[kinds[i].means]) continue;
+        str_append(out, kinds[i].words);
+        if (--left > 0) str_append(out, left == 1 ? " and " : ", ");
+    }
+}
+
+ott_status report_differences(report *r, const report_run_data *run, const report_run_data *first,
+                              const char **out) {
+    str list = {.account = r->account}, text = {.account = r->account};
+    said s = {.list = &list};
+    ott_status status = OTT_OK;
+    for (int i = 0; i < KINDS && run->settings && first->settings; i++)
+        say_settings(&s, run, first, kinds[i].means);
+    say_counts(&s, run, first);
+    if (s.count == 0) goto out;
+    append_kinds(&s, &text);
+    str_append(&text, " than ");
+    str_append(&text, first->summary.label);
+    TRY_OUT(str_finish(&list));
+    str_printf(&text, " (%s", list.text);
+    if (s.count > MOST_NAMED) str_printf(&text, "; %d more", s.count - MOST_NAMED);
+    str_append(&text, ")");
+    TRY_OUT(str_finish(&text));
+    TRY_OUT(arena_strdup(r->texts, text.text, out));
+out:
+    str_free(&list);
+    str_free(&text);
+    return status;
+}

@@ -1,0 +1,209 @@
+/* report/table: the comparison as text: its rows, aligned, then a verdict for each FP8 row, and what it
+ * measured of its tensors. */
+#include "report/data.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LABEL, TRAIN_LOSS, VAL_LOSS, GAP, SPEED, MEMORY, FP8_GEMMS, COLUMNS };
+
+static const char *const headings[COLUMNS] = {"run",      "train loss",  "val loss", "gap to first",
+                                              "tokens/s", "peak memory", "FP8 GEMMs"};
+
+typedef struct line {
+    const char *label;
+    char cell[COLUMNS][48]; /* [LABEL] is not used */
+} line;
+
+static const char *cell(const line *r, int column) {
+    return column == LABEL ? r->label : r->cell[column];
+}
+
+/* Columns a text takes on a terminal: its characters, not its bytes. */
+static int width_of(const char *text) {
+    int width = 0;
+    for (; *text; text++) width += (*text & 0xc0) != 0x80;
+    return width;
+}
+
+/* Into a cell what was said, which fits; gives the text back. */
+static ott_status fill_cell(str *said, char out[48]) {
+    ott_status status = str_finish(said);
+    if (status == OTT_OK) snprintf(out, 48, "%s", said->text);
+    str_free(said);
+    return status;
+}
+
+static ott_status fill_row(const report *r, int index, line *out) {
+    const report_row *row = &r->rows[index];
+    const report_summary *s = &row->mean;
+    report_gap gap = report_gap_of(r, index);
+    str said = {.account = r->account};
+    out->label = s->label;
+    report_say_loss(s->train_loss, row->train_error, &said);
+    TRY(fill_cell(&said, out->cell[TRAIN_LOSS]));
+    report_say_loss(s->val_loss, row->val_error, &said);
+    TRY(fill_cell(&said, out->cell[VAL_LOSS]));
+    if (index == 0)
+        str_append(&said, "-");
+    else
+        report_say_gap(&gap, &said);
+    TRY(fill_cell(&said, out->cell[GAP]));
+    report_count_text(s->tokens_per_second, out->cell[SPEED]);
+    report_bytes_text(s->peak_memory_bytes, out->cell[MEMORY]);
+    report_count_text((double)s->fp8_gemms, out->cell[FP8_GEMMS]);
+    return OTT_OK;
+}
+
+/* Labels stand left, numbers right. */
+static void append_cell(str *out, const char *text, int column, int width) {
+    int pad = width - width_of(text);
+    if (column == LABEL) str_append(out, text);
+    for (int i = 0; i < pad && (column != LABEL); i++) str_append(out, " ");
+    if (column != LABEL) str_append(out, text);
+    for (int i = 0; i < pad && (column == LABEL); i++) str_append(out, " ");
+}
+
+static void append_line(str *out, const line *r, const int *width) {
+    for (int c = 0; c < COLUMNS; c++) {
+        if (c > 0) str_append(out, " | ");
+        append_cell(out, cell(r, c), c, width[c]);
+    }
+    str_append(out, "\n");
+}
+
+static void append_rule(str *out, const int *width) {
+    for (int c = 0; c < COLUMNS; c++) {
+        if (c > 0) str_append(out, "-+-");
+        for (int i = 0; i < width[c]; i++) str_append(out, "-");
+    }
+    str_append(out, "\n");
+}
+
+static void append_verdicts(const report *r, str *out) {
+    bool several = false;
+    for (int i = 0; i < r->row_count; i++) {
+        const report_row *row = &r->rows[i];
+        several |= row->count > 1;
+        if (row->differs)
+            str_printf(out, "%s: %s: its gap is not the precision's\n", row->mean.label, row->differs);
+        if (report_judge(r, i) == REPORT_VERDICT_NONE) continue;
+        str_printf(out, "%s: ", row->mean.label);
+        report_say_verdict(r, i, out);
+        str_append(out, "\n");
+    }
+    if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
+}
+
+static void append_unfinished(const report *r, str *out) {
+    for (int i = 0; i < r->count; i++)
+        if (!r->runs[i].finished)
+            str_printf(out,
+                       "%s: has no summary.json: the run is not finished; its row is what it logged last\n",
+                       r->runs[i].summary.label);
+}
+
+/* A run that changed its recipe is more than one row can say. */
+static void append_phases(const report *r, str *out) {
+    char steps[32], gemms[32], fp8[32];
+    for (int i = 0; i < r->count; i++) {
+        const report_summary *s = &r->runs[i].summary;
+        for (int k = 0; s->phase_count > 1 && k < s->phase_count; k++) {
+            const report_phase *p = &s->phases[k];
+            str_printf(out, "%s: %s steps in %s: %s GEMMs, of them in FP8: %s\n", s->label,
+                       report_count_text((double)p->steps, steps), p->recipe,
+                       report_count_text((double)p->gemms, gemms),
+                       report_count_text((double)p->fp8_gemms, fp8));
+        }
+    }
+}
+
+static void append_damage(const report *r, str *out) {
+    for (int i = 0; i < r->count; i++) {
+        const report_run_data *run = &r->runs[i];
+        int64_t first = run->series[0].damaged ? run->series[0].first_damaged : run->health.first_damaged;
+        int64_t lines = run->series[0].damaged + run->health.damaged;
+        if (lines > 0)
+            str_printf(out,
+                       "%s: lines of metrics.jsonl that are no metrics and are passed over: %" PRId64
+                       " (one is line %" PRId64 ")\n",
+                       run->summary.label, lines, first);
+    }
+}
+
+/* ---- health ---- */
+
+enum { WORST_USES = 5, MOST_LEFT = 5 };
+
+static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
+    char sqnr[32], beside[32];
+    str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
+               use->tensor, use->gemm, use->format, report_beside_text(use, beside));
+}
+
+static ott_status append_worst(const report_run_data *run, str *out) {
+    const metrics_health *h = &run->health;
+    const metrics_use **worst;
+    int64_t count;
+    TRY(report_worst_uses(h->account, h, &worst, &count));
+    int64_t shown = count < WORST_USES ? count : WORST_USES;
+    str_printf(out,
+               "\n%s: lowest SQNR beside what its format gives, at step %" PRId64 ", %" PRId64 " of %" PRId64
+               " measured uses of tensors:\n",
+               run->summary.label, h->uses[h->last].step, shown, count);
+    for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
+    mem_give(h->account, worst);
+    return OTT_OK;
+}
+
+static void append_left(const report_run_data *run, str *out) {
+    const metrics_module *modules = run->health.modules;
+    int64_t count = 0;
+    for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1))
+        if (count++ < MOST_LEFT)
+            str_printf(out, "%s: %s left FP8 after step %" PRId64 " (fallback or schedule)\n",
+                       run->summary.label, modules[i].name, modules[i].last_step);
+    if (count > MOST_LEFT)
+        str_printf(out, "%s: %" PRId64 " more modules left FP8\n", run->summary.label, count - MOST_LEFT);
+}
+
+static ott_status append_health(const report *r, str *out) {
+    for (int i = 0; i < r->row_count; i++) {
+        const report_run_data *run = report_row_run(r, i, 0);
+        if (run->health.count == 0) continue;
+        TRY(append_worst(run, out));
+        append_left(run, out);
+    }
+    return str_finish(out);
+}
+
+static ott_status append_rows(const report *r, line *rows, str *out) {
+    int width[COLUMNS];
+    line heading = {.label = headings[LABEL]};
+    for (int c = 0; c < COLUMNS; c++) {
+        strcpy(heading.cell[c], headings[c]);
+        width[c] = width_of(headings[c]);
+    }
+    for (int i = 0; i < r->row_count; i++) {
+        TRY(fill_row(r, i, &rows[i]));
+        for (int c = 0; c < COLUMNS; c++)
+            if (width_of(cell(&rows[i], c)) > width[c]) width[c] = width_of(cell(&rows[i], c));
+    }
+    append_line(out, &heading, width);
+    append_rule(out, width);
+    for (int i = 0; i < r->row_count; i++) append_line(out, &rows[i], width);
+    return OTT_OK;
+}
+
+ott_status report_table(const report *r, str *out) {
+    void *memory;
+    TRY(mem_take_array(r->account, MEM_OTHER, r->row_count, sizeof(line), "a table", &memory));
+    ott_status status = append_rows(r, memory, out);
+    mem_give(r->account, memory);
+    TRY(status);
+    append_verdicts(r, out);
+    append_unfinished(r, out);
+    append_phases(r, out);
+    append_damage(r, out);
+    return append_health(r, out);
+}

@@ -1,0 +1,219 @@
+/*
+ * tokenizer/added: the added tokens: texts that are one token wherever they stand. The longest that begins
+ * leftmost wins. Those marked "normalized" are looked for after the normalizer, in their normalized form.
+ */
+#include "tokenizer/parts.h"
+#include <inttypes.h>
+
+/* Bytes of an added token; those of real models have 30. Every place of a text is compared with them. */
+enum { LONGEST = 1024 };
+
+/* ---- loading ---- */
+
+static ott_status check_length(const added_token *token, int64_t bytes, const char *form) {
+    if (bytes <= LONGEST) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "'%s' (id %d) has %" PRId64 " bytes%s; at most %d are supported",
+                       json_show(token->content.at).text, token->id, bytes, form, LONGEST);
+}
+
+static ott_status load_token(tokenizer *t, const json_t *object, added_token *token) {
+    int64_t id;
+    TRY(json_get_int(object, "id", 0, t->vocab - 1, &id));
+    TRY(json_get_text(t->texts, object, "content", &token->content));
+    TRY(json_get_bool(object, "special", false, &token->special));
+    TRY(json_get_bool(object, "lstrip", false, &token->lstrip));
+    TRY(json_get_bool(object, "rstrip", false, &token->rstrip));
+    TRY(json_get_bool(object, "single_word", false, &token->single_word));
+    TRY(json_get_bool(object, "normalized", !token->special, &token->normalized));
+    token->id = (int32_t)id;
+    return check_length(token, token->content.bytes, "");
+}
+
+/* An added token may be one of the vocabulary, under the same id. */
+static ott_status add_name(tokenizer *t, const added_token *token) {
+    const char *text = token->content.at;
+    text_view there = t->names.at[token->id];
+    int32_t id = text_index_find(&t->by_name, text, token->content.bytes);
+    if (id >= 0 && id != token->id)
+        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d, and %d in the vocabulary or before",
+                           json_show(text).text, token->id, id);
+    if (t->added_by_id[token->id]) return status_fail(OTT_ERR_FORMAT, "two tokens have the id %d", token->id);
+    if (id >= 0) return OTT_OK;
+    if (there.at)
+        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d of '%s'", json_show(text).text, token->id,
+                           json_show(there.at).text);
+    text_list_set(&t->names, token->id, text, token->content.bytes);
+    text_index_add(&t->by_name, token->id);
+    return OTT_OK;
+}
+
+static ott_status load_tokens(tokenizer *t, const json_t *array) {
+    void *memory;
+    int64_t count = (int64_t)json_array_size(array);
+    TRY(mem_take_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &memory));
+    t->added = memory;
+    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens", &memory));
+    t->added_by_id = memory;
+    for (; t->added_count < count; t->added_count++) {
+        added_token *token = &t->added[t->added_count];
+        TRY(load_token(t, json_array_get(array, (size_t)t->added_count), token));
+        TRY(add_name(t, token));
+        t->added_by_id[token->id] = token;
+    }
+    return OTT_OK;
+}
+
+/* ---- the tree ---- */
+
+static ott_status tree_open(mem *account, int64_t bytes, added_tree *tree) {
+    void *memory;
+    TRY(mem_take_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &memory));
+    *tree = (added_tree){.nodes = memory, .count = 1, .capacity = bytes + 1};
+    tree->nodes[0].token = -1;
+    return OTT_OK;
+}
+
+static int32_t tree_child(const added_tree *tree, int32_t node, unsigned char byte) {
+    int32_t child = tree->nodes[node].child;
+    while (child && tree->nodes[child].byte != byte) child = tree->nodes[child].sibling;
+    return child;
+}
+
+static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
+    int32_t node = 0;
+    STATUS_REQUIRE(tree->count + text.bytes <= tree->capacity);
+    for (int64_t i = 0; i < text.bytes; i++) {
+        unsigned char byte = (unsigned char)text.at[i];
+        int32_t child = tree_child(tree, node, byte);
+        if (!child) {
+            child = (int32_t)tree->count++;
+            tree->nodes[child] = (added_node){.sibling = tree->nodes[node].child, .token = -1, .byte = byte};
+            tree->nodes[node].child = child;
+        }
+        node = child;
+    }
+    if (text.bytes == 0) return OTT_OK; /* would be found everywhere */
+    if (tree->nodes[node].token < 0) tree->nodes[node].token = token;
+    unsigned char first = (unsigned char)text.at[0];
+    tree->firsts += !tree->first[first];
+    tree->first[first] = true;
+    tree->any_first = first;
+    return OTT_OK;
+}
+
+/* Fills the tree of tokens that are `normalized` or not; special ones first: of two that have become the same
+ * text the first wins. */
+static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized, added_tree *tree) {
+    for (int special = 1; special >= 0; special--)
+        for (int64_t i = 0; i < t->added_count; i++) {
+            const added_token *token = &t->added[i];
+            if (token->normalized != normalized || token->special != special) continue;
+            text_view text = token->content;
+            if (normalized) TRY(normalize_text(s, text, &text));
+            TRY(tree_add(tree, text, (int32_t)i));
+        }
+    return OTT_OK;
+}
+
+/* Bytes that the tree may need at most. */
+static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
+    *bytes = 0;
+    for (int64_t i = 0; i < t->added_count; i++) {
+        text_view text = t->added[i].content;
+        if (t->added[i].normalized != normalized) continue;
+        if (normalized) TRY(normalize_text(s, text, &text));
+        TRY(check_length(&t->added[i], text.bytes, " once normalized"));
+        *bytes += text.bytes;
+    }
+    if (*bytes < INT32_MAX) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "the added tokens take more than 2 GiB");
+}
+
+static ott_status load_trees(tokenizer *t) {
+    tokenizer_scratch *s;
+    int64_t bytes;
+    TRY(tokenizer_scratch_open(t->account, t, &s));
+    matcher_begin(&s->matcher, t->names.used);
+    ott_status status = OTT_OK;
+    for (int normalized = 0; normalized < 2 && status == OTT_OK; normalized++) {
+        added_tree *tree = normalized ? &t->normalized_tree : &t->raw_tree;
+        TRY_OUT(measure_tree(t, s, normalized, &bytes));
+        TRY_OUT(tree_open(t->account, bytes, tree));
+        TRY_OUT(fill_tree(t, s, normalized, tree));
+    }
+out:
+    tokenizer_scratch_close(s);
+    return status;
+}
+
+ott_status added_load(tokenizer *t, const json_t *root) {
+    const json_t *array = json_object_get(root, "added_tokens");
+    if (array && !json_is_null(array) && !json_is_array(array))
+        return status_fail(OTT_ERR_FORMAT, "added_tokens is no array");
+    ott_status status = load_tokens(t, array);
+    if (status == OTT_OK) status = load_trees(t);
+    return status == OTT_OK ? status : status_context(status, "added_tokens");
+}
+
+/* ---- finding ---- */
+
+/* The longest token that begins at `at`, or NULL; *end is where it ends. */
+static const added_token *longest_at(const tokenizer *t, const added_tree *tree, text_view text, int64_t at,
+                                     int64_t *end) {
+    const added_token *found = NULL;
+    int32_t node = 0;
+    for (int64_t i = at; i < text.bytes; i++) {
+        node = tree_child(tree, node, (unsigned char)text.at[i]);
+        if (!node) break;
+        if (tree->nodes[node].token < 0) continue;
+        found = &t->added[tree->nodes[node].token];
+        *end = i + 1;
+    }
+    return found;
+}
+
+/* Where a token may begin, from `at` on; text.bytes: nowhere. */
+static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
+    if (tree->firsts == 0) return text.bytes;
+    if (tree->firsts == 1) { /* "<", mostly */
+        const char *found = memchr(text.at + at, tree->any_first, (size_t)(text.bytes - at));
+        return found ? found - text.at : text.bytes;
+    }
+    while (at < text.bytes && !tree->first[(unsigned char)text.at[at]]) at++;
+    return at;
+}
+
+static const added_token *next_token(const tokenizer *t, const added_tree *tree, text_view text, int64_t from,
+                                     int64_t *begin, int64_t *end) {
+    const added_token *found = NULL;
+    for (int64_t at = from; !found && (at = next_first(tree, text, at)) < text.bytes; at++) {
+        *begin = at;
+        found = longest_at(t, tree, text, at, end);
+    }
+    return found;
+}
+
+/* A token that counts only as a whole word, where it is none; a special one where none is wanted. */
+static bool is_passed_over(const encode_run *run, const added_token *token, text_view before,
+                           text_view behind) {
+    if (token->special && !run->match_special) return true;
+    return token->single_word && (ends_with_word(before) || starts_with_word(behind));
+}
+
+ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
+                      added_rest rest) {
+    int64_t done = 0, begin = 0, end = 0;
+    const added_token *token;
+    for (int64_t from = 0; (token = next_token(run->t, tree, text, from, &begin, &end));) {
+        text_view before = {text.at, begin}, behind = {text.at + end, text.bytes - end};
+        from = end;
+        if (is_passed_over(run, token, before, behind)) continue;
+        if (token->lstrip) begin -= spaces_at_end(before);
+        if (token->rstrip) end += spaces_at_start(behind);
+        if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
+        TRY(tokenizer_ids_append(run->ids, token->id));
+        done = end;
+    }
+    if (done == text.bytes) return OTT_OK;
+    return rest(run, (text_view){text.at + done, text.bytes - done}, at_start && done == 0);
+}

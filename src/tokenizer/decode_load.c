@@ -1,0 +1,235 @@
+/*
+ * tokenizer/decode_load: the decoder of a tokenizer.json. Its steps act on the token's text, then on runs
+ * of byte tokens, then on the whole: the first kind is done here once for every token, the others are flags.
+ */
+#include "tokenizer/parts.h"
+
+/* Steps in the order in which they may come. */
+typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_WHOLE } decode_stage;
+
+typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } token_change;
+
+typedef struct token_step {
+    token_change change;
+    pattern pattern;   /* replace */
+    text_view content; /* what to put there (not in the first token, if drop_first), or to take off */
+    bool drop_first;
+    int64_t start, stop;
+} token_step;
+
+/* The decoder while it is read. */
+typedef struct decode_draft {
+    tokenizer *t;
+    token_step steps[TOKENIZER_MAX_STEPS];
+    int count;
+    decode_stage stage;
+    byte_characters bytes;
+} decode_draft;
+
+static ott_status new_step(decode_draft *d, token_change change, token_step **out) {
+    *out = NULL;
+    if (d->stage != STAGE_TOKEN || d->t->decode.byte_level)
+        return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind ByteLevel, ByteFallback or Fuse");
+    if (d->count == TOKENIZER_MAX_STEPS)
+        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
+    d->steps[d->count] = (token_step){.change = change};
+    *out = &d->steps[d->count++];
+    return OTT_OK;
+}
+
+static ott_status load_replace(decode_draft *d, const json_t *object) {
+    token_step *step;
+    TRY(new_step(d, CHANGE_REPLACE, &step));
+    TRY(json_get_pattern(d->t, object, &step->pattern));
+    return json_get_text(d->t->texts, object, "content", &step->content);
+}
+
+/* Behind Fuse it takes characters off the whole text. */
+static ott_status load_strip(decode_draft *d, const json_t *object) {
+    text_view content;
+    int64_t start, stop;
+    token_step *step;
+    TRY(json_get_character(d->t->texts, object, "content", &content));
+    TRY(json_get_int(object, "start", 0, INT32_MAX, &start));
+    TRY(json_get_int(object, "stop", 0, INT32_MAX, &stop));
+    if (d->stage == STAGE_FUSE) {
+        if (stop > 0) return status_fail(OTT_ERR_UNSUPPORTED, "stop > 0 behind Fuse is not supported");
+        d->stage = STAGE_WHOLE;
+        d->t->decode.strip = content;
+        d->t->decode.strip_count = (int)start;
+        return OTT_OK;
+    }
+    TRY(new_step(d, CHANGE_STRIP, &step));
+    step->content = content;
+    step->start = start;
+    step->stop = stop;
+    return OTT_OK;
+}
+
+/* The mark becomes a space; in the first token it goes, unless it was never put in front. */
+static ott_status load_metaspace(decode_draft *d, const json_t *object) {
+    const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
+    bool add;
+    token_step *step;
+    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    TRY(new_step(d, CHANGE_REPLACE, &step));
+    TRY(json_get_bool(object, "add_prefix_space", true, &add));
+    TRY(json_get_character(d->t->texts, object, "replacement", &step->pattern.literal));
+    step->content = (text_view){" ", 1};
+    step->drop_first = scheme ? strcmp(scheme, "never") != 0 : add;
+    return OTT_OK;
+}
+
+static ott_status set_stage(decode_draft *d, decode_stage stage) {
+    if (d->stage >= stage) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported at this place");
+    d->stage = stage;
+    return OTT_OK;
+}
+
+static ott_status load_byte_level(decode_draft *d) {
+    token_step *step;
+    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    TRY(new_step(d, CHANGE_TO_BYTES, &step));
+    d->bytes = byte_characters_all();
+    d->t->decode.byte_level = true;
+    return OTT_OK;
+}
+
+static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *context) {
+    decode_draft *d = context;
+    (void)t;
+    if (strcmp(type, "ByteLevel") == 0) return load_byte_level(d);
+    if (strcmp(type, "Replace") == 0) return load_replace(d, object);
+    if (strcmp(type, "Strip") == 0) return load_strip(d, object);
+    if (strcmp(type, "Metaspace") == 0) return load_metaspace(d, object);
+    if (strcmp(type, "Fuse") == 0) return set_stage(d, STAGE_FUSE);
+    if (strcmp(type, "ByteFallback") != 0)
+        return status_fail(OTT_ERR_UNSUPPORTED, "this decoder is not supported");
+    if (d->t->decode.byte_level) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind ByteLevel");
+    d->t->decode.byte_fallback = true;
+    return set_stage(d, STAGE_BYTE_FALLBACK);
+}
+
+/* ---- the texts ---- */
+
+/* At most start times `content` off the beginning, then at most stop times off the end. */
+static text_view strip_token(const token_step *step, text_view text) {
+    for (int64_t i = 0; i < step->start && view_starts_with(text, step->content); i++) {
+        text.at += step->content.bytes;
+        text.bytes -= step->content.bytes;
+    }
+    for (int64_t i = 0; i < step->stop && text.bytes >= step->content.bytes; i++) {
+        text_view last = {text.at + text.bytes - step->content.bytes, step->content.bytes};
+        if (!view_starts_with(last, step->content)) break;
+        text.bytes -= step->content.bytes;
+    }
+    return text;
+}
+
+/* A text with a character that stands for no byte is taken as it is. */
+static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
+    room->length = 0;
+    str_append_bytes(room, text.at, text.bytes);
+    int64_t bytes = room->failed ? -1 : byte_characters_read(&d->bytes, text, room->text);
+    return bytes < 0 ? text : (text_view){room->text, bytes};
+}
+
+/* What the decoder sees as a token: its name, an added one as it is looked for in the text. */
+static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id, text_view *name) {
+    *name = t->names.at[id];
+    if (!t->added_by_id[id] || !t->added_by_id[id]->normalized) return OTT_OK;
+    return normalize_text(s, *name, name);
+}
+
+/* What the steps make of a token; `rooms` keep it. */
+static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+                               text_view *text) {
+    int64_t limit = 1024 + 64 * text->bytes; /* steps that each make it longer would make it endless */
+    for (int i = 0; i < d->count; i++) {
+        const token_step *step = &d->steps[i];
+        str *room = &rooms[i % 2];
+        text_view content = first && step->drop_first ? (text_view){"", 0} : step->content;
+        room->length = 0;
+        switch (step->change) {
+        case CHANGE_TO_BYTES: *text = to_bytes(d, *text, room); break;
+        case CHANGE_STRIP:
+            *text = strip_token(step, *text);
+            str_append_bytes(room, text->at, text->bytes);
+            *text = (text_view){room->text, room->length};
+            break;
+        case CHANGE_REPLACE:
+            TRY(replace_all(&step->pattern, &s->matcher, *text, content, limit, room));
+            *text = (text_view){room->text, room->length};
+            break;
+        }
+        TRY(str_finish(room));
+    }
+    return OTT_OK;
+}
+
+/* The byte of "<0xNN>", or -1. */
+static int byte_of_name(text_view name) {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    if (name.bytes != 6 || memcmp(name.at, "<0x", 3) != 0 || name.at[5] != '>') return -1;
+    const char *high = memchr(digits, name.at[3], 32), *low = memchr(digits, name.at[4], 32);
+    return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
+}
+
+/* The texts are made twice: for their length, and to be kept. */
+static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+                             text_list *out) {
+    const tokenizer *t = d->t;
+    int64_t bytes = 0;
+    text_view text;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) TRY(text_list_open(t->account, t->vocab, bytes, out));
+        for (int32_t id = 0; id < t->vocab; id++) {
+            if (!t->names.at[id].at) continue;
+            TRY(seen_name(t, s, id, &text));
+            TRY(change_token(d, s, first, rooms, &text));
+            if (pass == 1) text_list_set(out, id, text.at, text.bytes);
+            bytes += text.bytes + 1;
+        }
+    }
+    return OTT_OK;
+}
+
+static ott_status find_bytes(tokenizer *t) {
+    decode_rule *rule = &t->decode;
+    void *memory;
+    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens", &memory));
+    rule->bytes = memory;
+    for (int64_t id = 0; id < t->vocab; id++)
+        rule->bytes[id] = (int16_t)(rule->byte_fallback ? byte_of_name(rule->texts.at[id]) : -1);
+    return OTT_OK;
+}
+
+static ott_status make_texts(decode_draft *d) {
+    tokenizer *t = d->t;
+    tokenizer_scratch *s;
+    str rooms[2] = {{.account = t->account}, {.account = t->account}};
+    TRY(tokenizer_scratch_open(t->account, t, &s));
+    matcher_begin(&s->matcher, t->names.used);
+    ott_status status = change_all(d, s, false, rooms, &t->decode.texts);
+    if (status == OTT_OK && d->count > 0 && d->steps[0].drop_first)
+        status = change_all(d, s, true, rooms, &t->decode.first_texts);
+    tokenizer_scratch_close(s);
+    for (int i = 0; i < 2; i++) str_free(&rooms[i]);
+    return status == OTT_OK ? find_bytes(t) : status;
+}
+
+ott_status decode_load(tokenizer *t, const json_t *root) {
+    const json_t *decoder = json_object_get(root, "decoder");
+    decode_draft d = {.t = t};
+    t->decode.spaced = !decoder || json_is_null(decoder);
+    ott_status status = json_each_step(t, decoder, "decoder", "decoders", load_step, &d);
+    if (status == OTT_OK) status = make_texts(&d);
+    for (int i = 0; i < d.count; i++) pattern_free(&d.steps[i].pattern);
+    return status;
+}
+
+void decode_close(tokenizer *t) {
+    text_list_close(t->account, &t->decode.texts);
+    text_list_close(t->account, &t->decode.first_texts);
+    mem_give(t->account, t->decode.bytes);
+}

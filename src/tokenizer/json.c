@@ -1,0 +1,126 @@
+/* tokenizer/json: checked reading of the members of a tokenizer's JSON files. */
+#include "tokenizer/parts.h"
+#include "base/file.h"
+#include "base/json_text.h"
+#include <inttypes.h>
+
+#define FILE_LIMIT (INT64_C(256) << 20) /* bytes; the largest files known take 40 MB */
+enum { MAX_NESTING = 8 };               /* Sequences in Sequences */
+
+json_shown json_show(const char *text) {
+    json_shown s;
+    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
+    size_t kept = length > room ? room : length;
+    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
+    for (size_t i = 0; i < kept; i++)
+        s.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    strcpy(s.text + kept, length > kept ? "..." : "");
+    return s;
+}
+
+static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
+    json_error_t error;
+    int64_t bad = str_utf8_error(data, bytes);
+    if (bad >= 0) return status_fail(OTT_ERR_FORMAT, "%s: not UTF-8 at byte %" PRId64, path, bad);
+    flags |= JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    TRY(status_context(json_text_parse(data, bytes, flags, out, &error), "%s", path));
+    if (!*out)
+        return status_fail(OTT_ERR_FORMAT, "%s: not the JSON it should be: line %d, byte %d: %s", path,
+                           error.line, error.position, json_show(error.text).text);
+    if (json_is_object(*out)) return OTT_OK;
+    json_decref(*out);
+    *out = NULL;
+    return status_fail(OTT_ERR_FORMAT, "%s: not a JSON object", path);
+}
+
+ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out) {
+    char *data;
+    int64_t bytes;
+    *out = NULL;
+    if (!file_exists(path)) return OTT_OK;
+    TRY(file_read(account, path, FILE_LIMIT, &data, &bytes));
+    ott_status status = parse(path, data, bytes, flags, out);
+    mem_give(account, data);
+    return status;
+}
+
+ott_status json_get_bool(const json_t *object, const char *key, bool fallback, bool *out) {
+    const json_t *value = json_object_get(object, key);
+    *out = fallback;
+    if (!value || json_is_null(value)) return OTT_OK;
+    if (!json_is_boolean(value)) return status_fail(OTT_ERR_FORMAT, "%s is neither true nor false", key);
+    *out = json_is_true(value);
+    return OTT_OK;
+}
+
+ott_status json_get_int(const json_t *object, const char *key, int64_t smallest, int64_t largest,
+                        int64_t *out) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no integer", key);
+    *out = json_integer_value(value);
+    if (*out < smallest || *out > largest)
+        return status_fail(OTT_ERR_FORMAT, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are possible", key,
+                           *out, smallest, largest);
+    return OTT_OK;
+}
+
+static ott_status copy_text(arena *texts, const json_t *value, text_view *out) {
+    void *memory;
+    size_t bytes = json_string_length(value);
+    TRY(arena_take(texts, (int64_t)bytes + 1, &memory));
+    *out = (text_view){memcpy(memory, json_string_value(value), bytes), (int64_t)bytes};
+    return OTT_OK;
+}
+
+ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no string", key);
+    return copy_text(texts, value, out);
+}
+
+ott_status json_get_character(arena *texts, const json_t *object, const char *key, text_view *out) {
+    TRY(json_get_text(texts, object, key, out));
+    if (out->bytes == 0 || out->bytes != character_bytes((unsigned char)out->at[0]))
+        return status_fail(OTT_ERR_FORMAT, "%s '%s' is not one character", key, json_show(out->at).text);
+    return OTT_OK;
+}
+
+ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out) {
+    const json_t *value = json_object_get(object, "pattern");
+    text_view regex;
+    *out = (pattern){0};
+    if (json_is_string(json_object_get(value, "String"))) {
+        TRY(json_get_text(t->texts, value, "String", &out->literal));
+        if (out->literal.bytes == 0)
+            return status_fail(OTT_ERR_UNSUPPORTED, "an empty pattern is not supported");
+        return OTT_OK;
+    }
+    if (!json_is_string(json_object_get(value, "Regex")))
+        return status_fail(OTT_ERR_FORMAT, "pattern is neither a String nor a Regex");
+    TRY(json_get_text(t->texts, value, "Regex", &regex));
+    return pattern_compile(t->account, regex, out);
+}
+
+static ott_status each_step(tokenizer *t, const json_t *object, const char *list, json_step step,
+                            void *context, int nesting) {
+    const char *type = json_string_value(json_object_get(object, "type"));
+    if (!type) return status_fail(OTT_ERR_FORMAT, "type is missing or no string");
+    if (strcmp(type, "Sequence") != 0) {
+        ott_status status = step(t, object, type, context);
+        return status == OTT_OK ? status : status_context(status, "%s", json_show(type).text);
+    }
+    const json_t *members = json_object_get(object, list);
+    if (!json_is_array(members)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no array", list);
+    if (nesting == MAX_NESTING)
+        return status_fail(OTT_ERR_FORMAT, "more than %d Sequences in each other", MAX_NESTING);
+    for (size_t i = 0; i < json_array_size(members); i++)
+        TRY(each_step(t, json_array_get(members, i), list, step, context, nesting + 1));
+    return OTT_OK;
+}
+
+ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
+                          json_step step, void *context) {
+    if (!object || json_is_null(object)) return OTT_OK;
+    ott_status status = each_step(t, object, list, step, context, 0);
+    return status == OTT_OK ? status : status_context(status, "%s", part);
+}

@@ -1,0 +1,330 @@
+/*
+ * tokenizer/regex: the regular expressions of a tokenizer, over PCRE2. They are written for Oniguruma with
+ * Ruby's syntax. What the two read differently is rewritten (\s, \w) or refused, never left to chance.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "tokenizer/parts.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <pcre2.h>
+
+/* ---- from Oniguruma's meaning to PCRE2's ---- */
+
+/* PCRE2's \s with Unicode has U+180E too. Its \w has no marks, but every number; Oniguruma's has letters in
+ * circles and squares, and of the numbers that are no digits only those of Latin-1. */
+#define SPACES "\\p{Z}\\t-\\r\\x{85}"
+#define WORDS  COMMON_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+typedef struct translation {
+    text_view from;
+    int64_t at;
+    bool in_class;
+    str to;
+} translation;
+
+static char peek(const translation *t, int64_t ahead) {
+    return t->at + ahead < t->from.bytes ? t->from.at[t->at + ahead] : '\0';
+}
+
+static void copy(translation *t, int64_t bytes) {
+    if (bytes > t->from.bytes - t->at) bytes = t->from.bytes - t->at;
+    str_append_bytes(&t->to, t->from.at + t->at, bytes);
+    t->at += bytes;
+}
+
+static ott_status refuse(const translation *t, const char *what) {
+    return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s': %s, at byte %" PRId64,
+                       json_show(t->from.at).text, what, t->at);
+}
+
+static ott_status translate_set(translation *t, const char *set, bool complement) {
+    if (t->in_class && complement) return refuse(t, "\\S or \\W inside brackets is not supported");
+    const char *opening = complement ? "[^" : "[";
+    str_printf(&t->to, "%s%s%s", t->in_class ? "" : opening, set, t->in_class ? "" : "]");
+    t->at += 2;
+    return OTT_OK;
+}
+
+static ott_status translate_escape(translation *t) {
+    switch (peek(t, 1)) {
+    case 's': return translate_set(t, SPACES, false);
+    case 'S': return translate_set(t, SPACES, true);
+    case 'w': return translate_set(t, WORDS, false);
+    case 'W': return translate_set(t, WORDS, true);
+    case 'b': /* in brackets, a backspace in both */
+        if (t->in_class) break;
+        /* fall through */
+    case 'B': return refuse(t, "word boundaries are not supported");
+    case 'h':
+    case 'H': return refuse(t, "\\h (a hexadecimal digit in Oniguruma) is not supported");
+    case 'K':
+    case 'Q':
+    case 'E': return refuse(t, "\\K, \\Q and \\E are not supported");
+    case '\0': return refuse(t, "it ends in a backslash");
+    default: break;
+    }
+    bool braced = peek(t, 2) == '{'; /* \p{L} */
+    copy(t, 2);
+    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy(t, 1);
+    if (braced) copy(t, 1);
+    return OTT_OK;
+}
+
+static ott_status translate_in_class(translation *t) {
+    char c = peek(t, 0);
+    /* Sets in sets, and [:punct:], which has symbols in Oniguruma. */
+    if (c == '[') return refuse(t, "brackets inside brackets are not supported");
+    if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
+    if (c == ']') t->in_class = false;
+    copy(t, 1);
+    return OTT_OK;
+}
+
+/* A ']' right behind the opening is a member, in both. */
+static void open_class(translation *t) {
+    t->in_class = true;
+    copy(t, peek(t, 1) == '^' ? 2 : 1);
+    if (peek(t, 0) == ']') copy(t, 1);
+}
+
+/* "(?m" is Ruby's dot-matches-newline, "(?s" and "(?x" would need a closer look, "(*" is PCRE2's own. */
+static ott_status translate_group(translation *t) {
+    if (peek(t, 1) == '*') return refuse(t, "(* is not supported");
+    if (peek(t, 1) == '?' && (isalpha((unsigned char)peek(t, 2)) || peek(t, 2) == '-'))
+        for (int64_t i = 2; peek(t, i) != ':' && peek(t, i) != ')'; i++)
+            if (peek(t, i) != 'i' && peek(t, i) != '-')
+                return refuse(t, "of the inline options only i is supported");
+    copy(t, 1);
+    return OTT_OK;
+}
+
+static ott_status translate_next(translation *t) {
+    char c = peek(t, 0);
+    if (c == '\\') return translate_escape(t);
+    if (t->in_class) return translate_in_class(t);
+    if (c == '(') return translate_group(t);
+    if (c == '[') {
+        open_class(t);
+        return OTT_OK;
+    }
+    /* Possessive in PCRE2; in Ruby a repetition of the repetition. */
+    if (c == '}' && peek(t, 1) == '+') return refuse(t, "{n,m}+ is not supported");
+    copy(t, 1);
+    return OTT_OK;
+}
+
+static ott_status translate(translation *t) {
+    if (memchr(t->from.at, '\0', (size_t)t->from.bytes)) return refuse(t, "a NUL is not supported");
+    while (t->at < t->from.bytes) TRY(translate_next(t));
+    return str_finish(&t->to);
+}
+
+/* ---- compiling ---- */
+
+static void *take(PCRE2_SIZE bytes, void *account) {
+    void *memory;
+    return mem_take(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
+                                                                                                   : NULL;
+}
+
+static void give(void *block, void *account) {
+    mem_give(account, block);
+}
+
+static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, uint32_t options,
+                          pcre2_code **out) {
+    int error = 0;
+    PCRE2_SIZE at;
+    PCRE2_UCHAR message[128];
+    pcre2_compile_context *context = pcre2_compile_context_create(memory);
+    if (!context) return OTT_ERR_MEMORY;
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    /* Ruby's ^ and $ are those of lines. \C could split a character. */
+    *out = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
+                         &at, context);
+    pcre2_compile_context_free(context);
+    if (error == PCRE2_ERROR_HEAP_FAILED) return OTT_ERR_MEMORY;
+    if (!*out) {
+        pcre2_get_error_message(error, message, sizeof message);
+        return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
+                           json_show(regex.at).text, (const char *)message);
+    }
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
+    return OTT_OK;
+}
+
+ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
+    translation t = {.from = regex, .to = {.account = account}};
+    *out = (pattern){0};
+    pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
+    ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
+    if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
+    if (status == OTT_OK)
+        status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT | PCRE2_AUTO_CALLOUT, &out->counted);
+    out->ascii = ascii_rule_find(regex);
+    pcre2_general_context_free(memory);
+    str_free(&t.to);
+    return status;
+}
+
+void pattern_free(pattern *p) {
+    pcre2_code_free(p->code);
+    pcre2_code_free(p->counted);
+    *p = (pattern){0};
+}
+
+/* ---- matching ---- */
+
+enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled matcher's own stack */
+
+/*
+ * No pattern and text may run without end, and only a walk through the pattern's items with a callout before
+ * each counts what it does; that is slow. So a search is first tried without counting, from a few places,
+ * with a few steps of backtracking from each, which is what the patterns of tokenizers need. Where that is
+ * not enough it is counted, against the budget of the text; of the others one in SAMPLE is, in place of all.
+ */
+enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
+
+ott_status matcher_open(mem *account, matcher *out) {
+    *out = (matcher){.memory = pcre2_general_context_create(take, give, account)};
+    if (!out->memory) return OTT_ERR_MEMORY;
+    out->context = pcre2_match_context_create(out->memory);
+    out->data = pcre2_match_data_create(1, out->memory);
+    out->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, out->memory);
+    if (out->context && out->data && out->stack) {
+        pcre2_jit_stack_assign(out->context, NULL, out->stack);
+        matcher_begin(out, 0);
+        return OTT_OK;
+    }
+    matcher_close(out);
+    return status_fail(OTT_ERR_MEMORY, "out of memory: the work space of regular expressions");
+}
+
+void matcher_begin(matcher *m, int64_t bytes) {
+    m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
+    m->searches = 0; /* which ones are counted is a matter of the text alone */
+}
+
+void matcher_close(matcher *m) {
+    pcre2_jit_stack_free(m->stack);
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->context);
+    pcre2_general_context_free(m->memory);
+    *m = (matcher){0};
+}
+
+match_walk match_walk_start(const pattern *p, matcher *m, text_view text) {
+    return (match_walk){.pattern = p, .matcher = m, .text = text, .last_end = -1};
+}
+
+static ott_status fail_match(const match_walk *w, int code) {
+    PCRE2_UCHAR message[128];
+    if (code == PCRE2_ERROR_CALLOUT)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "a regular expression of the tokenizer gives up at byte %" PRId64
+                           " of a text of %" PRId64 " bytes: it backtracks more than the %" PRId64
+                           " steps that are the budget of a text",
+                           w->from, w->text.bytes, w->matcher->budget);
+    pcre2_get_error_message(code, message, sizeof message);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "a regular expression of the tokenizer gives up at byte %" PRId64
+                       " of a text of %" PRId64 " bytes: %s",
+                       w->from, w->text.bytes, (const char *)message);
+}
+
+static int run_code(const match_walk *w, const pcre2_code *code) {
+    return pcre2_match(code, (PCRE2_SPTR)w->text.at, (PCRE2_SIZE)w->text.bytes, (PCRE2_SIZE)w->from,
+                       PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
+}
+
+/* A search that is being counted: each item costs 1, and 1 for each byte between it and the one before. */
+typedef struct search_count {
+    matcher *matcher;
+    int64_t times; /* searches it stands for */
+    int64_t at;
+} search_count;
+
+static int count_item(pcre2_callout_block *block, void *context) {
+    search_count *c = context;
+    int64_t at = (int64_t)block->current_position, moved = at > c->at ? at - c->at : c->at - at;
+    c->at = at;
+    c->matcher->left -= c->times * (1 + moved);
+    return c->matcher->left < 0 ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+static int search_counted(const match_walk *w, int64_t times) {
+    matcher *m = w->matcher;
+    search_count count = {.matcher = m, .times = times, .at = w->from};
+    pcre2_set_callout(m->context, count_item, &count);
+    pcre2_set_match_limit(m->context, UINT32_MAX);
+    pcre2_set_offset_limit(m->context, PCRE2_UNSET);
+    int code = run_code(w, w->pattern->counted);
+    pcre2_set_callout(m->context, NULL, NULL);
+    return code;
+}
+
+static int search(const match_walk *w) {
+    matcher *m = w->matcher;
+    if (++m->searches % SAMPLE == 0) return search_counted(w, SAMPLE);
+    pcre2_set_match_limit(m->context, FREE_STEPS);
+    pcre2_set_offset_limit(m->context, (PCRE2_SIZE)(w->from + FREE_PLACES));
+    int code = run_code(w, w->pattern->code);
+    bool further = code == PCRE2_ERROR_NOMATCH && w->text.bytes > w->from + FREE_PLACES;
+    return further || code == PCRE2_ERROR_MATCHLIMIT ? search_counted(w, 1) : code;
+}
+
+static ott_status find_regex(match_walk *w) {
+    int code = search(w);
+    w->begin = w->end = -1;
+    if (code == PCRE2_ERROR_NOMATCH) return OTT_OK;
+    if (code < 0) return fail_match(w, code);
+    const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(w->matcher->data);
+    w->begin = (int64_t)bounds[0];
+    w->end = (int64_t)bounds[1];
+    STATUS_REQUIRE(w->begin >= w->from && w->end >= w->begin);
+    return OTT_OK;
+}
+
+/* A known pattern, where plain code can tell the match. */
+static bool find_ascii(match_walk *w) {
+    if (!w->pattern->ascii || w->from == w->text.bytes) return false;
+    int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
+    if (end < 0) return false;
+    w->begin = w->from;
+    w->end = end;
+    return true;
+}
+
+static void find_literal(match_walk *w) {
+    const char *text = w->text.at, *literal = w->pattern->literal.at;
+    int64_t bytes = w->pattern->literal.bytes;
+    w->begin = w->end = -1;
+    for (int64_t at = w->from; at + bytes <= w->text.bytes; at++) {
+        const char *found = memchr(text + at, literal[0], (size_t)(w->text.bytes - bytes - at + 1));
+        if (!found) return;
+        at = found - text;
+        if (memcmp(found, literal, (size_t)bytes) != 0) continue;
+        w->begin = at;
+        w->end = at + bytes;
+        return;
+    }
+}
+
+ott_status match_walk_next(match_walk *w) {
+    for (;;) {
+        w->begin = w->end = -1;
+        if (w->from > w->text.bytes) return OTT_OK;
+        if (!w->pattern->code)
+            find_literal(w);
+        else if (!find_ascii(w))
+            TRY(find_regex(w));
+        if (w->begin < 0) return OTT_OK;
+        w->from = w->end;
+        if (w->begin != w->end || w->end != w->last_end) break;
+        /* An empty match where the last one ended is none: search one character further. */
+        w->from += w->from < w->text.bytes ? character_bytes((unsigned char)w->text.at[w->from]) : 1;
+    }
+    w->last_end = w->end;
+    return OTT_OK;
+}

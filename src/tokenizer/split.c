@@ -1,0 +1,276 @@
+/*
+ * tokenizer/split: the pre-tokenizers. Each is one of three kinds of steps: cut at the matches of a
+ * pattern, put a space in front, mark spaces with a character of their own. A text goes through the steps
+ * depth first, so pieces reach the model one by one and are never collected.
+ */
+#include "tokenizer/parts.h"
+
+/* ---- loading ---- */
+
+static const char gpt2[] = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+/* \w+|[^\w\s]+ of a Rust regex, where the joiners are word characters too. */
+#define RUST_WORDS COMMON_WORDS "\\x{200c}\\x{200d}"
+static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
+static const char punctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
+
+static const struct {
+    const char *name;
+    split_behavior behavior;
+} behaviors[] = {{"Isolated", SPLIT_ISOLATED},
+                 {"Removed", SPLIT_REMOVED},
+                 {"MergedWithPrevious", SPLIT_MERGED_WITH_PREVIOUS},
+                 {"MergedWithNext", SPLIT_MERGED_WITH_NEXT},
+                 {"Contiguous", SPLIT_CONTIGUOUS}};
+
+static ott_status get_behavior(const json_t *object, split_behavior *out) {
+    const char *name = json_string_value(json_object_get(object, "behavior"));
+    if (!name) return status_fail(OTT_ERR_FORMAT, "behavior is missing or no string");
+    for (size_t i = 0; i < sizeof behaviors / sizeof *behaviors; i++) {
+        if (strcmp(behaviors[i].name, name) != 0) continue;
+        *out = behaviors[i].behavior;
+        return OTT_OK;
+    }
+    return status_fail(OTT_ERR_UNSUPPORTED, "behavior '%s' is not supported", json_show(name).text);
+}
+
+static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
+    *out = NULL;
+    if (t->split_count == TOKENIZER_MAX_STEPS)
+        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
+    t->split[t->split_count] = step;
+    *out = &t->split[t->split_count++];
+    return OTT_OK;
+}
+
+static ott_status add_regex(tokenizer *t, const char *regex, split_behavior behavior, bool invert) {
+    split_step *step;
+    TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN, .behavior = behavior, .invert = invert}, &step));
+    return pattern_compile(t->account, (text_view){regex, (int64_t)strlen(regex)}, &step->pattern);
+}
+
+static ott_status load_split(tokenizer *t, const json_t *object) {
+    split_step *step;
+    TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN}, &step));
+    TRY(get_behavior(object, &step->behavior));
+    TRY(json_get_bool(object, "invert", false, &step->invert));
+    return json_get_pattern(t, object, &step->pattern);
+}
+
+static ott_status load_byte_level(tokenizer *t, const json_t *object) {
+    bool space, regex;
+    split_step *step;
+    TRY(json_get_bool(object, "add_prefix_space", true, &space));
+    TRY(json_get_bool(object, "use_regex", true, &regex));
+    if (space) TRY(new_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
+    if (regex) TRY(add_regex(t, gpt2, SPLIT_ISOLATED, false));
+    t->model.byte_level = true; /* pieces are handed on as bytes; the model's texts are turned into bytes */
+    return OTT_OK;
+}
+
+/* Older files have add_prefix_space instead of prepend_scheme. */
+static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
+    const json_t *scheme = json_object_get(object, "prepend_scheme");
+    bool add;
+    TRY(json_get_bool(object, "add_prefix_space", true, &add));
+    *out = add ? PREPEND_ALWAYS : PREPEND_NEVER;
+    if (!scheme || json_is_null(scheme)) return OTT_OK;
+    const char *name = json_string_value(scheme);
+    if (!name) return status_fail(OTT_ERR_FORMAT, "prepend_scheme is no string");
+    if (strcmp(name, "first") == 0)
+        *out = PREPEND_FIRST;
+    else if (strcmp(name, "always") == 0)
+        *out = PREPEND_ALWAYS;
+    else if (strcmp(name, "never") == 0)
+        *out = PREPEND_NEVER;
+    else
+        return status_fail(OTT_ERR_UNSUPPORTED, "prepend_scheme '%s' is not supported", json_show(name).text);
+    return OTT_OK;
+}
+
+static ott_status load_metaspace(tokenizer *t, const json_t *object) {
+    split_step *step, *cut;
+    bool split;
+    TRY(new_step(t, (split_step){.kind = SPLIT_METASPACE}, &step));
+    TRY(json_get_character(t->texts, object, "replacement", &step->replacement));
+    TRY(get_prepend(object, &step->prepend));
+    TRY(json_get_bool(object, "split", true, &split));
+    if (!split) return OTT_OK;
+    return new_step(t,
+                    (split_step){.kind = SPLIT_PATTERN,
+                                 .behavior = SPLIT_MERGED_WITH_NEXT,
+                                 .pattern = {.literal = step->replacement}},
+                    &cut);
+}
+
+static ott_status load_punctuation(tokenizer *t, const json_t *object) {
+    split_behavior behavior = SPLIT_ISOLATED;
+    if (json_object_get(object, "behavior")) TRY(get_behavior(object, &behavior));
+    return add_regex(t, punctuation, behavior, false);
+}
+
+static ott_status load_digits(tokenizer *t, const json_t *object) {
+    bool individual;
+    TRY(json_get_bool(object, "individual_digits", false, &individual));
+    return add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false);
+}
+
+static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
+    (void)unused;
+    /* Hugging Face's later steps would see bytes written as characters. */
+    if (t->model.byte_level)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a pre-tokenizer behind ByteLevel is not supported");
+    if (strcmp(type, "Split") == 0) return load_split(t, object);
+    if (strcmp(type, "ByteLevel") == 0) return load_byte_level(t, object);
+    if (strcmp(type, "Metaspace") == 0) return load_metaspace(t, object);
+    if (strcmp(type, "Digits") == 0) return load_digits(t, object);
+    if (strcmp(type, "Punctuation") == 0) return load_punctuation(t, object);
+    if (strcmp(type, "Whitespace") == 0) return add_regex(t, words, SPLIT_REMOVED, true);
+    if (strcmp(type, "WhitespaceSplit") == 0) return add_regex(t, "\\s", SPLIT_REMOVED, false);
+    return status_fail(OTT_ERR_UNSUPPORTED, "this pre-tokenizer is not supported");
+}
+
+ott_status split_load(tokenizer *t, const json_t *root) {
+    return json_each_step(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers",
+                          load_step, NULL);
+}
+
+/* ---- cutting ---- */
+
+/* A text that is being cut: its parts, matches and what lies between, arrive from left to right. */
+typedef struct cutter {
+    encode_run *run;
+    int step;
+    const split_step *how;
+    text_view text;
+    bool at_start;
+    bool held, previous; /* a part waits; whether the part before was a match */
+    int64_t begin, end;  /* the part that waits */
+} cutter;
+
+static ott_status hand_on(cutter *c, int64_t begin, int64_t end) {
+    if (begin == end) return OTT_OK;
+    return split_run(c->run, c->step + 1, (text_view){c->text.at + begin, end - begin},
+                     c->at_start && begin == 0);
+}
+
+/* The part that waits goes on, and this one waits instead. */
+static ott_status hold(cutter *c, int64_t begin, int64_t end) {
+    if (c->held) TRY(hand_on(c, c->begin, c->end));
+    c->held = true;
+    c->begin = begin;
+    c->end = end;
+    return OTT_OK;
+}
+
+static ott_status merge_with_next(cutter *c, int64_t begin, int64_t end, bool match) {
+    if (match) return hold(c, begin, end);
+    if (c->held) begin = c->begin;
+    c->held = false;
+    return hand_on(c, begin, end);
+}
+
+static ott_status cut_part(cutter *c, int64_t begin, int64_t end, bool match) {
+    bool previous = c->previous;
+    match ^= c->how->invert;
+    c->previous = match;
+    switch (c->how->behavior) {
+    case SPLIT_ISOLATED: return hand_on(c, begin, end);
+    case SPLIT_REMOVED: return match ? OTT_OK : hand_on(c, begin, end);
+    case SPLIT_MERGED_WITH_NEXT: return merge_with_next(c, begin, end, match);
+    case SPLIT_MERGED_WITH_PREVIOUS:
+        if (!c->held || !match || previous) return hold(c, begin, end);
+        break;
+    case SPLIT_CONTIGUOUS:
+        if (!c->held || match != previous) return hold(c, begin, end);
+        break;
+    }
+    c->end = end;
+    return OTT_OK;
+}
+
+static ott_status run_pattern(encode_run *run, int step, text_view text, bool at_start) {
+    const split_step *how = &run->t->split[step];
+    cutter c = {.run = run, .step = step, .how = how, .text = text, .at_start = at_start};
+    match_walk w = match_walk_start(&how->pattern, &run->s->matcher, text);
+    int64_t done = 0;
+    for (;;) {
+        TRY(match_walk_next(&w));
+        if (w.begin < 0) break;
+        if (done < w.begin) TRY(cut_part(&c, done, w.begin, false));
+        TRY(cut_part(&c, w.begin, w.end, true));
+        done = w.end;
+    }
+    if (done < text.bytes) TRY(cut_part(&c, done, text.bytes, false));
+    return c.held ? hand_on(&c, c.begin, c.end) : OTT_OK;
+}
+
+/* ---- steps that change the text ---- */
+
+static ott_status run_add_space(encode_run *run, int step, text_view text, bool at_start) {
+    if (text.at[0] == ' ') return split_run(run, step + 1, text, at_start);
+    str *room = &run->s->split_text[step];
+    room->length = 0;
+    str_append_bytes(room, " ", 1);
+    str_append_bytes(room, text.at, text.bytes);
+    TRY(str_finish(room));
+    return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
+}
+
+/* Every space becomes the mark, one character. What is written is never a decision, only how far it counts.
+ */
+static void mark_spaces(text_view text, text_view mark, str *out) {
+    enum { PART = 1024 };
+    char part[4 * PART + 4], four[4] = {0};
+    memcpy(four, mark.at, (size_t)mark.bytes);
+    for (int64_t at = 0, end; at < text.bytes; at = end) {
+        int64_t used = 0;
+        end = text.bytes - at < PART ? text.bytes : at + PART;
+        for (int64_t i = at; i < end; i++) {
+            bool space = text.at[i] == ' ';
+            memcpy(part + used, four, 4);
+            part[used] = space ? four[0] : text.at[i];
+            used += space ? mark.bytes : 1;
+        }
+        str_append_bytes(out, part, used);
+    }
+}
+
+/* Where what begins at `at` may end. Words that are encoded alone need not be collected: a stretch of them
+ * stays in the cache. A word begins with the space behind another character. */
+static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
+    enum { STRETCH = 1 << 15 };
+    const tokenizer *t = run->t;
+    bool marks = view_starts_with(t->split[step].replacement, (text_view){METASPACE, sizeof METASPACE - 1});
+    if (!t->model.cut || !marks || step + 1 < t->split_count) return text.bytes;
+    for (int64_t i = at + STRETCH; i < text.bytes; i++) {
+        unsigned char before = (unsigned char)text.at[i - 1];
+        if (text.at[i] == ' ' && before != ' ' && before < 0x80) return i;
+    }
+    return text.bytes;
+}
+
+static ott_status run_metaspace(encode_run *run, int step, text_view text, bool at_start) {
+    const split_step *how = &run->t->split[step];
+    str *room = &run->s->split_text[step];
+    bool wanted = how->prepend == PREPEND_ALWAYS || (how->prepend == PREPEND_FIRST && at_start);
+    for (int64_t at = 0, end; at < text.bytes; at = end) {
+        end = stretch_end(run, step, text, at);
+        room->length = 0;
+        if (at == 0 && wanted && text.at[0] != ' ' && !view_starts_with(text, how->replacement))
+            str_append_bytes(room, how->replacement.at, how->replacement.bytes);
+        mark_spaces((text_view){text.at + at, end - at}, how->replacement, room);
+        TRY(str_finish(room));
+        TRY(split_run(run, step + 1, (text_view){room->text, room->length}, at_start && at == 0));
+    }
+    return OTT_OK;
+}
+
+ott_status split_run(encode_run *run, int step, text_view text, bool at_start) {
+    if (text.bytes == 0) return OTT_OK;
+    if (step == run->t->split_count) return bpe_encode(run, text);
+    switch (run->t->split[step].kind) {
+    case SPLIT_ADD_SPACE: return run_add_space(run, step, text, at_start);
+    case SPLIT_METASPACE: return run_metaspace(run, step, text, at_start);
+    default: return run_pattern(run, step, text, at_start);
+    }
+}

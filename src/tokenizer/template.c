@@ -1,0 +1,158 @@
+/*
+ * tokenizer/template: the tokens around a text: what the post-processor adds, and which ids begin and end
+ * a text according to the files beside tokenizer.json.
+ */
+#include "base/file.h"
+#include "tokenizer/parts.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+
+/* ---- the post-processor ---- */
+
+static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *count) {
+    if (id < 0 || !tokenizer_token(t, id))
+        return status_fail(OTT_ERR_FORMAT, "there is no token with the id %" PRId64, id);
+    if (*count == TOKENIZER_MAX_TEMPLATE)
+        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d tokens around a text", TOKENIZER_MAX_TEMPLATE);
+    ids[(*count)++] = (int32_t)id;
+    return OTT_OK;
+}
+
+/* The ids of {"SpecialToken": {"id": name}}: special_tokens[name].ids. They go before the text, or behind. */
+static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool behind) {
+    const char *name = json_string_value(json_object_get(piece, "id"));
+    if (!name) return status_fail(OTT_ERR_FORMAT, "a SpecialToken has no id");
+    const json_t *ids =
+        json_object_get(json_object_get(json_object_get(object, "special_tokens"), name), "ids");
+    if (!json_is_array(ids))
+        return status_fail(OTT_ERR_FORMAT, "special_tokens has no ids for '%s'", json_show(name).text);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *id = json_array_get(ids, i);
+        int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+        TRY(append_id(t, value, behind ? t->suffix : t->prefix,
+                      behind ? &t->suffix_count : &t->prefix_count));
+    }
+    return OTT_OK;
+}
+
+static ott_status load_template(tokenizer *t, const json_t *object) {
+    const json_t *single = json_object_get(object, "single");
+    bool seen = false;
+    if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or no array");
+    if (t->prefix_count + t->suffix_count > 0)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a second template is not supported");
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *piece = json_array_get(single, i), *special = json_object_get(piece, "SpecialToken");
+        const char *text = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
+        if (special) {
+            TRY(append_special(t, object, special, seen));
+            continue;
+        }
+        if (!text || strcmp(text, "A") != 0 || seen)
+            return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
+        seen = true;
+    }
+    if (seen) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
+}
+
+static ott_status load_processor(tokenizer *t, const json_t *object, const char *type, void *unused) {
+    (void)unused;
+    if (strcmp(type, "ByteLevel") == 0) return OTT_OK; /* changes offsets only */
+    if (strcmp(type, "TemplateProcessing") == 0) return load_template(t, object);
+    return status_fail(OTT_ERR_UNSUPPORTED, "this post-processor is not supported");
+}
+
+ott_status template_load(tokenizer *t, const json_t *root) {
+    return json_each_step(t, json_object_get(root, "post_processor"), "post_processor", "processors",
+                          load_processor, NULL);
+}
+
+/* ---- the files beside ---- */
+
+/* "<s>" or {"content": "<s>"}; -1 when it is neither or no token. */
+static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    return text ? tokenizer_find(t, text) : -1;
+}
+
+static void name_ends(tokenizer *t, const json_t *object) {
+    if (t->bos < 0) t->bos = named_token(t, object, "bos_token");
+    if (t->eos < 0) t->eos = named_token(t, object, "eos_token");
+}
+
+static bool valid_id(const tokenizer *t, const json_t *id) {
+    return json_is_integer(id) && json_integer_value(id) >= 0 && tokenizer_token(t, json_integer_value(id));
+}
+
+static void add_stop(tokenizer *t, const json_t *id) {
+    if (!valid_id(t, id) || t->stop_count == TOKENIZER_MAX_TEMPLATE) return;
+    t->stops[t->stop_count++] = (int32_t)json_integer_value(id);
+}
+
+/* eos_token_id is an id or a list of them. */
+static void read_generation(tokenizer *t, const json_t *object) {
+    const json_t *bos = json_object_get(object, "bos_token_id"),
+                 *eos = json_object_get(object, "eos_token_id");
+    if (t->bos < 0 && valid_id(t, bos)) t->bos = (int32_t)json_integer_value(bos);
+    if (!json_is_array(eos)) add_stop(t, eos);
+    for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
+    if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
+}
+
+/*
+ * add_bos_token and add_eos_token, where stated, decide over the post-processor, as in transformers (which
+ * needs it: some files keep the BOS out of tokenizer.json).
+ */
+static ott_status read_additions(tokenizer *t, const json_t *config) {
+    const json_t *bos = json_object_get(config, "add_bos_token"),
+                 *eos = json_object_get(config, "add_eos_token");
+    if (json_is_boolean(bos)) {
+        t->prefix_count = 0;
+        if (json_is_true(bos) && t->bos >= 0) TRY(append_id(t, t->bos, t->prefix, &t->prefix_count));
+    }
+    if (json_is_boolean(eos)) {
+        t->suffix_count = 0;
+        if (json_is_true(eos) && t->eos >= 0) TRY(append_id(t, t->eos, t->suffix, &t->suffix_count));
+    }
+    return OTT_OK;
+}
+
+static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
+    const char *slash = strrchr(t->path, '/'), *path;
+    int folder = slash ? (int)(slash - t->path) + 1 : 0;
+    TRY(arena_printf(t->texts, &path, "%.*s%s", folder, t->path, name));
+    return json_read_file(t->account, path, flags, out);
+}
+
+static bool has_neighbour(const tokenizer *t, const char *name) {
+    char path[PATH_MAX];
+    const char *slash = strrchr(t->path, '/');
+    int folder = slash ? (int)(slash - t->path) + 1 : 0;
+    return snprintf(path, sizeof path, "%.*s%s", folder, t->path, name) < PATH_MAX && file_exists(path);
+}
+
+ott_status template_load_neighbours(tokenizer *t) {
+    json_t *config = NULL, *map = NULL, *generation = NULL;
+    ott_status status;
+    t->bos = t->eos = -1;
+    /* transformers writes a model_max_length of 1e30 in digits, too large for an integer. */
+    TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
+    TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
+    t->chat_template =
+        json_object_get(config, "chat_template") != NULL || has_neighbour(t, "chat_template.jinja");
+    name_ends(t, config);
+    name_ends(t, map);
+    read_generation(t, generation);
+    TRY_OUT(read_additions(t, config));
+    if (t->bos < 0 && t->prefix_count > 0) t->bos = t->prefix[0];
+    if (t->eos < 0 && t->suffix_count > 0) t->eos = t->suffix[t->suffix_count - 1];
+out:
+    json_decref(config);
+    json_decref(map);
+    json_decref(generation);
+    return status;
+}

@@ -1,0 +1,368 @@
+/* tokenizer/vocab: the model of a tokenizer.json: names of the tokens, merges, what pieces are made of. */
+#define _GNU_SOURCE /* memmem */
+#include "tokenizer/parts.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Tables go by id, so ids are dense but for some room: a small file with a large id would only cost memory.
+ */
+enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
+static const char metaspace[] = METASPACE;
+
+/* ---- lists and indexes of texts ---- */
+
+ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out) {
+    void *at, *blob;
+    *out = (text_list){.count = count};
+    TRY(mem_take_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &at));
+    out->at = at;
+    TRY(mem_take(account, MEM_DATA, blob_bytes, "texts of tokens", &blob));
+    out->blob = blob;
+    return OTT_OK;
+}
+
+void text_list_close(mem *account, text_list *list) {
+    mem_give(account, list->at);
+    mem_give(account, list->blob);
+    *list = (text_list){0};
+}
+
+char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes) {
+    char *copy = memcpy(list->blob + list->used, text, (size_t)bytes);
+    copy[bytes] = '\0';
+    list->used += bytes + 1;
+    list->at[id] = (text_view){copy, bytes};
+    return copy;
+}
+
+ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out) {
+    int64_t size = 64;
+    void *slots;
+    while (size < 2 * capacity) size *= 2;
+    *out = (text_index){.list = list, .mask = (uint64_t)size - 1};
+    TRY(mem_take_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &slots));
+    out->slots = slots;
+    return OTT_OK;
+}
+
+/* The slot of a text, or the free one where it would go. */
+static int32_t *index_slot(const text_index *index, const char *text, int64_t bytes) {
+    for (uint64_t i = hash_bytes(text, bytes);; i++) {
+        int32_t *slot = &index->slots[i & index->mask];
+        if (*slot == 0) return slot;
+        const text_view *there = &index->list->at[*slot - 1];
+        if (there->bytes == bytes && memcmp(there->at, text, (size_t)bytes) == 0) return slot;
+    }
+}
+
+int32_t text_index_find(const text_index *index, const char *text, int64_t bytes) {
+    return *index_slot(index, text, bytes) - 1;
+}
+
+bool text_index_add(text_index *index, int32_t id) {
+    const text_view *text = &index->list->at[id];
+    int32_t *slot = index_slot(index, text->at, text->bytes);
+    if (*slot != 0) return false;
+    *slot = id + 1;
+    return true;
+}
+
+/* ---- names ---- */
+
+typedef struct extent {
+    int64_t tokens, largest, bytes;
+    const char *name; /* of the token with the largest id */
+} extent;
+
+static ott_status measure_id(const json_t *id, const char *name, extent *e) {
+    if (!json_is_integer(id) || json_integer_value(id) < 0)
+        return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is no integer from 0 on",
+                           json_show(name).text);
+    if (json_integer_value(id) > e->largest) {
+        e->largest = json_integer_value(id);
+        e->name = name;
+    }
+    e->tokens++;
+    return OTT_OK;
+}
+
+static ott_status check_largest(const extent *e) {
+    int64_t limit = IDS_PER_TOKEN * e->tokens + IDS_OF_ANY;
+    if (limit > INT32_MAX) limit = INT32_MAX;
+    if (e->largest < limit) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "token '%s' has the id %" PRId64 ", far beyond the others: with %" PRId64
+                       " tokens, ids below %" PRId64 " are possible",
+                       json_show(e->name).text, e->largest, e->tokens, limit);
+}
+
+static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
+    const char *name;
+    json_t *id;
+    *e = (extent){.largest = -1};
+    json_object_foreach((json_t *)vocab, name, id) {
+        TRY(measure_id(id, name, e));
+        e->bytes += (int64_t)strlen(name) + 1;
+    }
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
+        if (!json_is_string(content))
+            return status_fail(OTT_ERR_FORMAT, "added_tokens: content of token %zu is missing or no string",
+                               i);
+        TRY(measure_id(json_object_get(token, "id"), json_string_value(content), e));
+        e->bytes += (int64_t)json_string_length(content) + 1;
+    }
+    return check_largest(e);
+}
+
+static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e) {
+    const char *name;
+    json_t *value;
+    TRY(text_list_open(t->account, t->vocab, e->bytes, &t->names));
+    TRY(text_index_open(t->account, &t->names, e->tokens, &t->by_name));
+    json_object_foreach((json_t *)vocab, name, value) {
+        int32_t id = (int32_t)json_integer_value(value);
+        if (t->names.at[id].at)
+            return status_fail(OTT_ERR_FORMAT, "model.vocab: '%s' and '%s' have the same id %d",
+                               json_show(t->names.at[id].at).text, json_show(name).text, id);
+        text_list_set(&t->names, id, name, (int64_t)strlen(name));
+        text_index_add(&t->by_name, id);
+    }
+    return OTT_OK;
+}
+
+/* ---- bytes as characters, as GPT-2 writes them ---- */
+
+/* Bytes that print stand for themselves, the others for the characters from U+0100 on, in order. */
+static bool prints(int byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
+}
+
+static int codepoint_of_byte(int byte) {
+    if (prints(byte)) return byte;
+    int before = 0;
+    for (int i = 0; i < byte; i++) before += !prints(i);
+    return 0x100 + before;
+}
+
+static int byte_to_character(unsigned char byte, char out[3]) {
+    int c = codepoint_of_byte(byte);
+    if (c < 0x80) out[0] = (char)c;
+    if (c < 0x80) return 1;
+    out[0] = (char)(0xc0 | c >> 6);
+    out[1] = (char)(0x80 | (c & 0x3f));
+    return 2;
+}
+
+byte_characters byte_characters_all(void) {
+    byte_characters all;
+    for (int c = 0; c < 0x180; c++) all.byte[c] = -1;
+    for (int byte = 0; byte < 256; byte++) all.byte[codepoint_of_byte(byte)] = (int16_t)byte;
+    return all;
+}
+
+int64_t byte_characters_read(const byte_characters *all, text_view text, char *out) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < text.bytes; i++) {
+        int c = (unsigned char)text.at[i];
+        if (c >= 0xc6) return -1; /* leads to U+0180 and above */
+        if (c >= 0x80) c = (c & 0x1f) << 6 | (text.at[++i] & 0x3f);
+        if (all->byte[c] < 0) return -1;
+        out[count++] = (char)all->byte[c];
+    }
+    return count;
+}
+
+/* The bytes that each name stands for; no text where it stands for none. */
+static ott_status load_piece_bytes(tokenizer *t) {
+    byte_characters all = byte_characters_all();
+    text_list *list = &t->piece_bytes;
+    TRY(text_list_open(t->account, t->vocab, t->names.used, list));
+    for (int32_t id = 0; id < t->vocab; id++) {
+        if (!t->names.at[id].at) continue;
+        char *to = list->blob + list->used;
+        int64_t bytes = byte_characters_read(&all, t->names.at[id], to);
+        if (bytes < 0) continue;
+        list->at[id] = (text_view){to, bytes};
+        list->used += bytes + 1; /* what lies behind is zero */
+    }
+    return OTT_OK;
+}
+
+/* ---- merges ---- */
+
+/* The slot of a pair, or the free one where it would go. */
+static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
+    for (uint64_t i = merge_hash(left, right);; i++) {
+        merge_slot *slot = &m->merges[i & m->merge_mask];
+        if (slot->rank < 0 || (slot->left == left && slot->right == right)) return slot;
+    }
+}
+
+/* "a b", or ["a", "b"]. */
+static bool read_pair(const json_t *merge, text_view *left, text_view *right) {
+    if (json_is_string(merge)) {
+        const char *text = json_string_value(merge), *space = strchr(text, ' ');
+        size_t bytes = json_string_length(merge);
+        if (!space || strchr(space + 1, ' ') || strlen(text) != bytes) return false;
+        *left = (text_view){text, space - text};
+        *right = (text_view){space + 1, (int64_t)bytes - (space + 1 - text)};
+        return true;
+    }
+    const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
+    if (json_array_size(merge) != 2 || !json_is_string(a) || !json_is_string(b)) return false;
+    *left = (text_view){json_string_value(a), (int64_t)json_string_length(a)};
+    *right = (text_view){json_string_value(b), (int64_t)json_string_length(b)};
+    return true;
+}
+
+static ott_status find_part(const tokenizer *t, text_view text, const char *what, size_t merge,
+                            uint32_t *id) {
+    int32_t found = text_index_find(&t->by_name, text.at, text.bytes);
+    *id = (uint32_t)found;
+    if (found >= 0) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT, "model.merges: %s '%.*s' of merge %zu is not in the vocabulary", what,
+                       text.bytes > 80 ? 80 : (int)text.bytes, text.at, merge);
+}
+
+/* Whether the text has a U+2581 behind another character. */
+static bool joins_words(text_view text) {
+    const int bytes = sizeof metaspace - 1;
+    int64_t run = 0;
+    while (run + bytes <= text.bytes && memcmp(text.at + run, metaspace, (size_t)bytes) == 0) run += bytes;
+    return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
+}
+
+/* A merge of tokens that stand for bytes is none of characters: then only U+2581 says where to cut. */
+static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
+    unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
+    if ((last | first) < 0x80) m->cuts[last][first] = false;
+    for (int byte = 0; byte < 256; byte++)
+        if (m->byte_ids[byte] == (int32_t)a || m->byte_ids[byte] == (int32_t)b)
+            memset(m->cuts, 0, sizeof m->cuts);
+}
+
+static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str *joined) {
+    text_view left, right;
+    uint32_t a, b, id;
+    if (!read_pair(merge, &left, &right))
+        return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu is no pair of tokens", rank);
+    TRY(find_part(t, left, "the left part", rank, &a));
+    TRY(find_part(t, right, "the right part", rank, &b));
+    joined->length = 0;
+    str_append_bytes(joined, left.at, left.bytes);
+    str_append_bytes(joined, right.at, right.bytes);
+    TRY(str_finish(joined));
+    text_view whole = {joined->text, joined->length};
+    TRY(find_part(t, whole, "the result", rank, &id));
+    /* An empty part would make a merge that never ends. */
+    if (left.bytes == 0 || right.bytes == 0)
+        return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
+    *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later one wins */
+    if (t->model.cut && joins_words(whole)) t->model.cut = false;
+    if (t->model.cut) note_joined(&t->model, left, right, a, b);
+    return OTT_OK;
+}
+
+static ott_status load_merges(tokenizer *t, const json_t *merges) {
+    bpe_model *m = &t->model;
+    void *slots;
+    int64_t size = 64, count = (int64_t)json_array_size(merges);
+    if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or no array");
+    while (size < 2 * count) size *= 2;
+    TRY(mem_take_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &slots));
+    m->merges = slots;
+    m->merge_mask = (uint64_t)size - 1;
+    for (int64_t i = 0; i < size; i++) m->merges[i] = (merge_slot){UINT32_MAX, UINT32_MAX, -1, -1};
+    str joined = {.account = t->account};
+    ott_status status = OTT_OK;
+    for (size_t i = 0; i < (size_t)count && status == OTT_OK; i++)
+        status = load_merge(t, json_array_get(merges, i), i, &joined);
+    str_free(&joined);
+    return status;
+}
+
+/* ---- the model ---- */
+
+/* Between two characters that are both no tokens an unknown one may wait for a known one to be written. */
+static void keep_unknown(tokenizer *t) {
+    bpe_model *m = &t->model;
+    for (int a = 0; a < 128; a++)
+        for (int b = 0; b < 128; b++)
+            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->cuts[a][b] = false;
+}
+
+/* Byte-level: what a token's name stands for. Else the name itself. */
+static ott_status load_pieces(tokenizer *t, int64_t tokens) {
+    const text_list *pieces = &t->names;
+    if (t->model.byte_level) {
+        TRY(load_piece_bytes(t));
+        pieces = &t->piece_bytes;
+    }
+    TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));
+    for (int32_t id = 0; id < t->vocab; id++)
+        if (pieces->at[id].at) text_index_add(&t->by_piece, id);
+    for (int c = 0; c < 128; c++) t->model.ascii[c] = text_index_find(&t->by_piece, &(char){(char)c}, 1);
+    return OTT_OK;
+}
+
+static void load_byte_ids(tokenizer *t) {
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        int length = t->model.byte_level ? byte_to_character((unsigned char)byte, name)
+                                         : snprintf(name, sizeof name, "<0x%02X>", byte);
+        t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
+    }
+}
+
+static ott_status load_options(tokenizer *t, const json_t *model) {
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    bpe_model *m = &t->model;
+    TRY(json_get_bool(model, "ignore_merges", false, &m->ignore_merges));
+    TRY(json_get_bool(model, "byte_fallback", false, &m->byte_fallback));
+    TRY(json_get_bool(model, "fuse_unk", false, &m->fuse_unk));
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0.0)
+        return status_fail(OTT_ERR_UNSUPPORTED, "model.dropout is not supported: ids would be random");
+    for (int i = 0; i < 2; i++) {
+        const char *text = json_string_value(json_object_get(model, affixes[i]));
+        if (text && *text)
+            return status_fail(OTT_ERR_UNSUPPORTED, "model.%s '%s' is not supported", affixes[i],
+                               json_show(text).text);
+    }
+    return OTT_OK;
+}
+
+static ott_status check_type(const json_t *model) {
+    const json_t *type = json_object_get(model, "type"); /* absent in the oldest files */
+    if (!json_is_object(model)) return status_fail(OTT_ERR_FORMAT, "model is missing or no object");
+    if (type && !json_is_string(type)) return status_fail(OTT_ERR_FORMAT, "model.type is no string");
+    if (type && strcmp(json_string_value(type), "BPE") != 0)
+        return status_fail(OTT_ERR_UNSUPPORTED, "model.type '%s' is not supported; BPE is",
+                           json_show(json_string_value(type)).text);
+    if (!json_is_object(json_object_get(model, "vocab")))
+        return status_fail(OTT_ERR_FORMAT, "model.vocab is missing or no object");
+    return OTT_OK;
+}
+
+ott_status model_load(tokenizer *t, const json_t *root) {
+    const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    const char *unk = json_string_value(json_object_get(model, "unk_token"));
+    extent e;
+    TRY(check_type(model));
+    TRY(load_options(t, model));
+    TRY(measure(vocab, json_object_get(root, "added_tokens"), &e));
+    t->vocab = e.largest + 1;
+    if (t->vocab == 0) return status_fail(OTT_ERR_FORMAT, "model.vocab has no tokens");
+    TRY(load_names(t, vocab, &e));
+    load_byte_ids(t);
+    t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
+    /* Cutting must change nothing: U+2581 is a token, so that no unknown characters are fused across it. */
+    t->model.cut = !t->model.byte_level && !t->model.ignore_merges &&
+                   text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
+    memset(t->model.cuts, t->model.cut, sizeof t->model.cuts);
+    TRY(load_merges(t, json_object_get(model, "merges")));
+    TRY(load_pieces(t, e.tokens));
+    keep_unknown(t);
+    return OTT_OK;
+}

@@ -1,0 +1,145 @@
+/* run_folder: the folder, the models and the checks that the tests of this floor share. */
+#define _GNU_SOURCE
+#include "checkpoint/run_folder.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "reference/reference_ops.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+int run_folder_setup(void **state) {
+    run_folder *f = calloc(1, sizeof *f);
+    if (!f) return -1;
+    strcpy(f->root, "test-checkpoint-XXXXXX");
+    *state = f;
+    if (!mkdtemp(f->root) || mem_open(&f->account) != OTT_OK) return -1;
+    if (reference_device_open(f->account, &f->device) != OTT_OK) return -1;
+    return config_parse(f->account, NULL, 0, NULL, &f->cfg) == OTT_OK ? 0 : -1;
+}
+
+int run_folder_teardown(void **state) {
+    run_folder *f = *state;
+    config_close(f->cfg);
+    device_close(f->device);
+    int64_t leaked = mem_read(f->account).now;
+    if (leaked == 0) mem_close(f->account);
+    ott_status removed = file_remove_tree(f->root);
+    free(f);
+    return leaked == 0 && removed == OTT_OK ? 0 : -1;
+}
+
+const char *at(run_folder *f, const char *format, ...) {
+    char *out = f->text[f->next++ % 4];
+    int length = snprintf(out, sizeof f->text[0], "%s/", f->root);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(out + length, sizeof f->text[0] - (size_t)length, format, arguments);
+    va_end(arguments);
+    return out;
+}
+
+model_options small_options(void) {
+    return (model_options){.family = family_find("llama"),
+                           .dim = 16,
+                           .layers = 2,
+                           .heads = 2,
+                           .kv_heads = 1,
+                           .head_dim = 8,
+                           .hidden = 24,
+                           .vocab = 20000,
+                           .max_positions = 32,
+                           .rope = {.kind = ROPE_PLAIN, .theta = 1e4},
+                           .norm_epsilon = 1e-5f,
+                           .init_style = INIT_HF,
+                           .init_std = 0.02};
+}
+
+/* Any bits, NaNs and subnormals too: a checkpoint copies. */
+static void fill(tensor *t, uint64_t seed, uint64_t stream) {
+    uint32_t *bits = t->data;
+    for (int64_t i = 0; i < tensor_count(*t); i++)
+        bits[i] = (uint32_t)((seed * 0x9e3779b97f4a7c15u + stream * 0xbf58476d1ce4e5b9u + (uint64_t)i) *
+                                 0x94d049bb133111ebu >>
+                             32);
+}
+
+model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed) {
+    model *m;
+    assert_int_equal(model_open(f->device, o, use, 8, &m), OTT_OK);
+    for (int i = 0; seed && i < m->parameter_count; i++) {
+        fill(&m->parameters[i].value, seed, 3 * (uint64_t)i);
+        if (use == MODEL_INFERENCE) continue;
+        fill(&m->parameters[i].moment1, seed, 3 * (uint64_t)i + 1);
+        fill(&m->parameters[i].moment2, seed, 3 * (uint64_t)i + 2);
+    }
+    return m;
+}
+
+void assert_same_model(const model *a, const model *b) {
+    assert_int_equal(a->block_bytes, b->block_bytes);
+    assert_memory_equal(a->values, b->values, (size_t)a->block_bytes);
+    if (!a->moment1 || !b->moment1) return;
+    assert_memory_equal(a->moment1, b->moment1, (size_t)a->trained_bytes);
+    assert_memory_equal(a->moment2, b->moment2, (size_t)a->trained_bytes);
+}
+
+run_state state_at(int64_t step) {
+    return (run_state){.step = step,
+                       .updates = step > 2 ? step - 2 : step,
+                       .samples = (INT64_C(1) << 53) + 1 + step, /* no double holds this */
+                       .tokens = INT64_MAX - step,
+                       .nan_steps = step > 1 ? 1 : 0,
+                       .loss_scale = 65536.0f,
+                       .good_steps = 1999};
+}
+
+void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep) {
+    model_options o = small_options();
+    o.vocab = 64;
+    model *m = small_model(f, &o, MODEL_TRAINING, seed);
+    run_state state = state_at(step);
+    ott_status status = checkpoint_save(m, f->cfg, "bf16", &state, f->root, keep, NULL);
+    if (status != OTT_OK) fail_msg("%s", status_text());
+    model_close(m);
+}
+
+char *read_text(run_folder *f, const char *path, int64_t *bytes) {
+    char *data;
+    int64_t size;
+    if (file_read(f->account, path, 1 << 30, &data, &size) != OTT_OK) fail_msg("%s", status_text());
+    if (bytes) *bytes = size;
+    return data;
+}
+
+void write_bytes(const char *path, const void *data, int64_t bytes) {
+    if (file_write_atomic(path, data, bytes) != OTT_OK) fail_msg("%s", status_text());
+}
+
+const char *names_in_root(run_folder *f) {
+    file_list list;
+    char *out = f->text[f->next++ % 4];
+    size_t length = 0;
+    assert_int_equal(file_list_folder(f->account, f->root, &list), OTT_OK);
+    out[0] = '\0';
+    for (int64_t i = 0; i < list.count; i++)
+        length += (size_t)snprintf(out + length, sizeof f->text[0] - length, "%s ", list.names[i]);
+    assert_true(length < sizeof f->text[0]);
+    file_list_free(&list);
+    return out;
+}
+
+void assert_error(ott_status status, ott_status expected, ...) {
+    const char *part, *text = status_text();
+    if (status != expected)
+        fail_msg("%s instead of %s: %s", status_name(status), status_name(expected), text);
+    if (strchr(text, '\n')) fail_msg("not one line: %s", text);
+    va_list parts;
+    va_start(parts, expected);
+    while ((part = va_arg(parts, const char *)))
+        if (!strstr(text, part)) fail_msg("the error \"%s\" does not say \"%s\"", text, part);
+    va_end(parts);
+}

@@ -1,0 +1,989 @@
+/*
+ * Models to Hugging Face folders and back: configuration, weights, what stays of the original folder, FP8.
+ * (That transformers computes the same from such a folder was compared by hand, for all five families.)
+ */
+#include "base/file.h"
+#include "base/rng.h"
+#include "fp8/cast.h"
+#include "fp8/reference.h"
+#include "formats/hf_config.h"
+#include "formats/shards.h"
+#include "model/convert.h"
+#include "checkpoint/hf_model.h"
+#include "checkpoint/hf_save.h"
+#include "checkpoint/run_folder.h"
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, run_folder_setup, run_folder_teardown)
+
+static void succeed(ott_status status) {
+    if (status != OTT_OK) fail_msg("%s", status_text());
+}
+
+/* ---- models ---- */
+
+static model_options options_of(const char *name) {
+    model_options o = small_options();
+    o.family = family_find(name);
+    o.qkv_bias = o.family->qkv_bias;
+    o.qk_norm = o.family->qk_norm;
+    o.fused_qkv = o.fused_gate_up = o.family->fused;
+    o.vocab = 64;
+    return o;
+}
+
+/* The same model with every projection a matrix of its own. */
+static model_options apart(model_options o) {
+    o.fused_qkv = o.fused_gate_up = false;
+    return o;
+}
+
+/* Numbers as a trained model has them, of many magnitudes. */
+static model *filled_model(run_folder *f, const model_options *o, uint64_t seed) {
+    model *m = small_model(f, o, MODEL_INFERENCE, 0);
+    for (int i = 0; i < m->parameter_count; i++) {
+        float *values = m->parameters[i].value.data;
+        for (int64_t j = 0; j < parameter_count(&m->parameters[i]); j++)
+            values[j] = rng_normal(seed, (uint64_t)i, (uint64_t)j) * ldexpf(1, (int)(j % 7) - 8);
+    }
+    return m;
+}
+
+static hf_save_summary save(model *m, const char *folder, const hf_save_options *o) {
+    hf_save_summary sum;
+    succeed(hf_model_save(m, o, folder, &sum));
+    return sum;
+}
+
+/* The configuration of a run that starts from the folder; to be closed with config_close. */
+static config *configuration(run_folder *f, const char *folder) {
+    char argument[320];
+    config *cfg;
+    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
+    const char *arguments[] = {argument, "--train.seq_len=8"};
+    succeed(config_parse(f->account, NULL, 2, arguments, &cfg));
+    return cfg;
+}
+
+static model_options read_options(run_folder *f, const char *folder) {
+    model_options o;
+    config *cfg = configuration(f, folder);
+    succeed(hf_model_configure(f->account, cfg, NULL));
+    succeed(model_options_resolve(cfg, &o));
+    config_close(cfg);
+    return o;
+}
+
+static void assert_same_options(const model_options *a, const model_options *b) {
+    assert_string_equal(a->family->name, b->family->name);
+    const int64_t x[] = {a->dim,    a->layers, a->heads,         a->kv_heads, a->head_dim,
+                         a->hidden, a->vocab,  a->max_positions, a->window};
+    const int64_t y[] = {b->dim,    b->layers, b->heads,         b->kv_heads, b->head_dim,
+                         b->hidden, b->vocab,  b->max_positions, b->window};
+    assert_memory_equal(x, y, sizeof x);
+    assert_true(a->norm_epsilon == b->norm_epsilon && a->tied == b->tied);
+    assert_true(a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm);
+    assert_true(a->fused_qkv == b->fused_qkv && a->fused_gate_up == b->fused_gate_up);
+    assert_int_equal(a->rope.kind, b->rope.kind);
+    assert_true(a->rope.theta == b->rope.theta);
+    if (a->rope.kind == ROPE_PLAIN) return;
+    assert_true(a->rope.factor == b->rope.factor &&
+                a->rope.low_frequency_factor == b->rope.low_frequency_factor &&
+                a->rope.high_frequency_factor == b->rope.high_frequency_factor &&
+                a->rope.original_max_position == b->rope.original_max_position);
+}
+
+/* ---- there and back ---- */
+
+static void check_round_trip(run_folder *f, const model_options *o, const char *name) {
+    model *saved = filled_model(f, o, 3);
+    save(saved, at(f, "%s", name), &(hf_save_options){.dtype = OTT_F32});
+    model_options again = read_options(f, at(f, "%s", name));
+    assert_same_options(o, &again);
+    model *loaded = small_model(f, &again, MODEL_INFERENCE, 0);
+    succeed(hf_model_load(loaded, at(f, "%s", name)));
+    assert_same_model(saved, loaded);
+    model_close(saved);
+    model_close(loaded);
+}
+
+static void test_round_trip_of_families(void **state) {
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3", "phi3"};
+    for (int i = 0; i < 5; i++) {
+        model_options o = options_of(names[i]);
+        check_round_trip(*state, &o, names[i]);
+    }
+}
+
+static void test_round_trip_of_features(void **state) {
+    model_options tied = options_of("qwen3"), window = options_of("mistral"), llama3 = options_of("llama");
+    tied.tied = true;
+    tied.norm_epsilon = 1e-6f;
+    window.window = 7;
+    window.head_dim = 16; /* not dim / heads */
+    llama3.rope = (rope_options){.kind = ROPE_LLAMA3,
+                                 .theta = 5e5,
+                                 .factor = 32,
+                                 .low_frequency_factor = 1,
+                                 .high_frequency_factor = 4,
+                                 .original_max_position = 8192};
+    check_round_trip(*state, &tied, "tied");
+    check_round_trip(*state, &window, "window");
+    check_round_trip(*state, &llama3, "llama3");
+}
+
+static void test_formats_round_once(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *saved = filled_model(f, &o, 5), *loaded = small_model(f, &o, MODEL_INFERENCE, 0);
+    save(saved, at(f, "bf16"), &(hf_save_options){.dtype = OTT_BF16});
+    save(saved, at(f, "f16"), &(hf_save_options){.dtype = OTT_F16});
+    const float *masters = saved->values, *values = loaded->values;
+    succeed(hf_model_load(loaded, at(f, "bf16")));
+    for (int64_t i = 0; i < saved->block_bytes / 4; i++)
+        assert_true(values[i] == bf16_to_float(bf16_from_float(masters[i])));
+    succeed(hf_model_load(loaded, at(f, "f16")));
+    for (int64_t i = 0; i < saved->block_bytes / 4; i++)
+        assert_true(values[i] == f16_to_float(f16_from_float(masters[i])));
+    model_close(saved);
+    model_close(loaded);
+}
+
+static parameter *find_parameter(model *m, const char *name) {
+    for (int i = 0; i < m->parameter_count; i++)
+        if (strcmp(m->parameters[i].name, name) == 0) return &m->parameters[i];
+    fail_msg("the model has no %s", name);
+    return NULL;
+}
+
+/* Reads a whole tensor of a folder as fp32; to be freed. */
+static float *read_tensor(shards *s, const char *name) {
+    const shard_tensor *t = shards_find(s, name);
+    if (!t) fail_msg("the folder has no %s", name);
+    int64_t count = safetensors_elements(t->entry);
+    float *out = malloc((size_t)count * sizeof *out);
+    succeed(shards_read_floats(s, t, 0, count, out));
+    return out;
+}
+
+/* Phi-3's files: rows of q, then k, then v; rows of gate, then up. */
+static void test_fused_tensors_hold_the_parts_in_order(void **state) {
+    run_folder *f = *state;
+    static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                            {"mlp.gate_proj", "mlp.up_proj", NULL}};
+    static const char *const wholes[] = {"self_attn.qkv_proj", "mlp.gate_up_proj"};
+    model_options o = apart(options_of("phi3"));
+    model *m = filled_model(f, &o, 9);
+    shards *s;
+    char name[96];
+    save(m, at(f, "phi"), &(hf_save_options){.dtype = OTT_F32});
+    succeed(shards_open(f->account, at(f, "phi"), &s));
+    assert_null(shards_find(s, "model.layers.1.self_attn.q_proj.weight"));
+    for (int w = 0; w < 2; w++) {
+        snprintf(name, sizeof name, "model.layers.1.%s.weight", wholes[w]);
+        float *whole = read_tensor(s, name), *at_part = whole;
+        for (int i = 0; i < 3 && parts[w][i]; i++) {
+            snprintf(name, sizeof name, "model.layers.1.%s.weight", parts[w][i]);
+            const parameter *p = find_parameter(m, name);
+            assert_memory_equal(at_part, p->value.data, (size_t)parameter_count(p) * sizeof(float));
+            at_part += parameter_count(p);
+        }
+        free(whole);
+    }
+    shards_close(s);
+    model_close(m);
+}
+
+/* Whether a folder comes from a model with its projections together or apart is not to be seen in it. */
+static void check_together_and_apart(run_folder *f, const char *family_name, const hf_save_options *options,
+                                     const char *folder) {
+    static const char *const names[] = {"apart", "qkv", "gate_up", "together"};
+    model_options o = apart(options_of(family_name));
+    char path[64], first[64];
+    model *source = filled_model(f, &o, 31);
+    snprintf(first, sizeof first, "%s-source", folder);
+    save(source, at(f, "%s", first), &(hf_save_options){.dtype = OTT_F32});
+    for (int i = 0; i < 4; i++) {
+        o.fused_qkv = i & 1;
+        o.fused_gate_up = i & 2;
+        model *m = small_model(f, &o, MODEL_INFERENCE, 0);
+        succeed(hf_model_load(m, at(f, "%s", first)));
+        snprintf(path, sizeof path, "%s-%s", folder, names[i]);
+        save(m, at(f, "%s", path), options);
+        model_close(m);
+        if (i == 0) continue;
+        int64_t bytes, others;
+        snprintf(path, sizeof path, "%s-apart/model.safetensors", folder);
+        char *a = read_text(f, at(f, "%s", path), &bytes);
+        snprintf(path, sizeof path, "%s-%s/model.safetensors", folder, names[i]);
+        char *b = read_text(f, at(f, "%s", path), &others);
+        assert_int_equal(bytes, others);
+        assert_memory_equal(a, b, (size_t)bytes);
+        mem_give(f->account, a);
+        mem_give(f->account, b);
+    }
+    model_close(source);
+}
+
+static void test_projections_together_or_apart(void **state) {
+    const hf_save_options plain = {.dtype = OTT_F32};
+    const hf_save_options fp8 = {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_FP8};
+    check_together_and_apart(*state, "llama", &plain, "llama");
+    check_together_and_apart(*state, "phi3", &plain, "phi3");
+    check_together_and_apart(*state, "qwen2", &plain, "biases");
+    check_together_and_apart(*state, "mistral", &fp8, "mistral8");
+    check_together_and_apart(*state, "phi3", &fp8, "phi8");
+}
+
+/* A preset's or a user's model need not be of the family that it is called after. */
+static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    hf_save_summary sum;
+    const hf_save_options options = {.dtype = OTT_F32};
+    o.qkv_bias = true;
+    model *m = filled_model(f, &o, 1);
+    assert_string_equal(save(m, at(f, "bias"), &options).family, "qwen2");
+    model_options again = read_options(f, at(f, "bias"));
+    assert_true(again.qkv_bias && !again.qk_norm);
+    model_close(m);
+    o.qk_norm = true;
+    m = filled_model(f, &o, 1);
+    assert_error(hf_model_save(m, &options, at(f, "both"), &sum), OTT_ERR_UNSUPPORTED, "model.attention_bias",
+                 "model.qk_norm", NULL);
+    assert_false(file_exists(at(f, "both")));
+    model_close(m);
+    o = options_of("llama");
+    o.window = 5;
+    m = filled_model(f, &o, 1);
+    assert_string_equal(save(m, at(f, "window"), &options).family, "mistral");
+    model_close(m);
+    o = apart(options_of("phi3"));
+    o.qk_norm = true;
+    m = filled_model(f, &o, 1);
+    assert_string_equal(save(m, at(f, "norms"), &options).family, "qwen3");
+    model_options unfused = read_options(f, at(f, "norms"));
+    model *loaded = small_model(f, &unfused, MODEL_INFERENCE, 0);
+    succeed(hf_model_load(loaded, at(f, "norms")));
+    assert_same_model(m, loaded);
+    model_close(loaded);
+    model_close(m);
+}
+
+/* ---- the original folder ---- */
+
+static const char original_config[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+    " \"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+    " \"num_key_value_heads\": 1, \"vocab_size\": 64, \"max_position_embeddings\": 32, \"my_own\": [1,  "
+    "2.50],\n"
+    " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"eos_token_id\": [2, 60], \"bos_token_id\": 1,\n"
+    " \"torch_dtype\": \"float32\"}\n";
+
+static void write_text(const char *path, const char *text) {
+    write_bytes(path, text, (int64_t)strlen(text));
+}
+
+static void write_original(run_folder *f) {
+    succeed(file_make_folder(at(f, "original")));
+    write_text(at(f, "original/config.json"), original_config);
+    write_bytes(at(f, "original/tokenizer.json"), "{\"a\":\0 1}\r\n", 11);
+    write_text(at(f, "original/generation_config.json"), "{ }");
+}
+
+static void assert_file_text(run_folder *f, const char *path, const char *text) {
+    char *data = read_text(f, path, NULL);
+    assert_string_equal(data, text);
+    mem_give(f->account, data);
+}
+
+static void test_what_the_original_gives(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    write_original(f);
+    model *m = filled_model(f, &o, 1);
+    const hf_save_options options = {.original = at(f, "original"), .dtype = OTT_F32};
+    assert_int_equal(save(m, at(f, "same"), &options).copied, 2);
+    assert_file_text(f, at(f, "same/config.json"), original_config); /* not a byte */
+    int64_t bytes;
+    char *tokenizer = read_text(f, at(f, "same/tokenizer.json"), &bytes);
+    assert_int_equal(bytes, 11);
+    assert_memory_equal(tokenizer, "{\"a\":\0 1}\r\n", 11);
+    mem_give(f->account, tokenizer);
+    model_close(m);
+
+    o.vocab = 48; /* one end of text is no token any more */
+    o.hidden = 32;
+    m = filled_model(f, &o, 1);
+    save(m, at(f, "other"), &(hf_save_options){.original = at(f, "original"), .dtype = OTT_BF16});
+    char *text = read_text(f, at(f, "other/config.json"), NULL);
+    assert_non_null(strstr(text, "\"my_own\": [1,  2.50]"));
+    assert_non_null(strstr(text, "\"vocab_size\": 48"));
+    assert_non_null(strstr(text, "\"intermediate_size\": 32"));
+    assert_non_null(strstr(text, "\"eos_token_id\": 2,"));
+    assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
+    mem_give(f->account, text);
+    model_close(m);
+}
+
+static void test_keys_that_were_given_stay(void **state) {
+    run_folder *f = *state;
+    char argument[320];
+    config *cfg;
+    write_original(f);
+    snprintf(argument, sizeof argument, "--model.hf_path=%s", at(f, "original"));
+    const char *arguments[] = {argument, "--model.norm_eps=1e-3", "--model.preset=8B"};
+    succeed(config_parse(f->account, NULL, 3, arguments, &cfg));
+    succeed(hf_model_configure(f->account, cfg, NULL));
+    assert_true(cfg->model.norm_eps == 1e-3 && cfg->model.dim == 16 && cfg->model.rope_theta == 1e4);
+    config_close(cfg);
+}
+
+/* ---- what is refused ---- */
+
+static void fails_to_configure(run_folder *f, const char *folder, ott_status expected, const char *part) {
+    config *cfg = configuration(f, folder);
+    assert_error(hf_model_configure(f->account, cfg, NULL), expected, "model.hf_path", part, NULL);
+    config_close(cfg);
+}
+
+static void test_configurations_that_are_refused(void **state) {
+    run_folder *f = *state;
+    fails_to_configure(f, at(f, "absent"), OTT_ERR_NOT_FOUND, "absent");
+    succeed(file_make_folder(at(f, "empty")));
+    fails_to_configure(f, at(f, "empty"), OTT_ERR_NOT_FOUND, "config.json");
+    write_original(f);
+    char changed[sizeof original_config + 120];
+    snprintf(changed, sizeof changed, "{\"attention_bias\": true, %s", original_config + 1);
+    write_text(at(f, "original/config.json"), changed);
+    fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, "attention_bias");
+    snprintf(changed, sizeof changed, "{\"quantization_config\": {\"quant_method\": \"fp8\"}, %s",
+             original_config + 1);
+    write_text(at(f, "original/config.json"), changed);
+    config *cfg = configuration(f, at(f, "original"));
+    hf_model_notes notes;
+    succeed(hf_model_configure(f->account, cfg, &notes));
+    assert_string_equal(notes.quantization, "fp8");
+    config_close(cfg);
+    static const char *const refused[][2] = {
+        {"\"quant_method\": \"gptq\"", "quantized (gptq)"},
+        {"\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"",
+         "quantized (compressed-tensors, pack-quantized)"},
+        {"\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]", "in blocks of 64x128"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(changed, sizeof changed, "{\"quantization_config\": {%s}, %s", refused[i][0],
+                 original_config + 1);
+        write_text(at(f, "original/config.json"), changed);
+        fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, refused[i][1]);
+    }
+}
+
+/* What transformers would train with, or not train. */
+static void test_dropout_and_padding(void **state) {
+    static const struct {
+        const char *keys, *dropout;
+        int64_t row;
+    } cases[] = {{"", "", -1},
+                 {"\"pad_token_id\": 3, \"attention_dropout\": 0.0,", "", 3},
+                 {"\"pad_token_id\": null, \"attention_dropout\": 0.5,", "attention_dropout = 0.5", -1},
+                 {"\"pad_token_id\": -1, \"resid_pdrop\": 0.1, \"embd_pdrop\": 1e-3,",
+                  "resid_pdrop = 0.1, embd_pdrop = 0.001", 63},
+                 {"\"pad_token_id\": 64,", "", -1}}; /* nn.Embedding would not take it */
+    run_folder *f = *state;
+    char changed[sizeof original_config + 120];
+    hf_model_notes notes;
+    write_original(f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(changed, sizeof changed, "{%s%s", cases[i].keys, original_config + 1);
+        write_text(at(f, "original/config.json"), changed);
+        config *cfg = configuration(f, at(f, "original"));
+        model_options o;
+        succeed(hf_model_configure(f->account, cfg, &notes));
+        succeed(model_options_resolve(cfg, &o));
+        assert_string_equal(notes.dropout, cases[i].dropout);
+        assert_int_equal(o.has_padding, cases[i].row >= 0);
+        if (o.has_padding) assert_int_equal(o.padding, cases[i].row);
+        config_close(cfg);
+    }
+    snprintf(changed, sizeof changed, "{\"attention_dropout\": \"much\", %s", original_config + 1);
+    write_text(at(f, "original/config.json"), changed);
+    fails_to_configure(f, at(f, "original"), OTT_ERR_FORMAT, "attention_dropout");
+}
+
+/* Tensors of a model as a list that a test spoils before it is written, with zeroes for data. */
+typedef struct spoiled {
+    safetensors_tensor tensors[64];
+    int64_t count;
+    const char *nan; /* the tensor whose bytes are all 0xff; NULL: none */
+} spoiled;
+
+static spoiled declare_model(const model *m) {
+    spoiled s = {.count = m->parameter_count};
+    for (int i = 0; i < m->parameter_count; i++) {
+        const parameter *p = &m->parameters[i];
+        s.tensors[i] = (safetensors_tensor){p->name, OTT_F32, p->rank, {p->columns, p->columns}};
+        if (p->rank == 2) s.tensors[i].shape[0] = p->rows;
+    }
+    return s;
+}
+
+static void write_spoiled(run_folder *f, const spoiled *s, const char *folder) {
+    static const char zeroes[1 << 16];
+    static char ones[1 << 16];
+    memset(ones, 0xff, sizeof ones);
+    shards_writer *w;
+    succeed(shards_writer_open(f->account, folder, s->tensors, s->count, 0, NULL, 0, &w));
+    for (int64_t i; (i = shards_writer_next(w)) >= 0;) {
+        int64_t bytes = dtype_bytes(s->tensors[i].dtype);
+        for (int r = 0; r < s->tensors[i].rank; r++) bytes *= s->tensors[i].shape[r];
+        bool is_nan = s->nan && strcmp(s->nan, s->tensors[i].name) == 0;
+        succeed(shards_writer_append(w, is_nan ? ones : zeroes, bytes));
+    }
+    succeed(shards_writer_commit(w));
+}
+
+static void test_weights_that_are_refused_change_nothing(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 2), *untouched = filled_model(f, &o, 2);
+    spoiled s = declare_model(m);
+    const char *last = s.tensors[s.count - 1].name;
+    s.count--;
+    write_spoiled(f, &s, at(f, "missing"));
+    assert_error(hf_model_load(m, at(f, "missing")), OTT_ERR_NOT_FOUND, last, NULL);
+    s.count++;
+    s.tensors[s.count++] = (safetensors_tensor){"model.layers.0.mlp.router.weight", OTT_F32, 1, {4}};
+    write_spoiled(f, &s, at(f, "extra"));
+    assert_error(hf_model_load(m, at(f, "extra")), OTT_ERR_UNSUPPORTED, "model.layers.0.mlp.router.weight",
+                 "llama", NULL);
+    s.count--;
+    s.tensors[3].shape[0]++;
+    write_spoiled(f, &s, at(f, "shape"));
+    assert_error(hf_model_load(m, at(f, "shape")), OTT_ERR_SHAPE, s.tensors[3].name, NULL);
+    s.tensors[3].shape[0]--;
+    s.tensors[4].dtype = OTT_I32;
+    write_spoiled(f, &s, at(f, "integers"));
+    assert_error(hf_model_load(m, at(f, "integers")), OTT_ERR_DTYPE, s.tensors[4].name, NULL);
+    assert_error(hf_model_load(m, at(f, "absent")), OTT_ERR_NOT_FOUND, "absent", NULL);
+    assert_same_model(m, untouched);
+    model_close(m);
+    model_close(untouched);
+}
+
+/* A tied head, and rotary tables, that a file has all the same. */
+static void test_tensors_that_may_be_there(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    o.tied = true;
+    model *m = filled_model(f, &o, 2);
+    spoiled s = declare_model(m);
+    s.tensors[s.count++] = (safetensors_tensor){"lm_head.weight", OTT_F32, 2, {64, 16}};
+    s.tensors[s.count++] =
+        (safetensors_tensor){"model.layers.0.self_attn.rotary_emb.inv_freq", OTT_F32, 1, {4}};
+    write_spoiled(f, &s, at(f, "tied"));
+    succeed(hf_model_load(m, at(f, "tied")));
+    assert_true(*(float *)find_parameter(m, "model.norm.weight")->value.data == 0);
+    model_close(m);
+}
+
+/* FP8 weights whose scales are not what they should be. */
+static void test_scales_that_are_refused(void **state) {
+    static const struct {
+        const char *name; /* of the folder */
+        struct {
+            const char *tail;
+            ott_dtype dtype;
+            int rank;
+            int64_t rows, columns;
+        } scales[2];
+        bool nan;
+        ott_status expected;
+        const char *part;
+    } cases[] = {{"none", {{NULL, OTT_F32, 0, 0, 0}}, false, OTT_ERR_FORMAT, "has no scale"},
+                 {"two",
+                  {{"_scale", OTT_F32, 0, 0, 0}, {"_scale_inv", OTT_F32, 0, 0, 0}},
+                  false,
+                  OTT_ERR_FORMAT,
+                  "has two scales"},
+                 {"shape", {{"_scale", OTT_F32, 2, 3, 1}}, false, OTT_ERR_SHAPE, "has 3 x 1 scales"},
+                 {"rank", {{"_scale", OTT_F32, 3, 1, 1}}, false, OTT_ERR_SHAPE, "scales"},
+                 {"codes", {{"_scale", OTT_E4M3, 0, 0, 0}}, false, OTT_ERR_DTYPE, "F32, BF16 or F16"},
+                 {"nan", {{"_scale", OTT_F32, 0, 0, 0}}, true, OTT_ERR_FORMAT, "which is no scale"},
+                 {"good", {{"_scale", OTT_BF16, 1, 1, 0}}, false, OTT_OK, ""}};
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 4);
+    char names[2][128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spoiled s = declare_model(m);
+        safetensors_tensor *weight = &s.tensors[1];
+        while (!strstr(weight->name, "up_proj")) weight++;
+        weight->dtype = OTT_E4M3;
+        for (int k = 0; k < 2 && cases[i].scales[k].tail; k++) {
+            snprintf(names[k], sizeof names[k], "%s%s", weight->name, cases[i].scales[k].tail);
+            s.tensors[s.count++] =
+                (safetensors_tensor){names[k],
+                                     cases[i].scales[k].dtype,
+                                     cases[i].scales[k].rank,
+                                     {cases[i].scales[k].rows, cases[i].scales[k].columns, 1}};
+        }
+        if (cases[i].nan) s.nan = names[0];
+        write_spoiled(f, &s, at(f, "%s", cases[i].name));
+        ott_status status = hf_model_load(m, at(f, "%s", cases[i].name));
+        if (cases[i].expected == OTT_OK)
+            succeed(status);
+        else
+            assert_error(status, cases[i].expected, "up_proj.weight", cases[i].part, NULL);
+    }
+    /* A scale of a weight that is none of FP8 is left over. */
+    spoiled s = declare_model(m);
+    snprintf(names[0], sizeof names[0], "%s_scale", s.tensors[1].name);
+    s.tensors[s.count++] = (safetensors_tensor){names[0], OTT_F32, 0, {0}};
+    write_spoiled(f, &s, at(f, "left"));
+    assert_error(hf_model_load(m, at(f, "left")), OTT_ERR_UNSUPPORTED, names[0], NULL);
+    model_close(m);
+}
+
+static void test_half_a_folder_is_no_model(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 2);
+    hf_save_summary sum;
+    const hf_save_options options = {.dtype = OTT_F32};
+    save(m, at(f, "whole"), &options);
+    assert_error(hf_model_save(m, &options, at(f, "whole"), &sum), OTT_ERR_ARGUMENT, "whole", NULL);
+    succeed(file_make_folder(at(f, "index")));
+    write_text(at(f, "index/model.safetensors.index.json"),
+               "{\"metadata\": {}, \"weight_map\": {\"model.norm.weight\": \"model-1.safetensors\"}}");
+    assert_error(hf_model_load(m, at(f, "index")), OTT_ERR_NOT_FOUND, "model-1.safetensors", NULL);
+    int64_t bytes;
+    char *data = read_text(f, at(f, "whole/model.safetensors"), &bytes);
+    succeed(file_make_folder(at(f, "cut")));
+    write_bytes(at(f, "cut/model.safetensors"), data, bytes - 100);
+    mem_give(f->account, data);
+    assert_error(hf_model_load(m, at(f, "cut")), OTT_ERR_FORMAT, "model.safetensors", "truncated", NULL);
+    model_close(m);
+}
+
+/* ---- FP8 ---- */
+
+typedef struct fp8_case {
+    const char *family, *name;
+    hf_method method;
+    hf_scales granularity;
+    const char *scale; /* what follows the weight's name */
+    int rank;
+} fp8_case;
+
+/* Half a unit of E4M3 in the last place of w / scale, with room for the rounding of the division. */
+static double half_unit(double w, double scale) {
+    int exponent;
+    frexp(w / scale, &exponent); /* in [0.5, 1) 2^exponent */
+    if (exponent < -5) exponent = -5;
+    return ldexp(scale, exponent - 5) * (1 + 1e-6) + fabs(w) * 1e-7;
+}
+
+static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows, int64_t columns) {
+    assert_string_equal(t->entry->format, "F32");
+    assert_int_equal(t->entry->rank, c->rank);
+    bool channels = c->granularity == HF_SCALE_CHANNEL, blocks = c->granularity == HF_SCALE_BLOCK;
+    int64_t shape[2] = {channels ? rows : 1, 1};
+    if (blocks) shape[0] = (rows + 127) / 128, shape[1] = (columns + 127) / 128;
+    for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
+}
+
+/* Rows of `p`, which begin at `row` of the tensor `name`, are what codes times scales say; those that were
+   loaded are exactly that. */
+static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p,
+                         const parameter *loaded, int64_t row) {
+    char scale_name[128];
+    snprintf(scale_name, sizeof scale_name, "%s%s", name, c->scale);
+    const shard_tensor *codes = shards_find(s, name), *scales = shards_find(s, scale_name);
+    assert_non_null(codes);
+    if (!scales) fail_msg("no %s", scale_name);
+    assert_string_equal(codes->entry->format, "F8_E4M3");
+    expect_shape(c, scales, codes->entry->shape[0], p->columns);
+    float *code = read_tensor(s, name), *scale = read_tensor(s, scale_name);
+    const float *w = p->value.data, *read = loaded->value.data;
+    int64_t wide = (p->columns + 127) / 128;
+    for (int64_t i = 0; i < p->rows; i++)
+        for (int64_t j = 0; j < p->columns; j++) {
+            int64_t r = row + i;
+            int64_t at_scale = c->granularity == HF_SCALE_BLOCK     ? r / 128 * wide + j / 128
+                               : c->granularity == HF_SCALE_CHANNEL ? r
+                                                                    : 0;
+            double by = (double)scale[at_scale];
+            double master = (double)w[i * p->columns + j];
+            assert_true(fabs(master - (double)code[r * p->columns + j] * by) <= half_unit(master, by));
+            assert_true(read[i * p->columns + j] == code[r * p->columns + j] * scale[at_scale]);
+        }
+    free(code);
+    free(scale);
+}
+
+static void compare_plain(shards *s, const parameter *p, const parameter *loaded) {
+    const shard_tensor *t = shards_find(s, p->name);
+    assert_non_null(t);
+    assert_string_equal(t->entry->format, "BF16");
+    float *values = read_tensor(s, p->name);
+    const float *w = p->value.data, *read = loaded ? loaded->value.data : values;
+    for (int64_t i = 0; i < parameter_count(p); i++)
+        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])) && values[i] == read[i]);
+    free(values);
+}
+
+/* Where a phi3 file has a part: the tensor's name, and the row. */
+static int64_t find_fused(const model *m, const char *part, char out[128]) {
+    const model_options *o = &m->options;
+    int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
+    const struct {
+        const char *part, *whole;
+        int64_t row;
+    } table[] = {{"q_proj", "qkv_proj", 0},
+                 {"k_proj", "qkv_proj", q},
+                 {"v_proj", "qkv_proj", q + kv},
+                 {"gate_proj", "gate_up_proj", 0},
+                 {"up_proj", "gate_up_proj", o->hidden}};
+    snprintf(out, 128, "%s", part);
+    for (size_t i = 0; i < sizeof table / sizeof *table && o->family->fused; i++) {
+        const char *found = strstr(part, table[i].part);
+        if (!found) continue;
+        snprintf(out, 128, "%.*s%s.weight", (int)(found - part), part, table[i].whole);
+        return table[i].row;
+    }
+    return 0;
+}
+
+/* Multiples of 16, as conversion to FP8 wants them, but not of 128: blocks that end early. */
+static model_options wide_options(const char *name) {
+    model_options o = apart(options_of(name));
+    o.dim = 144;
+    o.hidden = 208;
+    o.heads = 4;
+    o.kv_heads = 2;
+    o.head_dim = 40;
+    return o;
+}
+
+static void check_fp8(run_folder *f, const fp8_case *c) {
+    model_options o = wide_options(c->family);
+    model *m = filled_model(f, &o, 17), *loaded = small_model(f, &o, MODEL_INFERENCE, 0);
+    char name[128];
+    shards *s;
+    const hf_save_options options = {
+        .dtype = OTT_BF16, .fp8 = true, .method = c->method, .granularity = c->granularity};
+    hf_save_summary sum = save(m, at(f, "%s", c->name), &options);
+    assert_int_equal(sum.matrices, o.family->fused ? 8 : 14);
+    succeed(hf_model_load(loaded, at(f, "%s", c->name)));
+    succeed(shards_open(f->account, at(f, "%s", c->name), &s));
+    assert_int_equal(shards_count(s), sum.tensors);
+    for (int i = 0; i < m->parameter_count; i++) {
+        const parameter *p = &m->parameters[i];
+        if (p->rank == 2 && strncmp(p->name, "model.layers.", 13) == 0) {
+            int64_t row = find_fused(m, p->name, name);
+            compare_rows(s, c, name, p, &loaded->parameters[i], row);
+        } else {
+            compare_plain(s, p, &loaded->parameters[i]);
+        }
+    }
+    shards_close(s);
+    model_close(m);
+    model_close(loaded);
+}
+
+static void test_fp8_weights_are_the_masters_rounded_once(void **state) {
+    static const fp8_case cases[] = {
+        {"llama", "t", HF_METHOD_FP8, HF_SCALE_TENSOR, "_scale", 0},
+        {"qwen2", "b", HF_METHOD_FP8, HF_SCALE_BLOCK, "_scale_inv", 2},
+        {"mistral", "ct", HF_METHOD_COMPRESSED, HF_SCALE_TENSOR, "_scale", 1},
+        {"qwen3", "cc", HF_METHOD_COMPRESSED, HF_SCALE_CHANNEL, "_scale", 2},
+        {"llama", "cb", HF_METHOD_COMPRESSED, HF_SCALE_BLOCK, "_scale", 2},
+        {"phi3", "pt", HF_METHOD_FP8, HF_SCALE_TENSOR, "_scale", 0},
+        {"phi3", "pb", HF_METHOD_FP8, HF_SCALE_BLOCK, "_scale_inv", 2},
+        {"phi3", "pc", HF_METHOD_COMPRESSED, HF_SCALE_CHANNEL, "_scale", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_fp8(*state, &cases[i]);
+}
+
+static float scale_of(shards *s, const char *module) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.weight_scale", module);
+    float *read = read_tensor(s, name), scale = read[0];
+    free(read);
+    return scale;
+}
+
+static float amax_of(model *m, const char *module) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.weight", module);
+    const parameter *p = find_parameter(m, name);
+    return reference_amax(p->value.data, OTT_F32, p->rows, p->columns, p->columns);
+}
+
+/* What is joined when it is served has one scale, the largest; no other does. */
+static void test_scales_are_shared(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 23);
+    shards *s;
+    *(float *)find_parameter(m, "model.layers.1.self_attn.q_proj.weight")->value.data = 7;
+    *(float *)find_parameter(m, "model.layers.1.mlp.up_proj.weight")->value.data = -9;
+    save(m, at(f, "fp8"), &(hf_save_options){.dtype = OTT_BF16, .fp8 = true});
+    succeed(shards_open(f->account, at(f, "fp8"), &s));
+#define LAYER "model.layers.1."
+    assert_true(scale_of(s, LAYER "self_attn.q_proj") == 7.0f / 448);
+    assert_true(scale_of(s, LAYER "self_attn.k_proj") == 7.0f / 448);
+    assert_true(scale_of(s, LAYER "self_attn.v_proj") == 7.0f / 448);
+    assert_true(scale_of(s, LAYER "mlp.gate_proj") == 9.0f / 448);
+    assert_true(scale_of(s, LAYER "mlp.up_proj") == 9.0f / 448);
+    assert_true(scale_of(s, LAYER "self_attn.o_proj") == amax_of(m, LAYER "self_attn.o_proj") / 448);
+    assert_true(scale_of(s, LAYER "mlp.down_proj") == amax_of(m, LAYER "mlp.down_proj") / 448);
+    assert_true(scale_of(s, "model.layers.0.self_attn.q_proj") < 6.0f / 448);
+    shards_close(s);
+    model_close(m);
+}
+
+static void test_zeroes_and_what_is_not_finite(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 23);
+    hf_save_summary sum;
+    shards *s;
+    const hf_save_options options = {.dtype = OTT_BF16, .fp8 = true};
+    parameter *down = find_parameter(m, "model.layers.0.mlp.down_proj.weight");
+    memset(down->value.data, 0, (size_t)parameter_count(down) * sizeof(float));
+    save(m, at(f, "zero"), &options);
+    succeed(shards_open(f->account, at(f, "zero"), &s));
+    assert_true(scale_of(s, "model.layers.0.mlp.down_proj") > 0);
+    float *codes = read_tensor(s, down->name);
+    for (int64_t i = 0; i < parameter_count(down); i++) assert_true(codes[i] == 0);
+    free(codes);
+    shards_close(s);
+    ((float *)down->value.data)[5] = NAN;
+    assert_error(hf_model_save(m, &options, at(f, "nan"), &sum), OTT_ERR_UNSUPPORTED, down->name, "NaN",
+                 NULL);
+    ((float *)down->value.data)[5] = -INFINITY;
+    assert_error(hf_model_save(m, &options, at(f, "inf"), &sum), OTT_ERR_UNSUPPORTED, down->name, NULL);
+    assert_false(file_exists(at(f, "inf")));
+    model_close(m);
+}
+
+/* ---- quantization_config ---- */
+
+static void check_quantization(run_folder *f, model *m, hf_method method, hf_scales g, const char *expected) {
+    static int number;
+    char folder[32];
+    json_error_t error;
+    snprintf(folder, sizeof folder, "q%d", number++);
+    save(m, at(f, "%s", folder),
+         &(hf_save_options){.dtype = OTT_BF16, .fp8 = true, .method = method, .granularity = g});
+    json_t *file = json_load_file(at(f, "%s/config.json", folder), 0, &error);
+    json_t *wanted = json_loads(expected, 0, &error);
+    assert_non_null(wanted);
+    if (!json_equal(json_object_get(file, "quantization_config"), wanted)) {
+        char *text = json_dumps(json_object_get(file, "quantization_config"), JSON_COMPACT | JSON_ENCODE_ANY);
+        fail_msg("%s instead of %s", text, expected);
+    }
+    assert_string_equal(json_string_value(json_object_get(file, "torch_dtype")), "bfloat16");
+    json_decref(file);
+    json_decref(wanted);
+}
+
+#define COMPRESSED(strategy, structure, activation, group)                                                   \
+    "{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\","                               \
+    "\"quantization_status\":\"compressed\",\"kv_cache_scheme\":null,\"ignore\":[\"lm_head\"],"              \
+    "\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,"                  \
+    "\"type\":\"float\",\"symmetric\":true,\"dynamic\":false,\"strategy\":\"" strategy                       \
+    "\",\"block_structure\":" structure "},\"input_activations\":{\"num_bits\":8,\"type\":\"float\","        \
+    "\"symmetric\":true,\"dynamic\":true,\"strategy\":\"" activation "\",\"group_size\":" group "}}}}"
+
+static void test_what_config_json_says(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *m = filled_model(f, &o, 1);
+    check_quantization(f, m, HF_METHOD_FP8, HF_SCALE_TENSOR,
+                       "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\","
+                       "\"ignored_layers\":[\"lm_head\"],\"modules_to_not_convert\":[\"lm_head\"]}");
+    check_quantization(f, m, HF_METHOD_FP8, HF_SCALE_BLOCK,
+                       "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\","
+                       "\"weight_block_size\":[128,128],"
+                       "\"ignored_layers\":[\"lm_head\"],\"modules_to_not_convert\":[\"lm_head\"]}");
+    check_quantization(f, m, HF_METHOD_COMPRESSED, HF_SCALE_TENSOR,
+                       COMPRESSED("tensor", "null", "token", "null"));
+    check_quantization(f, m, HF_METHOD_COMPRESSED, HF_SCALE_CHANNEL,
+                       COMPRESSED("channel", "null", "token", "null"));
+    check_quantization(f, m, HF_METHOD_COMPRESSED, HF_SCALE_BLOCK,
+                       COMPRESSED("block", "[128,128]", "group", "128"));
+    model_close(m);
+}
+
+/* ---- as trained ---- */
+
+static void convert(model *m, const char *recipe_name, const char *filter) {
+    succeed(model_convert(m,
+                          &(convert_options){.recipe = recipe_find(recipe_name),
+                                             .filter = &filter,
+                                             .filter_count = filter ? 1 : 0},
+                          NULL));
+}
+
+/* The codes and scales that training multiplies, by the definition. */
+static void check_trained(shards *s, const recipe *r, const parameter *p, const char *scale_name) {
+    enum { MOST = 2 * 208 * 144 };
+    static float amax[MOST], scale[MOST], inverse[MOST];
+    static uint8_t codes[MOST], read[MOST];
+    char name[128];
+    const side_spec *spec = &r->weight.row;
+    reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale,
+                       inverse, codes);
+    const shard_tensor *t = shards_find(s, p->name);
+    assert_non_null(t);
+    succeed(shards_read(s, t, 0, parameter_count(p), read));
+    assert_memory_equal(codes, read, (size_t)parameter_count(p));
+    snprintf(name, sizeof name, "%s%s", p->name, scale_name);
+    float *scales = read_tensor(s, name);
+    /* the file has blocks row by row, the definition column by column */
+    int64_t groups = granularity_groups(spec->grain, p->rows, p->columns);
+    int64_t high = granularity_line_groups(spec->grain, p->rows), wide = groups / high;
+    for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == inverse[i % wide * high + i / wide]);
+    free(scales);
+}
+
+static void test_exactly_as_trained(void **state) {
+    run_folder *f = *state;
+    static const struct {
+        const char *recipe, *scale;
+        hf_method method;
+    } rows[] = {{"tensorwise", "_scale", HF_METHOD_FP8},
+                {"current", "_scale", HF_METHOD_FP8},
+                {"rowwise", "_scale", HF_METHOD_COMPRESSED},
+                {"block", "_scale_inv", HF_METHOD_FP8}};
+    model_options o = wide_options("llama");
+    model *m = filled_model(f, &o, 31);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shards *s;
+        convert(m, rows[i].recipe, NULL);
+        save(m, at(f, "%s", rows[i].recipe),
+             &(hf_save_options){.dtype = OTT_BF16,
+                                .fp8 = true,
+                                .method = rows[i].method,
+                                .granularity = HF_SCALE_AS_TRAINED});
+        succeed(shards_open(f->account, at(f, "%s", rows[i].recipe), &s));
+        for (int p = 0; p < m->parameter_count; p++)
+            if (m->parameters[p].rank == 2 && strncmp(m->parameters[p].name, "model.layers.", 13) == 0)
+                check_trained(s, recipe_find(rows[i].recipe), &m->parameters[p], rows[i].scale);
+        shards_close(s);
+    }
+    model_close(m);
+}
+
+/* A projection that was one matrix in training had one scale, and has it in a file that divides it. */
+static void test_as_trained_together(void **state) {
+    run_folder *f = *state;
+    static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};
+    const recipe *r = recipe_find("tensorwise");
+    const hf_save_options options = {.dtype = OTT_BF16, .fp8 = true, .granularity = HF_SCALE_AS_TRAINED};
+    model_options o = wide_options("phi3");
+    o.fused_qkv = o.fused_gate_up = true;
+    model *m = filled_model(f, &o, 31);
+    shards *s;
+    convert(m, r->name, NULL);
+    save(m, at(f, "phi3"), &options);
+    succeed(shards_open(f->account, at(f, "phi3"), &s));
+    for (int i = 0; i < m->parameter_count; i++)
+        if (m->parameters[i].rank == 2 && strncmp(m->parameters[i].name, "model.layers.", 13) == 0)
+            check_trained(s, r, &m->parameters[i], "_scale");
+    shards_close(s);
+    float scale = scale_inverse(
+        scale_from_amax(amax_of(m, "model.layers.1.self_attn.qkv_proj"), OTT_E4M3, &r->weight.row.scale));
+    m->options.family = family_find("llama");
+    save(m, at(f, "llama"), &options);
+    succeed(shards_open(f->account, at(f, "llama"), &s));
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.1.self_attn.%s", parts[i]);
+        assert_true(scale_of(s, name) == scale);
+    }
+    shards_close(s);
+    model_close(m);
+}
+
+/* A layer that was filtered is bf16, and on both lists. */
+static void test_as_trained_keeps_what_the_run_kept(void **state) {
+    run_folder *f = *state;
+    model_options o = wide_options("llama");
+    model *m = filled_model(f, &o, 31);
+    shards *s;
+    convert(m, "tensorwise", "down_proj");
+    hf_save_summary sum =
+        save(m, at(f, "kept"),
+             &(hf_save_options){.dtype = OTT_BF16, .fp8 = true, .granularity = HF_SCALE_AS_TRAINED});
+    assert_int_equal(sum.matrices, 12);
+    assert_int_equal(sum.kept, 2);
+    assert_int_equal(sum.granularity, HF_SCALE_TENSOR);
+    succeed(shards_open(f->account, at(f, "kept"), &s));
+    compare_plain(s, find_parameter(m, "model.layers.0.mlp.down_proj.weight"), NULL);
+    shards_close(s);
+    char *text = read_text(f, at(f, "kept/config.json"), NULL);
+    const char *first = strstr(text, "\"model.layers.1.mlp.down_proj\"");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "\"model.layers.1.mlp.down_proj\""));
+    mem_give(f->account, text);
+    model_close(m);
+}
+
+static void refuses_as_trained(run_folder *f, const char *name, const char *recipe_name, const char *part) {
+    model_options o = wide_options(name);
+    model *m = filled_model(f, &o, 1);
+    hf_save_summary sum;
+    convert(m, recipe_name, NULL);
+    assert_error(
+        hf_model_save(m,
+                      &(hf_save_options){.dtype = OTT_BF16, .fp8 = true, .granularity = HF_SCALE_AS_TRAINED},
+                      at(f, "none"), &sum),
+        OTT_ERR_UNSUPPORTED, part, NULL);
+    assert_false(file_exists(at(f, "none")));
+    model_close(m);
+}
+
+static void test_as_trained_is_refused(void **state) {
+    refuses_as_trained(*state, "llama", "bf16", "no matrix of this run ran in FP8");
+    refuses_as_trained(*state, "llama", "delayed", "its scale is delayed");
+    refuses_as_trained(*state, "llama", "mxfp8", "blocks that serving programs do not read");
+    refuses_as_trained(*state, "llama", "rowwise", "compressed-tensors");
+    refuses_as_trained(*state, "phi3", "tensorwise", "divide it differently");
+    refuses_as_trained(*state, "phi3", "block", "k_proj.weight");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip_of_families),
+        TEST(test_round_trip_of_features),
+        TEST(test_formats_round_once),
+        TEST(test_fused_tensors_hold_the_parts_in_order),
+        TEST(test_projections_together_or_apart),
+        TEST(test_a_model_is_saved_as_the_family_that_can_say_it),
+        TEST(test_what_the_original_gives),
+        TEST(test_keys_that_were_given_stay),
+        TEST(test_configurations_that_are_refused),
+        TEST(test_dropout_and_padding),
+        TEST(test_scales_that_are_refused),
+        TEST(test_weights_that_are_refused_change_nothing),
+        TEST(test_tensors_that_may_be_there),
+        TEST(test_half_a_folder_is_no_model),
+        TEST(test_fp8_weights_are_the_masters_rounded_once),
+        TEST(test_scales_are_shared),
+        TEST(test_zeroes_and_what_is_not_finite),
+        TEST(test_what_config_json_says),
+        TEST(test_exactly_as_trained),
+        TEST(test_as_trained_together),
+        TEST(test_as_trained_keeps_what_the_run_kept),
+        TEST(test_as_trained_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/*
+ * Samples: HellaSwag token for token as AutoModel makes it, prompts with completions, padding, and packing,
+ * which must change nothing but where a sample stands.
+ */
+#include "support/folder.h"
+#include "base/file.h"
+#include "data/rows.h"
+#include "tokenizer/tokenizer_case.h"
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* ---- HellaSwag ---- */
+
+/* "../shared/NAME" beside the sources, or in OTTAVA_SHARED; skips the test when there is none. */
+static const char *shared(const char *name) {
+    static char path[16][400];
+    static int next;
+    const char *base = getenv("OTTAVA_SHARED");
+    char *out = path[next++ % 16];
+    snprintf(out, sizeof path[0], "%s/%s", base ? base : TEST_SOURCE_DIR "/../shared", name);
+    if (file_exists(out)) return out;
+    fprintf(stderr, "SKIPPED: %s is not there; OTTAVA_SHARED names the folder of reference data\n", out);
+    skip();
+    return NULL;
+}
+
+static const char *const models[] = {"llama-3.1", "mistral-7b-v0.1", "mistral-nemo-2407", "phi-4", "qwen2.5"};
+
+static int32_t number_at(const json_t *list, size_t i) {
+    const json_t *value = json_array_get(list, i);
+    assert_true(json_is_integer(value));
+    return (int32_t)json_integer_value(value);
+}
+
+static void check_sample(const char *model, const dataset *d, int64_t index, const json_t *expected) {
+    const json_t *ids = json_object_get(expected, "input_ids"), *labels = json_object_get(expected, "labels");
+    int64_t count = (int64_t)json_array_size(ids), wanted = 0;
+    held_row h = rows_read(d, index);
+    if (rows_document(d, &h.row, 0) != count)
+        fail_msg("%s, row %d: %d tokens, not %d", model, (int)index, (int)rows_document(d, &h.row, 0),
+                 (int)count);
+    for (int64_t i = 0; i < count; i++) {
+        if (h.row.token[i] != number_at(ids, (size_t)i))
+            fail_msg("%s, row %d: token %d is %d, not %d", model, (int)index, (int)i, h.row.token[i],
+                     number_at(ids, (size_t)i));
+        if (h.row.target[i] != number_at(labels, (size_t)i))
+            fail_msg("%s, row %d: label %d is %d, not %d", model, (int)index, (int)i, h.row.target[i],
+                     number_at(labels, (size_t)i));
+        assert_int_equal(h.row.position[i], i);
+        wanted += h.row.target[i] >= 0;
+    }
+    for (int64_t i = count; i < dataset_length(d); i++) assert_int_equal(h.row.target[i], DATASET_NO_LABEL);
+    assert_int_equal(h.row.labels, wanted);
+    assert_int_equal(h.row.documents, count < dataset_length(d) ? 2 : 1);
+    free(h.memory);
+}
+
+static void check_vectors(folder *f, const char *model, const char *rows) {
+    char name[100];
+    tokenizer *t;
+    dataset *d;
+    snprintf(name, sizeof name, "data/tokenizers/%s", model);
+    assert_int_equal(tokenizer_open(f->account, shared(name), &t), OTT_OK);
+    dataset_source s = rows_source(&rows);
+    s.tokenizer = t;
+    s.limit = 40;
+    if (dataset_open_hellaswag(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    assert_true(dataset_has_samples(d));
+    rows_cut(d, dataset_longest(d), false);
+    assert_int_equal(dataset_rows(d), 40);
+    snprintf(name, sizeof name, "data/vectors/hellaswag_%s.jsonl", model);
+    FILE *file = fopen(shared(name), "r");
+    static char line[1 << 16];
+    int64_t index = 0;
+    while (fgets(line, sizeof line, file)) {
+        json_t *expected = json_loads(line, 0, NULL);
+        assert_non_null(expected);
+        check_sample(model, d, index++, expected);
+        json_decref(expected);
+    }
+    assert_int_equal(index, 32);
+    fclose(file);
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
+static void hellaswag_is_automodels(void **state) {
+    const char *rows = shared("data/hellaswag/hellaswag_train_3368.jsonl");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) check_vectors(*state, models[i], rows);
+}
+
+/* ---- packing ---- */
+
+/* The packed rows hold the samples of the padded ones in their order, token for token, and nothing else. */
+static void check_packing(dataset *d, int64_t length) {
+    rows_cut(d, dataset_longest(d), false);
+    int64_t samples = dataset_rows(d), width = dataset_length(d), labels = 0, packed_labels = 0;
+    held_row *alone = calloc((size_t)samples, sizeof *alone);
+    for (int64_t i = 0; i < samples; i++) {
+        alone[i] = rows_read(d, i);
+        labels += alone[i].row.labels;
+        if (alone[i].row.documents == 1) alone[i].row.start[1] = (int32_t)width;
+    }
+    rows_cut(d, length, true);
+    assert_int_equal(dataset_samples(d) + dataset_left_out(d), samples);
+    int64_t next = 0, used_before = 0;
+    for (int64_t r = 0; r < dataset_rows(d); r++) {
+        held_row h = rows_read(d, r);
+        int64_t used = 0, first = -1;
+        for (int64_t k = 0; k < h.row.documents; k++) {
+            int64_t at = h.row.start[k], count = rows_document(d, &h.row, k);
+            for (int64_t i = 0; i < count; i++) assert_int_equal(h.row.position[at + i], i);
+            while (next < samples && alone[next].row.start[1] > length) next++; /* left out */
+            bool sample = next < samples && alone[next].row.start[1] == count &&
+                          memcmp(alone[next].row.token, h.row.token + at, (size_t)count * 4) == 0;
+            if (!sample) { /* the padding */
+                assert_int_equal(k, h.row.documents - 1);
+                for (int64_t i = at; i < length; i++) assert_true(h.row.token[i] == 0 && h.row.target[i] < 0);
+                break;
+            }
+            assert_memory_equal(alone[next].row.target, h.row.target + at, (size_t)count * 4);
+            if (first < 0) first = count;
+            used += count;
+            next++;
+        }
+        if (r > 0) assert_true(used_before + first > length); /* greedy: it would not have fitted */
+        used_before = used;
+        packed_labels += h.row.labels;
+        free(h.memory);
+    }
+    assert_int_equal(next, samples);
+    if (dataset_left_out(d) == 0) assert_int_equal(packed_labels, labels);
+    for (int64_t i = 0; i < samples; i++) free(alone[i].memory);
+    free(alone);
+}
+
+static void packing_moves_samples_only(void **state) {
+    folder *f = *state;
+    dataset *d;
+    str text = {.account = f->account};
+    for (int i = 0; i < 200; i++)
+        str_printf(&text, "{\"q\": \"%.*s\", \"a\": \"%.*s\"}\n", 1 + i * 7 % 13, "abcdefghijklmno",
+                   i * 5 % 11, "0123456789ABC");
+    const char *path = folder_write_text(f, "t.jsonl", text.text);
+    dataset_source s = rows_source(&path);
+    s.prompt_field = "q";
+    s.completion_field = "a";
+    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_longest(d), 23);
+    check_packing(d, 64);
+    assert_int_equal(dataset_left_out(d), 0);
+    check_packing(d, 23);
+    check_packing(d, 15);
+    assert_true(dataset_left_out(d) > 0);
+    check_packing(d, 4096);
+    assert_int_equal(dataset_rows(d), 1);
+    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 0}), OTT_ERR_CONFIG);
+    dataset_close(d);
+    str_free(&text);
+}
+
+static void packs_hellaswag(void **state) {
+    folder *f = *state;
+    tokenizer *t;
+    dataset *d;
+    const char *rows = shared("data/hellaswag/hellaswag_train_3368.jsonl");
+    assert_int_equal(tokenizer_open(f->account, shared("data/tokenizers/qwen2.5"), &t), OTT_OK);
+    dataset_source s = rows_source(&rows);
+    s.tokenizer = t;
+    assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+    check_packing(d, 1024);
+    assert_int_equal(dataset_samples(d), 3368);
+    check_packing(d, 64);
+    assert_true(dataset_left_out(d) > 0);
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
+/* ---- prompts and completions ---- */
+
+static void loss_is_on_the_completion(void **state) {
+    folder *f = *state;
+    dataset *d;
+    const char *path = folder_write_text(
+        f, "t.jsonl", "{\"p\": \"ab\", \"c\": \"xyz\"}\n\n{\"p\": \"\", \"c\": \"q\\u00e9\"}");
+    dataset_source s = rows_source(&path);
+    s.prompt_field = "p";
+    s.completion_field = "c";
+    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 6, false);
+    assert_int_equal(dataset_rows(d), 2);
+    held_row h = rows_read(d, 0);
+    assert_memory_equal(h.row.token, ((int32_t[]){'a', 'b', 'x', 'y', 'z', 0}), 24);
+    assert_memory_equal(h.row.target, ((int32_t[]){-100, 'x', 'y', 'z', -100, -100}), 24);
+    assert_memory_equal(h.row.position, ((int32_t[]){0, 1, 2, 3, 4, 0}), 24);
+    assert_true(h.row.documents == 2 && h.row.start[1] == 5 && h.row.labels == 3);
+    free(h.memory);
+    h = rows_read(d, 1);
+    assert_memory_equal(h.row.token, ((int32_t[]){'q', 0xc3, 0xa9, 0, 0, 0}), 24);
+    assert_memory_equal(h.row.target, ((int32_t[]){0xc3, 0xa9, -100, -100, -100, -100}), 24);
+    free(h.memory);
+    rows_cut(d, 8, true);
+    assert_int_equal(dataset_rows(d), 1);
+    h = rows_read(d, 0);
+    assert_true(h.row.documents == 2 && h.row.start[1] == 5); /* full: no padding */
+    free(h.memory);
+    dataset_close(d);
+}
+
+/* ---- what is wrong ---- */
+
+typedef ott_status (*open_jsonl)(mem *, const dataset_source *, dataset **);
+
+static void refuse(folder *f, open_jsonl open, const char *text, const char *place, const char *message) {
+    dataset *d;
+    const char *path = folder_write_text(f, "bad.jsonl", text);
+    dataset_source s = rows_source(&path);
+    ott_status status = open(f->account, &s, &d);
+    if (status != OTT_ERR_FORMAT) fail_msg("%s: status %d: %s", text, status, status_text());
+    assert_null(d);
+    assert_error_names(place);
+    assert_error_names(message);
+}
+
+#define GOOD "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 1}\n"
+
+static void bad_rows_are_named(void **state) {
+    folder *f = *state;
+    open_jsonl text = dataset_open_jsonl, hs = dataset_open_hellaswag;
+    refuse(f, text, "", "/bad.jsonl: ", "is empty");
+    refuse(f, text, "\n\n  \r\n", "/bad.jsonl: ", "no rows");
+    refuse(f, text, "{\"text\": \"a\"}\n{\"text\": \n", "/bad.jsonl:2: ", "is not JSON");
+    refuse(f, text, "[1]\n", "/bad.jsonl:1: ", "is a list, not a JSON object");
+    refuse(f, text, "\n{\"text\": 5}\n", "/bad.jsonl:2: ", "text is a whole number, not a text");
+    refuse(f, text, "{\"body\": \"a\", \"id\": 1}\n", "/bad.jsonl:1: ", "no field \"text\"; it has body, id");
+    refuse(f, text, "{}\n", "/bad.jsonl:1: ", "it has none");
+    refuse(f, text, "{\"text\": \"a\", \"text\": \"b\"}\n", "/bad.jsonl:1: ", "duplicate");
+    refuse(f, text, "{\"text\": \"\xff\"}\n", "/bad.jsonl:1: ", "0xff");
+    refuse(f, hs, GOOD "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 1}\n",
+           "/bad.jsonl:2: ", "label = 1 is out of range: the row has 1 endings");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": -1}\n", ":1: ", "label = -1");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": \"\"}\n", ":1: ", "label is empty");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": \"99999999999999999999\"}\n",
+           ":1: ", "label is");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 0.5}\n", ":1: ", "label is a number");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": [2], \"label\": 0}\n",
+           ":1: ", "endings[0] is a whole number");
+    refuse(f, hs, "{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}\n",
+           ":1: ", "endings is a text, not a list");
+    refuse(f, hs, "{\"endings\": [\"b\"], \"label\": 0}\n", ":1: ", "no field \"ctx\"");
+    refuse(f, hs, GOOD "{\"context\": \"a\", \"endings\": [\"b\"], \"label\": 0}\n",
+           ":2: ", "no field \"ctx\"; it has context, endings, label");
+    refuse(f, hs, "{\"ctx\": \"\", \"endings\": [\"b\"], \"label\": 0}\n", ":1: ", "ctx has no tokens");
+}
+
+static void label_may_be_a_text(void **state) {
+    folder *f = *state;
+    dataset *d;
+    dataset_row_kind kind;
+    const char *path =
+        folder_write_text(f, "t.jsonl", "{\"ctx\": \"a\", \"endings\": [\"b\", \"cd\"], \"label\": \"1\"}\n");
+    dataset_source s = rows_source(&path);
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_HELLASWAG);
+    assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 3, false);
+    held_row h = rows_read(d, 0);
+    assert_memory_equal(h.row.token, ((int32_t[]){'a', 'c', 'd'}), 12);
+    assert_memory_equal(h.row.target, ((int32_t[]){'c', 'd', -100}), 12);
+    free(h.memory);
+    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 2}), OTT_ERR_CONFIG);
+    assert_error_names("train.seq_len = 2 is shorter than every sample");
+    assert_error_names("the longest has 3");
+    dataset_close(d);
+    path = folder_write_text(f, "t.jsonl", "{\"text\": \"a\"}");
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_OTHER);
+    path = folder_write_text(f, "t.jsonl", "{\"messages\": []}");
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_MESSAGES);
+}
+
+/* ---- context, question and answer ---- */
+
+/* The whole row, as AutoModel's dataset would put it into its labels: tokens, and which of them are targets. */
+static void expect_sample(dataset *d, int64_t row, const char *text, int64_t unlearned) {
+    int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target only */
+    held_row h = rows_read(d, row);
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(h.row.token[i], (unsigned char)text[i]);
+        assert_int_equal(h.row.target[i], i + 1 < unlearned ? -100 : (unsigned char)text[i + 1]);
+    }
+    free(h.memory);
+}
+
+static void squad_rows_are_those_of_automodel(void **state) {
+    static const char rows[] =
+        "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\" yes\\u00a0\", \"no\"]}}\n"
+        "{\"context\": \"c\", \"question\": \"qq\", \"answers\": {\"text\": []}}\n";
+    folder *f = *state;
+    dataset *d;
+    dataset_row_kind kind;
+    const char *path = folder_write_text(f, "t.jsonl", rows);
+    dataset_source s = rows_source(&path);
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_SQUAD);
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    assert_true(dataset_has_samples(d));
+    rows_cut(d, 40, false);
+    assert_int_equal(dataset_rows(d), 2);
+    expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
+    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer, and no EOS here: no target */
+    dataset_close(d);
+    path = folder_write_text(f, "t.jsonl",
+                             "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_error_names("t.jsonl:1: answers is an object, without a list of texts");
+}
+
+static void instructions_are_joined_by_spaces(void **state) {
+    folder *f = *state;
+    dataset *d;
+    const char *path =
+        folder_write_text(f, "t.jsonl", "{\"a\": \"one\", \"b\": \"two\", \"c\": \" three\"}\n");
+    dataset_source s = rows_source(&path);
+    s.context_field = "a";
+    s.prompt_field = "b";
+    s.completion_field = "c";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 20, false);
+    expect_sample(d, 0, "one two  three", 8);
+    dataset_close(d);
+    s.context_field = "";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    rows_cut(d, 20, false);
+    expect_sample(d, 0, "two  three", 4);
+    dataset_close(d);
+    s.prompt_field = "question";
+    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_error_names("the row has no field \"question\"; it has a, b, c");
+}
+
+/* Tokens that span the end of the prompt: the prompt's own count decides. */
+static void what_carries_no_loss_is_counted(void **state) {
+    folder *f = *state;
+    dataset *d;
+    tokenizer *t;
+    json_t *root = case_bytes("\u0120 y|e s|\u0120y es");
+    t = case_open(f, root);
+    const char *path = folder_write_text(
+        f, "t.jsonl", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"yes\"]}}\n");
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    /* 31 tokens of the prompt, whose last is the space that goes into " yes": no target is left. */
+    rows_cut(d, 40, false);
+    held_row h = rows_read(d, 0);
+    assert_int_equal(h.row.labels, 0);
+    free(h.memory);
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
+/* ---- parts and limits ---- */
+
+static void shares_and_limits_count_rows(void **state) {
+    folder *f = *state;
+    dataset *d;
+    str text = {.account = f->account};
+    for (int i = 0; i < 10; i++)
+        str_printf(&text, "{\"ctx\": \"a\", \"endings\": [\"%d\"], \"label\": 0}\n", i);
+    const char *path = folder_write_text(f, "t.jsonl", text.text);
+    static const struct {
+        double from, to;
+        int64_t limit;
+        int first, count;
+    } cases[] = {
+        {0, 1, 0, 0, 10}, {0, 0.75, 0, 0, 7}, {0.75, 1, 0, 7, 3}, {0, 1, 4, 0, 4}, {0.5, 1, 2, 5, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dataset_source s = rows_source(&path);
+        s.from_share = cases[i].from;
+        s.to_share = cases[i].to;
+        s.limit = cases[i].limit;
+        assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+        rows_cut(d, 2, false);
+        assert_int_equal(dataset_rows(d), cases[i].count);
+        held_row h = rows_read(d, 0);
+        assert_int_equal(h.row.token[1], '0' + cases[i].first);
+        free(h.memory);
+        dataset_close(d);
+    }
+    str_free(&text);
+}
+
+static void memory_runs_out(void **state) {
+    folder *f = *state;
+    const char *path = folder_write_text(f, "t.jsonl", GOOD GOOD);
+    dataset_source s = rows_source(&path);
+    dataset *d = NULL;
+    for (int64_t n = 1; !d; n++) {
+        mem_fail_after(f->account, n);
+        ott_status status = dataset_open_hellaswag(f->account, &s, &d);
+        assert_true(status == (d ? OTT_OK : OTT_ERR_MEMORY));
+    }
+    for (int64_t n = 1; dataset_rows(d) == 0; n++) {
+        mem_fail_after(f->account, n);
+        ott_status status = dataset_cut_rows(d, &(dataset_cut){.length = 2});
+        assert_true(status == (dataset_rows(d) ? OTT_OK : OTT_ERR_MEMORY));
+    }
+    mem_fail_after(f->account, 0);
+    dataset_close(d);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(hellaswag_is_automodels),
+        TEST(packing_moves_samples_only),
+        TEST(packs_hellaswag),
+        TEST(loss_is_on_the_completion),
+        TEST(bad_rows_are_named),
+        TEST(label_may_be_a_text),
+        TEST(squad_rows_are_those_of_automodel),
+        TEST(instructions_are_joined_by_spaces),
+        TEST(what_carries_no_loss_is_counted),
+        TEST(shares_and_limits_count_rows),
+        TEST(memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,738 @@
+/* The report: summaries, the table, the terminal plot and the page, from runs made here. */
+#include "support/folder.h"
+#include "report/page.h"
+#include "report/axis.h"
+#include "report/chart.h"
+#include "report/report.h"
+#include "report/data.h"
+#include "base/file.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { RUNS = 3 };
+
+typedef struct made {
+    char path[RUNS][128];
+    const char *folders[RUNS];
+} made;
+
+static void write_metrics(folder *f, const char *name, int64_t steps, double factor) {
+    metrics_writer *w;
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, name), -1, &w), OTT_OK);
+    for (int64_t i = 1; i <= steps; i++) {
+        double loss = factor * (2 + 4 * exp(-(double)i / 20));
+        const metrics_value train[] = {metrics_real("loss", loss), metrics_real("lr", 1e-3 / (double)i),
+                                       metrics_real("grad_norm", i == 3 ? NAN : 1 + 1 / (double)i),
+                                       metrics_real("tps", 1000 + (double)i)};
+        const metrics_value validation[] = {metrics_real("val_loss", loss * 1.05)};
+        assert_int_equal(metrics_write(w, i, train, 4), OTT_OK);
+        if (i % 20 == 0) assert_int_equal(metrics_write(w, i, validation, 1), OTT_OK);
+    }
+    metrics_close(w);
+}
+
+static const report_summary summaries[RUNS] = {
+    {"bf16", "bf16", "", 200, 409600, 1234567, 2.0, 2.1, 1100, 61.5, 3 << 20, 0, 16800, 0, NULL},
+    {"fp8 tensorwise", "fp8", "tensorwise", 200, 409600, 1234567, 2.01, 2.1105, 900, 70, 4 << 20, 16800,
+     16800, 0, NULL},
+    {"fp8 <é> & \"x\"", "fp8", "delayed", 200, 409600, 1234567, 2.1, 2.205, 950.4, 70, INT64_C(5) << 30,
+     16800, 16800, 0, NULL},
+};
+
+static void make_runs(folder *f, made *m) {
+    static const char *const names[RUNS] = {"a", "b", "c"};
+    static const double factors[RUNS] = {1, 1.005, 1.25};
+    char name[64];
+    for (int i = 0; i < RUNS; i++) {
+        snprintf(m->path[i], sizeof m->path[i], "%s", folder_file(f, names[i]));
+        m->folders[i] = m->path[i];
+        assert_int_equal(file_make_folder(m->path[i]), OTT_OK);
+        snprintf(name, sizeof name, "%s/metrics.jsonl", names[i]);
+        write_metrics(f, name, 200, factors[i]);
+        assert_int_equal(report_summary_write(f->account, m->path[i], &summaries[i]), OTT_OK);
+    }
+}
+
+static report *open_report(folder *f, const made *m, int count) {
+    report *r;
+    if (report_open(f->account, m->folders, count, &r) != OTT_OK) fail_msg("%s", status_text());
+    return r;
+}
+
+/* ---- summaries ---- */
+
+static void summary_round_trip(void **state) {
+    folder *f = *state;
+    report_summary s = summaries[2];
+    const char *folders[] = {f->path};
+    report *r;
+    s.val_loss = NAN;
+    assert_int_equal(report_summary_write(f->account, f->path, &s), OTT_OK);
+    char *text = folder_read(f, "summary.json", NULL);
+    assert_non_null(strstr(text, "  \"label\": \"fp8 <é> & \\\"x\\\"\",\n"));
+    assert_non_null(strstr(text, "  \"val_loss\": null,\n"));
+    assert_non_null(strstr(text, "  \"fp8_gemms\": 16800,\n  \"gemms\": 16800,\n  \"phases\": []\n}\n"));
+    mem_give(f->account, text);
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    const report_summary *back = report_run(r, 0);
+    assert_string_equal(back->label, s.label);
+    assert_string_equal(back->precision, "fp8");
+    assert_string_equal(back->recipe, "delayed");
+    assert_true(back->train_loss == 2.1 && isnan(back->val_loss) && back->tokens_per_second == 950.4);
+    assert_true(back->steps == 200 && back->tokens == 409600 && back->parameters == 1234567 &&
+                back->seconds == 70);
+    assert_true(back->peak_memory_bytes == INT64_C(5) << 30 && back->fp8_gemms == 16800);
+    assert_null(report_run(r, 1));
+    assert_null(report_run(r, -1));
+    report_close(r);
+    report_close(NULL);
+}
+
+static void refuse_summary(folder *f, const char *text, const char *message) {
+    const char *folders[] = {f->path};
+    report *r;
+    folder_write_text(f, "summary.json", text);
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_ERR_FORMAT);
+    assert_null(r);
+    assert_error_names("summary.json: ");
+    assert_error_names(message);
+}
+
+static void bad_folders(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_ERR_NOT_FOUND);
+    assert_error_names("neither metrics.jsonl nor summary.json");
+    assert_int_equal(report_open(f->account, folders, 0, &r), OTT_ERR_ARGUMENT);
+    refuse_summary(f, "", "is not a JSON object");
+    refuse_summary(f, "[]", "is not a JSON object");
+    refuse_summary(f, "{\"label\":1}", "label is not a string");
+    refuse_summary(f, "{\"val_loss\":\"low\"}", "val_loss is not a number");
+    refuse_summary(f, "{\"steps\":1.5}", "steps is not an integer");
+    refuse_summary(f, "{\"steps\":1,\"steps\":2}", "is not a JSON object");
+}
+
+/* Without summary.json the metrics speak. */
+static void unfinished_run(void **state) {
+    folder *f = *state;
+    char path[128];
+    const char *folders[] = {path};
+    report *r;
+    str text = {.account = f->account};
+    snprintf(path, sizeof path, "%s/", folder_file(f, "my run"));
+    assert_int_equal(file_make_folder(path), OTT_OK);
+    write_metrics(f, "my run/metrics.jsonl", 50, 1);
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    const report_summary *s = report_run(r, 0);
+    assert_string_equal(s->label, "my run");
+    assert_int_equal(s->steps, 50);
+    assert_true(fabs(s->train_loss - (2 + 4 * exp(-2.5))) < 1e-6);
+    assert_true(fabs(s->val_loss - 1.05 * (2 + 4 * exp(-2))) < 1e-6);
+    assert_true(s->tokens_per_second == 1026); /* the median */
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "my run: has no summary.json"));
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "* Not finished"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* Lines that are no metrics are counted, and the rest is reported. */
+static void damaged_metrics(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    str text = {.account = f->account};
+    folder_write_text(f, "metrics.jsonl",
+                      "{\"step\":1,\"loss\":4}\nnoise\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2\n");
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    assert_true(report_run(r, 0)->train_loss == 3);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "are no metrics and are passed over: 2 (one is line 2)"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* ---- the table ---- */
+
+static void table(void **state) {
+    folder *f = *state;
+    made m;
+    str text = {.account = f->account};
+    make_runs(f, &m);
+    report *r = open_report(f, &m, RUNS);
+    assert_int_equal(report_runs(r), RUNS);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_string_equal(
+        text.text,
+        "run            | train loss | val loss | gap to first | tokens/s | peak memory | FP8 GEMMs\n"
+        "---------------+------------+----------+--------------+----------+-------------+----------\n"
+        "bf16           |     2.0000 |   2.1000 |            - |    1,100 |    3.00 MiB |         0\n"
+        "fp8 tensorwise |     2.0100 |   2.1105 |       +0.50% |      900 |    4.00 MiB |    16,800\n"
+        "fp8 <é> & \"x\"  |     2.1000 |   2.2050 |       +5.00% |      950 |    5.00 GiB |    16,800\n"
+        "fp8 tensorwise: validation loss +0.50%: one seed each cannot tell it from BF16 (gaps below about "
+        "1.5% "
+        "can be the seed's)\n"
+        "fp8 <é> & \"x\": validation loss +5.00%: worse than BF16, by more than the seed alone does (about "
+        "1.5%)\n");
+    str_free(&text);
+    report_close(r);
+}
+
+/* The verdict on one FP8 run beside one other. */
+static report_verdict judge(folder *f, report_summary first, report_summary second, double *gap) {
+    char a[128], b[128];
+    const char *folders[] = {a, b};
+    report *r;
+    snprintf(a, sizeof a, "%s", folder_file(f, "x"));
+    snprintf(b, sizeof b, "%s", folder_file(f, "y"));
+    assert_int_equal(file_make_folder(a), OTT_OK);
+    assert_int_equal(file_make_folder(b), OTT_OK);
+    assert_int_equal(report_summary_write(f->account, a, &first), OTT_OK);
+    assert_int_equal(report_summary_write(f->account, b, &second), OTT_OK);
+    assert_int_equal(report_open(f->account, folders, 2, &r), OTT_OK);
+    assert_string_equal(report_reference_name(r),
+                        strcmp(first.precision, "bf16") == 0 ? "BF16" : first.label);
+    assert_int_equal(report_judge(r, 0), REPORT_VERDICT_NONE);
+    report_verdict verdict = report_judge(r, 1);
+    *gap = report_gap_of(r, 1).percent;
+    report_close(r);
+    return verdict;
+}
+
+/* One seed each tells only what lies beyond what a seed does. */
+static void verdicts(void **state) {
+    folder *f = *state;
+    report_summary bf16 = {"ref", "bf16", "", .train_loss = 2, .val_loss = NAN}, fp8 = bf16;
+    double gap;
+    fp8.fp8_gemms = 1;
+    fp8.train_loss = 2.0299;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+    assert_true(fabs(gap - 1.495) < 1e-9);
+    fp8.train_loss = 2.0301;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
+    fp8.train_loss = 1.9701; /* a gap in the good direction is none to complain of */
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+    fp8.train_loss = 1.9;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO_WORSE);
+    assert_true(fabs(gap + 5) < 1e-9);
+    fp8.train_loss = NAN; /* diverged */
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
+    assert_true(isnan(gap));
+    fp8.train_loss = 2;
+    fp8.val_loss = 9; /* the first has none: training losses are compared */
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+    bf16.val_loss = 8;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
+    assert_true(fabs(gap - 12.5) < 1e-9);
+    assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE); /* FP8 beside FP8 proves nothing */
+    assert_int_equal(judge(f, bf16, bf16, &gap), REPORT_VERDICT_NONE);
+    bf16.precision = "fp32";
+    fp8.val_loss = 8;
+    assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
+}
+
+/* ---- seeds ---- */
+
+typedef struct seeded {
+    const char *label, *precision;
+    int seed;
+    double val_loss;
+    const char *more; /* of config.toml */
+} seeded;
+
+enum { MOST_SEEDED = 16 };
+
+/* A run each; the report of all of them. */
+static report *open_seeded(folder *f, const seeded *runs, int count) {
+    static char path[MOST_SEEDED][128];
+    const char *folders[MOST_SEEDED];
+    char name[64], text[512];
+    report *r;
+    for (int i = 0; i < count; i++) {
+        bool fp8 = strcmp(runs[i].precision, "fp8") == 0;
+        report_summary s = {.label = runs[i].label, .precision = runs[i].precision, .recipe = ""};
+        s.steps = 100;
+        s.train_loss = s.val_loss = runs[i].val_loss;
+        s.fp8_gemms = fp8 ? 1000 : 0;
+        s.peak_memory_bytes = (1 + i) << 20;
+        snprintf(path[i], sizeof path[i], "%s",
+                 folder_file(f, (snprintf(name, sizeof name, "r%d", i), name)));
+        folders[i] = path[i];
+        assert_int_equal(file_make_folder(path[i]), OTT_OK);
+        assert_int_equal(report_summary_write(f->account, path[i], &s), OTT_OK);
+        snprintf(name, sizeof name, "r%d/config.toml", i);
+        snprintf(text, sizeof text,
+                 "[run]\ndir = \"r%d\"\n[train]\nseed = %d\ndata_seed = -1\nmixed_precision = \"%s\"\n"
+                 "[float8]\nrecipe_name = \"%s\"\n%s",
+                 i, runs[i].seed, runs[i].precision, fp8 || i % 2 ? "tensorwise" : "rowwise", runs[i].more);
+        folder_write_text(f, name, text);
+        snprintf(name, sizeof name, "r%d/metrics.jsonl", i);
+        snprintf(text, sizeof text, "{\"step\":1,\"loss\":%g}\n{\"step\":%d,\"loss\":%s}\n", 2.0 + i, 50 + i,
+                 isnan(runs[i].val_loss) ? "null" : "2");
+        folder_write_text(f, name, text);
+    }
+    if (report_open(f->account, folders, count, &r) != OTT_OK) fail_msg("%s", status_text());
+    return r;
+}
+
+/* Runs that differ in nothing but seed and folder are a row; where rows have the same seeds, gaps are taken
+   seed by seed. */
+static void seeds_make_rows(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {
+        {"bf16-s1", "bf16", 1, 2.00, ""}, {"bf16-s2", "bf16", 2, 2.20, ""}, {"bf16-s3", "bf16", 3, 2.40, ""},
+        {"fp8-s1", "fp8", 1, 2.01, ""},   {"fp8-s2", "fp8", 2, 2.22, ""},   {"fp8-s3", "fp8", 3, 2.40, ""},
+        {"fp8-s3", "fp8", 3, 2.40, ""}, /* the same seed again is the same run again */
+    };
+    report *r = open_seeded(f, runs, 7);
+    str text = {.account = f->account};
+    assert_int_equal(r->row_count, 3);
+    assert_int_equal(r->rows[0].count, 3);
+    assert_int_equal(r->rows[1].count, 3);
+    assert_string_equal(r->rows[1].mean.label, "fp8 (3 seeds)");
+    assert_true(fabs(r->rows[0].mean.val_loss - 2.2) < 1e-12);
+    assert_true(fabs(r->rows[0].val_error - 0.2 / sqrt(3)) < 1e-12);
+    assert_true(r->rows[0].mean.peak_memory_bytes == 3 << 20);
+    report_gap gap = report_gap_of(r, 1); /* differences 0.01, 0.02, 0: 0.01 with an error of 0.01/sqrt(3) */
+    assert_true(fabs(gap.percent - 100 * 0.01 / 2.2) < 1e-9);
+    assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
+    assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% */
+    gap = report_gap_of(r, 2); /* 2.40 beside 2.2 with a deviation of 0.2, by 1/3 + 1/1 */
+    assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "bf16 (3 seeds) | 2.2000 ± 0.1155 | 2.2000 ± 0.1155 |"));
+    assert_non_null(strstr(text.text, " +0.45% ± 0.26% |"));
+    assert_non_null(strstr(text.text,
+                           "fp8 (3 seeds): validation loss +0.45% ± 0.26%: no more than 1% worse than "
+                           "BF16: not settled by these seeds (95% sure of +1.22% at most)\n"));
+    assert_non_null(strstr(text.text, "standard error of the mean over the seeds"));
+    str_free(&text);
+    assert_int_equal(report_json(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "\"verdict\": \"not settled\""));
+    assert_non_null(strstr(text.text, "\"seed\": 3,"));
+    assert_int_equal(occurrences(text.text, "\"folder\""), 7);
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(
+        strstr(text.text, "<span class=\"pill open\">beside BF16: not settled by these seeds</span>"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* 95% of one side: no more than 1% worse, or worse. */
+static void seeds_decide(void **state) {
+    folder *f = *state;
+    seeded runs[] = {
+        {"a", "bf16", 1, 2.00, ""}, {"a", "bf16", 2, 2.20, ""}, {"a", "bf16", 3, 2.40, ""},
+        {"b", "fp8", 1, 2.008, ""}, {"b", "fp8", 2, 2.210, ""}, {"b", "fp8", 3, 2.409, ""},
+    };
+    report *r = open_seeded(f, runs, 6);
+    assert_int_equal(r->row_count, 2);
+    assert_string_equal(r->rows[1].mean.label, "b (3 seeds)");
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_NO_WORSE);
+    report_close(r);
+    for (int i = 3; i < 6; i++) runs[i].val_loss += 0.05;
+    r = open_seeded(f, runs, 6);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
+    report_close(r);
+    runs[4].val_loss = NAN; /* one of them diverged, and its training loss with it */
+    r = open_seeded(f, runs, 6);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
+    report_close(r);
+}
+
+/* A curve of a row is the mean at the steps all its runs have. */
+static void seeds_share_a_curve(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {{"a", "bf16", 1, 2, ""}, {"a", "bf16", 2, 2, ""}};
+    report *r = open_seeded(f, runs, 2);
+    curve c;
+    assert_int_equal(r->row_count, 1);
+    assert_int_equal(curve_of_row(r, 0, REPORT_LOSS, &c), OTT_OK);
+    assert_int_equal(c.count, 1);
+    assert_true(c.x[0] == 1 && c.y[0] == 2.5);
+    curve_free(&c);
+    report_close(r);
+}
+
+/* What more than the precision differs is said, and such a gap is no verdict on FP8. */
+static void other_models_and_data(void **state) {
+    folder *f = *state;
+    static const seeded runs[] = {
+        {"first", "bf16", 1, 2,
+         "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
+        {"same", "fp8", 1, 2, "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 7\n"},
+        {"model", "fp8", 1, 2, "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n"},
+        {"both", "fp8", 1, 2, "[model]\ndim = 512\nn = 3\n[data]\ndataset_path = \"b.txt\"\n"},
+        {"rate", "fp8", 1, 2, "[optimizer]\nlr = 0.1\n"}, /* a key the first does not have says nothing */
+        {"edited", "fp8", 1, 2, "[optimizer\n"},          /* nor what cannot be read */
+        {"seeds", "bf16", 2, 2,
+         "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
+    };
+    report *r = open_seeded(f, runs, 7);
+    str text = {.account = f->account};
+    assert_int_equal(r->row_count, 7);
+    assert_null(r->rows[1].differs);
+    assert_string_equal(r->rows[2].differs, "another model than first (model.dim = 512, not 256)");
+    assert_string_equal(r->rows[3].differs,
+                        "another model and other data than first (model.dim = 512, not 256; "
+                        "data.dataset_path = \"b.txt\", not \"a.txt\")");
+    assert_null(r->rows[4].differs);
+    assert_null(r->rows[5].differs);
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_ONE_SEED);
+    assert_int_equal(report_judge(r, 2), REPORT_VERDICT_NONE);
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    assert_non_null(strstr(text.text,
+                           "model: another model than first (model.dim = 512, not 256): its gap is not "
+                           "the precision's\n"));
+    assert_null(strstr(text.text, "seeds)"));
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(strstr(text.text, "other data than first (model.dim = 512, not 256; data.dataset_path"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* ---- the plot ---- */
+
+static int characters(const char *line, size_t bytes) {
+    int count = 0;
+    for (size_t i = 0; i < bytes; i++) count += (line[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* Lines of `text`; none may be wider than `width`. */
+static int count_lines(const char *text, int width) {
+    int lines = 0;
+    for (; *text; lines++) {
+        size_t bytes = strcspn(text, "\n");
+        if (characters(text, bytes) > width) fail_msg("wider than %d: %.*s", width, (int)bytes, text);
+        assert_int_equal(text[bytes], '\n');
+        text += bytes + 1;
+    }
+    return lines;
+}
+
+static void plot(void **state) {
+    folder *f = *state;
+    made m;
+    static const struct {
+        int width, height, most_width, most_lines;
+    } sizes[] = {{80, 20, 80, 20}, {500, 500, 80, 20}, {40, 12, 40, 12}, {1, 1, 32, 11}};
+    make_runs(f, &m);
+    report *r = open_report(f, &m, RUNS);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        str text = {.account = f->account};
+        assert_int_equal(report_plot(r, sizes[i].width, sizes[i].height, &text), OTT_OK);
+        assert_true(count_lines(text.text, sizes[i].most_width) <= sizes[i].most_lines);
+        assert_non_null(strstr(text.text, "training loss"));
+        assert_non_null(strstr(text.text, "A bf16\n"));
+        assert_non_null(strstr(text.text, "B fp8 tensorwise\n"));
+        assert_int_equal(str_utf8_error(text.text, text.length), -1);
+        assert_null(strchr(text.text, '\x1b'));
+        if (i == 0) {
+            assert_non_null(strstr(text.text, " C\n")); /* ends apart from, and above, A and B */
+            assert_true(strstr(text.text, " C\n") < strstr(text.text, " AB\n"));
+            assert_non_null(strstr(text.text, "      4 ┤"));
+            assert_non_null(strstr(text.text, "150"));
+        }
+        str_free(&text);
+    }
+    report_close(r);
+}
+
+/* One straight line: every character of the drawing is known. */
+static void plot_of_a_line(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    str text = {.account = f->account};
+    folder_write_text(f, "metrics.jsonl", "{\"step\":0,\"loss\":3}\n{\"step\":10,\"loss\":1}\n");
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    assert_int_equal(report_plot(r, 32, 8, &text), OTT_OK);
+    assert_string_equal(text.text, "         training loss by step\n"
+                                   "      3 ┤⠉⠓⠦⣄⣀\n"
+                                   "        │    ⠈⠙⠒⠦⣄⡀\n"
+                                   "      2 ┤         ⠉⠙⠲⢤⣀⡀\n"
+                                   "        │              ⠉⠓⠦⢤⣀\n"
+                                   "      1 ┤                  ⠈⠉⠓⠦⣄\n"
+                                   "        └┴─────────────────────┴\n"
+                                   "         0                    10\n");
+    str_free(&text);
+    report_close(r);
+}
+
+static void plot_without_data(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    str text = {.account = f->account};
+    folder_write_text(f, "metrics.jsonl", "{\"step\":1,\"loss\":null}\n");
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    assert_int_equal(report_plot(r, 80, 20, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "no training loss to plot"));
+    str_free(&text);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_null(strstr(text.text, "<figure"));
+    str_free(&text);
+    folder_write_text(f, "metrics.jsonl", "{\"step\":7,\"loss\":2}\n"); /* a single point */
+    report_close(r);
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    assert_int_equal(report_plot(r, 80, 20, &text), OTT_OK);
+    assert_non_null(strstr(text.text, "      2 ┤"));
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    str_free(&text);
+    report_close(r);
+}
+
+/* ---- the page ---- */
+
+static void page(void **state) {
+    folder *f = *state;
+    made m;
+    str text = {.account = f->account};
+    make_runs(f, &m);
+    folder_write_text(f, "a/config.toml", "[train]\nseed = 1\n");
+    folder_write_text(f, "b/config.toml", "[train]\nseed = 1\nname = \"<script>alert(1)</script>\"");
+    folder_write_text(f, "c/sample.txt", "Thou </pre> & I\x01\xff\n");
+    report *r = open_report(f, &m, RUNS);
+    assert_int_equal(report_html(r, "A & <B>", &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(strstr(text.text, "<title>A &amp; &lt;B&gt;</title>"));
+    assert_non_null(strstr(text.text, "1,234,567 parameters · 200 steps · 409,600 tokens"));
+    assert_non_null(strstr(
+        text.text, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>+5.00%</td><td>2.2050</td><td>2.1000</td>"));
+    assert_non_null(strstr(text.text, "<span class=\"pill open\">not told from BF16 by one seed</span>"));
+    assert_non_null(strstr(text.text, "<span class=\"pill no\">worse than BF16</span>"));
+    assert_non_null(
+        strstr(text.text,
+               "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n"));
+    assert_non_null(strstr(text.text, "Thou &lt;/pre&gt; &amp; I\xef\xbf\xbd\xef\xbf\xbd\n"));
+    assert_null(strstr(text.text, "<script"));
+    assert_null(strstr(text.text, "http")); /* nothing from elsewhere */
+    assert_null(strstr(text.text, "url("));
+    assert_null(strstr(text.text, "nan"));
+    assert_int_equal(occurrences(text.text, "<figure "), 5);
+    assert_int_equal(occurrences(text.text, "prefers-color-scheme:dark"), 1);
+    assert_int_equal(occurrences(text.text, "<circle "),
+                     3 * 10 + 2 * 10); /* validation losses, and their gaps */
+    assert_non_null(strstr(text.text, "<title>fp8 tensorwise, step 20: 0.5000%</title>"));
+    str_free(&text);
+    report_close(r);
+    r = open_report(f, &m, 1);
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(strstr(text.text, "<h1>bf16</h1>"));
+    assert_null(strstr(text.text, "Loss gap"));
+    assert_null(strstr(text.text, "<span class=\"pill"));
+    str_free(&text);
+    report_close(r);
+}
+
+/* Coordinates of a chart whose points are known: the frame leaves 56 left, 20 right, 10 above and 34 below.
+ */
+static void chart_places_points(void **state) {
+    folder *f = *state;
+    double x[] = {0, 50, 100}, y[] = {10, 5, 0};
+    const curve data = {.count = 3, .x = x, .y = y};
+    const chart_line line = {&data, 1, CHART_POINTS, "run"};
+    const chart c = {.name = "n",
+                     .width = 276,
+                     .height = 150,
+                     .lines = &line,
+                     .count = 1,
+                     .low = NAN,
+                     .high = NAN,
+                     .data_decide = true,
+                     .unit = ""};
+    str text = {.account = f->account};
+    chart_append(&text, &c);
+    assert_int_equal(str_finish(&text), OTT_OK);
+    assert_well_formed(text.text);
+    assert_non_null(strstr(text.text, "points=\"56,13 156,63 256,113 \"")); /* 3% of air above and below */
+    assert_non_null(strstr(text.text, " cx=\"156\" cy=\"63\"><title>run, step 50: 5.0000</title>"));
+    str_free(&text);
+}
+
+static void long_curves_keep_spikes(void **state) {
+    folder *f = *state;
+    enum { POINTS = 100000 };
+    void *memory;
+    assert_int_equal(mem_take(f->account, MEM_OTHER, 2 * POINTS * 8, "points", &memory), OTT_OK);
+    curve data = {.count = POINTS, .x = memory};
+    data.y = data.x + POINTS;
+    for (int i = 0; i < POINTS; i++) {
+        data.x[i] = i;
+        data.y[i] = i == 77777 ? 10 : 0;
+    }
+    const chart_line line = {&data, 0, CHART_LINE, "run"};
+    const chart c = {.name = "n",
+                     .width = 276,
+                     .height = 150,
+                     .lines = &line,
+                     .count = 1,
+                     .low = NAN,
+                     .high = NAN,
+                     .data_decide = true,
+                     .unit = ""};
+    str text = {.account = f->account};
+    chart_append(&text, &c);
+    assert_true(text.length < 20000);
+    assert_non_null(strstr(text.text, ",13 ")); /* the top */
+    str_free(&text);
+    mem_give(f->account, memory);
+}
+
+static void escapes(void **state) {
+    folder *f = *state;
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {"", ""},
+        {"plain é", "plain é"},
+        {"<a href='x'>\"&amp;\"</a>", "&lt;a href=&#39;x&#39;&gt;&quot;&amp;amp;&quot;&lt;/a&gt;"},
+        {"a\x01\x7f\tb\n", "a\xef\xbf\xbd\xef\xbf\xbd\tb\n"},
+        {"\xff<\xc3", "\xef\xbf\xbd&lt;\xef\xbf\xbd"},
+        {"x\xef\xbf\xbfy\xef\xbf\xbe", "x\xef\xbf\xbdy\xef\xbf\xbd"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        str text = {.account = f->account};
+        str_append(&text, "");
+        html_append_text(&text, cases[i].text);
+        assert_string_equal(text.text, cases[i].expected);
+        str_free(&text);
+    }
+}
+
+/* ---- axes and curves ---- */
+
+static void assert_ticks(const axis *a, const char *expected) {
+    char all[512] = "", label[32];
+    for (int i = 0; i < a->count; i++) {
+        strcat(all, i ? " " : "");
+        strcat(all, axis_label(a->tick[i], label));
+    }
+    assert_string_equal(all, expected);
+}
+
+static void axes(void **state) {
+    (void)state;
+    axis a = axis_linear(0, 10, 6);
+    assert_ticks(&a, "0 2 4 6 8 10");
+    a = axis_linear(-1.25, 2.6, 6);
+    assert_ticks(&a, "-1 0 1 2");
+    a = axis_linear(1, 200000, 5);
+    assert_ticks(&a, "50k 100k 150k 200k");
+    a = axis_steps(1, 1000, 5);
+    assert_ticks(&a, "0 250 500 750 1000");
+    a = axis_steps(900, 1000, 3);
+    assert_ticks(&a, "900 950 1000");
+    a = axis_linear(0, 6e-4, 4);
+    assert_ticks(&a, "0 2e-4 4e-4 6e-4");
+    a = axis_linear(5, 5, 4);
+    assert_true(a.low == 2.5 && a.high == 7.5);
+    a = axis_linear(INFINITY, -INFINITY, 4); /* no data */
+    assert_ticks(&a, "0 0.5 1");
+    a = axis_log(1.4, 11, 8);
+    assert_ticks(&a, "1.5 2 3 4 5 7 10");
+    a = axis_log(0.1, 1000, 6);
+    assert_ticks(&a, "0.1 1 10 100 1000");
+    a = axis_log(1e-12, 1e12, 5);
+    assert_true(a.count >= 2 && a.count <= 5);
+    a = axis_log(1e3, 1.5e3, 6);
+    assert_true(a.log && a.count >= 3);
+    assert_true(axis_choose(1, 10, 5).log);
+    assert_false(axis_choose(1, 3, 5).log);
+    assert_false(axis_choose(0, 3, 5).log);
+    assert_false(axis_choose(-1, 3, 5).log);
+    a = axis_log(1, 100, 5);
+    assert_true(fabs(axis_place(&a, 10) - 0.5) < 1e-12 && isnan(axis_place(&a, 0)));
+    char label[32];
+    assert_string_equal(axis_label(2.5e6, label), "2.5M");
+    assert_string_equal(axis_label(1e10, label), "1e10");
+    assert_string_equal(axis_label(-3e-7, label), "-3e-7");
+}
+
+static void curves(void **state) {
+    folder *f = *state;
+    int64_t step[] = {1, 2, 3, 4, 5};
+    double value[] = {5, NAN, 3, 8, 1};
+    const metrics_series s = {.account = f->account, .count = 5, .step = step, .value = value};
+    const metrics_series t = {
+        .account = f->account, .count = 3, .step = (int64_t[]){1, 4, 5}, .value = (double[]){4, 4, 4}};
+    curve a, b, gap;
+    assert_int_equal(curve_of(f->account, &s, &a), OTT_OK);
+    assert_int_equal(a.count, 4);
+    assert_true(a.x[1] == 3 && a.y[1] == 3);
+    assert_int_equal(curve_of(f->account, &t, &b), OTT_OK);
+    assert_int_equal(curve_gap(f->account, &a, &b, &gap), OTT_OK);
+    assert_int_equal(gap.count, 3);
+    assert_true(gap.x[0] == 1 && gap.y[0] == 25 && gap.x[1] == 4 && gap.y[1] == 100 && gap.y[2] == -75);
+    assert_int_equal(curve_smooth(&a, 1), OTT_OK);
+    assert_true(a.y[0] == 5 && a.y[1] == 16.0 / 3 && a.y[2] == 4 && a.y[3] == 4.5);
+    curve_free(&a);
+    curve_free(&b);
+    curve_free(&gap);
+}
+
+static void memory_runs_out(void **state) {
+    folder *f = *state;
+    made m;
+    report *r = NULL;
+    ott_status status = OTT_ERR_MEMORY;
+    make_runs(f, &m);
+    folder_write_text(f, "a/config.toml", "[train]\n");
+    for (int64_t n = 1; !r; n++) {
+        mem_fail_after(f->account, n);
+        status = report_open(f->account, m.folders, RUNS, &r);
+        assert_true(status == (r ? OTT_OK : OTT_ERR_MEMORY));
+    }
+    for (int64_t n = 1; n < 60; n++) {
+        str text = {.account = f->account};
+        mem_fail_after(f->account, n);
+        status = n % 3 == 0   ? report_table(r, &text)
+                 : n % 3 == 1 ? report_plot(r, 80, 20, &text)
+                              : report_html(r, NULL, &text);
+        assert_true(status == OTT_OK || status == OTT_ERR_MEMORY);
+        str_free(&text);
+    }
+    mem_fail_after(f->account, 0);
+    assert_int_equal(status, OTT_OK); /* the last needs fewer than 59 */
+    report_close(r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(summary_round_trip, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(bad_folders, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(unfinished_run, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(damaged_metrics, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(table, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(verdicts, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_make_rows, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_decide, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(seeds_share_a_curve, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(other_models_and_data, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(plot, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(plot_of_a_line, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(plot_without_data, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(page, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(chart_places_points, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(long_curves_keep_spikes, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(escapes, folder_setup, folder_teardown),
+        cmocka_unit_test(axes),
+        cmocka_unit_test_setup_teardown(curves, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(memory_runs_out, folder_setup, folder_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,409 @@
+/* What the report says of health lines: the text, the heat map and the table of the page. */
+#include "support/folder.h"
+#include "report/page.h"
+#include "report/report.h"
+#include "report/data.h"
+#include "base/file.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+static metrics_writer *open_writer(folder *f, const char *name) {
+    metrics_writer *w;
+    assert_int_equal(metrics_open(f->account, NULL, folder_file(f, name), -1, &w), OTT_OK);
+    return w;
+}
+
+static void write_loss(metrics_writer *w, int64_t step) {
+    const metrics_value values[] = {metrics_real("loss", 2)};
+    assert_int_equal(metrics_write(w, step, values, 1), OTT_OK);
+}
+
+/* As train/health writes it. */
+static void write_format(metrics_writer *w, int64_t step, const char *module, const char *tensor,
+                         const char *format, double amax, double sqnr_db) {
+    const metrics_value values[] = {
+        metrics_text("module", module),   metrics_text("tensor", tensor),     metrics_text("gemm", "output"),
+        metrics_text("format", format),   metrics_real("amax", amax),         metrics_real("scale_min", 0.5),
+        metrics_real("scale_max", 1024),  metrics_real("saturated", 0.00125), metrics_real("underflowed", 0),
+        metrics_real("sqnr_db", sqnr_db),
+    };
+    assert_int_equal(metrics_write(w, step, values, sizeof values / sizeof *values), OTT_OK);
+}
+
+static void write_use(metrics_writer *w, int64_t step, const char *module, const char *tensor, double amax,
+                      double sqnr_db) {
+    write_format(w, step, module, tensor, "e4m3", amax, sqnr_db);
+}
+
+/* Two measurements of three modules, of which c leaves FP8 after the first. */
+static void write_run(metrics_writer *w) {
+    for (int64_t step = 10; step <= 20; step += 10) {
+        write_loss(w, step);
+        write_use(w, step, "a", "input", 1, 30);
+        write_use(w, step, "a", "weight", 2, 31 - (double)step);
+        write_use(w, step, "<b> & \xff", "input", 3, 25.25);
+        if (step == 10) write_use(w, step, "c", "input", 4, 3);
+    }
+    write_loss(w, 21);
+}
+
+static void make_run(folder *f) {
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_run(w);
+    metrics_close(w);
+}
+
+static report *open_report(folder *f) {
+    report *r;
+    const char *folders[] = {f->path};
+    if (report_open(f->account, folders, 1, &r) != OTT_OK) fail_msg("%s", status_text());
+    return r;
+}
+
+static str table_of(folder *f) {
+    report *r = open_report(f);
+    str text = {.account = f->account};
+    assert_int_equal(report_table(r, &text), OTT_OK);
+    report_close(r);
+    return text;
+}
+
+static str page_of(folder *f) {
+    report *r = open_report(f);
+    str text = {.account = f->account};
+    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    report_close(r);
+    assert_well_formed(text.text);
+    assert_null(strstr(text.text, "nan"));
+    assert_null(strstr(text.text, "url("));
+    return text;
+}
+
+static void assert_has(const str *text, const char *part) {
+    if (!strstr(text->text, part)) fail_msg("\"%s\" is not in\n%s", part, text->text);
+}
+
+static void assert_lacks(const str *text, const char *part) {
+    if (strstr(text->text, part)) fail_msg("\"%s\" is in\n%s", part, text->text);
+}
+
+static void text(void **state) {
+    folder *f = *state;
+    make_run(f);
+    str t = table_of(f);
+    const char *name = strrchr(f->path, '/') + 1;
+    char expected[1024];
+    snprintf(expected, sizeof expected,
+             "\n%s: lowest SQNR beside what its format gives, at step 20, 3 of 3 measured uses of tensors:\n"
+             "     11.0 dB  a  weight (output, e4m3, -20.5 beside 31.5)\n"
+             "     25.2 dB  <b> & \xef\xbf\xbd  input (output, e4m3, -6.2 beside 31.5)\n"
+             "     30.0 dB  a  input (output, e4m3, -1.5 beside 31.5)\n"
+             "%s: c left FP8 after step 10 (fallback or schedule)\n",
+             name, name);
+    assert_has(&t, expected);
+    str_free(&t);
+}
+
+static void page(void **state) {
+    folder *f = *state;
+    make_run(f);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "<h2>What FP8 does to the tensors</h2>"), 1);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 5); /* c has no second cell */
+    assert_has(&t, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
+    /* 28.5 dB below E4M3's is the darkest of steps of 4 dB down to 32 below; the cells fill the page. */
+    assert_has(
+        &t,
+        "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
+        "-28.5 beside 31.5 (input of output, e4m3)</title>");
+    assert_has(
+        &t,
+        "<rect class=\"h5\" x=\"236\" y=\"50\" width=\"412.5\" height=\"13.5\"><title>a, step 10: 21.0 dB, "
+        "-10.5 beside 31.5 (weight of output, e4m3)</title>");
+    assert_has(&t,
+               "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
+               "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.2 dB, -6.2 beside 31.5 (input of output, "
+               "e4m3)</title>");
+    assert_has(&t, ">-32</text>");
+    assert_has(&t, ">0</text>");
+    assert_has(&t, "<td>a</td><td>weight</td><td>output</td><td>e4m3</td><td>2</td><td>0.5 to 1024</td>"
+                   "<td>0.125%</td><td>0%</td><td>11.0 dB</td><td>-20.5</td></tr>\n<tr><td>&lt;b&gt;");
+    assert_has(&t, "The last measurement, at step 20, lowest beside its format's first.</p>");
+    assert_lacks(&t, "not finite");
+    assert_lacks(&t, "only zeros");
+    str_free(&t);
+}
+
+static void no_module_measured(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_loss(w, 1);
+    metrics_close(w);
+    str t = table_of(f);
+    assert_lacks(&t, "SQNR");
+    str_free(&t);
+    t = page_of(f);
+    assert_lacks(&t, "What FP8 does");
+    str_free(&t);
+}
+
+static void one_step(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_use(w, 12345, "a", "input", 1, 30);
+    metrics_close(w);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 1);
+    assert_has(
+        &t, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below what E4M3 gives */
+    assert_has(&t, ">12.35k</text>");
+    assert_has(&t, "Measurements: 1.<");
+    assert_lacks(&t, "Left FP8");
+    str_free(&t);
+}
+
+/* Null in the file: of a tensor that is not finite it is the worst there is, of zeros or without error it is
+ * none. */
+static void without_sqnr(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_use(w, 1, "exact", "input", 1, INFINITY);
+    write_use(w, 1, "zeros", "input", 0, NAN);
+    write_use(w, 1, "broken", "input", NAN, NAN);
+    write_use(w, 1, "infinite", "input", INFINITY, -INFINITY);
+    write_use(w, 1, "broken", "weight", 1, -4);
+    metrics_close(w);
+    str t = table_of(f);
+    assert_has(&t, "at step 1, 5 of 5 measured uses of tensors:\n"
+                   "  not finite  broken  input (output, e4m3)\n"
+                   "  not finite  infinite  input (output, e4m3)\n"
+                   "     -4.0 dB  broken  weight (output, e4m3, -35.5 beside 31.5)\n"
+                   "           -  exact  input (output, e4m3)\n"
+                   "           -  zeros  input (output, e4m3)\n");
+    str_free(&t);
+    t = page_of(f);
+    assert_int_equal(occurrences(t.text, "<rect class=\"hx\""), 3); /* two, and one in the legend */
+    assert_int_equal(occurrences(t.text, "<rect class=\"hz\""), 3);
+    assert_has(&t, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
+    assert_has(&t, "<td>broken</td><td>input</td><td>output</td><td>e4m3</td><td>–</td>");
+    str_free(&t);
+}
+
+/* The run may still be writing a measurement: a module that is not there yet has not left. */
+static void half_a_measurement(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_use(w, 1, "a", "input", 1, 30);
+    write_use(w, 1, "b", "input", 1, 30);
+    write_use(w, 2, "a", "input", 1, 30);
+    metrics_close(w);
+    str t = table_of(f);
+    assert_lacks(&t, "left FP8");
+    str_free(&t);
+    const report_summary summary = {.label = "run", .precision = "fp8", .recipe = "", .fp8_gemms = 1};
+    assert_int_equal(report_summary_write(f->account, f->path, &summary), OTT_OK);
+    t = table_of(f); /* it has ended: that was all */
+    assert_has(&t, "run: b left FP8 after step 1 (fallback or schedule)\n");
+    str_free(&t);
+}
+
+/* A large model for a long time: the page shows the worst of it and says what it leaves out. */
+static void large_run(void **state) {
+    folder *f = *state;
+    enum { MODULES = 300, STEPS = 150 };
+    char name[64];
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    for (int64_t step = 1; step <= STEPS; step++)
+        for (int i = 0; i < MODULES; i++) {
+            snprintf(name, sizeof name, "x\xc3\xa9\xc3\xa9.a.long.name.of.module.layers.%d.x", i);
+            write_use(w, step, name, "input", 1, i == 7 && step == 75 ? -20 : 30 - i * 0.05);
+        }
+    metrics_close(w);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 240 * 60);
+    assert_has(&t, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
+    assert_has(&t, "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
+    assert_lacks(&t, "layers.60.x");
+    assert_has(&t, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
+    assert_int_equal(occurrences(t.text, "<td>0.5 to 1024</td>"), 40);
+    assert_has(&t, "; 260 more uses of tensors are not shown.</p>");
+    assert_true(t.length < 4 << 20);
+    str_free(&t);
+    t = table_of(f);
+    assert_has(&t, "at step 150, 5 of 300 measured uses of tensors:\n     15.0 dB  x\xc3\xa9");
+    str_free(&t);
+}
+
+static void equal_modules(void **state) {
+    folder *f = *state;
+    char name[32];
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    for (int i = 0; i < 241; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        write_use(w, 1, name, "input", 1, 30);
+    }
+    metrics_close(w);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 240);
+    assert_has(&t, "Not drawn: 1 modules");
+    str_free(&t);
+}
+
+/* The colours end at what the format gives, and reach below the lowest. */
+static void scale_of_colors(void **state) {
+    folder *f = *state;
+    static const struct {
+        double low, high;
+        const char *first, *second, *last;
+    } cases[] = {
+        {9, 25, ">-24</text>", ">-21</text>", ">0</text>"}, /* 22.5 below; steps of 2.5 would begin at -20 */
+        {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
+        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* as if it were -1000 dB */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        metrics_writer *w = open_writer(f, "metrics.jsonl");
+        write_use(w, 1, "a", "input", 1, cases[i].low);
+        write_use(w, 1, "b", "input", 1, cases[i].high);
+        metrics_close(w);
+        str t = page_of(f);
+        assert_has(&t, cases[i].first);
+        assert_has(&t, cases[i].second);
+        assert_has(&t, cases[i].last);
+        str_free(&t);
+    }
+}
+
+/* 25.6 dB are what E5M2 gives: of a healthy run no tensor stands out, and 28 dB in E4M3 are worse. */
+static void formats_have_their_norm(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_format(w, 1, "a", "grad_output", "e5m2", 1, 25.6);
+    write_format(w, 1, "a", "input", "e4m3", 1, 31.5);
+    write_format(w, 1, "b", "grad_output", "e5m2", 1, 25.6);
+    write_format(w, 1, "b", "input", "e4m3", 1, 28);
+    metrics_close(w);
+    str t = page_of(f);
+    assert_has(&t, "<rect class=\"h7\" x=\"236\" y=\"50\"");
+    assert_has(&t, "<title>b, step 1: 28.0 dB, -3.5 beside 31.5 (input of output, e4m3)</title>");
+    str_free(&t);
+    t = table_of(f);
+    assert_has(&t, "tensors:\n     28.0 dB  b  input (output, e4m3, -3.5 beside 31.5)\n     25.6 dB  a  "
+                   "grad_output (output, e5m2, +0.0 beside 25.6)\n");
+    str_free(&t);
+}
+
+static void many_modules_leave(void **state) {
+    folder *f = *state;
+    char name[32];
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    for (int i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        write_use(w, 1, name, "input", 1, 5);
+    }
+    write_use(w, 2, "m3", "input", 1, 30);
+    write_loss(w, 3);
+    metrics_close(w);
+    str t = table_of(f);
+    assert_int_equal(occurrences(t.text, "left FP8 after step 1"), 5);
+    assert_has(&t, ": 24 more modules left FP8\n");
+    str_free(&t);
+    t = page_of(f);
+    assert_int_equal(occurrences(t.text, "(after step 1)"), 20);
+    assert_has(&t, " and 9 more modules.</p>");
+    str_free(&t);
+}
+
+/* Numbers no run has, in the right places. */
+static void absurd_numbers(void **state) {
+    folder *f = *state;
+    metrics_writer *w = open_writer(f, "metrics.jsonl");
+    write_use(w, INT64_MIN, "a", "input", 1e300, -1e300);
+    write_use(w, INT64_MAX, "a", "input", -1e300, 1e300);
+    write_format(w, -5, "", "", "e9m9", 1, 1e-300);
+    metrics_close(w);
+    str t = page_of(f);
+    assert_int_equal(occurrences(t.text, "</title></rect>"), 3);
+    assert_has(&t, "-1e+300 dB");
+    str_free(&t);
+    t = table_of(f);
+    assert_has(&t, "0.0 dB");
+    str_free(&t);
+}
+
+/* Runs share one scale of colours, whichever of them measured. */
+static void two_runs(void **state) {
+    folder *f = *state;
+    report *r;
+    char a[128], b[128];
+    const char *folders[] = {a, b, b};
+    str t = {.account = f->account};
+    snprintf(a, sizeof a, "%s", folder_file(f, "a"));
+    snprintf(b, sizeof b, "%s", folder_file(f, "b"));
+    assert_int_equal(file_make_folder(a), OTT_OK);
+    assert_int_equal(file_make_folder(b), OTT_OK);
+    metrics_writer *w = open_writer(f, "a/metrics.jsonl");
+    write_loss(w, 1);
+    metrics_close(w);
+    w = open_writer(f, "b/metrics.jsonl");
+    write_run(w);
+    metrics_close(w);
+    assert_int_equal(report_open(f->account, folders, 3, &r), OTT_OK);
+    assert_int_equal(report_html(r, NULL, &t), OTT_OK);
+    assert_well_formed(t.text);
+    assert_int_equal(occurrences(t.text, "<h3>"), 2);
+    assert_int_equal(occurrences(t.text, "<h2>What FP8 does"), 1);
+    str_free(&t);
+    assert_int_equal(report_table(r, &t), OTT_OK);
+    assert_int_equal(occurrences(t.text, "\nb: lowest SQNR beside what its format gives, at step 20"), 2);
+    str_free(&t);
+    report_close(r);
+}
+
+static void memory_runs_out(void **state) {
+    folder *f = *state;
+    report *r = NULL;
+    const char *folders[] = {f->path};
+    ott_status status = OTT_ERR_MEMORY;
+    make_run(f);
+    for (int64_t n = 1; !r; n++) {
+        mem_fail_after(f->account, n);
+        status = report_open(f->account, folders, 1, &r);
+        assert_true(status == (r ? OTT_OK : OTT_ERR_MEMORY));
+    }
+    for (int page_too = 0; page_too < 2; page_too++) {
+        status = OTT_ERR_MEMORY;
+        for (int64_t n = 1; status != OTT_OK; n++) {
+            str t = {.account = f->account};
+            mem_fail_after(f->account, n);
+            status = page_too ? report_html(r, NULL, &t) : report_table(r, &t);
+            assert_true(status == OTT_OK || status == OTT_ERR_MEMORY);
+            str_free(&t);
+        }
+    }
+    mem_fail_after(f->account, 0);
+    report_close(r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(text, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(page, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(no_module_measured, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(one_step, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(without_sqnr, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(half_a_measurement, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(large_run, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(equal_modules, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(scale_of_colors, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(formats_have_their_norm, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(many_modules_leave, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(absurd_numbers, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(two_runs, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(memory_runs_out, folder_setup, folder_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
