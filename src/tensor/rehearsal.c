@@ -47,8 +47,9 @@ static void release(device *d, void *data) {
     mem_give(d->account, data);
 }
 
-static ott_status copy_in(device *d, void *to_device, const void *from_host, int64_t bytes) {
-    (void)d, (void)to_device, (void)from_host, (void)bytes;
+/* Nothing is there to copy to, from the host or from the device itself. */
+static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
+    (void)d, (void)to, (void)from, (void)bytes;
     return OTT_OK;
 }
 
@@ -75,8 +76,9 @@ static void close_device(device *d) {
 static const device_table table = {
     .allocate = allocate,
     .release = release,
-    .copy_in = copy_in,
+    .copy_in = copy,
     .copy_out = copy_out,
+    .copy = copy,
     .zero = zero,
     .synchronize = synchronize,
     .close = close_device,
