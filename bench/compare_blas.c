@@ -146,7 +146,7 @@ static ott_status open_peer(bench *b, int peer, peer_product *p) {
 
 static ott_status add_peer(bench *b, const bench_product *size, int layout, int peer) {
     void *memory;
-    TRY(bench_take(b, sizeof(peer_product), &memory));
+    TRY(bench_alloc(b, sizeof(peer_product), &memory));
     peer_product *p = memory;
     p->size = *size;
     p->a_transposed = layouts[layout].a_transposed;

@@ -21,7 +21,7 @@ static void say(const char *text) {
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody hears it */
 }
 
-static void say_over_live_line(const char *text) {
+static void print_over_live_line(const char *text) {
     if (isatty(STDOUT_FILENO)) say("\r\x1b[K");
     say(text);
 }
@@ -31,13 +31,13 @@ static void say_over_live_line(const char *text) {
    schedulers repeat it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
-        say_over_live_line("ottava: ended at once; continue from the last checkpoint\n");
+        print_over_live_line("ottava: ended at once; continue from the last checkpoint\n");
         _exit(CLI_SIGNAL + SIGINT);
     }
     if (stopping.asked) return;
     stopping.asked = signal_number;
     ott_stop(stopping.context);
-    say_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
+    print_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
 }
 
 static void handle(int signal_number) {

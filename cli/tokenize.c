@@ -54,7 +54,7 @@ static void show_progress(void *user, const ott_work *w) {
     output_line(&r->out, line);
 }
 
-static int say_result(request *r, const ott_tokenize_result *t) {
+static int print_result(request *r, const ott_tokenize_result *t) {
     char line[512];
     if (!t->complete)
         return cli_error(CLI_SIGNAL + cli_stop_signal(), "tokenize: stopped; %s was not written", r->result);
@@ -72,7 +72,7 @@ static int run_file(request *r, ott_context *context) {
     ott_status status = ott_tokenize_file(context, r->tokenizer, r->input, r->result, &r->options, &result);
     cli_stop_end();
     output_live_end(&r->out);
-    return status == OTT_OK ? say_result(r, &result) : cli_fail(status);
+    return status == OTT_OK ? print_result(r, &result) : cli_fail(status);
 }
 
 /* ---- the verb ---- */

@@ -6,7 +6,7 @@
 #
 # OUT gets results.jsonl (one measurement a line; appended to, so that stages can be run in several calls), log.txt, and
 # what single stages write beside it. `bench/gpu/report.py OUT/results.jsonl` makes the report.
-# Without a GPU, SHIM=1 runs the same programs on the CPU shim in tiny sizes: a rehearsal, no measurement.
+# Without a GPU, SHIM=1 runs the same programs on the CPU shim in tiny sizes: a dry run, no measurement.
 set -uo pipefail
 here=$PWD
 cd "$(dirname "$0")/../.."

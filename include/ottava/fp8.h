@@ -76,8 +76,8 @@ typedef struct ott_recipe ott_recipe;
 /* A user's own rules of delayed scaling; a NULL member is the published one. */
 typedef struct ott_delayed_callbacks {
     size_t struct_size;
-    /* The amax to scale by: window[length], the newest last. */
-    float (*amax)(void *user, const float *window, int64_t length);
+    /* The amax to scale by: amax_history[length], the newest last. */
+    float (*amax)(void *user, const float *amax_history, int64_t length);
     /* The new scale, above 0 and finite: any other is OTT_ERR_ARGUMENT, and the old one stays. max: the format's
        largest value. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
@@ -160,19 +160,19 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
    columns. */
 typedef struct ott_side_view {
     size_t struct_size;
-    ott_dtype format;     /* OTT_E4M3, OTT_E5M2, or the high-precision format of a use that is not FP8 */
-    const uint8_t *codes; /* [rows][columns]; NULL and count 0 when the use is not FP8 */
-    const float *amax;    /* [count]: largest magnitude of each group */
-    const float *scale;   /* [count]: multiplied on the way to FP8 */
-    const float *inverse; /* [count]: 1 / scale, multiplied on the way back */
-    int64_t count;        /* groups */
+    ott_dtype format;       /* OTT_E4M3, OTT_E5M2, or the high-precision format of a use that is not FP8 */
+    const uint8_t *codes;   /* [rows][columns]; NULL and count 0 when the use is not FP8 */
+    const float *amax;      /* [count]: largest magnitude of each group */
+    const float *scale;     /* [count]: multiplied on the way to FP8 */
+    const float *scale_inv; /* [count]: 1 / scale, multiplied on the way back */
+    int64_t count;          /* groups */
     int64_t line_step, depth_step;
     int64_t block_lines, block_depth; /* elements that share a scale; INT64_MAX: all */
 } ott_side_view;
 
 OTT_API void ott_side_view_init(ott_side_view *view);
 OTT_API ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out);
-/* out = code * inverse, one fp32 multiplication, rounded to out's format; of the same shape. OTT_ERR_ARGUMENT
+/* out = code * scale_inv, one fp32 multiplication, rounded to out's format; of the same shape. OTT_ERR_ARGUMENT
    when that use is not FP8 or nothing has been quantized yet. */
 OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_side side, ott_tensor *out);
 

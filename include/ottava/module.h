@@ -164,7 +164,7 @@ OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
 /* 1: a linear layer that computes in FP8, because it was converted or by the region it last ran in. */
 OTT_API int ott_module_is_float8(const ott_module *module);
 /* Why the last conversion left this linear layer as it was: "the filter refused it"; NULL when it did not. */
-OTT_API const char *ott_module_kept_because(const ott_module *module);
+OTT_API const char *ott_module_skip_reason(const ott_module *module);
 /* The recipe of a linear layer that computes in FP8, "tensorwise"; NULL otherwise. */
 OTT_API const char *ott_module_recipe(const ott_module *module);
 

@@ -7,7 +7,7 @@ const char *const autocast_tensor_names[TENSOR_COUNT] = {"input", "weight", "gra
 ott_status autocast_of(ott_context *context, autocast **out) {
     void *memory;
     if (!context->autocast) {
-        TRY(mem_take(context->account, MEM_OTHER, sizeof(autocast), "regions", &memory));
+        TRY(mem_alloc(context->account, MEM_OTHER, sizeof(autocast), "regions", &memory));
         context->autocast = memory;
         context->autocast->registered_end = &context->autocast->registered;
     }
@@ -204,12 +204,12 @@ static ott_status update_registered(ott_context *context, bool forward) {
     u.tensors[TENSOR_INPUT] = u.tensors[TENSOR_WEIGHT] = forward;
     u.tensors[TENSOR_GRAD_OUTPUT] = !forward;
     TRY(context_exec(context, &u.cx));
-    TRY(mem_take_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
+    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
     u.linears = memory;
     for (ott_module *m = a->registered; m; m = module_linear_body(m)->next_registered)
         u.linears[u.count++] = m;
     ott_status status = run_update(&u);
-    mem_give(context->account, memory);
+    mem_free(context->account, memory);
     return status;
 }
 
@@ -238,11 +238,11 @@ ott_status autocast_stepped(ott_module *m) {
     TRY(module_visit_linears(m, count_converted, &count));
     if (count == 0) return OTT_OK;
     TRY(context_exec(context, &u.cx));
-    TRY(mem_take_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
+    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
     u.linears = memory;
     ott_status status = module_visit_linears(m, add_converted, &u);
     if (status == OTT_OK) status = run_update(&u);
-    mem_give(context->account, memory);
+    mem_free(context->account, memory);
     return status;
 }
 
@@ -280,7 +280,7 @@ ott_status ott_autocast_begin(ott_context *context, const ott_autocast_options *
     ott_autocast_options o;
     API_REQUIRE(context);
     ott_autocast_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_autocast_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_autocast_options"));
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     return MODULE_INSIDE(context, begin(context, &o));

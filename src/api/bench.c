@@ -11,6 +11,6 @@ ott_status ott_bench(ott_context *context, const ott_bench_options *options, ott
     API_REQUIRE(context);
     API_REQUIRE_CALL(write);
     ott_bench_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_bench_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_bench_options"));
     return API_INSIDE(context, bench_run(context->account, &context->log, &o, write, user));
 }

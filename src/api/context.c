@@ -39,7 +39,7 @@ static ott_status read_struct_size(const void *given, const char *name, size_t *
                        *bytes, name);
 }
 
-ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name) {
+ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name) {
     size_t bytes;
     if (!given) return OTT_OK;
     TRY(read_struct_size(given, name, &bytes));
@@ -56,7 +56,7 @@ ott_status api_check_struct(const void *given, const char *name) {
     return given ? read_struct_size(given, name, &bytes) : OTT_OK;
 }
 
-ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name) {
+ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name) {
     size_t bytes, head = sizeof bytes;
     TRY(read_struct_size(given, name, &bytes));
     size_t shared = bytes < own_bytes ? bytes : own_bytes;
@@ -89,7 +89,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     API_REQUIRE(out);
     *out = NULL;
     ott_context_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_context_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_context_options"));
     TRY(check_options(&o));
     ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
@@ -120,9 +120,9 @@ void ott_context_close(ott_context *context) {
     if (!context || check_unused(context) != OTT_OK) return;
     plan_destroy(context->plan);
     handle_close_all(context);
-    mem_give(context->account, context->autocast);
+    mem_free(context->account, context->autocast);
     device_close(context->device);
-    if (context->open_handles > 0) mem_give_all(context->account); /* what the caller's own objects hold */
+    if (context->open_handles > 0) mem_free_all(context->account); /* what the caller's own objects hold */
     mem_close(context->account);
     free(context);
 }

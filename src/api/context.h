@@ -46,14 +46,14 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  * struct_size; NULL leaves the defaults. OTT_ERR_ARGUMENT when the struct was not initialised, or asks for
  * something this library does not know.
  */
-ott_status api_take_options(const void *given, void *own, size_t own_bytes, const char *name);
+ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name);
 
 /* OTT_ERR_ARGUMENT unless a struct that is to be filled was initialised: asked before the work it tells of. NULL: not
    wanted. */
 ott_status api_check_struct(const void *given, const char *name);
 /* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins
    with its size_t struct_size, which stays. */
-ott_status api_give_struct(void *given, const void *own, size_t own_bytes, const char *name);
+ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Gives a finished text to the caller's function; OTT_ERR_MEMORY when the text is not complete. */
 ott_status api_write(const str *text, ott_text_fn write, void *user);

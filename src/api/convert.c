@@ -59,9 +59,9 @@ static ott_status keep(const ott_module *m, const char *fqn, const str *reason) 
     linear_body *b = m->body;
     mem *account = m->handle.context->account;
     if (b->converted) return OTT_OK; /* by an earlier call */
-    mem_give(account, b->kept_because);
-    b->kept_because = NULL;
-    TRY(mem_strdup(account, reason->text, &b->kept_because));
+    mem_free(account, b->skip_reason);
+    b->skip_reason = NULL;
+    TRY(mem_strdup(account, reason->text, &b->skip_reason));
     log_info(&m->handle.context->log, "Not converted to Float8: %s, because %s",
              *fqn ? fqn : "the module itself", reason->text);
     return OTT_OK;
@@ -73,8 +73,8 @@ static ott_status take(api_conversion *c, ott_module *m) {
     linear_spec spec;
     recipe_compile(c->recipe, m->dtype, &spec);
     TRY(module_set_spec(m, &spec, c->recipe->name, &changed));
-    mem_give(m->handle.context->account, b->kept_because);
-    b->kept_because = NULL;
+    mem_free(m->handle.context->account, b->skip_reason);
+    b->skip_reason = NULL;
     b->converted = true;
     b->converted_spec = spec;
     b->converted_group = c->options->amax_group;
@@ -163,7 +163,7 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     API_HANDLE(module, MODULE);
     ott_context *context = module->handle.context;
     ott_convert_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_convert_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_convert_options"));
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
@@ -171,5 +171,5 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     api_conversion c = {.options = &o, .root = module, .summary.struct_size = sizeof c.summary};
     ott_status status = MODULE_INSIDE(context, convert(&c, __func__));
     if (status != OTT_OK || !out) return status;
-    return api_give_struct(out, &c.summary, sizeof c.summary, "ott_convert_summary");
+    return api_write_struct(out, &c.summary, sizeof c.summary, "ott_convert_summary");
 }

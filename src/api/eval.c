@@ -83,7 +83,7 @@ static ott_status evaluate(ott_context *context, const char *path, const ott_eva
     ott_eval_result own;
     ott_status status = eval_run(context->account, &context->log, path, o, &hooks, &own);
     atomic_store(&context->stop, false); /* the wish to stop was this evaluation's */
-    return status == OTT_OK ? api_give_struct(result, &own, sizeof own, "ott_eval_result") : status;
+    return status == OTT_OK ? api_write_struct(result, &own, sizeof own, "ott_eval_result") : status;
 }
 
 ott_status ott_eval(ott_context *context, const char *path, const ott_eval_options *options,
@@ -94,7 +94,7 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     API_REQUIRE(options);
     API_REQUIRE(result);
     ott_eval_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_eval_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_eval_options"));
     TRY(check_options(&o));
     TRY(api_check_struct(result, "ott_eval_result"));
     return API_INSIDE(context, evaluate(context, path, &o, result));

@@ -58,7 +58,7 @@ ott_status ott_export(ott_context *context, const char *run, const char *folder,
     API_REQUIRE(folder);
     API_REQUIRE_CALL(write);
     ott_export_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_export_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_export_options"));
     TRY(check_options(&o));
     if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the folder to export to has no name");
     return API_INSIDE(context, export_inside(context, run, folder, &o, write, user));

@@ -60,7 +60,7 @@ static ott_status check_options(const ott_generate_options *o) {
 
 static ott_status take_options(const ott_generate_options *given, ott_generate_options *o) {
     ott_generate_options_init(o);
-    TRY(api_take_options(given, o, sizeof *o, "ott_generate_options"));
+    TRY(api_read_options(given, o, sizeof *o, "ott_generate_options"));
     return check_options(o);
 }
 

@@ -26,13 +26,13 @@ static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t,
     mem *account = d->account;
     int64_t bytes = tensor_count(*t) * (int64_t)sizeof(float);
     TRY(check_values(t));
-    TRY(mem_take(account, MEM_OTHER, bytes, "values to reduce", &host));
+    TRY(mem_alloc(account, MEM_OTHER, bytes, "values to reduce", &host));
     ott_status status = OTT_OK;
-    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else as mem_take gives it */
+    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else as mem_alloc gives it */
     TRY_OUT(reduce_values(g, host, tensor_count(*t), kind));
     TRY_OUT(device_copy_in(d, t->data, host, bytes));
 out:
-    mem_give(account, host);
+    mem_free(account, host);
     return status;
 }
 
@@ -98,7 +98,7 @@ ott_status ott_group_open(ott_context *context, const ott_group_options *options
     *out = NULL;
     API_REQUIRE(options);
     ott_group_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_group_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_group_options"));
     TRY(check_options(&o));
     return API_INSIDE(context, open_group(context, &o, out));
 }

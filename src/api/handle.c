@@ -32,8 +32,8 @@ static handle *recycle(closed_handles *closed, handle_kind kind, int64_t bytes) 
 static ott_status make_room(ott_context *context) {
     void *memory;
     if (context->closed) return OTT_OK;
-    TRY(mem_take_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
-                       &memory));
+    TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
+                        &memory));
     context->closed = memory;
     return OTT_OK;
 }
@@ -44,7 +44,7 @@ ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, vo
     TRY(make_room(context));
     handle *h = recycle(&context->closed[kind], kind, bytes);
     if (!h) {
-        TRY(mem_take(context->account, MEM_OTHER, bytes, kind_names[kind], &memory));
+        TRY(mem_alloc(context->account, MEM_OTHER, bytes, kind_names[kind], &memory));
         h = memory;
     }
     h->magic = MAGIC_OPEN;
@@ -74,10 +74,10 @@ void handle_close_all(ott_context *context) {
         closed_handles *closed = &context->closed[kind];
         for (handle *next, *h = closed->first; closed->count > 0; h = next, closed->count--) {
             next = h->next;
-            mem_give(context->account, h);
+            mem_free(context->account, h);
         }
     }
-    mem_give(context->account, context->closed);
+    mem_free(context->account, context->closed);
     context->closed = NULL;
 }
 

@@ -20,7 +20,7 @@ static ott_status receive(void *user, const char *text, int64_t length) {
     return api_write(&r->piece, r->write, r->user);
 }
 
-/* Of a run folder its newest checkpoint, else the path itself; to be given back with mem_give. */
+/* Of a run folder its newest checkpoint, else the path itself; to be given back with mem_free. */
 static ott_status resolve(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     str_printf(&checkpoints, "%s/checkpoints", path);
@@ -40,7 +40,7 @@ static ott_status inspect(ott_context *context, const char *path, const ott_insp
     TRY(resolve(context->account, path, &found));
     ott_status status = checkpoint_check(context->account, found);
     if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive, &r);
-    mem_give(context->account, found);
+    mem_free(context->account, found);
     str_free(&r.piece);
     return status;
 }
@@ -52,6 +52,6 @@ ott_status ott_inspect(ott_context *context, const char *path, const ott_inspect
     API_REQUIRE(path);
     API_REQUIRE_CALL(write);
     ott_inspect_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_inspect_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_inspect_options"));
     return API_INSIDE(context, inspect(context, path, &o, write, user));
 }

@@ -83,9 +83,9 @@ static ott_status run_mse(const ott_tensor *output, const ott_tensor *target, do
                           ott_tensor *gradient) {
     void *host;
     mem *account = output->handle.context->account;
-    TRY(mem_take_array(account, MEM_OTHER, 2 * tensor_count(output->t), sizeof(float), "a loss", &host));
+    TRY(mem_alloc_array(account, MEM_OTHER, 2 * tensor_count(output->t), sizeof(float), "a loss", &host));
     ott_status status = mse(output, target, host, loss, gradient);
-    mem_give(account, host);
+    mem_free(account, host);
     return status;
 }
 
@@ -124,11 +124,11 @@ static ott_status check_targets(const int32_t *target, int64_t count, int64_t cl
 static ott_status count_targets(const ott_tensor *target, int64_t classes, int64_t *counted) {
     void *host;
     mem *account = target->handle.context->account;
-    TRY(mem_take(account, MEM_OTHER, tensor_bytes(target->t), "targets of a loss", &host));
+    TRY(mem_alloc(account, MEM_OTHER, tensor_bytes(target->t), "targets of a loss", &host));
     ott_status status =
         device_copy_out(target->handle.context->device, host, target->t.data, tensor_bytes(target->t));
     if (status == OTT_OK) status = check_targets(host, tensor_count(target->t), classes, counted);
-    mem_give(account, host);
+    mem_free(account, host);
     return status;
 }
 

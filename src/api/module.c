@@ -78,12 +78,12 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
     m->training = true;
     m->micro_batch = -1;
     m->not_kept = "there was none yet";
-    ott_status status = mem_take(context->account, MEM_OTHER, body_bytes, table->kind, &m->body);
+    ott_status status = mem_alloc(context->account, MEM_OTHER, body_bytes, table->kind, &m->body);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->label);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->name);
     if (status != OTT_OK) {
-        mem_give(context->account, m->body);
-        mem_give(context->account, m->label);
+        mem_free(context->account, m->body);
+        mem_free(context->account, m->label);
         handle_close(&m->handle);
         return status;
     }
@@ -99,7 +99,7 @@ ott_status module_add_child(ott_module *m, const char *label, ott_module *child)
                  &memory));
     m->children = memory;
     TRY(mem_strdup(account, label, &text));
-    mem_give(account, child->label);
+    mem_free(account, child->label);
     child->label = text;
     child->parent = m;
     m->children[m->child_count++] = child;
@@ -135,7 +135,7 @@ static ott_status join(mem *account, const char *prefix, const char *label, char
     if (status == OTT_OK) status = mem_strdup(account, text.text ? text.text : "", &joined);
     str_free(&text);
     if (status != OTT_OK) return status;
-    mem_give(account, *out);
+    mem_free(account, *out);
     *out = joined;
     return OTT_OK;
 }
@@ -173,12 +173,12 @@ static ott_status initialize(device *d, const module_parameter *made, double dev
     void *host;
     if (strcmp(made->local, "bias") == 0) return OTT_OK;
     uint64_t stream = stream_of(p, seed, ordinal);
-    TRY(mem_take(d->account, MEM_OTHER, tensor_bytes(p->value), "initial weights", &host));
+    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(p->value), "initial weights", &host));
     float *values = host;
     for (int64_t i = 0; i < parameter_count(p); i++)
         values[i] = p->rank == 1 ? 1.0f : (float)(deviation * (double)rng_normal(seed, stream, (uint64_t)i));
     ott_status status = device_copy_in(d, p->value.data, host, tensor_bytes(p->value));
-    mem_give(d->account, host);
+    mem_free(d->account, host);
     return status;
 }
 
@@ -216,7 +216,7 @@ static void close_parameter(mem *account, device *d, module_parameter *made) {
     close_view(made->gradient, &made->p.grad);
     device_release(d, made->p.value.data);
     device_release(d, made->p.grad.data);
-    mem_give(account, (void *)(uintptr_t)made->p.name);
+    mem_free(account, (void *)(uintptr_t)made->p.name);
 }
 
 void module_close_tree(ott_module *m) {
@@ -227,10 +227,10 @@ void module_close_tree(ott_module *m) {
     for (int i = 0; i < m->child_count; i++) module_close_tree(m->children[i]);
     if (m->table->release) m->table->release(m, context->device);
     for (int i = 0; i < m->parameter_count; i++) close_parameter(account, context->device, &m->parameters[i]);
-    mem_give(account, m->children);
-    mem_give(account, m->label);
-    mem_give(account, m->name);
-    mem_give(account, m->body);
+    mem_free(account, m->children);
+    mem_free(account, m->label);
+    mem_free(account, m->name);
+    mem_free(account, m->body);
     handle_close(&m->handle);
 }
 
@@ -318,10 +318,10 @@ int ott_module_is_float8(const ott_module *module) {
     return b && b->layer->spec.fp8;
 }
 
-const char *ott_module_kept_because(const ott_module *module) {
+const char *ott_module_skip_reason(const ott_module *module) {
     if (!is_module(module, __func__)) return NULL;
     const linear_body *b = module_linear_body(module);
-    return b ? b->kept_because : NULL;
+    return b ? b->skip_reason : NULL;
 }
 
 const char *ott_module_recipe(const ott_module *module) {
@@ -397,12 +397,13 @@ static ott_status read_scale(const ott_module *m, const delayed_state *s, float 
     void *memory;
     if (scale) TRY(device_copy_out(d, scale, s->scale.data, sizeof *scale));
     if (!amax) return OTT_OK;
-    TRY(mem_take(d->account, MEM_OTHER, tensor_bytes(s->window), "amax history", &memory));
-    const float *window = memory;
-    ott_status status = device_copy_out(d, memory, s->window.data, tensor_bytes(s->window));
+    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
+    const float *amax_history = memory;
+    ott_status status = device_copy_out(d, memory, s->amax_history.data, tensor_bytes(s->amax_history));
     *amax = 0.0f;
-    for (int64_t i = 0; status == OTT_OK && i < s->window.columns; i++) *amax = fmaxf(*amax, window[i]);
-    mem_give(d->account, memory);
+    for (int64_t i = 0; status == OTT_OK && i < s->amax_history.columns; i++)
+        *amax = fmaxf(*amax, amax_history[i]);
+    mem_free(d->account, memory);
     return status;
 }
 

@@ -60,7 +60,7 @@ struct ott_module {
     plan *plan;           /* immediate; NULL until the first forward */
     const char *not_kept; /* why backward cannot run; NULL: a forward is kept */
     int64_t kept_rows, kept_step;
-    bool kept_later;      /* it was a later micro-batch */
+    bool kept_first;      /* it was the first micro-batch of its step */
     bool first_of_region; /* its backward updates the scales of grad_output */
 };
 
@@ -68,9 +68,9 @@ struct ott_module {
 typedef struct linear_body {
     linear own;
     linear *layer; /* own, or in the layer it is part of */
-    edge_specs input_specs, grad_specs;
-    edge x;
-    char *kept_because; /* owned; NULL */
+    activation_specs input_specs, grad_specs;
+    activation x;
+    char *skip_reason; /* owned; NULL */
     bool converted;
     linear_spec converted_spec;
     char converted_recipe[32];

@@ -24,16 +24,16 @@ static ott_status places_open(places *p, device *d, double theta, int64_t head_d
 static void places_release(places *p, device *d) {
     rope_release(&p->rope, d);
     device_release(d, p->block);
-    mem_give(d->account, p->start);
+    mem_free(d->account, p->start);
 }
 
 static ott_status places_set(places *p, mem *account, const int64_t *start, int count) {
     void *copy = NULL;
     if (count > 0) {
-        TRY(mem_take_array(account, MEM_OTHER, count, sizeof *start, "sequence starts", &copy));
+        TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof *start, "sequence starts", &copy));
         memcpy(copy, start, (size_t)count * sizeof *start);
     }
-    mem_give(account, p->start);
+    mem_free(account, p->start);
     p->start = copy;
     p->count = count;
     p->rows = 0;
@@ -80,17 +80,17 @@ static ott_status places_update(places *p, device *d, int64_t rows) {
     void *host;
     if (p->rows == rows) return OTT_OK;
     TRY(check_sequences(p, rows));
-    TRY(mem_take_array(d->account, MEM_OTHER, ints, sizeof(int32_t), "positions", &host));
+    TRY(mem_alloc_array(d->account, MEM_OTHER, ints, sizeof(int32_t), "positions", &host));
     fill_places(p, host, (int32_t *)host + rows, sequences, rows);
     p->rows = 0;
     device_release(d, p->block);
     p->block = NULL;
     ott_status status = device_allocate(d, MEM_DATA, ints * (int64_t)sizeof(int32_t), "positions", &p->block);
     if (status == OTT_OK) status = device_copy_in(d, p->block, host, ints * (int64_t)sizeof(int32_t));
-    mem_give(d->account, host);
+    mem_free(d->account, host);
     if (status != OTT_OK) return status;
     p->at = (placement){.position = tensor_vector(p->block, OTT_I32, rows),
-                        .start = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
+                        .cu_seqlens = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
     p->rows = rows;
     return OTT_OK;
 }
@@ -129,43 +129,43 @@ static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx,
 typedef struct attention_body {
     attention own;
     attention *layer; /* own, or in the layer it is part of */
-    edge_specs input_specs, grad_specs;
+    activation_specs input_specs, grad_specs;
     places places; /* of a whole attention module */
-    edge x;
+    activation x;
     attention_saved saved;
 } attention_body;
 
 static ott_status attention_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     attention_body *b = m->body;
     if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
-    TRY(edge_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
-    TRY(edge_quantize(cx, &b->x));
+    TRY(activation_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
+    TRY(activation_quantize(cx, &b->x));
     TRY(attention_forward(cx, b->layer, &b->places.at, &b->x, &b->saved));
     TRY(attention_project(cx, b->layer, &b->saved, y));
     if (cx->phase == PHASE_TRAIN) {
         TRY(attention_keep(cx, &b->saved));
-        return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
+        return activation_keep_for_backward(cx, &b->x, &b->input_specs, false);
     }
     TRY(attention_discard(cx, &b->saved));
-    return edge_close(cx, &b->x);
+    return activation_close(cx, &b->x);
 }
 
 static ott_status attention_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     attention_body *b = m->body;
-    edge g;
+    activation g;
     module_value out;
     TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
-    TRY(edge_adopt(cx, "attention output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_adopt(cx, "attention output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
+    TRY(activation_quantize(cx, &g));
     TRY(attention_backward(cx, b->layer, &b->places.at, &b->saved, &b->x, &g, &out.t));
-    TRY(edge_close(cx, &g));
+    TRY(activation_close(cx, &g));
     TRY(plan_close(cx->plan, &out.buffer));
-    return edge_close(cx, &b->x);
+    return activation_close(cx, &b->x);
 }
 
 static ott_status attention_module_connect(ott_module *m) {
     attention_body *b = m->body;
-    b->input_specs = b->grad_specs = (edge_specs){0};
+    b->input_specs = b->grad_specs = (activation_specs){0};
     return attention_connect(b->layer, &b->input_specs, &b->grad_specs);
 }
 
@@ -273,7 +273,7 @@ ott_status ott_attention_open(ott_context *context, const ott_attention_options 
     API_REQUIRE(out);
     *out = NULL;
     ott_attention_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_attention_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_attention_options"));
     TRY(check_attention(&o, __func__));
     return API_INSIDE(context, open_attention(context, &o, out));
 }
@@ -283,43 +283,43 @@ ott_status ott_attention_open(ott_context *context, const ott_attention_options 
 typedef struct mlp_body {
     mlp own;
     mlp *layer; /* own, or in the layer it is part of */
-    edge_specs input_specs, grad_specs;
-    edge x;
+    activation_specs input_specs, grad_specs;
+    activation x;
     mlp_saved saved;
 } mlp_body;
 
 static ott_status mlp_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     mlp_body *b = m->body;
     if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
-    TRY(edge_adopt(cx, "mlp input", x->t, &x->buffer, &b->input_specs, &b->x));
-    TRY(edge_quantize(cx, &b->x));
+    TRY(activation_adopt(cx, "mlp input", x->t, &x->buffer, &b->input_specs, &b->x));
+    TRY(activation_quantize(cx, &b->x));
     TRY(mlp_forward(cx, b->layer, &b->x, &b->saved));
     TRY(mlp_activate(cx, b->layer, &b->saved));
     TRY(mlp_project(cx, b->layer, &b->saved, y));
     if (cx->phase == PHASE_TRAIN) {
         TRY(mlp_keep(cx, b->layer, &b->saved));
-        return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
+        return activation_keep_for_backward(cx, &b->x, &b->input_specs, false);
     }
     TRY(mlp_discard(cx, &b->saved));
-    return edge_close(cx, &b->x);
+    return activation_close(cx, &b->x);
 }
 
 static ott_status mlp_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     mlp_body *b = m->body;
-    edge g;
+    activation g;
     module_value out;
     TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
-    TRY(edge_adopt(cx, "mlp output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_adopt(cx, "mlp output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
+    TRY(activation_quantize(cx, &g));
     TRY(mlp_backward(cx, b->layer, &b->saved, &b->x, &g, &out.t));
-    TRY(edge_close(cx, &g));
+    TRY(activation_close(cx, &g));
     TRY(plan_close(cx->plan, &out.buffer));
-    return edge_close(cx, &b->x);
+    return activation_close(cx, &b->x);
 }
 
 static ott_status mlp_module_connect(ott_module *m) {
     mlp_body *b = m->body;
-    b->input_specs = b->grad_specs = (edge_specs){0};
+    b->input_specs = b->grad_specs = (activation_specs){0};
     return mlp_connect(b->layer, &b->input_specs, &b->grad_specs);
 }
 
@@ -358,7 +358,7 @@ ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ot
     API_REQUIRE(out);
     *out = NULL;
     ott_mlp_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_mlp_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_mlp_options"));
     TRY(option_positive(o.dim, "dim", __func__));
     TRY(option_positive(o.hidden, "hidden", __func__));
     TRY(option_dtype(o.dtype, __func__));
@@ -384,17 +384,17 @@ static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x,
     TRY(block_run(cx, &b->block, &b->places.at, &b->saved, &delta, &delta_buffer));
     TRY(op_add(cx, &(add_args){.x = &b->saved.h2, .delta = &delta, .y = y}));
     TRY(plan_close(cx->plan, &delta_buffer));
-    return block_settle(cx, &b->block, &b->saved);
+    return block_finalize(cx, &b->block, &b->saved);
 }
 
 static ott_status layer_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     layer_body *b = m->body;
-    edge g, out;
-    TRY(edge_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_mlp, &g));
-    TRY(edge_quantize(cx, &g));
+    activation g, out;
+    TRY(activation_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_mlp, &g));
+    TRY(activation_quantize(cx, &g));
     TRY(block_backward(cx, &b->block, &b->places.at, &b->saved, &g, NULL, &out));
     if (dx) TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = dx}));
-    return edge_close(cx, &out);
+    return activation_close(cx, &out);
 }
 
 static ott_status layer_module_connect(ott_module *m) {
@@ -482,7 +482,7 @@ ott_status ott_transformer_layer_open(ott_context *context, const ott_transforme
     API_REQUIRE(out);
     *out = NULL;
     ott_transformer_layer_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_transformer_layer_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_transformer_layer_options"));
     ott_attention_options a = attention_of(&o);
     TRY(check_attention(&a, __func__));
     TRY(option_positive(o.hidden, "hidden", __func__));

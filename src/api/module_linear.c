@@ -9,27 +9,27 @@
 static ott_status linear_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     linear_body *b = m->body;
     if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
-    TRY(edge_adopt(cx, "linear input", x->t, &x->buffer, &b->input_specs, &b->x));
-    TRY(edge_quantize(cx, &b->x));
+    TRY(activation_adopt(cx, "linear input", x->t, &x->buffer, &b->input_specs, &b->x));
+    TRY(activation_quantize(cx, &b->x));
     TRY(linear_forward(cx, b->layer, &b->x, y));
-    if (cx->phase == PHASE_TRAIN) return edge_keep_for_backward(cx, &b->x, &b->input_specs, false);
-    return edge_close(cx, &b->x);
+    if (cx->phase == PHASE_TRAIN) return activation_keep_for_backward(cx, &b->x, &b->input_specs, false);
+    return activation_close(cx, &b->x);
 }
 
 static ott_status linear_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     linear_body *b = m->body;
-    edge g;
-    TRY(edge_adopt(cx, "linear output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
-    TRY(edge_quantize(cx, &g));
+    activation g;
+    TRY(activation_adopt(cx, "linear output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
+    TRY(activation_quantize(cx, &g));
     if (dx) TRY(linear_grad_input(cx, b->layer, &g, dx, false));
     TRY(linear_grad_weight(cx, b->layer, &b->x, &g));
-    TRY(edge_close(cx, &g));
-    return edge_close(cx, &b->x);
+    TRY(activation_close(cx, &g));
+    return activation_close(cx, &b->x);
 }
 
 static ott_status linear_module_connect(ott_module *m) {
     linear_body *b = m->body;
-    b->input_specs = b->grad_specs = (edge_specs){0};
+    b->input_specs = b->grad_specs = (activation_specs){0};
     return linear_connect(b->layer, &b->input_specs, &b->grad_specs);
 }
 
@@ -42,7 +42,7 @@ static void linear_module_release(ott_module *m, device *d) {
     autocast_leave(m);
     if (b->layer) linear_release(b->layer, d);
     delayed_store_release(&b->store, d);
-    mem_give(d->account, b->kept_because);
+    mem_free(d->account, b->skip_reason);
 }
 
 const module_table module_linear = {.kind = "linear",
@@ -99,7 +99,7 @@ ott_status ott_linear_open(ott_context *context, const ott_linear_options *optio
     API_REQUIRE(out);
     *out = NULL;
     ott_linear_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_linear_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_linear_options"));
     TRY(option_positive(o.in_features, "in_features", __func__));
     TRY(option_positive(o.out_features, "out_features", __func__));
     TRY(option_dtype(o.dtype, __func__));
@@ -142,7 +142,7 @@ typedef struct norm_body {
 
 static ott_status norm_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     norm_body *b = m->body;
-    const edge out = {.t = *y};
+    const activation out = {.t = *y};
     if (cx->phase == PHASE_TRAIN) TRY(module_own(cx, x));
     b->h = *x;
     TRY(exec_open(cx, "norm rstd", OTT_F32, 1, x->t.rows, &b->rstd, &b->rstd_buffer));
@@ -154,13 +154,13 @@ static ott_status norm_module_forward(exec *cx, ott_module *m, module_value *x, 
 
 static ott_status norm_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     norm_body *b = m->body;
-    edge out = {0};
+    activation out = {0};
     if (dx)
         out.t = *dx;
     else
         TRY(exec_open(cx, "norm input gradient", m->dtype, dy->t.rows, m->in, &out.t, &out.buffer));
     TRY(norm_backward(cx, b->layer, &dy->t, &b->h.t, &b->rstd, NULL, &out));
-    TRY(edge_close(cx, &out));
+    TRY(activation_close(cx, &out));
     TRY(plan_close(cx->plan, &dy->buffer));
     TRY(plan_close(cx->plan, &b->rstd_buffer));
     return plan_close(cx->plan, &b->h.buffer);
@@ -207,7 +207,7 @@ ott_status ott_norm_open(ott_context *context, const ott_norm_options *options, 
     API_REQUIRE(out);
     *out = NULL;
     ott_norm_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_norm_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_norm_options"));
     TRY(option_positive(o.dim, "dim", __func__));
     TRY(option_epsilon(o.epsilon, "epsilon", __func__));
     TRY(option_dtype(o.dtype, __func__));

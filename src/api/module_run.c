@@ -98,8 +98,8 @@ static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tens
     module_drop(m, "the last forward failed");
     TRY(autocast_enter(m));
     cx.phase = m->training ? PHASE_TRAIN : PHASE_EVALUATE;
-    cx.later_micro_batch = m->micro_batch > 0;
-    if (!cx.later_micro_batch) module_weights_changed(m);
+    cx.is_first_microbatch = m->micro_batch <= 0;
+    if (cx.is_first_microbatch) module_weights_changed(m);
     ott_status status = m->table->forward(&cx, m, &value, &y->t);
     if (status == OTT_OK && m->training) status = autocast_ran(m);
     if (status != OTT_OK || !m->training) {
@@ -109,7 +109,7 @@ static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tens
     m->not_kept = NULL;
     m->kept_rows = rows;
     m->kept_step = cx.step;
-    m->kept_later = cx.later_micro_batch;
+    m->kept_first = cx.is_first_microbatch;
     return OTT_OK;
 }
 
@@ -130,7 +130,7 @@ static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_te
     TRY(open_exec(m, &cx));
     cx.phase = PHASE_TRAIN;
     cx.step = m->kept_step;
-    cx.later_micro_batch = m->kept_later;
+    cx.is_first_microbatch = m->kept_first;
     ott_status status = m->table->backward(&cx, m, &value, dx ? &dx->t : NULL);
     module_drop(m, status == OTT_OK ? "a backward has used the last one" : "the last backward failed");
     return status == OTT_OK ? autocast_ran_backward(m) : status;

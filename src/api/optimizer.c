@@ -45,7 +45,7 @@ static int64_t padded(int64_t floats) {
 static void release(ott_optimizer *o) {
     ott_context *context = o->handle.context;
     device_release(context->device, o->block);
-    mem_give(context->account, o->parameters);
+    mem_free(context->account, o->parameters);
     handle_close(&o->handle);
 }
 
@@ -69,8 +69,8 @@ static ott_status build(ott_optimizer *o) {
     ott_context *context = o->handle.context;
     void *memory;
     o->count = ott_module_parameter_count(o->module);
-    TRY(mem_take_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer",
-                       &memory));
+    TRY(mem_alloc_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer",
+                        &memory));
     o->parameters = memory;
     for (int i = 0; i < o->count; i++) {
         o->parameters[i] = module_parameter_at(o->module, i)->p;
@@ -111,7 +111,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     API_REQUIRE(out);
     *out = NULL;
     ott_adamw_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_adamw_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_adamw_options"));
     TRY(check_adamw(&o, __func__));
     return MODULE_INSIDE(context, open_adamw(context, module, &o, out));
 }
@@ -163,7 +163,7 @@ ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
     ott_step_info_init(&info);
     ott_status status = MODULE_INSIDE(optimizer->handle.context, step(optimizer, &info));
     if (status != OTT_OK || !out) return status;
-    return api_give_struct(out, &info, sizeof info, "ott_step_info");
+    return api_write_struct(out, &info, sizeof info, "ott_step_info");
 }
 
 static ott_status zero_gradients(ott_optimizer *o) {

@@ -9,7 +9,7 @@ typedef struct layout {
     int64_t used;
 } layout;
 
-static void *layout_take(layout *l, int64_t bytes) {
+static void *layout_alloc(layout *l, int64_t bytes) {
     void *place = l->base ? l->base + l->used : NULL;
     l->used += (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
     return place;
@@ -18,10 +18,10 @@ static void *layout_take(layout *l, int64_t bytes) {
 static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t depth) {
     if (!side_spec_is_fp8(s)) return (qside){0};
     int64_t bytes = granularity_groups(s->grain, lines, depth) * (int64_t)sizeof(float);
-    qside side = {.amax = layout_take(l, bytes),
-                  .scale = layout_take(l, bytes),
-                  .inverse = layout_take(l, bytes),
-                  .data = layout_take(l, lines * depth)};
+    qside side = {.amax = layout_alloc(l, bytes),
+                  .scale = layout_alloc(l, bytes),
+                  .scale_inv = layout_alloc(l, bytes),
+                  .data = layout_alloc(l, lines * depth)};
     qside_order(&side, s->grain, lines);
     return side;
 }
@@ -184,14 +184,14 @@ ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out) {
                                .codes = s->data,
                                .amax = s->amax,
                                .scale = s->scale,
-                               .inverse = s->inverse,
+                               .scale_inv = s->scale_inv,
                                .count = side_groups(q, side),
                                .line_step = s->line_step,
                                .depth_step = s->depth_step,
                                .block_lines = share.lines,
                                .block_depth = share.depth};
     }
-    return api_give_struct(out, &view, sizeof view, "ott_side_view");
+    return api_write_struct(out, &view, sizeof view, "ott_side_view");
 }
 
 /* OTT_ERR_ARGUMENT unless that use is FP8 and was filled. */
@@ -212,7 +212,7 @@ static int64_t group_index(const qside *s, scale_block share, ott_side side, int
 
 typedef struct host_side {
     uint8_t *codes;
-    float *inverse;
+    float *scale_inv;
     void *values; /* in the format of the result */
 } host_side;
 
@@ -224,7 +224,7 @@ static void decode(const ott_qtensor *q, ott_side side, const host_side *h, ott_
         for (int64_t j = 0; j < q->q.columns; j++) {
             int64_t at = i * q->q.columns + j;
             float value = fp8_to_float(h->codes[at], spec->format);
-            dtype_store(h->values, to, at, value * h->inverse[group_index(s, share, side, i, j)]);
+            dtype_store(h->values, to, at, value * h->scale_inv[group_index(s, share, side, i, j)]);
         }
 }
 
@@ -234,16 +234,16 @@ static ott_status dequantize(const ott_qtensor *q, ott_side side, const ott_tens
     mem *account = q->handle.context->account;
     int64_t groups = side_groups(q, side) * (int64_t)sizeof(float), count = q->q.rows * q->q.columns;
     TRY(context_device(q->handle.context, &d));
-    TRY(mem_take(account, MEM_OTHER, groups + tensor_bytes(out->t) + count, "dequantizing", &memory));
-    host_side h = {.inverse = memory, .values = (char *)memory + groups};
+    TRY(mem_alloc(account, MEM_OTHER, groups + tensor_bytes(out->t) + count, "dequantizing", &memory));
+    host_side h = {.scale_inv = memory, .values = (char *)memory + groups};
     h.codes = (uint8_t *)h.values + tensor_bytes(out->t);
     ott_status status = OTT_OK;
     TRY_OUT(device_copy_out(d, h.codes, side_at(q, side)->data, count));
-    TRY_OUT(device_copy_out(d, h.inverse, side_at(q, side)->inverse, groups));
+    TRY_OUT(device_copy_out(d, h.scale_inv, side_at(q, side)->scale_inv, groups));
     decode(q, side, &h, out->t.dtype);
     TRY_OUT(device_copy_in(d, out->t.data, h.values, tensor_bytes(out->t)));
 out:
-    mem_give(account, memory);
+    mem_free(account, memory);
     return status;
 }
 
@@ -297,5 +297,5 @@ ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_side
     TRY(check_filled(q, side, __func__));
     TRY(check_source(q, x, __func__));
     TRY(API_INSIDE(q->handle.context, measure(q, x, side, &measured)));
-    return api_give_struct(out, &measured, sizeof measured, "ott_statistics");
+    return api_write_struct(out, &measured, sizeof measured, "ott_statistics");
 }

@@ -209,7 +209,7 @@ ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *
     ott_delayed_callbacks own;
     API_HANDLE(r, RECIPE);
     ott_delayed_callbacks_init(&own);
-    TRY(api_take_options(callbacks, &own, sizeof own, "ott_delayed_callbacks"));
+    TRY(api_read_options(callbacks, &own, sizeof own, "ott_delayed_callbacks"));
     return API_INSIDE(r->handle.context, set_callbacks(r, &own));
 }
 

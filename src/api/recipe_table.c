@@ -47,7 +47,7 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
 }
 
 /* What a layer keeps of its input between forward and backward: the column side, and for each of its groups
-   amax, scale and inverse (nn/edge). One scale a tensor or a column is nothing beside the codes. */
+   amax, scale and scale_inv (nn/activation). One scale a tensor or a column is nothing beside the codes. */
 static double bytes_kept(const recipe *r) {
     const side_spec *s = &r->input.column;
     if (!side_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
@@ -110,13 +110,13 @@ static ott_status write_grid(ott_context *context, const char *const *heads, int
     int count;
     void *memory;
     const recipe *table = recipe_table(&count);
-    TRY(mem_take_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL,
-                       "the table of recipes", &memory));
+    TRY(mem_alloc_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL,
+                        "the table of recipes", &memory));
     grid g = {.columns = columns, .rows = count + 1, .cell = memory};
     grid_heads(&g, heads);
     for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i]);
     grid_write(&g, out);
-    mem_give(context->account, memory);
+    mem_free(context->account, memory);
     return OTT_OK;
 }
 

@@ -62,7 +62,7 @@ ott_status ott_report(ott_context *context, const char *const *runs, int count,
     API_REQUIRE(runs);
     API_REQUIRE_CALL(write);
     ott_report_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_report_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_report_options"));
     TRY(check_arguments(runs, count, &o));
     return API_INSIDE(context, write_report(context, runs, count, &o, write, user));
 }

@@ -70,7 +70,7 @@ static ott_status add_float8(void *user, ott_module *m) {
         const delayed_state *s = &module_linear_body(m)->layer->delayed[t];
         if (!s->seen.data) continue;
         TRY(state_float8_name(v->set->memory, fqn, t, s->spec.format, ".amax_history", &name));
-        TRY(add(v->set, name, 1, &s->window));
+        TRY(add(v->set, name, 1, &s->amax_history));
         TRY(state_float8_name(v->set->memory, fqn, t, s->spec.format, ".scale", &name));
         TRY(add(v->set, name, 1, &s->scale));
     }
@@ -88,11 +88,11 @@ static ott_status set_reserve(state_set *set, ott_module *m) {
     set->capacity = 2 * (int64_t)ott_module_parameter_count(m);
     TRY(module_visit_linears(m, count_states, &set->capacity));
     TRY(arena_open(m->handle.context->account, MEM_OTHER, &set->memory));
-    TRY(arena_take(set->memory, set->capacity * (int64_t)sizeof *set->declared, &memory));
+    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->declared, &memory));
     set->declared = memory;
-    TRY(arena_take(set->memory, set->capacity * (int64_t)sizeof *set->values, &memory));
+    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->values, &memory));
     set->values = memory;
-    TRY(arena_take(set->memory, set->capacity * (int64_t)sizeof *set->crc, &memory));
+    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->crc, &memory));
     set->crc = memory;
     return OTT_OK;
 }
@@ -304,7 +304,7 @@ static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o
     file_aside_name(folder, aside);
     str_append(&s.aside, aside);
     TRY_OUT(str_finish(&s.aside));
-    TRY_OUT(mem_take(account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &s.buffer));
+    TRY_OUT(mem_alloc(account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &s.buffer));
     TRY_OUT(check_place(&s));
     file_remove_stale(account, folder);
     status = write_all(&s);
@@ -312,7 +312,7 @@ static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o
     if (status != OTT_OK) give_up(&s, status);
 out:
     json_decref(s.root);
-    mem_give(account, s.buffer);
+    mem_free(account, s.buffer);
     str_free(&s.aside);
     str_free(&s.file);
     return status;

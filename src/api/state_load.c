@@ -48,7 +48,7 @@ static ott_status parse_json(state_loader *l) {
                            l->folder);
     TRY(file_read(l->account, l->path.text, STATE_LIMIT, &text, &bytes));
     ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &l->root, &error);
-    mem_give(l->account, text);
+    mem_free(l->account, text);
     if (status != OTT_OK || l->root) return status_context(status, "%s", l->path.text);
     return status_fail(OTT_ERR_FORMAT, "%s: line %d: %s", l->path.text, error.line, error.text);
 }
@@ -245,7 +245,7 @@ static ott_status make_waiting(const state_loader *l, linear_body *b, const char
 static ott_status start_anew(state_loader *l, const delayed_state *s) {
     const float one = 1.0f;
     TRY(device_copy_in(l->device, s->scale.data, &one, sizeof one));
-    return device_zero(l->device, s->window.data, tensor_bytes(s->window));
+    return device_zero(l->device, s->amax_history.data, tensor_bytes(s->amax_history));
 }
 
 static ott_status take_state(state_loader *l, const found_state *found, const delayed_state *s) {
@@ -254,11 +254,12 @@ static ott_status take_state(state_loader *l, const found_state *found, const de
     void *memory;
     TRY(safetensors_read(f, found->scale, 0, sizeof scale, &scale));
     TRY(safetensors_read(f, found->history, 0, found->history->bytes, l->buffer));
-    TRY(mem_take(l->account, MEM_OTHER, tensor_bytes(s->window), "amax history", &memory));
-    history_resize(l->buffer, found->history->shape[0], memory, s->window.columns);
-    ott_status status = device_copy_in(l->device, s->window.data, memory, tensor_bytes(s->window));
+    TRY(mem_alloc(l->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
+    history_resize(l->buffer, found->history->shape[0], memory, s->amax_history.columns);
+    ott_status status =
+        device_copy_in(l->device, s->amax_history.data, memory, tensor_bytes(s->amax_history));
     if (status == OTT_OK) status = device_copy_in(l->device, s->scale.data, &scale, sizeof scale);
-    mem_give(l->account, memory);
+    mem_free(l->account, memory);
     return status;
 }
 
@@ -301,7 +302,7 @@ static ott_status load_linear(void *user, ott_module *m) {
 /* ---- the whole ---- */
 
 static ott_status look(state_loader *l) {
-    TRY(mem_take(l->account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &l->buffer));
+    TRY(mem_alloc(l->account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &l->buffer));
     TRY(arena_open(l->account, MEM_OTHER, &l->names));
     TRY(read_json(l));
     TRY(match_file(l, STATE_MODEL));
@@ -327,7 +328,7 @@ static void loader_close(state_loader *l) {
         state_set_close(&l->sets[id]);
     }
     json_decref(l->root);
-    mem_give(l->account, l->buffer);
+    mem_free(l->account, l->buffer);
     if (l->names) arena_close(l->names);
     str_free(&l->path);
 }

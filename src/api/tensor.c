@@ -26,6 +26,7 @@ ott_status context_exec(ott_context *context, exec *out) {
                   .plan = context->plan,
                   .phase = PHASE_TRAIN,
                   .step = context->step,
+                  .is_first_microbatch = true,
                   .log = &context->log};
     return OTT_OK;
 }
@@ -175,10 +176,10 @@ static ott_status fill(const ott_tensor *t, const source *s) {
     void *host;
     ott_context *context = t->handle.context;
     TRY(context_device(context, &d));
-    TRY(mem_take(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
+    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     for (int64_t i = 0; i < tensor_count(t->t); i++) dtype_store(host, t->t.dtype, i, source_element(s, i));
     ott_status status = device_copy_in(d, t->t.data, host, tensor_bytes(t->t));
-    mem_give(context->account, host);
+    mem_free(context->account, host);
     return status;
 }
 
@@ -187,11 +188,11 @@ static ott_status read_out(const ott_tensor *t, float *out) {
     void *host;
     ott_context *context = t->handle.context;
     TRY(context_device(context, &d));
-    TRY(mem_take(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
+    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     ott_status status = device_copy_out(d, host, t->t.data, tensor_bytes(t->t));
     for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++)
         out[i] = dtype_load(host, t->t.dtype, i);
-    mem_give(context->account, host);
+    mem_free(context->account, host);
     return status;
 }
 

@@ -14,7 +14,7 @@ void ott_tokenize_result_init(ott_tokenize_result *result) {
 
 static ott_status take_options(const ott_tokenize_options *given, ott_tokenize_options *o) {
     ott_tokenize_options_init(o);
-    TRY(api_take_options(given, o, sizeof *o, "ott_tokenize_options"));
+    TRY(api_read_options(given, o, sizeof *o, "ott_tokenize_options"));
     if (o->threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
     if (!o->text_field || !*o->text_field)
@@ -48,7 +48,7 @@ static ott_status make_file(ott_context *context, const char *tokenizer_path, co
         tokenize_file(context->account, &context->log, tokenizer_path, input, output, o, &hooks, &own);
     atomic_store(&context->stop, false); /* the wish to stop was this file's */
     if (status != OTT_OK || !result) return status;
-    return api_give_struct(result, &own, sizeof own, "ott_tokenize_result");
+    return api_write_struct(result, &own, sizeof own, "ott_tokenize_result");
 }
 
 ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, const char *input,

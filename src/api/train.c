@@ -26,7 +26,7 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     API_REQUIRE(context);
     TRY(handle_check_in(configuration, HANDLE_CONFIG, context, __func__, "config"));
     ott_train_options_init(&o);
-    TRY(api_take_options(options, &o, sizeof o, "ott_train_options"));
+    TRY(api_read_options(options, &o, sizeof o, "ott_train_options"));
     TRY(handle_enter_alone(&configuration->handle, __func__));
     configuration->handle.busy = true;
     ott_status status = train(context, configuration, &o);

@@ -72,7 +72,7 @@ static int64_t round_up(int64_t bytes) {
 ott_status arena_open(mem *account, mem_kind kind, arena **out) {
     *out = NULL;
     void *memory;
-    TRY(mem_take(account, kind, sizeof(arena), "an arena", &memory));
+    TRY(mem_alloc(account, kind, sizeof(arena), "an arena", &memory));
     *out = memory;
     **out = (arena){.account = account, .kind = kind};
     return OTT_OK;
@@ -88,9 +88,9 @@ void arena_close(arena *a) {
     for (chunk *c = a->first, *next; c; c = next) {
         next = c->next;
         UNPOISON(c->data, (size_t)c->size);
-        mem_give(a->account, c);
+        mem_free(a->account, c);
     }
-    mem_give(a->account, a);
+    mem_free(a->account, a);
 }
 
 /* A chunk with room for `need` bytes. A large block gets one of its own, behind the chunk that is being
@@ -99,7 +99,7 @@ static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     void *memory;
     int large = need > CHUNK / 4;
     int64_t size = large ? need : CHUNK;
-    TRY(mem_take(a->account, a->kind, (int64_t)sizeof(chunk) + size, "an arena's chunk", &memory));
+    TRY(mem_alloc(a->account, a->kind, (int64_t)sizeof(chunk) + size, "an arena's chunk", &memory));
     chunk *c = *out = memory;
     chunk **place = large && a->first ? &a->first->next : &a->first;
     c->size = size;
@@ -123,7 +123,7 @@ static void *place_block(chunk *c, int64_t bytes, int64_t need) {
     return data;
 }
 
-ott_status arena_take(arena *a, int64_t bytes, void **out) {
+ott_status arena_alloc(arena *a, int64_t bytes, void **out) {
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);
     if (bytes > PTRDIFF_MAX / 2)
@@ -139,7 +139,7 @@ ott_status arena_strdup(arena *a, const char *text, const char **out) {
     *out = NULL;
     size_t bytes = strlen(text) + 1;
     void *copy;
-    TRY(arena_take(a, (int64_t)bytes, &copy));
+    TRY(arena_alloc(a, (int64_t)bytes, &copy));
     *out = memcpy(copy, text, bytes);
     return OTT_OK;
 }
@@ -153,7 +153,7 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     va_end(arguments);
     void *text = NULL;
     ott_status status = length < 0 ? status_fail(OTT_ERR_INTERNAL, "cannot format \"%s\"", format)
-                                   : arena_take(a, (int64_t)length + 1, &text);
+                                   : arena_alloc(a, (int64_t)length + 1, &text);
     if (status == OTT_OK) *out = (text_vformat(text, (size_t)length + 1, format, again), text);
     va_end(again);
     return status;

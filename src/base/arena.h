@@ -12,7 +12,7 @@ typedef struct arena arena;
 ott_status arena_open(mem *account, mem_kind kind, arena **out);
 void arena_close(arena *a); /* frees every block; NULL is allowed */
 /* Zero-filled, aligned to 16. */
-ott_status arena_take(arena *a, int64_t bytes, void **out);
+ott_status arena_alloc(arena *a, int64_t bytes, void **out);
 ott_status arena_strdup(arena *a, const char *text, const char **out);
 ott_status arena_printf(arena *a, const char **out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -112,12 +112,12 @@ ott_status file_read(mem *account, const char *path, int64_t limit, char **data,
     if (r.bytes > limit)
         TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " bytes; at most %" PRId64 " make sense here",
                             path, r.bytes, limit));
-    TRY_OUT(mem_take(account, MEM_OTHER, r.bytes + 1, "a file's text", &memory));
+    TRY_OUT(mem_alloc(account, MEM_OTHER, r.bytes + 1, "a file's text", &memory));
     TRY_OUT(file_reader_read(&r, 0, memory, r.bytes));
     *data = memory;
     *bytes = r.bytes;
 out:
-    if (status != OTT_OK) mem_give(account, memory);
+    if (status != OTT_OK) mem_free(account, memory);
     file_reader_close(&r);
     return status;
 }
@@ -223,8 +223,8 @@ ott_status file_list_folder(mem *account, const char *path, file_list *out) {
 }
 
 void file_list_free(file_list *list) {
-    for (int64_t i = 0; i < list->count; i++) mem_give(list->account, list->names[i]);
-    mem_give(list->account, list->names);
+    for (int64_t i = 0; i < list->count; i++) mem_free(list->account, list->names[i]);
+    mem_free(list->account, list->names);
     *list = (file_list){.account = list->account};
 }
 
@@ -381,12 +381,12 @@ struct file_writer {
 ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
     file_writer *w = memory;
     w->account = account;
     ott_status status = aside_open(&w->aside, path);
     if (status != OTT_OK) {
-        mem_give(account, w);
+        mem_free(account, w);
         return status;
     }
     *out = w;
@@ -431,14 +431,14 @@ ott_status file_writer_commit(file_writer *w) {
         return status;
     }
     status = aside_commit(&w->aside);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
     return status;
 }
 
 void file_writer_abandon(file_writer *w) {
     if (!w) return;
     aside_abandon(&w->aside);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
 }
 
 /* ---- copying ---- */
@@ -456,13 +456,13 @@ ott_status file_copy(mem *account, const file_reader *from, const char *path) {
     file_writer *to = NULL;
     void *buffer;
     ott_status status;
-    TRY(mem_take(account, MEM_OTHER, WRITER_BUFFER, "copy buffer", &buffer));
+    TRY(mem_alloc(account, MEM_OTHER, WRITER_BUFFER, "copy buffer", &buffer));
     TRY_OUT(file_writer_open(account, path, &to));
     TRY_OUT(copy_bytes(from, buffer, to));
     status = file_writer_commit(to);
     to = NULL;
 out:
     file_writer_abandon(to);
-    mem_give(account, buffer);
+    mem_free(account, buffer);
     return status;
 }

@@ -13,7 +13,7 @@ bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 /* Size in bytes of a regular file. */
 ott_status file_size(const char *path, int64_t *bytes);
-/* Reads a whole regular file; `*data` gets one extra NUL byte and is owned by the caller (mem_give). Refuses
+/* Reads a whole regular file; `*data` gets one extra NUL byte and is owned by the caller (mem_free). Refuses
  * more than `limit` bytes. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
 /* Makes a folder and its parents. */

@@ -141,7 +141,7 @@ static bool is_too_much(const mem *m, int64_t bytes) {
     return bytes > room.left;
 }
 
-ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE((unsigned)kind < MEM_KIND_COUNT && bytes >= 0);
     bool refused = must_fail(m) || is_too_much(m, bytes);
@@ -154,7 +154,7 @@ ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void
     return OTT_OK;
 }
 
-ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out) {
+ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out) {
     *out = NULL;
     int64_t bytes;
     STATUS_REQUIRE(count >= 0 && size >= 0);
@@ -162,7 +162,7 @@ ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, co
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: %s (%s) of %" PRId64 " x %" PRId64 " bytes has no size", what,
                            mem_kind_name(kind), count, size);
-    return mem_take(m, kind, bytes, what, out);
+    return mem_alloc(m, kind, bytes, what, out);
 }
 
 /* The header of a block, or NULL when `data` is no live block: that is a bug, and debug builds stop there. */
@@ -177,19 +177,19 @@ static block *block_of(void *data) {
 }
 
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **data) {
-    if (!*data) return mem_take(m, kind, bytes, what, data);
+    if (!*data) return mem_alloc(m, kind, bytes, what, data);
     const block *old = block_of(*data);
     STATUS_REQUIRE(old != NULL);
     if (bytes <= old->bytes) return OTT_OK;
     void *larger;
-    TRY(mem_take(m, kind, bytes, what, &larger));
+    TRY(mem_alloc(m, kind, bytes, what, &larger));
     memcpy(larger, *data, (size_t)old->bytes);
-    mem_give(m, *data);
+    mem_free(m, *data);
     *data = larger;
     return OTT_OK;
 }
 
-void mem_give(mem *m, void *data) {
+void mem_free(mem *m, void *data) {
     block *b = data ? block_of(data) : NULL;
     if (!b) return;
     pthread_mutex_lock(&m->lock);
@@ -199,15 +199,15 @@ void mem_give(mem *m, void *data) {
     free(b->base);
 }
 
-void mem_give_all(mem *m) {
-    while (m->blocks) mem_give(m, m->blocks + 1);
+void mem_free_all(mem *m) {
+    while (m->blocks) mem_free(m, m->blocks + 1);
 }
 
 ott_status mem_strdup(mem *m, const char *text, char **out) {
     *out = NULL;
     size_t bytes = strlen(text) + 1;
     void *copy;
-    TRY(mem_take(m, MEM_OTHER, (int64_t)bytes, "a string", &copy));
+    TRY(mem_alloc(m, MEM_OTHER, (int64_t)bytes, "a string", &copy));
     *out = memcpy(copy, text, bytes);
     return OTT_OK;
 }

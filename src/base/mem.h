@@ -46,13 +46,13 @@ void mem_close(mem *m);
 /* Zero-filled, aligned to MEM_ALIGNMENT. bytes == 0 gives a valid unique pointer. OTT_ERR_MEMORY names what,
  * how much, and what is left of which limit (base/limit.h); a large block is refused too when it is more than
  * that, though the C library would give it: touching it would end the process. */
-ott_status mem_take(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
+ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
 /* Takes count*size with overflow check. */
-ott_status mem_take_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);
-/* Grows a block made by mem_take (or NULL) to `bytes`, keeping its contents; new bytes are zero. */
+ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);
+/* Grows a block made by mem_alloc (or NULL) to `bytes`, keeping its contents; new bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
-void mem_give(mem *m, void *block); /* NULL is allowed */
-void mem_give_all(mem *m);          /* every block that is still live */
+void mem_free(mem *m, void *block); /* NULL is allowed */
+void mem_free_all(mem *m);          /* every block that is still live */
 ott_status mem_strdup(mem *m, const char *text, char **out);
 
 mem_stats mem_read(const mem *m);

@@ -169,8 +169,8 @@ static void shut(pool *p, int started) {
     for (int i = 0; i < started; i++) pthread_join(p->workers[i].handle, NULL);
     gate_destroy(&p->start);
     gate_destroy(&p->finish);
-    mem_give(p->account, p->workers);
-    mem_give(p->account, p);
+    mem_free(p->account, p->workers);
+    mem_free(p->account, p);
 }
 
 ott_status pool_open(mem *account, int threads, pool **out) {
@@ -181,12 +181,12 @@ ott_status pool_open(mem *account, int threads, pool **out) {
                            threads, MOST_THREADS, cores);
     if (threads == 0) threads = cores;
     void *memory, *workers;
-    TRY(mem_take(account, MEM_OTHER, sizeof(pool), "a thread pool", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(pool), "a thread pool", &memory));
     pool *p = memory;
     ott_status status =
-        mem_take_array(account, MEM_OTHER, threads - 1, sizeof(worker), "a thread pool's workers", &workers);
+        mem_alloc_array(account, MEM_OTHER, threads - 1, sizeof(worker), "a thread pool's workers", &workers);
     if (status != OTT_OK) {
-        mem_give(account, p);
+        mem_free(account, p);
         return status;
     }
     p->account = account;

@@ -59,7 +59,7 @@ ott_status str_finish(const str *s) {
 }
 
 void str_free(str *s) {
-    mem_give(s->account, s->text);
+    mem_free(s->account, s->text);
     *s = (str){.account = s->account};
 }
 

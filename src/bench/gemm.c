@@ -69,7 +69,7 @@ static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *ou
 
 static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_product *p, int l, int f) {
     void *memory;
-    TRY(bench_take(b, sizeof(product), &memory));
+    TRY(bench_alloc(b, sizeof(product), &memory));
     product *state = memory;
     state->a = make_operand(from->a[f].data, formats[f].a, p->m, p->k, layouts[l].a_transposed);
     state->b = make_operand(from->b[f].data, formats[f].b, p->n, p->k, layouts[l].b_transposed);
@@ -133,7 +133,7 @@ static ott_status run_next(bench *b, void *state) {
 static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int w, const tensor *region) {
     void *memory;
     tensor x;
-    TRY(bench_take(b, sizeof(product), &memory));
+    TRY(bench_alloc(b, sizeof(product), &memory));
     product *state = memory;
     TRY(bench_tensor(b, weights[w].a, m, p->k, &x));
     TRY(bench_tensor(b, OTT_F32, m, p->n, &state->c));

@@ -64,7 +64,7 @@ static ott_status open_speaker(bench *b, const char *precision, speaker *s) {
     TRY(model_visit_linears(s->m, count_weight, s));
     TRY(model_pack(s->m));
     TRY(model_cache_open(s->m, b->log, WINDOW, &s->cache));
-    TRY(mem_take_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &memory));
+    TRY(mem_alloc_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &memory));
     s->logits = memory;
     return read_prompt(s);
 }
@@ -74,7 +74,7 @@ static ott_status add(bench *b) {
     int count;
     void *memory;
     TRY(bench_precisions(b->options, precisions, &count));
-    TRY(bench_take(b, sizeof(generate_bench), &memory));
+    TRY(bench_alloc(b, sizeof(generate_bench), &memory));
     generate_bench *g = b->state = memory;
     for (; g->count < count; g->count++) {
         speaker *s = &g->speaker[g->count];
@@ -93,7 +93,7 @@ static ott_status add(bench *b) {
 static void close_speaker(speaker *s) {
     model_cache_close(s->cache);
     model_close(s->m);
-    mem_give(s->model.account, s->logits);
+    mem_free(s->model.account, s->logits);
     bench_model_close(&s->model);
 }
 

@@ -22,8 +22,8 @@ ott_status bench_add(bench *b, const bench_case *c) {
     return OTT_OK;
 }
 
-ott_status bench_take(bench *b, int64_t bytes, void **out) {
-    return arena_take(b->arena, bytes, out);
+ott_status bench_alloc(bench *b, int64_t bytes, void **out) {
+    return arena_alloc(b->arena, bytes, out);
 }
 
 /* Repeating a stretch of an odd length gives every line of a matrix other values. */
@@ -80,8 +80,8 @@ static ott_status open_copies(bench *b) {
 static ott_status open_times(bench *b) {
     int repeats = b->options->repeats;
     void *memory;
-    TRY(mem_take_array(b->account, MEM_OTHER, (2 * b->count + 1) * (int64_t)repeats, sizeof(double),
-                       "times of a benchmark", &memory));
+    TRY(mem_alloc_array(b->account, MEM_OTHER, (2 * b->count + 1) * (int64_t)repeats, sizeof(double),
+                        "times of a benchmark", &memory));
     b->times = memory;
     b->peaks = b->times + 2 * b->count * (int64_t)repeats;
     for (int i = 0; i < b->count; i++) {
@@ -323,8 +323,8 @@ ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry
     bench b = {.account = account, .log = log, .options = o, .entry = entry, .cx = {.log = log}};
     ott_status status = run_cases(&b, out);
     if (entry->close) entry->close(&b);
-    mem_give(account, b.cases);
-    mem_give(account, b.times);
+    mem_free(account, b.cases);
+    mem_free(account, b.times);
     plan_destroy(b.cx.plan);
     arena_close(b.arena);
     device_close(b.cx.device);

@@ -85,7 +85,7 @@ ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry
 /* A copy of the case joins the list. */
 ott_status bench_add(bench *b, const bench_case *c);
 /* Memory of the benchmark's own, zero-filled: a case's state. */
-ott_status bench_take(bench *b, int64_t bytes, void **out);
+ott_status bench_alloc(bench *b, int64_t bytes, void **out);
 /* A device buffer of random values in [-1, 1). */
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out);
 

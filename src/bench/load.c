@@ -55,16 +55,16 @@ static ott_status open_all(load_bench *l) {
     int repeats = l->options->repeats;
     TRY(open_model(l));
     TRY(open_files(l));
-    TRY(mem_take(l->account, MEM_OTHER, READ_BYTES, "a piece of a file", &l->buffer));
-    TRY(mem_take_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &memory));
+    TRY(mem_alloc(l->account, MEM_OTHER, READ_BYTES, "a piece of a file", &l->buffer));
+    TRY(mem_alloc_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &memory));
     l->loading = memory;
     l->reading = l->loading + repeats;
     return OTT_OK;
 }
 
 static void close_all(load_bench *l) {
-    mem_give(l->account, l->loading);
-    mem_give(l->account, l->buffer);
+    mem_free(l->account, l->loading);
+    mem_free(l->account, l->buffer);
     shards_close(l->files);
     model_close(l->m);
     device_close(l->device);

@@ -1,5 +1,5 @@
 /* bench/ops: attention, the norm and the gated unit of a block, and the optimizer. */
-#include "nn/edge.h"
+#include "nn/activation.h"
 #include "bench/harness.h"
 #include "tensor/step_state.h"
 #include <math.h>
@@ -21,7 +21,7 @@ static ott_status attention_forward(bench *b, void *state) {
     return op_attention_forward(&b->cx, &(attention_forward_args){.q = &s->q,
                                                                   .k = &s->k,
                                                                   .v = &s->v,
-                                                                  .start = &s->start,
+                                                                  .cu_seqlens = &s->start,
                                                                   .o = &s->o,
                                                                   .lse = &s->lse,
                                                                   .head_dim = s->head_dim,
@@ -36,7 +36,7 @@ static ott_status attention_backward(bench *b, void *state) {
                                                                     .v = &s->v,
                                                                     .o = &s->o,
                                                                     .lse = &s->lse,
-                                                                    .start = &s->start,
+                                                                    .cu_seqlens = &s->start,
                                                                     .dq = &s->dq,
                                                                     .dk = &s->dk,
                                                                     .dv = &s->dv,
@@ -61,7 +61,7 @@ static ott_status open_attention(bench *b, ott_dtype d, int64_t tokens, int64_t 
 static ott_status add_attention_cases(bench *b, ott_dtype d, int64_t tokens, int64_t heads,
                                       int64_t head_dim) {
     void *memory;
-    TRY(bench_take(b, sizeof(attention_state), &memory));
+    TRY(bench_alloc(b, sizeof(attention_state), &memory));
     attention_state *s = memory;
     s->head_dim = head_dim;
     TRY(open_attention(b, d, tokens, heads, s));
@@ -106,7 +106,7 @@ enum { PRECISIONS = sizeof precisions / sizeof *precisions };
 
 typedef struct block_state {
     tensor in[4], weight, rstd, dweight;
-    edge out[2];
+    activation out[2];
 } block_state;
 
 static ott_status rmsnorm_forward(bench *b, void *state) {
@@ -165,10 +165,10 @@ static const block_op block_ops[] = {{"rmsnorm_forward, add", 4, 1, rmsnorm_forw
 enum { BLOCK_OPS = sizeof block_ops / sizeof *block_ops };
 
 static ott_status open_block(bench *b, const block_precision *p, bench_matrix size, block_state *s) {
-    edge_specs specs = {.count = p->quantizes, .spec = {recipe_find("tensorwise")->input}};
+    activation_specs specs = {.count = p->quantizes, .spec = {recipe_find("tensorwise")->input}};
     for (int i = 0; i < 3; i++) TRY(bench_tensor(b, p->activation, size.rows, size.columns, &s->in[i]));
     for (int i = 0; i < 2; i++)
-        TRY(edge_open(&b->cx, "result", p->activation, size.rows, size.columns, &specs, &s->out[i]));
+        TRY(activation_open(&b->cx, "result", p->activation, size.rows, size.columns, &specs, &s->out[i]));
     TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->weight));
     TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->dweight));
     return bench_tensor(b, OTT_F32, 1, size.rows, &s->rstd);
@@ -176,7 +176,7 @@ static ott_status open_block(bench *b, const block_precision *p, bench_matrix si
 
 static ott_status add_block_case(bench *b, const block_op *op, const block_precision *p, bench_matrix size) {
     void *memory;
-    TRY(bench_take(b, sizeof(block_state), &memory));
+    TRY(bench_alloc(b, sizeof(block_state), &memory));
     TRY(open_block(b, p, size, memory));
     int64_t element = op->moved * dtype_bytes(p->activation) + (p->quantizes ? op->made : 0);
     bench_case c = {.what = op->what,
@@ -245,7 +245,7 @@ static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
 static ott_status add_optimizer(bench *b) {
     for (int64_t rows = 1024; rows <= 65536; rows *= 8) {
         void *memory;
-        TRY(bench_take(b, sizeof(optimizer_bench), &memory));
+        TRY(bench_alloc(b, sizeof(optimizer_bench), &memory));
         optimizer_bench *s = memory;
         TRY(open_optimizer(b, rows, s));
         double elements = (double)tensor_count(s->param);

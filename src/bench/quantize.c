@@ -1,18 +1,18 @@
 /* bench/quantize: what making a tensor's FP8 forms costs, by the rows of the recipe table. */
-#include "nn/edge.h"
+#include "nn/activation.h"
 #include "bench/harness.h"
 #include <stdio.h>
 
 static const ott_dtype sources[] = {OTT_F32, OTT_BF16};
 enum { SOURCES = sizeof sources / sizeof *sources };
 
-typedef ott_status (*quantize_op)(bench *b, const edge *e);
+typedef ott_status (*quantize_op)(bench *b, const activation *e);
 
-static ott_status run_quantize(bench *b, const edge *e) {
+static ott_status run_quantize(bench *b, const activation *e) {
     return op_quantize(&b->cx, &(quantize_args){.x = &e->t, .q = &e->q.item[0]});
 }
 
-static ott_status run_cast(bench *b, const edge *e) {
+static ott_status run_cast(bench *b, const activation *e) {
     return op_cast(&b->cx, &(cast_args){.x = &e->t, .q = &e->q.item[0]});
 }
 
@@ -35,7 +35,7 @@ static const quantize_form forms[] = {
 enum { FORMS = sizeof forms / sizeof *forms };
 
 typedef struct quantize_state {
-    edge e;
+    activation e;
     quantize_op op;
 } quantize_state;
 
@@ -52,20 +52,21 @@ static double bytes_of(const quantize_state *s) {
     return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + sides);
 }
 
-static ott_status open_edge(bench *b, const quantize_form *f, bench_matrix size, const tensor *x, edge *e) {
-    edge_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
+static ott_status open_activation(bench *b, const quantize_form *f, bench_matrix size, const tensor *x,
+                                  activation *e) {
+    activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
     plan_buffer none = PLAN_NONE;
     tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
     if (f->row_only) specs.spec[0].column.format = x->dtype;
-    return edge_adopt(&b->cx, "FP8 form", view, &none, &specs, e);
+    return activation_adopt(&b->cx, "FP8 form", view, &none, &specs, e);
 }
 
 static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, const tensor *x) {
     void *memory;
-    TRY(bench_take(b, sizeof(quantize_state), &memory));
+    TRY(bench_alloc(b, sizeof(quantize_state), &memory));
     quantize_state *s = memory;
     s->op = f->op;
-    TRY(open_edge(b, f, size, x, &s->e));
+    TRY(open_activation(b, f, size, x, &s->e));
     TRY(run_quantize(b, &s->e)); /* a scale to be given */
     bench_case c = {
         .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run, .state = s};

@@ -71,7 +71,7 @@ static bool take_products(const char *text, bench_shapes *s) {
 
 static ott_status spelt_out(bench *b, const char *text, const bench_shapes **out) {
     void *memory;
-    TRY(bench_take(b, sizeof(bench_shapes), &memory));
+    TRY(bench_alloc(b, sizeof(bench_shapes), &memory));
     bench_shapes *s = memory;
     s->name = "given";
     *out = s;

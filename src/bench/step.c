@@ -112,7 +112,7 @@ static ott_status add(bench *b) {
     int count;
     void *memory;
     TRY(bench_precisions(b->options, precisions, &count));
-    TRY(bench_take(b, sizeof(step_bench), &memory));
+    TRY(bench_alloc(b, sizeof(step_bench), &memory));
     step_bench *s = b->state = memory;
     for (; s->count < count; s->count++) TRY(add_contestant(b, precisions[s->count], &s->entrant[s->count]));
     return OTT_OK;

@@ -180,7 +180,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
         status = remove_step(s, list.steps[i]);
         surplus--;
     }
-    mem_give(s->account, list.steps);
+    mem_free(s->account, list.steps);
     return status;
 }
 
@@ -224,14 +224,14 @@ static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const ch
     str_printf(&s->aside, "%s/step-%" PRId64 ".tmp-%ld", folder, step, (long)getpid());
     TRY(str_finish(&s->final));
     TRY(str_finish(&s->aside));
-    return mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &s->buffer);
+    return mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &s->buffer);
 }
 
 static void saver_close(saver *s) {
     str_free(&s->aside);
     str_free(&s->final);
     str_free(&s->file);
-    mem_give(s->account, s->buffer);
+    mem_free(s->account, s->buffer);
 }
 
 /* A checkpoint is of the run that the folder is of. */
@@ -273,8 +273,8 @@ void checkpoint_written_say(const checkpoint_written *w, const logger *log) {
 
 void checkpoint_written_free(checkpoint_written *w) {
     if (!w->account) return; /* nothing was */
-    mem_give(w->account, w->path);
-    mem_give(w->account, w->left);
+    mem_free(w->account, w->path);
+    mem_free(w->account, w->left);
     *w = (checkpoint_written){0};
 }
 

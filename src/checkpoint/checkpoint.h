@@ -34,7 +34,7 @@ typedef struct run_state {
 } run_state;
 
 /* Writes `folder`/step-N (recipe_name: that of the recipe in force) and then removes the oldest so that
-   `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_give. */
+   `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_free. */
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
                            const char *folder, int64_t keep, char **path);
 

@@ -36,11 +36,13 @@ static ott_status add(inventory *v, const char *name, int64_t length, entry e) {
 
 static ott_status add_state(inventory *v, linear *l, int which) {
     const delayed_state *s = &l->delayed[which];
-    const char *window, *scale, *format = dtype_name(s->spec.format);
+    const char *amax_history, *scale, *format = dtype_name(s->spec.format);
     if (!s->seen.data) return OTT_OK;
-    TRY(arena_printf(v->memory, &window, "%s.%s.%s.amax_history", l->name, tensor_words[which], format));
+    TRY(arena_printf(v->memory, &amax_history, "%s.%s.%s.amax_history", l->name, tensor_words[which],
+                     format));
     TRY(arena_printf(v->memory, &scale, "%s.%s.%s.scale", l->name, tensor_words[which], format));
-    TRY(add(v, window, s->window.columns, (entry){.device = &s->window, .is_history = true}));
+    TRY(add(v, amax_history, s->amax_history.columns,
+            (entry){.device = &s->amax_history, .is_history = true}));
     return add(v, scale, 1, (entry){.device = &s->scale});
 }
 
@@ -70,9 +72,9 @@ static ott_status inventory_fill(inventory *v, model *m, arena *memory, bool eve
     void *place;
     v->memory = memory;
     v->every_layer = every_layer;
-    TRY(arena_take(memory, v->capacity * (int64_t)sizeof *v->declared, &place));
+    TRY(arena_alloc(memory, v->capacity * (int64_t)sizeof *v->declared, &place));
     v->declared = place;
-    TRY(arena_take(memory, v->capacity * (int64_t)sizeof *v->entries, &place));
+    TRY(arena_alloc(memory, v->capacity * (int64_t)sizeof *v->entries, &place));
     v->entries = place;
     return model_visit_linears(m, add_layer, v);
 }
@@ -92,7 +94,7 @@ static int64_t longest(const inventory *v, const safetensors *f) {
 static ott_status add_to_set(tensor_set *set, const safetensors_tensor *declared, const entry *e) {
     void *count;
     if (e->device) return tensor_set_add(set, declared, e->device->data, false);
-    TRY(arena_take(set->memory, sizeof(float), &count));
+    TRY(arena_alloc(set->memory, sizeof(float), &count));
     *(float *)count = e->layer->below;
     return tensor_set_add(set, declared, count, true);
 }
@@ -221,13 +223,13 @@ ott_status checkpoint_float8_read(model *m, const logger *log, const char *path,
     TRY_OUT(inventory_fill(&v, m, memory, true));
     TRY_OUT(safetensors_open(v.account, path, &f));
     int64_t most = longest(&v, f);
-    TRY_OUT(mem_take_array(v.account, MEM_OTHER, 2 * most, sizeof(float), "FP8 state", &buffer));
+    TRY_OUT(mem_alloc_array(v.account, MEM_OTHER, 2 * most, sizeof(float), "FP8 state", &buffer));
     TRY_OUT(check_all(&v, f, buffer));
     TRY_OUT(load_all(&v, f, buffer, (float *)buffer + most, &count, fallen));
     TRY_OUT(delayed_forget(&m->delayed, v.device));
     say(&v, log, f, &count);
 out:
-    mem_give(v.account, buffer);
+    mem_free(v.account, buffer);
     safetensors_close(f);
     arena_close(memory);
     return status;

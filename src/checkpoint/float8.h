@@ -13,7 +13,7 @@
 
 /* Opens the set and fills it. recipe_name: the name of the one in force, kept for messages. */
 ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set);
-/* Looks at every entry before the first one of the model changes. A window of another length keeps its newest
+/* Looks at every entry before the first one of the model changes. A amax_history of another length keeps its newest
    members; a state the file has not starts anew; one the model has no use for is dropped; the log says so.
    *fallen: some layer of the file has fallen back and the model does not run it so. */
 ott_status checkpoint_float8_read(model *m, const logger *log, const char *path, bool *fallen);

@@ -79,7 +79,7 @@ static ott_status keep_steps(mem *account, const char *folder, const run_record 
     void *memory;
     str path = {.account = account};
     ott_status status;
-    TRY_OUT(mem_take_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
+    TRY_OUT(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
     out->steps = memory;
     for (int64_t i = 0, step; i < names->count; i++) {
         if (!is_step_name(names->names[i], &step) || step > r->after) continue;
@@ -104,7 +104,7 @@ ott_status checkpoint_list_of(mem *account, const char *folder, const run_record
     ott_status status = keep_steps(account, folder, r, &names, out);
     file_list_free(&names);
     if (status == OTT_OK) return OTT_OK;
-    mem_give(account, out->steps);
+    mem_free(account, out->steps);
     *out = (step_list){0};
     return status;
 }
@@ -120,7 +120,7 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
     step_list list;
     ott_status status = checkpoint_list(account, folder, &list);
     *any = status == OTT_OK && list.count > 0;
-    if (status == OTT_OK) mem_give(account, list.steps);
+    if (status == OTT_OK) mem_free(account, list.steps);
     return status;
 }
 
@@ -197,9 +197,9 @@ ott_status checkpoint_verify(mem *account, const char *path, bool contents, cons
                              checkpoint_state *s) {
     void *buffer = NULL;
     TRY(read_state(account, path, s));
-    if (contents) TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
+    if (contents) TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
     ott_status status = check_files(account, path, s, buffer, w);
-    mem_give(account, buffer);
+    mem_free(account, buffer);
     return status;
 }
 
@@ -229,7 +229,7 @@ static ott_status find_complete(mem *account, const char *folder, const char *ex
         if (out->failed || checkpoint_verify(account, out->text, true, NULL, &s) == OTT_OK) break;
         out->length = 0;
     }
-    mem_give(account, list.steps);
+    mem_free(account, list.steps);
     return str_finish(out);
 }
 
@@ -258,7 +258,7 @@ static ott_status append_newest(mem *account, const char *folder, str *out) {
     step_list list;
     TRY(checkpoint_list(account, folder, &list));
     if (list.count > 0) str_printf(out, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
-    mem_give(account, list.steps);
+    mem_free(account, list.steps);
     return str_finish(out);
 }
 
@@ -313,7 +313,7 @@ static ott_status append_folder(mem *account, const char *run, str *out) {
     TRY(checkpoint_run_home(account, run, out->text, &home));
     out->length = 0;
     str_append(out, home);
-    mem_give(account, home);
+    mem_free(account, home);
     return str_finish(out);
 }
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/state.h"
 
-/* The numbers N of the folders `folder`/step-N, ascending; owned by the caller (mem_give). */
+/* The numbers N of the folders `folder`/step-N, ascending; owned by the caller (mem_free). */
 typedef struct step_list {
     int64_t *steps, count;
 } step_list;

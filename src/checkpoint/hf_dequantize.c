@@ -22,18 +22,18 @@ bool hf_dequantize_weight_of(const char *name, char weight[HF_NAME_MOST]) {
 }
 
 static ott_status find_scale(const shards *s, const shard_tensor *weight, const shard_tensor **out) {
-    char plain[HF_NAME_MOST], inverse[HF_NAME_MOST];
+    char plain[HF_NAME_MOST], scale_inv[HF_NAME_MOST];
     const char *name = weight->entry->name;
     snprintf(plain, sizeof plain, "%s_scale", name);
-    if (snprintf(inverse, sizeof inverse, "%s_scale_inv", name) >= HF_NAME_MOST)
+    if (snprintf(scale_inv, sizeof scale_inv, "%s_scale_inv", name) >= HF_NAME_MOST)
         return status_fail(OTT_ERR_FORMAT, "%s: the tensor '%.60s...' has too long a name", shards_path(s),
                            name);
-    const shard_tensor *a = shards_find(s, plain), *b = shards_find(s, inverse);
+    const shard_tensor *a = shards_find(s, plain), *b = shards_find(s, scale_inv);
     *out = a ? a : b;
     if (!a != !b) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s' is %s and has %s, '%s' %s '%s'", shards_path(s), name,
                        weight->entry->format, a ? "two scales" : "no scale", plain, a ? "and" : "or",
-                       inverse);
+                       scale_inv);
 }
 
 /* ---- layout ---- */
@@ -82,7 +82,7 @@ static ott_status read_scales(shards *s, const shard_tensor *scale, hf_dequantiz
     int64_t count = 1;
     for (int i = 0; i < e->rank; i++) count *= e->shape[i];
     TRY(shards_expect(s, e->name, e->rank, e->shape, &checked));
-    TRY(mem_take_array(d->account, MEM_OTHER, count, sizeof(float), "scales of a weight", &memory));
+    TRY(mem_alloc_array(d->account, MEM_OTHER, count, sizeof(float), "scales of a weight", &memory));
     d->scale = memory;
     TRY(shards_read_floats(s, scale, 0, count, d->scale));
     return check_scales(s, scale, count, d->scale);
@@ -99,7 +99,7 @@ ott_status hf_dequantize_open(mem *account, shards *s, const shard_tensor *weigh
 }
 
 void hf_dequantize_close(hf_dequantize *d) {
-    mem_give(d->account, d->scale);
+    mem_free(d->account, d->scale);
     d->scale = NULL;
 }
 

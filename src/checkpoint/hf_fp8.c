@@ -136,7 +136,7 @@ static ott_status lay_out(hf_fp8 *f, hf_fp8_matrix *x) {
     x->block_columns = blocks ? STRIP : x->columns;
     x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
     x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;
-    TRY(arena_take(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &memory));
+    TRY(arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &memory));
     x->scale = memory;
     return OTT_OK;
 }
@@ -150,9 +150,9 @@ static ott_status check_method(const hf_fp8 *f) {
 static ott_status open_inside(model *m, hf_fp8 *f) {
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &f->memory));
-    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
+    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
     f->matrices = memory;
-    TRY(arena_take(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
+    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
     f->kept = memory;
     TRY(choose(m, f));
     TRY(check_method(f));

@@ -213,7 +213,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(hf_places_open(l->m, l->m->options.family->fused, &l->places));
     TRY(shards_open(account, folder, &l->file));
     TRY(check_tensors(l));
-    TRY(mem_take_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
+    TRY(mem_alloc_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
     l->progress = watch_begin(l->m->watch, "Loading weights", model_parameter_count(l->m));
     for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
@@ -224,7 +224,7 @@ static ott_status load(loading *l, const char *folder) {
 ott_status hf_model_load(model *m, const char *folder) {
     loading l = {.m = m};
     ott_status status = load(&l, folder);
-    mem_give(m->device->account, l.buffer);
+    mem_free(m->device->account, l.buffer);
     shards_close(l.file);
     hf_places_close(&l.places);
     return status;

@@ -39,7 +39,7 @@ ott_status hf_places_open(const model *m, bool fused, hf_places *out) {
     void *memory;
     *out = (hf_places){.m = m};
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
-    TRY(arena_take(out->memory, m->parameter_count * (int64_t)sizeof *out->of * PARTS_MOST, &memory));
+    TRY(arena_alloc(out->memory, m->parameter_count * (int64_t)sizeof *out->of * PARTS_MOST, &memory));
     out->of = memory;
     for (int i = 0; i < m->parameter_count; i++) TRY(add_places(out, i, fused));
     return OTT_OK;

@@ -116,7 +116,7 @@ static ott_status write_config(const saving *s) {
 out:
     str_free(&path);
     str_free(&quantization);
-    mem_give(s->account, original);
+    mem_free(s->account, original);
     return status;
 }
 
@@ -149,11 +149,11 @@ static ott_status take_buffers(saving *s) {
     void *memory;
     for (int i = 0; i < s->m->parameter_count; i++)
         if (s->m->parameters[i].columns > widest) widest = s->m->parameters[i].columns;
-    TRY(mem_take_array(s->account, MEM_OTHER, STRIP * widest, sizeof(float), "weights on their way",
-                       &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, STRIP * widest, sizeof(float), "weights on their way",
+                        &memory));
     s->buffer = memory;
     if (!s->o->fp8) return OTT_OK;
-    TRY(mem_take(s->account, MEM_OTHER, STRIP * widest, "codes on their way", &memory));
+    TRY(mem_alloc(s->account, MEM_OTHER, STRIP * widest, "codes on their way", &memory));
     s->codes = memory;
     return OTT_OK;
 }
@@ -162,9 +162,9 @@ static ott_status declare_all(saving *s) {
     void *memory;
     int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
-    TRY(arena_take(s->memory, most * (int64_t)sizeof *s->declared, &memory));
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &memory));
     s->declared = memory;
-    TRY(arena_take(s->memory, most * (int64_t)sizeof *s->departures, &memory));
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->departures, &memory));
     s->departures = memory;
     for (int i = 0; i < s->places.count; i++) TRY(declare(s, i));
     return OTT_OK;
@@ -282,8 +282,8 @@ static ott_status save(saving *s, hf_save_summary *out) {
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
     saving s = {.m = m, .account = m->device->account, .o = o, .folder = folder};
     ott_status status = save(&s, out);
-    mem_give(s.account, s.buffer);
-    mem_give(s.account, s.codes);
+    mem_free(s.account, s.buffer);
+    mem_free(s.account, s.codes);
     arena_close(s.memory);
     hf_fp8_close(&s.fp8);
     hf_places_close(&s.places);

@@ -37,7 +37,7 @@ ott_status checkpoint_json_load(mem *account, const char *path, int64_t limit, j
     *root = NULL;
     TRY(file_read(account, path, limit, &text, &bytes));
     ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error);
-    mem_give(account, text);
+    mem_free(account, text);
     if (status != OTT_OK || *root) return status_context(status, "%s", path);
     return status_fail(OTT_ERR_FORMAT, "%s: line %d: is not JSON: %s", path, error.line, error.text);
 }

@@ -82,11 +82,11 @@ static ott_status read_set(model *m, const safetensors *f, const tensor_set *set
     int64_t total = 0, done = 0;
     for (int64_t i = 0; i < set->count; i++) total += set->places[i].bytes;
     watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
-    TRY(mem_take(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
+    TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
     for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
         status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer,
                            &progress, &done);
-    mem_give(account, buffer);
+    mem_free(account, buffer);
     return status;
 }
 

@@ -82,7 +82,7 @@ ott_status run_record_read(mem *account, const char *folder, run_record *out) {
         status = status_fail(status, "%s: %s; remove it, and the next training run of %s makes it anew",
                              path.text, status_text(), folder);
 out:
-    mem_give(account, text);
+    mem_free(account, text);
     str_free(&path);
     return status;
 }
@@ -145,7 +145,7 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     TRY(checkpoint_list(account, folder, &list));
     *any = list.count > 0;
     if (*any) str_printf(&path, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
-    mem_give(account, list.steps);
+    mem_free(account, list.steps);
     ott_status status = str_finish(&path);
     if (status == OTT_OK && *any) status = checkpoint_mark(account, path.text, out);
     str_free(&path);
@@ -260,7 +260,7 @@ static ott_status follow_move(mem *account, const char *run_folder, const char *
     return run_record_write(account, folder, owner);
 }
 
-static ott_status settle(mem *account, const logger *log, const char *home);
+static ott_status finalize(mem *account, const logger *log, const char *home);
 
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home) {
@@ -275,11 +275,11 @@ ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run
         TRY(name_own(account, folder, r->mark.run, &own));
         log_info(log, "%s has checkpoints of another run: this run's are in %s", folder, own);
         ott_status status = checkpoint_run_claim(account, log, run_folder, own, true, r, home);
-        mem_give(account, own);
+        mem_free(account, own);
         return status;
     }
     if (*owner.mark.run) TRY(follow_move(account, run_folder, folder, &owner));
-    TRY(settle(account, log, folder));
+    TRY(finalize(account, log, folder));
     return mem_strdup(account, folder, home);
 }
 
@@ -315,7 +315,7 @@ static ott_status set_aside(mem *account, const char *home, int64_t branch, int6
 }
 
 /* The later checkpoints, of which the record says that they are set aside, get their names. */
-static ott_status settle(mem *account, const logger *log, const char *home) {
+static ott_status finalize(mem *account, const logger *log, const char *home) {
     run_record r;
     step_list list;
     int64_t count = 0;
@@ -327,7 +327,7 @@ static ott_status settle(mem *account, const logger *log, const char *home) {
     TRY(checkpoint_list_of(account, home, &r, &list));
     for (int64_t i = 0; i < list.count && status == OTT_OK; i++)
         if (list.steps[i] > after) count++, status = set_aside(account, home, left, list.steps[i]);
-    mem_give(account, list.steps);
+    mem_free(account, list.steps);
     if (status == OTT_OK) status = run_record_write(account, home, &r);
     if (status == OTT_OK && count > 0)
         log_info(log,
@@ -343,7 +343,7 @@ ott_status checkpoint_run_later(mem *account, const char *home, int64_t step, in
     TRY(run_record_read(account, home, &r));
     TRY(checkpoint_list_of(account, home, &r, &list));
     *branch = list.count > 0 && list.steps[list.count - 1] > step ? r.mark.branch : 0;
-    mem_give(account, list.steps);
+    mem_free(account, list.steps);
     return OTT_OK;
 }
 
@@ -353,5 +353,5 @@ ott_status checkpoint_run_go_back(mem *account, const logger *log, const char *h
     r.mark.branch++;
     r.after = step;
     TRY(run_record_write(account, home, &r));
-    return settle(account, log, home);
+    return finalize(account, log, home);
 }

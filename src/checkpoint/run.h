@@ -46,7 +46,7 @@ ott_status run_record_write(mem *account, const char *folder, const run_record *
 /* The record of a run's folder, with an id drawn now when it has none. */
 ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record *out);
 /* Where this run's checkpoints are: `folder` (its checkpoint.dir), or run-ID in it when that is another
-   run's; given back with mem_give. Nothing is written. */
+   run's; given back with mem_free. Nothing is written. */
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home);
 /* The same for the run that will write there: makes the folder its own when it is nobody's, and finishes what
    was left undone in it. `adopts`: checkpoints there that name no run are this run's. A run folder that is a

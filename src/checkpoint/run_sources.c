@@ -46,8 +46,8 @@ ott_status run_sources_add_tokenizer(run_sources *s, const char *path) {
 }
 
 void run_sources_free(run_sources *s) {
-    for (int64_t i = 0; i < s->count; i++) mem_give(s->account, s->files[i].path);
-    if (s->account) mem_give(s->account, s->files);
+    for (int64_t i = 0; i < s->count; i++) mem_free(s->account, s->files[i].path);
+    if (s->account) mem_free(s->account, s->files);
     *s = (run_sources){.account = s->account};
 }
 

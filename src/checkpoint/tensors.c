@@ -5,9 +5,9 @@ ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
     void *memory;
     *set = (tensor_set){.capacity = capacity};
     TRY(arena_open(account, MEM_OTHER, &set->memory));
-    TRY(arena_take(set->memory, capacity * (int64_t)sizeof *set->declared, &memory));
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->declared, &memory));
     set->declared = memory;
-    TRY(arena_take(set->memory, capacity * (int64_t)sizeof *set->places, &memory));
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->places, &memory));
     set->places = memory;
     return OTT_OK;
 }

@@ -19,7 +19,7 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
                                   checkpoint_writer **out);
 /* Every checkpoint from now on has this as its sources.json; borrowed. */
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
-/* How much that copy takes; 0 when nothing is staged. Of a model on a rehearsal (tensor/rehearsal.h) too. */
+/* How much that copy takes; 0 when nothing is staged. Of a model on a dry run (tensor/dry_run.h) too. */
 ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes);
 /* Saves step-N as checkpoint_save does, and the run's history (NULL: none) with it; where no thread can be started, before it returns, with a warning.
    The log says "Saved PATH" once it is complete and old ones are gone, and warns of one that cannot be

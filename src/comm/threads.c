@@ -134,8 +134,8 @@ static ott_status wait_until(const condition *c) {
 
 static ott_status open_meeting(threads_world *w, int64_t number, meeting **out) {
     void *memory;
-    TRY(mem_take(w->account, MEM_STAGING, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
-                 "a collective", &memory));
+    TRY(mem_alloc(w->account, MEM_STAGING, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
+                  "a collective", &memory));
     meeting *m = memory;
     m->number = number;
     m->from = (contribution *)(m + 1);
@@ -155,10 +155,10 @@ static void close_meeting(threads_world *w, meeting *m) {
     while (*at != m) at = &(*at)->next;
     *at = m->next;
     for (int r = 0; r < w->size; r++) {
-        mem_give(w->account, m->from[r].data);
-        mem_give(w->account, m->from[r].input_rows);
+        mem_free(w->account, m->from[r].data);
+        mem_free(w->account, m->from[r].input_rows);
     }
-    mem_give(w->account, m);
+    mem_free(w->account, m);
 }
 
 /* The rows that rank `from` sends to rank `to`. */
@@ -196,19 +196,19 @@ static ott_status copy_input(const threads_world *w, exec *cx, const collective 
     void *memory;
     int64_t bytes = call->input.data ? tensor_bytes(call->input) : 0;
     out->call = *call;
-    TRY(mem_take(w->account, MEM_STAGING, bytes, "values of a collective", &memory));
+    TRY(mem_alloc(w->account, MEM_STAGING, bytes, "values of a collective", &memory));
     out->data = memory;
     if (bytes > 0) TRY(device_copy_out(cx->device, out->data, call->input.data, bytes));
     if (!call->input_rows) return OTT_OK;
-    TRY(mem_take_array(w->account, MEM_STAGING, w->size, sizeof(int64_t), "rows of a collective", &memory));
+    TRY(mem_alloc_array(w->account, MEM_STAGING, w->size, sizeof(int64_t), "rows of a collective", &memory));
     out->input_rows = memory;
     memcpy(memory, call->input_rows, (size_t)w->size * sizeof(int64_t));
     return OTT_OK;
 }
 
 static void drop(const threads_world *w, contribution *c) {
-    mem_give(w->account, c->data);
-    mem_give(w->account, c->input_rows);
+    mem_free(w->account, c->data);
+    mem_free(w->account, c->input_rows);
 }
 
 /* With the lock held. */
@@ -231,7 +231,7 @@ static ott_status post_message(rank_state *self, const contribution *own) {
     message **at = &w->messages;
     void *memory;
     if (w->failed) return failure(w);
-    TRY(mem_take(w->account, MEM_STAGING, sizeof(message), "a message", &memory));
+    TRY(mem_alloc(w->account, MEM_STAGING, sizeof(message), "a message", &memory));
     while (*at) at = &(*at)->next;
     *at = memory;
     **at = (message){
@@ -265,13 +265,13 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     int64_t skip = first * call->input.columns * dtype_bytes(out->dtype), count = tensor_count(*out);
     void *memory;
     mem *account = cx->device->account;
-    TRY(mem_take_array(account, MEM_STAGING, count, sizeof(float), "a reduction", &memory));
+    TRY(mem_alloc_array(account, MEM_STAGING, count, sizeof(float), "a reduction", &memory));
     float *sum = memory;
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
     reduce_last(memory, out->dtype, sum, count); /* a format is never wider than fp32: in place, ascending */
     ott_status status = device_copy_in(cx->device, out->data, memory, tensor_bytes(*out));
-    mem_give(account, memory);
+    mem_free(account, memory);
     return status;
 }
 
@@ -381,8 +381,8 @@ static ott_status wait_receive(rank_state *self, exec *cx, const collective *cal
                            dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
                            (long long)call->output.columns, dtype_name(call->output.dtype));
     if (status != OTT_OK) threads_world_fail(w, status_text());
-    mem_give(w->account, m->data);
-    mem_give(w->account, m);
+    mem_free(w->account, m->data);
+    mem_free(w->account, m);
     return status;
 }
 
@@ -419,8 +419,8 @@ ott_status threads_world_open(mem *account, int ranks, double timeout, threads_w
     void *memory;
     *out = NULL;
     STATUS_REQUIRE(ranks >= 1);
-    TRY(mem_take(account, MEM_OTHER, (int64_t)sizeof(threads_world) + ranks * (int64_t)sizeof(rank_state),
-                 "ranks", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, (int64_t)sizeof(threads_world) + ranks * (int64_t)sizeof(rank_state),
+                  "ranks", &memory));
     threads_world *w = memory;
     w->account = account;
     w->size = ranks;
@@ -442,10 +442,10 @@ void threads_world_close(threads_world *w) {
     while (w->meetings) close_meeting(w, w->meetings);
     for (message *m = w->messages, *next; m; m = next) {
         next = m->next;
-        mem_give(w->account, m->data);
-        mem_give(w->account, m);
+        mem_free(w->account, m->data);
+        mem_free(w->account, m);
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
 }

@@ -289,7 +289,7 @@ static ott_status check_tensorwise(config *cfg, const char *path, bool *on) {
 }
 
 /* A run in another precision ignores what is said about FP8; whoever said it may not have meant that. */
-static void tell_no_effect(const config *cfg) {
+static void log_no_effect(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++) {
@@ -301,7 +301,7 @@ static void tell_no_effect(const config *cfg) {
 }
 
 static ott_status check_float8(config *cfg) {
-    if (cfg->train.mixed_precision != PRECISION_FP8) return tell_no_effect(cfg), OTT_OK;
+    if (cfg->train.mixed_precision != PRECISION_FP8) return log_no_effect(cfg), OTT_OK;
     TRY(check_recipe_options(cfg));
     TRY(check_operands(cfg));
     TRY(check_tensorwise(cfg, "float8.enable_fsdp_float8_all_gather",
@@ -357,7 +357,7 @@ static ott_status check_together(config *cfg) {
 
 static ott_status check_all(config *cfg) {
     bool read = !remark_has_obstacle(cfg, NULL);
-    TRY(remark_failure(cfg, "", NULL, foreign_settle(cfg)));
+    TRY(remark_failure(cfg, "", NULL, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
     TRY(remark_failure(cfg, "distributed.tp", NULL, check_tensor_parallel(cfg)));
     TRY(check_built(cfg));

@@ -9,13 +9,13 @@ static ott_status open_book(mem *account, const logger *lg, config *cfg) {
     int key_count;
     arena *memory;
     TRY(arena_open(account, MEM_OTHER, &memory));
-    ott_status status = arena_take(memory, sizeof(config_book), &block);
+    ott_status status = arena_alloc(memory, sizeof(config_book), &block);
     if (status != OTT_OK) return arena_close(memory), status;
     config_book *book = cfg->book = block;
     *book = (config_book){.account = account, .memory = memory, .lg = lg};
     foreign_open(&book->foreign);
     table_keys(&key_count);
-    TRY(arena_take(memory, key_count * (int64_t)sizeof(key_note), &block));
+    TRY(arena_alloc(memory, key_count * (int64_t)sizeof(key_note), &block));
     book->keys = block;
     for (int i = 0; i < key_count; i++) assign_default(cfg, &table_keys(&key_count)[i]);
     cfg->path = "";
@@ -27,17 +27,17 @@ void config_close(config *cfg) {
     mem *account = cfg->book ? cfg->book->account : NULL;
     if (!account) return;
     arena_close(cfg->book->memory);
-    mem_give(account, cfg);
+    mem_free(account, cfg);
 }
 
 static ott_status open_config(mem *account, const logger *lg, config **out) {
     void *block;
-    TRY(mem_take(account, MEM_OTHER, sizeof(config), "a configuration", &block));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &block));
     config *cfg = block;
     ott_status status = open_book(account, lg, cfg);
     if (status != OTT_OK) {
         if (cfg->book) arena_close(cfg->book->memory);
-        mem_give(account, cfg);
+        mem_free(account, cfg);
         return status;
     }
     *out = cfg;
@@ -62,7 +62,7 @@ static bool is_worth_telling(const config *cfg, const config_key *key) {
 }
 
 /* Keys that steer PyTorch only: one line each about what happens instead. */
-static void tell_instead(const config *cfg) {
+static void log_instead(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
@@ -78,7 +78,7 @@ static ott_status parse_into(config *cfg, int argc, const char *const *argv) {
     if (file) TRY(read_file(cfg, file));
     TRY(command_apply(cfg, argc, argv));
     TRY(config_check(cfg));
-    tell_instead(cfg);
+    log_instead(cfg);
     return OTT_OK;
 }
 

@@ -14,7 +14,7 @@ void foreign_open(foreign_state *f) {
 
 /* --- Precision: a format and an FP8 switch beside it --- */
 
-static ott_status settle_precision(config *cfg, const char *where) {
+static ott_status finalize_precision(config *cfg, const char *where) {
     foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
     const config_key *key = table_find("train.mixed_precision");
     config_precision p = f->fp8 == 1         ? PRECISION_FP8
@@ -56,7 +56,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
         }
     }
     cfg->book->foreign.fp8 = fp8;
-    return settle_precision(cfg, where);
+    return finalize_precision(cfg, where);
 }
 
 /* torchao's MX recipes differ in how a block's scale is rounded, and in kernels. */
@@ -78,7 +78,7 @@ ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) 
 }
 
 /* What [mx] says counts when its converter runs and our own keys are silent. */
-static void settle_mx(config *cfg) {
+static void finalize_mx(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
     if (!f->mx) return;
     if (!book_note(cfg, "float8.filter_fqns")->set) cfg->float8.filter_fqns = f->mx_filter;
@@ -91,7 +91,7 @@ ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where
     if (!tree_is_null(value) && !value_bool(value, &on))
         return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
     cfg->book->foreign.fp8 = on;
-    return settle_precision(cfg, where);
+    return finalize_precision(cfg, where);
 }
 
 ott_status foreign_precision(config *cfg, const node *value, const char *where) {
@@ -105,12 +105,12 @@ ott_status foreign_precision(config *cfg, const node *value, const char *where) 
                            "%s is not one of \"bfloat16\", \"float16\", \"float32\", \"auto\"", where);
     f->precision = digit[0] == '3' ? -1 : digit[0] - '0';
     f->precision_where = where;
-    return settle_precision(cfg, where);
+    return finalize_precision(cfg, where);
 }
 
 /* --- Activation checkpointing: torchtitan's mode and option --- */
 
-static ott_status settle_checkpointing(config *cfg, const char *where) {
+static ott_status finalize_checkpointing(config *cfg, const char *where) {
     foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
     const char *mode = f->ac_mode ? f->ac_mode : "selective", *option = f->ac_option ? f->ac_option : "2";
     const char *word = strcmp(mode, "selective") == 0 ? option : mode;
@@ -126,7 +126,7 @@ ott_status foreign_ac_mode(config *cfg, const node *value, const char *where) {
         return status_fail(OTT_ERR_CONFIG,
                            "%s is not one of \"none\", \"selective\", \"full\", \"memory_budget\"", where);
     cfg->book->foreign.ac_mode = value->text;
-    return settle_checkpointing(cfg, where);
+    return finalize_checkpointing(cfg, where);
 }
 
 ott_status foreign_ac_option(config *cfg, const node *value, const char *where) {
@@ -135,7 +135,7 @@ ott_status foreign_ac_option(config *cfg, const node *value, const char *where) 
                 (strcmp(value->text, "op") == 0 || (number_parse_integer(value->text, &every) && every >= 1));
     if (!good) return status_fail(OTT_ERR_CONFIG, "%s must be \"op\" or a positive integer", where);
     cfg->book->foreign.ac_option = value->text;
-    return settle_checkpointing(cfg, where);
+    return finalize_checkpointing(cfg, where);
 }
 
 /* --- Optimizer --- */
@@ -220,7 +220,7 @@ ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
 
 /* torchtitan: warmup, constant, decay over decay_ratio of all steps (default: over all that follow the
  * warmup). */
-static void settle_titan_schedule(config *cfg) {
+static void finalize_titan_schedule(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
     static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
                                        "scheduler.wsd_decay_type"};
@@ -242,7 +242,7 @@ static void settle_titan_schedule(config *cfg) {
 
 /* AutoModel: a cosine after a warmup of a tenth of the run, at most 1000 steps, unless the file says
  * otherwise. */
-static void settle_automodel_schedule(config *cfg) {
+static void finalize_automodel_schedule(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
     if (!f->automodel_schedule) return;
     if (!book_note(cfg, "scheduler.name")->set) cfg->scheduler.name = SCHEDULER_COSINE;
@@ -344,9 +344,9 @@ void foreign_key_was_set(config *cfg, const config_key *key) {
     }
 }
 
-ott_status foreign_settle(config *cfg) {
+ott_status foreign_finalize(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
-    TRY(foreign_settle_model(cfg));
+    TRY(foreign_finalize_model(cfg));
     if (f->fp8 == 1 && f->precision > PRECISION_BF16)
         return status_fail(OTT_ERR_CONFIG,
                            "%s does not go with FP8 training, whose activations are bf16; leave it out",
@@ -359,8 +359,8 @@ ott_status foreign_settle(config *cfg) {
                                f->min_lr, cfg->optimizer.lr);
         cfg->scheduler.min_lr_ratio = f->min_lr / cfg->optimizer.lr;
     }
-    settle_automodel_schedule(cfg);
-    settle_titan_schedule(cfg);
-    settle_mx(cfg);
+    finalize_automodel_schedule(cfg);
+    finalize_titan_schedule(cfg);
+    finalize_mx(cfg);
     return OTT_OK;
 }

@@ -49,9 +49,9 @@ ott_status foreign_defaults(config *cfg);
 /* Our own key was set: what a foreign key said about the same thing no longer counts. */
 void foreign_key_was_set(config *cfg, const config_key *key);
 /* Works out values that follow from several keys; may be repeated. */
-ott_status foreign_settle(config *cfg);
+ott_status foreign_finalize(config *cfg);
 /* The part of it that is about the model. */
-ott_status foreign_settle_model(config *cfg);
+ott_status foreign_finalize_model(config *cfg);
 
 ott_status foreign_model_name(config *cfg, const node *value, const char *where);
 ott_status foreign_flavor(config *cfg, const node *value, const char *where);

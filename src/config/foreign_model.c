@@ -49,7 +49,7 @@ static ott_status fail_flavor(const config_key *key, const char *where, const ch
                        *prefix ? "qwen3" : "llama3", list);
 }
 
-static ott_status settle_flavor(config *cfg) {
+static ott_status finalize_flavor(config *cfg) {
     foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
     const config_key *key = table_find("model.preset");
     const char *prefix = f->family && strcmp(f->family, "qwen3") == 0 ? "qwen3-" : "";
@@ -90,7 +90,7 @@ ott_status foreign_load_base_model(config *cfg, const node *value, const char *w
     return OTT_OK;
 }
 
-static void settle_weights(config *cfg) {
+static void finalize_weights(config *cfg) {
     const foreign_state *f = &cfg->book->foreign;
     if (!f->from_config || f->loads_base || !*cfg->model.hf_path) return;
     if (!book_note(cfg, "model.reduce")->set) cfg->model.reduce = 1; /* that shape, random weights */
@@ -115,10 +115,10 @@ static ott_status refuse_hub_name(config *cfg) {
                               "in, with its config.json, as --model.hf_path=FOLDER");
 }
 
-ott_status foreign_settle_model(config *cfg) {
-    settle_weights(cfg);
+ott_status foreign_finalize_model(config *cfg) {
+    finalize_weights(cfg);
     TRY(refuse_hub_name(cfg));
-    return settle_flavor(cfg);
+    return finalize_flavor(cfg);
 }
 
 /* AutoModel's own seed, which rng.seed stands above. */

@@ -47,7 +47,7 @@ ott_status load_file(tree_builder *b, node **out) {
     if (!file_exists(b->place)) return status_fail(OTT_ERR_NOT_FOUND, "Config file not found: %s", b->place);
     TRY(file_read(b->account, b->place, LOAD_SIZE_LIMIT, &text, &bytes));
     ott_status status = parse_text(b, text, bytes, out);
-    mem_give(b->account, text);
+    mem_free(b->account, text);
     if (status == OTT_OK && !(*out)->first)
         status = status_fail(OTT_ERR_CONFIG, "%s: the file sets no key", b->place);
     return status;

@@ -11,7 +11,7 @@ ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const 
                       const char *where, const char *reason) {
     remarks *all = &cfg->book->remarks;
     void *block;
-    TRY(arena_take(cfg->book->memory, sizeof(remark), &block));
+    TRY(arena_alloc(cfg->book->memory, sizeof(remark), &block));
     remark *r = block;
     *r = (remark){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
     if (all->last)
@@ -185,7 +185,7 @@ static void append_inert(const config *cfg, str *out, const remark *r) {
     str_printf(out, " (%s%s)", is_key(r->reason) ? "only with " : "", r->reason);
 }
 
-static void tell_inert(const config *cfg) {
+static void log_inert(const config *cfg) {
     str line = {.account = cfg->book->account};
     const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_INERT);
     for (; r; r = next_line(cfg, r->next, REMARK_INERT)) {
@@ -206,5 +206,5 @@ void remark_tell(const config *cfg) {
         if (str_finish(&line) == OTT_OK) log_info(cfg->book->lg, "%s", line.text);
         str_free(&line);
     }
-    tell_inert(cfg);
+    log_inert(cfg);
 }

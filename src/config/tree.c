@@ -9,7 +9,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
                            "%s:%d: more than %d values (aliases counted each time they are used)", b->place,
                            line, TREE_NODE_LIMIT);
     void *block;
-    TRY(arena_take(b->memory, sizeof(node), &block));
+    TRY(arena_alloc(b->memory, sizeof(node), &block));
     node *n = block;
     n->kind = kind;
     n->line = line;

@@ -144,7 +144,7 @@ static ott_status read_list(arena *memory, const config_key *key, const node *n,
     int64_t count = 0;
     for (const node *child = n->first; child; child = child->next) count++;
     void *block = NULL;
-    TRY(arena_take(memory, (count + 1) * (int64_t)sizeof(char *), &block));
+    TRY(arena_alloc(memory, (count + 1) * (int64_t)sizeof(char *), &block));
     const char **items = block;
     int64_t at = 0;
     for (const node *child = n->first; child; child = child->next) {

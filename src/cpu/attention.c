@@ -15,19 +15,19 @@ static ott_status check_documents(const char *op, const attention *s) {
         return status_fail(OTT_ERR_INTERNAL, "%s: with past %lld there must be one document", op,
                            (long long)s->past);
     for (int64_t b = 0; b < s->documents; b++) {
-        int64_t least = b == 0 ? 0 : s->start[b - 1], most = b == 0 ? 0 : s->tokens;
-        if (s->start[b] < least || s->start[b] > most)
-            return status_fail(OTT_ERR_INTERNAL, "%s: start[%lld] is %d; it must be %lld to %lld", op,
-                               (long long)b, s->start[b], (long long)least, (long long)most);
+        int64_t least = b == 0 ? 0 : s->cu_seqlens[b - 1], most = b == 0 ? 0 : s->tokens;
+        if (s->cu_seqlens[b] < least || s->cu_seqlens[b] > most)
+            return status_fail(OTT_ERR_INTERNAL, "%s: cu_seqlens[%lld] is %d; it must be %lld to %lld", op,
+                               (long long)b, s->cu_seqlens[b], (long long)least, (long long)most);
     }
     return OTT_OK;
 }
 
-ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
+ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                 const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
                                 float scale, attention *s) {
     if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
-        q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || start->columns < 1)
+        q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || cu_seqlens->columns < 1)
         return status_fail(
             OTT_ERR_SHAPE,
             "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
@@ -40,11 +40,11 @@ ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k
                      .heads = q->columns / head_dim,
                      .kv_heads = k->columns / head_dim,
                      .tokens = q->rows,
-                     .documents = start->columns,
+                     .documents = cu_seqlens->columns,
                      .window = window,
                      .past = past,
                      .block = BLOCK_MAX,
-                     .start = start->data,
+                     .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
     TRY(check_documents(op, s));
     for (int64_t b = 0; b < s->documents; b++)
@@ -334,7 +334,7 @@ ott_status TIER(attention_forward)(exec *cx, const attention_forward_args *a) {
     forward_job j = {.cx = cx, .a = a};
     attention *s = &j.s;
     forward_buffers w;
-    TRY(TIER(attention_open)("attention_forward", a->q, a->k, a->start, a->lse, a->head_dim, a->window,
+    TRY(TIER(attention_open)("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                              a->past, a->softmax_scale, s));
     while (s->block > QUERIES &&
            (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))

@@ -42,7 +42,7 @@ typedef struct attention {
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */
-    const int32_t *start; /* [documents]; the last document ends with the tokens, and may be empty */
+    const int32_t *cu_seqlens; /* [documents]; the last document ends with the tokens, and may be empty */
     float scale;
 } attention;
 
@@ -53,7 +53,8 @@ typedef struct document {
 } document;
 
 SIMD document document_of(const attention *s, int64_t index) {
-    int64_t first = s->start[index], end = index + 1 < s->documents ? s->start[index + 1] : s->tokens;
+    int64_t first = s->cu_seqlens[index],
+            end = index + 1 < s->documents ? s->cu_seqlens[index + 1] : s->tokens;
     return (document){.first = first, .length = s->past + end - first};
 }
 /* Row of q, o and lse of the query at position i of a document. */
@@ -62,7 +63,7 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
 }
 
 /* Checks what the op's letters do not say, and fills s. Defined in attention.c. */
-ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *start,
+ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                 const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
                                 float scale, attention *s);
 /* ERR_UNSUPPORTED when a thread's scratch cannot hold `floats`. */

@@ -243,8 +243,8 @@ ott_status TIER(attention_backward)(exec *cx, const attention_backward_args *a) 
     backward_job j = {.cx = cx, .a = a};
     backward_buffers w;
     lay_out_sums(a, cx->workspace, &j.sums);
-    TRY(TIER(attention_open)("attention_backward", a->q, a->k, a->start, a->lse, a->head_dim, a->window, 0,
-                             a->softmax_scale, &j.s));
+    TRY(TIER(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
+                             0, a->softmax_scale, &j.s));
     while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;
     TRY(TIER(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
     cpu_run_sized(cx, j.s.pairs * j.s.heads, backward_task, &j);

@@ -99,11 +99,11 @@ static ott_status choose_tier(const char *name, const cpu_tier **out) {
 /* ---- the device table: host memory, and every call completes before it returns ---- */
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    return mem_take(d->account, kind, bytes, what, out);
+    return mem_alloc(d->account, kind, bytes, what, out);
 }
 
 static void release(device *d, void *data) {
-    mem_give(d->account, data);
+    mem_free(d->account, data);
 }
 
 static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
@@ -127,8 +127,8 @@ static void close_device(device *d) {
     cpu_device *c = (cpu_device *)d;
     mem *account = d->account;
     pool_close(c->pool);
-    mem_give(account, c->scratch);
-    mem_give(account, c);
+    mem_free(account, c->scratch);
+    mem_free(account, c);
 }
 
 static const device_table table = {
@@ -146,7 +146,7 @@ static ott_status fill(cpu_device *c, mem *account, int threads) {
     TRY(pool_open(account, threads, &c->pool));
     c->threads = pool_threads(c->pool);
     void *scratch;
-    TRY(mem_take_array(account, MEM_SCRATCH, c->threads, CPU_SCRATCH_BYTES, "thread scratch", &scratch));
+    TRY(mem_alloc_array(account, MEM_SCRATCH, c->threads, CPU_SCRATCH_BYTES, "thread scratch", &scratch));
     c->scratch = scratch;
     snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tier->name, c->threads,
              c->threads == 1 ? "" : "s");
@@ -158,7 +158,7 @@ ott_status cpu_open(mem *account, int threads, const char *tier, device **out) {
     const cpu_tier *chosen = NULL;
     TRY(choose_tier(tier, &chosen));
     void *memory;
-    TRY(mem_take(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
     cpu_device *c = memory;
     c->tier = chosen;
     c->base = (device){.table = &table, .ops = chosen->ops, .account = account, .name = c->name};

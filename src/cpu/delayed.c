@@ -13,8 +13,8 @@ ott_status TIER(amax_record)(exec *cx, const amax_record_args *a) {
 ott_status TIER(amax_update)(exec *cx, const amax_update_args *a) {
     (void)cx;
     float *seen = a->seen->data;
-    STATUS_REQUIRE(a->spec.history == a->window->columns);
-    history_update(&a->spec, seen[0], a->window->data, a->scale->data);
+    STATUS_REQUIRE(a->spec.history == a->amax_history->columns);
+    history_update(&a->spec, seen[0], a->amax_history->data, a->scale->data);
     seen[0] = 0.0f;
     return OTT_OK;
 }

@@ -8,25 +8,25 @@ typedef struct dequantize_job {
     quantize_side side;
 } dequantize_job;
 
-enum { RUN = 512 }; /* elements whose inverses are spread at a time */
+enum { RUN = 512 }; /* elements whose scale_invs are spread at a time */
 
-/* Row r, columns [begin, begin + count). `each`: every element has an inverse; else all have inverse[0]. */
-SIMD void multiply_run(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *inverse, bool each,
+/* Row r, columns [begin, begin + count). `each`: every element has an scale_inv; else all have scale_inv[0]. */
+SIMD void multiply_run(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *scale_inv, bool each,
                        void *y, int64_t count) {
-    v16 one = v16_set1(inverse[0]);
+    v16 one = v16_set1(scale_inv[0]);
     BY_16(j, lanes, count, {
         v16 code = lanes >= 16 ? v16_load_fp8(codes + j, format) : v16_load_fp8_n(codes + j, format, lanes);
-        v16 by = each ? v16_get(inverse, OTT_F32, j, lanes) : one;
+        v16 by = each ? v16_get(scale_inv, OTT_F32, j, lanes) : one;
         v16_put(y, d, j, v16_mul(code, by), lanes);
     });
 }
 
-static void multiply_any(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *inverse, bool each,
-                         void *y, int64_t count) {
+static void multiply_any(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *scale_inv,
+                         bool each, void *y, int64_t count) {
     if (format == OTT_E4M3)
-        WITH_DTYPE(d, D, multiply_run(D, OTT_E4M3, codes, inverse, each, y, count));
+        WITH_DTYPE(d, D, multiply_run(D, OTT_E4M3, codes, scale_inv, each, y, count));
     else
-        WITH_DTYPE(d, D, multiply_run(D, OTT_E5M2, codes, inverse, each, y, count));
+        WITH_DTYPE(d, D, multiply_run(D, OTT_E5M2, codes, scale_inv, each, y, count));
 }
 
 static void dequantize_row(const dequantize_job *job, int64_t r) {
@@ -37,10 +37,10 @@ static void dequantize_row(const dequantize_job *job, int64_t r) {
     int64_t run = each ? RUN : y->columns;
     for (int64_t j = 0; j < y->columns; j += run) {
         int64_t count = y->columns - j < run ? y->columns - j : run;
-        const float *inverse = each ? quantize_spread(s, s->at->inverse, r, j, count, room)
-                                    : s->at->inverse + quantize_group(s, r, 0);
+        const float *scale_inv = each ? quantize_spread(s, s->at->scale_inv, r, j, count, room)
+                                      : s->at->scale_inv + quantize_group(s, r, 0);
         const uint8_t *codes = (const uint8_t *)s->at->data + r * y->columns + j;
-        multiply_any(y->dtype, s->spec->format, codes, inverse, each,
+        multiply_any(y->dtype, s->spec->format, codes, scale_inv, each,
                      (char *)row_of(y, r) + j * dtype_bytes(y->dtype), count);
     }
 }

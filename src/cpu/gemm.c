@@ -65,8 +65,8 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                                    : (const char *)(tile.sums + GEMM_TILE); /* the next tile's */
             tile.soon_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
             if (job->block) {
-                tile.inverse_a = w->inverse_a + i * blocks;
-                tile.inverse_b = w->inverse_b + j * blocks;
+                tile.scale_inv_a = w->scale_inv_a + i * blocks;
+                tile.scale_inv_b = w->scale_inv_b + j * blocks;
                 multiply_blocks(kernel, tile, job->block, layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
             } else
                 kernel(&tile);
@@ -83,12 +83,12 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
         gemm_stage stage = {.depth = depth, .first = k == 0, .last = k + depth == job->k};
         gemm_block b = {p.j, p.n, k, depth};
         gemm_pack_b(w->b, job->args->b, b);
-        if (job->block) pack_inverses(w->inverse_b, job->args->b, b, job->block, GEMM_NR);
+        if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
             int64_t lines = at_most(p.m - i, GEMM_MC);
             gemm_block a = {p.i + i, lines, k, depth};
             gemm_pack_a(w->a, job->args->a, a);
-            if (job->block) pack_inverses(w->inverse_a, job->args->a, a, job->block, GEMM_MR);
+            if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
             multiply_packed(job, w, (gemm_part){p.i + i, lines, p.j, p.n}, i / GEMM_MR, stage);
         }
         k += depth;

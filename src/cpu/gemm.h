@@ -55,9 +55,9 @@ enum {
 typedef struct gemm_work {
     float a[GEMM_A_FLOATS];
     float b[GEMM_B_FLOATS];
-    float partial[GEMM_MB * GEMM_NB]; /* [column tile][row tile][GEMM_MR][GEMM_NR] */
-    float inverse_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
-    float inverse_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
+    float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
+    float scale_inv_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
+    float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
 } gemm_work;
 
 _Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
@@ -80,36 +80,36 @@ typedef struct gemm_part {
 
 /* What finished sums are multiplied by, for 16 lines, the first n of them there, and for one line; 1, which
    changes nothing, where there is no scale and where block scales have met the sums before. */
-SIMD v16 gemm_inverse_lanes(const operand *o, int64_t line, int64_t n) {
-    if (o->inverse && o->grain == GRANULARITY_ROW) return v16_load_n(o->inverse + line, n);
-    return v16_set1(o->inverse && o->grain == GRANULARITY_TENSOR ? o->inverse[0] : 1.0f);
+SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t line, int64_t n) {
+    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + line, n);
+    return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
 }
-SIMD v16 gemm_inverse(const operand *o, int64_t line) {
-    if (o->inverse && o->grain == GRANULARITY_ROW) return v16_set1(o->inverse[line]);
-    return v16_set1(o->inverse && o->grain == GRANULARITY_TENSOR ? o->inverse[0] : 1.0f);
+SIMD v16 gemm_scale_inv(const operand *o, int64_t line) {
+    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_set1(o->scale_inv[line]);
+    return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
 }
-SIMD v16 gemm_scaled(v16 sum, v16 inverse_a, v16 inverse_b, scale_order order) {
-    if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(inverse_a, inverse_b));
-    return v16_mul(v16_mul(sum, inverse_a), inverse_b);
+SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order order) {
+    if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(scale_inv_a, scale_inv_b));
+    return v16_mul(v16_mul(sum, scale_inv_a), scale_inv_b);
 }
 
 /* gemm_finish for c's format d; `full`: all GEMM_NR columns are there. */
 SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
     const gemm_args *g = job->args;
     const tensor *c = g->c;
-    v16 inverse_b[GEMM_NV], bias[GEMM_NV];
+    v16 scale_inv_b[GEMM_NV], bias[GEMM_NV];
     for (int v = 0; v < GEMM_NV; v++) {
         int64_t n = full ? 16 : p.n > 16 * v ? p.n - 16 * v : 0;
-        inverse_b[v] = gemm_inverse_lanes(g->b, p.j + 16 * v, n);
+        scale_inv_b[v] = gemm_scale_inv_lanes(g->b, p.j + 16 * v, n);
         bias[v] = g->bias ? v16_load_n((const float *)g->bias->data + p.j + 16 * v, n) : v16_zero();
     }
     for (int64_t r = 0; r < p.m; r++) {
         int64_t row = (p.i + r) * c->ld + p.j;
-        v16 inverse_a = gemm_inverse(g->a, p.i + r);
+        v16 scale_inv_a = gemm_scale_inv(g->a, p.i + r);
         for (int v = 0; v < GEMM_NV && (full || p.n > 16 * v); v++) {
             int64_t at = row + 16 * v, n = p.n - 16 * v;
             v16 x = v16_load(sums + r * GEMM_NR + 16 * v);
-            x = gemm_scaled(x, inverse_a, inverse_b[v], g->spec.order);
+            x = gemm_scaled(x, scale_inv_a, scale_inv_b[v], g->spec.order);
             if (g->bias) x = v16_add(x, bias[v]);
             if (g->accumulate)
                 x = v16_add(x, full ? v16_load_any(c->data, d, at) : v16_load_any_n(c->data, d, at, n));

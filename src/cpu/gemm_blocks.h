@@ -13,31 +13,31 @@ SIMD int64_t blocks_of(int64_t depth, int64_t block) {
     return (depth + block - 1) / block;
 }
 
-/* The inverse scales of lines [line, line + lines) in one block of the contraction, `from` on; lines up to
+/* The scale_inv scales of lines [line, line + lines) in one block of the contraction, `from` on; lines up to
    `panel` that are not there get 0. */
-SIMD void pack_inverse_panel(float *out, const float *from, const operand *o, int64_t line, int64_t lines,
-                             int64_t panel, int64_t block_lines) {
+SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t line, int64_t lines,
+                               int64_t panel, int64_t block_lines) {
     for (int64_t i = 0; i < panel; i++) {
         int64_t at = block_lines == 1 ? line + i : (line + i) / block_lines;
-        out[i] = i >= lines ? 0.0f : o->inverse ? from[at * o->line_step] : 1.0f;
+        out[i] = i >= lines ? 0.0f : o->scale_inv ? from[at * o->line_step] : 1.0f;
     }
 }
 
 /* Those of a packed part of an operand: [panel of `panel` lines][block][panel]. */
-SIMD void pack_inverses(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
+SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
     int64_t block_lines = granularity_block(o->grain).lines;
     for (int64_t i = 0; i < b.lines; i += panel)
         for (int64_t k = b.k; k < b.k + b.depth; k += block, out += panel) {
-            const float *from = o->inverse ? o->inverse + k / block * o->depth_step : NULL;
+            const float *from = o->scale_inv ? o->scale_inv + k / block * o->depth_step : NULL;
             int64_t lines = b.lines - i;
             if (block_lines == 1)
-                pack_inverse_panel(out, from, o, b.line + i, lines, panel, 1);
+                pack_scale_inv_panel(out, from, o, b.line + i, lines, panel, 1);
             else
-                pack_inverse_panel(out, from, o, b.line + i, lines, panel, block_lines);
+                pack_scale_inv_panel(out, from, o, b.line + i, lines, panel, block_lines);
         }
 }
 
-/* The tile's sums over packed blocks of depth `block`; inverse_a and inverse_b are the tile's, of the first
+/* The tile's sums over packed blocks of depth `block`; scale_inv_a and scale_inv_b are the tile's, of the first
    block. a_step: from one term of A to the next. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t depth = tile.depth;
@@ -48,8 +48,8 @@ static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, i
         kernel(&tile);
         tile.a += block * a_step;
         tile.b += block * GEMM_NR;
-        tile.inverse_a += GEMM_MR;
-        tile.inverse_b += GEMM_NR;
+        tile.scale_inv_a += GEMM_MR;
+        tile.scale_inv_b += GEMM_NR;
     }
 }
 

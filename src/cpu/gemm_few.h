@@ -37,19 +37,19 @@ typedef struct few_tile {
     const float *a;    /* [lines][ld] */
     int64_t ld, depth;
     float *sums; /* [PANEL_LINES / GEMM_NR][GEMM_MR][GEMM_NR] */
-    /* Block scales, NULL for none: inverse_a[lines], inverse_b[PANEL_LINES]; then the block's scaled sums are
+    /* Block scales, NULL for none: scale_inv_a[lines], scale_inv_b[PANEL_LINES]; then the block's scaled sums are
        added. */
-    const float *inverse_a, *inverse_b;
+    const float *scale_inv_a, *scale_inv_b;
     scale_order order;
 } few_tile;
 
 SIMD void few_leave(const few_tile *t, int i, int64_t line, v16 sum) {
     float *y = t->sums + line / GEMM_NR * GEMM_TILE + i * GEMM_NR + line % GEMM_NR;
-    if (t->inverse_a) {
-        v16 inverse_a = v16_set1(t->inverse_a[i]), inverse_b = v16_load(t->inverse_b + line),
+    if (t->scale_inv_a) {
+        v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + line),
             before = v16_load(y);
-        sum = t->order == SCALE_PRODUCT ? v16_fma(sum, v16_mul(inverse_a, inverse_b), before)
-                                        : v16_fma(v16_mul(sum, inverse_a), inverse_b, before);
+        sum = t->order == SCALE_PRODUCT ? v16_fma(sum, v16_mul(scale_inv_a, scale_inv_b), before)
+                                        : v16_fma(v16_mul(sum, scale_inv_a), scale_inv_b, before);
     }
     v16_store(y, sum);
 }
@@ -123,29 +123,29 @@ static few_kernel few_kernel_of(ott_dtype d, int64_t lines) {
 /* ---- block scales ---- */
 
 /* Entry of line `line` in block `block` of the contraction. */
-static float few_inverse_a(const operand *o, int64_t line, int64_t block) {
+static float few_scale_inv_a(const operand *o, int64_t line, int64_t block) {
     int64_t lines = granularity_block(o->grain).lines;
-    return o->inverse ? o->inverse[line / lines * o->line_step + block * o->depth_step] : 1.0f;
+    return o->scale_inv ? o->scale_inv[line / lines * o->line_step + block * o->depth_step] : 1.0f;
 }
 
 /* Those of the panel from `line` on; a square block holds whole panels. */
-static void few_inverses_b(float out[PANEL_LINES], const operand *o, int64_t line, int64_t block) {
+static void few_scale_invs_b(float out[PANEL_LINES], const operand *o, int64_t line, int64_t block) {
     int64_t block_lines = granularity_block(o->grain).lines, there = o->t.rows - line;
     if (block_lines == 1 && there < PANEL_LINES) memset(out, 0, PANEL_LINES * sizeof *out);
-    for (int64_t i = 0; i < PANEL_LINES && i < there; i++) out[i] = few_inverse_a(o, line + i, block);
+    for (int64_t i = 0; i < PANEL_LINES && i < there; i++) out[i] = few_scale_inv_a(o, line + i, block);
 }
 
 static void few_multiply_blocks(const gemm_job *job, few_kernel kernel, few_tile t, gemm_part p) {
     const operand *a = job->args->a, *b = job->args->b;
-    float inverse_a[FEW_LINES];
-    _Alignas(64) float inverse_b[PANEL_LINES];
-    t.inverse_a = inverse_a;
-    t.inverse_b = inverse_b;
+    float scale_inv_a[FEW_LINES];
+    _Alignas(64) float scale_inv_b[PANEL_LINES];
+    t.scale_inv_a = scale_inv_a;
+    t.scale_inv_b = scale_inv_b;
     memset(t.sums, 0, PANEL_LINES / GEMM_NR * GEMM_TILE * sizeof(float));
     for (int64_t k = 0; k < job->k; k += job->block) {
         t.depth = job->k - k < job->block ? job->k - k : job->block;
-        for (int64_t i = 0; i < p.m; i++) inverse_a[i] = few_inverse_a(a, p.i + i, k / job->block);
-        few_inverses_b(inverse_b, b, p.j, k / job->block);
+        for (int64_t i = 0; i < p.m; i++) scale_inv_a[i] = few_scale_inv_a(a, p.i + i, k / job->block);
+        few_scale_invs_b(scale_inv_b, b, p.j, k / job->block);
         kernel(&t);
         t.a += t.depth;
         t.panel = (const char *)t.panel + t.depth * PANEL_LINES * dtype_bytes(b->t.dtype);

@@ -18,9 +18,9 @@ typedef struct gemm_tile {
     const float *a, *b; /* b: [depth][GEMM_NR], aligned */
     const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
     float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
-    /* Block scales, NULL for none: inverse_a[lines], inverse_b[GEMM_NR]. start is NULL, and the block's
+    /* Block scales, NULL for none: scale_inv_a[lines], scale_inv_b[GEMM_NR]. start is NULL, and the block's
        scaled sums are added to `sums`. */
-    const float *inverse_a, *inverse_b;
+    const float *scale_inv_a, *scale_inv_b;
     scale_order order;
     const char *soon;  /* memory wanted next, a stretch for each line of A, soon_step bytes apart: */
     int64_t soon_step; /* it is asked for while the sums are made, so that the store of them need not wait */
@@ -44,22 +44,22 @@ SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
 SIMD void gemm_add_block(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV],
                          scale_order order) {
     SIMD_UNROLL for (int i = 0; i < lines; i++) {
-        v16 inverse_a = v16_set1(t->inverse_a[i]);
+        v16 scale_inv_a = v16_set1(t->scale_inv_a[i]);
         SIMD_UNROLL for (int v = 0; v < vectors; v++) {
             float *y = t->sums + i * GEMM_NR + 16 * v;
-            v16 inverse_b = v16_load(t->inverse_b + 16 * v);
+            v16 scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
             if (order == SCALE_PRODUCT)
-                v16_store(y, v16_fma(sum[i][v], v16_mul(inverse_a, inverse_b), v16_load(y)));
+                v16_store(y, v16_fma(sum[i][v], v16_mul(scale_inv_a, scale_inv_b), v16_load(y)));
             else
-                v16_store(y, v16_fma(v16_mul(sum[i][v], inverse_a), inverse_b, v16_load(y)));
+                v16_store(y, v16_fma(v16_mul(sum[i][v], scale_inv_a), scale_inv_b, v16_load(y)));
         }
     }
 }
 
 SIMD void gemm_leave(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
-    if (t->inverse_a && t->order == SCALE_PRODUCT)
+    if (t->scale_inv_a && t->order == SCALE_PRODUCT)
         gemm_add_block(t, lines, vectors, sum, SCALE_PRODUCT);
-    else if (t->inverse_a)
+    else if (t->scale_inv_a)
         gemm_add_block(t, lines, vectors, sum, SCALE_A_THEN_B);
     else {
         SIMD_UNROLL for (int i = 0; i < lines; i++) {

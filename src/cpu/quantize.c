@@ -145,7 +145,7 @@ static quantize_work work_of(const quantize_job *job, int thread) {
 
 /* ---- scales ---- */
 
-/* From amax to scale and inverse: `count` groups, `step` apart. */
+/* From amax to scale and scale_inv: `count` groups, `step` apart. */
 static void set_scales(const quantize_side *s, int64_t first, int64_t count, int64_t step) {
     const qside *at = s->at;
     if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
@@ -157,7 +157,7 @@ static void set_scales(const quantize_side *s, int64_t first, int64_t count, int
             at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
         else if (at->next) /* its scale came from earlier steps; amax is only recorded */
             at->scale[g] = at->next[0];
-        at->inverse[g] = scale_inverse(at->scale[g]);
+        at->scale_inv[g] = scale_inverse(at->scale[g]);
     }
 }
 

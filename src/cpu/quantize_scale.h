@@ -34,7 +34,7 @@ SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     return v16_select(v16_lt(amax, v16_set1(INFINITY)), scale, of_infinity);
 }
 
-/* Scales and inverses of neighbouring groups [first, first + count) from their amax. */
+/* Scales and scale_invs of neighbouring groups [first, first + count) from their amax. */
 static inline void scale_neighbours(const quantize_side *s, int64_t first, int64_t count) {
     const scale_options *o = &s->spec->scale;
     const float max = dtype_max(s->spec->format);
@@ -42,7 +42,7 @@ static inline void scale_neighbours(const quantize_side *s, int64_t first, int64
         v16 amax = v16_load_n(s->at->amax + g, end - g);
         v16 scale = o->rule == SCALE_TE ? scale_te_lanes(amax, max, o) : scale_e8m0_lanes(amax, max);
         v16_store_n(s->at->scale + g, scale, end - g);
-        v16_store_n(s->at->inverse + g, v16_div(v16_set1(1.0f), scale), end - g);
+        v16_store_n(s->at->scale_inv + g, v16_div(v16_set1(1.0f), scale), end - g);
     }
 }
 

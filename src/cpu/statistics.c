@@ -22,7 +22,7 @@ typedef struct statistics_job {
 /* What belongs to a thread while it works on a block. */
 typedef struct statistics_room {
     float x[REDUCE_BLOCK]; /* elements of any format */
-    float scale[REDUCE_BLOCK + 16], inverse[REDUCE_BLOCK + 16];
+    float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
 } statistics_room;
 
 /* ---- one block ---- */
@@ -32,7 +32,7 @@ typedef struct block_data {
     int64_t count;
     const void *x;
     const uint8_t *codes;
-    const float *scale, *inverse; /* one, or with `each` one for every element */
+    const float *scale, *scale_inv; /* one, or with `each` one for every element */
 } block_data;
 
 typedef struct block_counts {
@@ -53,13 +53,13 @@ SIMD v16m is_saturated(v16 x, v16 scaled, ott_dtype format) {
 SIMD block_sums measure_block(const block_data *b, ott_dtype d, ott_dtype format, bool each,
                               block_counts *counts) {
     v16 signal = v16_zero(), noise = v16_zero(), zero = v16_zero();
-    v16 scale = v16_set1(each ? 0.0f : b->scale[0]), inverse = v16_set1(each ? 0.0f : b->inverse[0]);
+    v16 scale = v16_set1(each ? 0.0f : b->scale[0]), scale_inv = v16_set1(each ? 0.0f : b->scale_inv[0]);
     int saturated = 0, underflowed = 0;
     BY_16(i, lanes, b->count, {
         v16 x = v16_get(b->x, d, i, lanes);
         v16 value = load_codes(b->codes + i, format, lanes);
         v16 s = each ? v16_get(b->scale, OTT_F32, i, lanes) : scale;
-        v16 back = v16_mul(value, each ? v16_get(b->inverse, OTT_F32, i, lanes) : inverse);
+        v16 back = v16_mul(value, each ? v16_get(b->scale_inv, OTT_F32, i, lanes) : scale_inv);
         v16 difference = v16_sub(back, x);
         if (lanes < 16) difference = v16_keep_n(difference, lanes);
         signal = v16_fma(x, x, signal);
@@ -122,10 +122,10 @@ static void block_task(void *argument, int thread, int threads) {
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
                         .codes = (const uint8_t *)s->at->data + at,
                         .scale = s->at->scale,
-                        .inverse = s->at->inverse};
+                        .scale_inv = s->at->scale_inv};
         b.x = lay_elements(j->x, at, b.count, room->x);
         if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, room->scale);
-        if (each) b.inverse = lay_scales(s, s->at->inverse, columns, at, b.count, room->inverse);
+        if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, room->scale_inv);
         j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
     }
     __atomic_fetch_add(&j->saturated, counts.saturated, __ATOMIC_RELAXED);

@@ -8,7 +8,7 @@
 ott_status dataset_new(mem *account, const token_source *from, dataset **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_DATA, sizeof(dataset), "a dataset", &memory));
+    TRY(mem_alloc(account, MEM_DATA, sizeof(dataset), "a dataset", &memory));
     *out = memory;
     **out = (dataset){.account = account, .from = from, .last_token = -1};
     return OTT_OK;
@@ -19,8 +19,8 @@ void dataset_close(dataset *d) {
     if (d->from && d->from->close) d->from->close(d);
     mixture_close(d->account, d->parts);
     void *const blocks[] = {d->name, d->state, d->begin, d->prompt, d->kept, d->pack};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) mem_give(d->account, blocks[i]);
-    mem_give(d->account, d);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) mem_free(d->account, blocks[i]);
+    mem_free(d->account, d);
 }
 
 ott_status dataset_check_share(const dataset_source *s) {

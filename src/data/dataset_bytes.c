@@ -84,7 +84,7 @@ static ott_status name_part(dataset *d, const text_share *p) {
     if (p->end - p->begin == p->total) return OTT_OK;
     str_printf(&name, "%s (bytes %" PRId64 " to %" PRId64 ")", d->name, p->begin, p->end);
     ott_status status = str_finish(&name);
-    mem_give(d->account, d->name);
+    mem_free(d->account, d->name);
     d->name = NULL;
     if (status == OTT_OK) status = mem_strdup(d->account, name.text, &d->name);
     str_free(&name);
@@ -95,7 +95,7 @@ static ott_status read_bytes(dataset *d, const dataset_source *s, const text_sha
     int64_t before = 0, bytes;
     TRY(dataset_name_files(d, s));
     TRY(name_part(d, p));
-    TRY(mem_take(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
+    TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
         TRY(text_file_read(s->paths[i], before, p->begin, p->end, (char *)d->state + TEXT_SLACK, &bytes));
     d->tokens = p->end - p->begin;

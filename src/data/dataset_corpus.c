@@ -24,8 +24,8 @@ void corpus_close(corpus *c) {
     mem *account = c->ids.account;
     tokenizer_scratch_close(c->scratch);
     tokenizer_ids_free(&c->ids);
-    mem_give(account, c->begin);
-    mem_give(account, c->prompt);
+    mem_free(account, c->begin);
+    mem_free(account, c->prompt);
     c->begin = NULL;
     c->prompt = NULL;
     c->scratch = NULL;
@@ -145,14 +145,14 @@ static ott_status add_file(corpus *c, const char *path, const text_share *share,
     int64_t begin = share->begin > before ? share->begin : before;
     int64_t end = share->end < before + *bytes ? share->end : before + *bytes;
     if (begin >= end) return OTT_OK;
-    TRY(mem_take(c->ids.account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
+    TRY(mem_alloc(c->ids.account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
     char *text = (char *)memory + TEXT_SLACK;
     ott_status status = text_file_read(path, before, begin, end, text, bytes);
     if (status == OTT_OK) {
         status = add_documents(c, whole_characters(text, end - begin));
         if (status != OTT_OK) status_context(status, "%s", path);
     }
-    mem_give(c->ids.account, memory);
+    mem_free(c->ids.account, memory);
     return status;
 }
 

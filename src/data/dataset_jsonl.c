@@ -301,7 +301,7 @@ static ott_status read_files(row_reader *r) {
         TRY(file_read(account, path, TEXT_LIMIT, &text, &bytes));
         ott_status status =
             bytes ? read_lines(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
-        mem_give(account, text);
+        mem_free(account, text);
         TRY(status);
     }
     return OTT_OK;
@@ -385,7 +385,7 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     json_t *row;
     json_error_t error;
     int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
-    TRY_OUT(mem_take(account, MEM_OTHER, bytes + 1, "the first row", &memory));
+    TRY_OUT(mem_alloc(account, MEM_OTHER, bytes + 1, "the first row", &memory));
     TRY_OUT(file_reader_read(&r, 0, memory, bytes));
     const char *stop = memchr(memory, '\n', (size_t)bytes);
     int64_t length = stop ? stop - (const char *)memory : bytes;
@@ -394,7 +394,7 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     *out = kind_of(row);
     json_decref(row);
 out:
-    mem_give(account, memory);
+    mem_free(account, memory);
     file_reader_close(&r);
     return status;
 }

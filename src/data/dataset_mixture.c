@@ -24,7 +24,7 @@ struct mixture {
 
 void mixture_close(mem *account, mixture *m) {
     for (int64_t i = 0; m && i < m->count; i++) dataset_close(m->part[i]);
-    mem_give(account, m);
+    mem_free(account, m);
 }
 
 /* ---- the table ---- */
@@ -80,7 +80,7 @@ static void fill_slots(mixture *m) {
 static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
     void *memory;
     TRY(dataset_new(account, NULL, out));
-    TRY(mem_take(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &memory));
+    TRY(mem_alloc(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &memory));
     (*out)->parts = memory;
     TRY(mem_strdup(account, "the mixture of data.datasets", &(*out)->name));
     for (int64_t i = 0; i < count; i++) {

@@ -10,7 +10,7 @@
 typedef struct token_source {
     /* Tokens [begin, begin + count) of the sequence; the caller has checked the range. */
     ott_status (*read)(const dataset *d, int64_t begin, int64_t count, int32_t *tokens);
-    void (*close)(dataset *d); /* of `state`; NULL: mem_give does */
+    void (*close)(dataset *d); /* of `state`; NULL: mem_free does */
 } token_source;
 
 typedef struct mixture mixture;

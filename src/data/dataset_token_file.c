@@ -215,17 +215,17 @@ static ott_status read_tables(mem *account, megatron_index *x) {
     void *table = NULL, *starts = NULL, *begin = NULL;
     int64_t bytes = x->sequences * 12 + x->marks * 8;
     ott_status status;
-    TRY(mem_take(account, MEM_DATA, bytes, "Megatron's index", &table));
-    TRY_OUT(mem_take_array(account, MEM_DATA, x->sequences + 1, 8, "Megatron's sequences", &starts));
-    TRY_OUT(mem_take_array(account, MEM_DATA, x->marks, 8, "Megatron's documents", &begin));
+    TRY(mem_alloc(account, MEM_DATA, bytes, "Megatron's index", &table));
+    TRY_OUT(mem_alloc_array(account, MEM_DATA, x->sequences + 1, 8, "Megatron's sequences", &starts));
+    TRY_OUT(mem_alloc_array(account, MEM_DATA, x->marks, 8, "Megatron's documents", &begin));
     x->out->begin = begin;
     TRY_OUT(file_reader_read(x->file, INDEX_HEADER, table, bytes));
     const unsigned char *lengths = table, *pointers = lengths + 4 * x->sequences;
     TRY_OUT(add_lengths(x, lengths, pointers, starts));
     TRY_OUT(read_marks(x, pointers + 8 * x->sequences, starts));
 out:
-    mem_give(account, table);
-    mem_give(account, starts);
+    mem_free(account, table);
+    mem_free(account, starts);
     return status;
 }
 
@@ -245,7 +245,7 @@ static ott_status inspect_megatron(mem *account, const file_reader *tokens, cons
                             tokens->path, tokens->bytes, index_path, out->count, out->width));
 out:
     file_reader_close(&index);
-    if (status != OTT_OK) mem_give(account, out->begin);
+    if (status != OTT_OK) mem_free(account, out->begin);
     if (status != OTT_OK) out->begin = NULL;
     return status;
 }

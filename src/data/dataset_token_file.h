@@ -12,7 +12,7 @@ typedef struct token_file {
     int width;         /* bytes of a token: 1, 2, 4 or 8; little-endian */
     bool is_signed;    /* 1 and 2 bytes: else an id above 127 or 32767 would be one */
     int64_t documents; /* 0: not known */
-    int64_t *begin;    /* [documents + 1] tokens; given back with mem_give */
+    int64_t *begin;    /* [documents + 1] tokens; given back with mem_free */
 } token_file;
 
 /* Reads headers only, and Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED: what the file says cannot

@@ -101,10 +101,10 @@ static void tokens_close(dataset *d) {
     shards *all = d->state;
     for (int64_t i = 0; all && i < all->count; i++) {
         file_reader_close(&all->shard[i].reader);
-        mem_give(d->account, all->shard[i].path);
-        mem_give(d->account, all->shard[i].file.begin);
+        mem_free(d->account, all->shard[i].path);
+        mem_free(d->account, all->shard[i].file.begin);
     }
-    if (all) mem_give(d->account, all->shard);
+    if (all) mem_free(d->account, all->shard);
 }
 
 static const token_source tokens_source = {tokens_read, tokens_close};
@@ -164,14 +164,14 @@ static ott_status check_ids(const dataset *d) {
     void *buffer;
     for (int64_t i = 0; i < all->count; i++) bytes += all->shard[i].file.count * all->shard[i].file.width;
     if (bytes > CHECKED_BYTES) return OTT_OK;
-    TRY(mem_take(d->account, MEM_OTHER, BUFFER_BYTES, "tokens to check", &buffer));
+    TRY(mem_alloc(d->account, MEM_OTHER, BUFFER_BYTES, "tokens to check", &buffer));
     for (int64_t i = 0; i < all->count && status == OTT_OK; i++) {
         const shard *s = &all->shard[i];
         int64_t from = s->before < all->first ? all->first - s->before : 0;
         int64_t to = s->before + s->file.count > end ? end - s->before : s->file.count;
         if (from < to) status = check_shard(d, s, from, to, buffer, BUFFER_BYTES);
     }
-    mem_give(d->account, buffer);
+    mem_free(d->account, buffer);
     return status;
 }
 
@@ -186,9 +186,9 @@ static ott_status open_shard(dataset *d, const char *path, bool keep_open, shard
 
 static ott_status open_shards(dataset *d, const dataset_source *s) {
     void *memory;
-    TRY(mem_take(d->account, MEM_DATA, sizeof(shards), "token files", &d->state));
+    TRY(mem_alloc(d->account, MEM_DATA, sizeof(shards), "token files", &d->state));
     shards *all = d->state;
-    TRY(mem_take_array(d->account, MEM_DATA, s->count, sizeof(shard), "token files", &memory));
+    TRY(mem_alloc_array(d->account, MEM_DATA, s->count, sizeof(shard), "token files", &memory));
     all->shard = memory;
     for (int64_t i = 0; i < s->count; i++) {
         shard *next = &all->shard[all->count++];
@@ -222,7 +222,7 @@ static ott_status join_documents(dataset *d) {
     void *memory;
     int64_t count = count_documents(all), at = 0;
     if (count < 0) return OTT_OK;
-    TRY(mem_take_array(d->account, MEM_DATA, count + 1, sizeof *d->begin, "documents", &memory));
+    TRY(mem_alloc_array(d->account, MEM_DATA, count + 1, sizeof *d->begin, "documents", &memory));
     d->begin = memory;
     d->documents = count;
     for (int64_t i = 0; i < all->count; i++)

@@ -243,7 +243,7 @@ static ott_status open_shares(corpus_job *j) {
     void *memory;
     TRY(pool_open(j->account, j->options->threads, &j->pool));
     j->threads = pool_threads(j->pool);
-    TRY(mem_take_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work", &memory));
+    TRY(mem_alloc_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work", &memory));
     j->shares = memory;
     for (int t = 0; t < j->threads; t++) {
         j->shares[t].ids.account = j->account;
@@ -257,9 +257,9 @@ static void close_job(corpus_job *j) {
         tokenizer_scratch_close(j->shares[t].scratch);
         tokenizer_ids_free(&j->shares[t].ids);
     }
-    mem_give(j->account, j->shares);
-    mem_give(j->account, j->documents);
-    mem_give(j->account, j->text);
+    mem_free(j->account, j->shares);
+    mem_free(j->account, j->documents);
+    mem_free(j->account, j->text);
     if (j->pool) pool_close(j->pool);
     file_reader_close(&j->reader);
     tokenizer_close(j->tokenizer);

@@ -151,7 +151,7 @@ static void add_figures(comparison *c) {
 }
 
 static ott_status run_window(comparison *c, eval_windows *w) {
-    const probe keep = {.see = keep_logits, .user = c}, compare = {.see = compare_logits, .user = c};
+    const hook keep = {.see = keep_logits, .user = c}, compare = {.see = compare_logits, .user = c};
     eval_batch_clear(&c->batch);
     TRY(eval_windows_add(w, c->job->result->items, &c->batch));
     TRY(make_room(c, c->batch.tokens));
@@ -211,9 +211,9 @@ ott_status eval_compare(eval_job *j) {
 out:
     eval_windows_close(&w);
     eval_batch_free(&c.batch);
-    mem_give(j->account, c.logits);
-    mem_give(j->account, c.chunk);
-    mem_give(j->account, c.figures);
+    mem_free(j->account, c.logits);
+    mem_free(j->account, c.chunk);
+    mem_free(j->account, c.figures);
     pool_close(c.pool);
     return status;
 }

@@ -70,9 +70,9 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 /* A dataset's row of `length` tokens, with the documents that it says. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
-/* Fills b->loss. `look` (may be NULL) sees what passes, as exec.probe does. OTT_ERR_DIVERGED: a loss is no
+/* Fills b->loss. `look` (may be NULL) sees what passes, as exec.hook does. OTT_ERR_DIVERGED: a loss is no
  * number. */
-ott_status eval_forward(eval_model *e, eval_batch *b, const probe *look);
+ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look);
 
 /* ---- windows of a text (eval_windows.c) ---- */
 

@@ -257,6 +257,6 @@ ott_status eval_hellaswag(eval_job *j) {
     ott_status status = run_lines(&h, text, bytes);
     if (status == OTT_OK) finish(&h);
     close_forms(&h);
-    mem_give(account, text);
+    mem_free(account, text);
     return status;
 }

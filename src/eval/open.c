@@ -123,7 +123,7 @@ static ott_status open_source(eval_model *e, const eval_source *s) {
     char *checkpoint;
     TRY(inference_find(e->account, e->path, s->seq_len, &e->cfg, &checkpoint));
     ott_status status = open_model(e, s, checkpoint);
-    mem_give(e->account, checkpoint);
+    mem_free(e->account, checkpoint);
     return status;
 }
 
@@ -133,7 +133,7 @@ ott_status eval_model_open(mem *account, const logger *log, device *d, const eva
     TRY(open_source(out, s));
     TRY(open_tokenizer(out, s));
     TRY(model_slot_open(out->m, &out->slot));
-    out->cx = (exec){.device = d, .log = log};
+    out->cx = (exec){.device = d, .is_first_microbatch = true, .log = log};
     return plan_create(account, &out->plan);
 }
 
@@ -157,7 +157,7 @@ void eval_batch_clear(eval_batch *b) {
 }
 
 void eval_batch_free(eval_batch *b) {
-    mem_give(b->account, b->token);
+    mem_free(b->account, b->token);
     *b = (eval_batch){.account = b->account};
 }
 
@@ -167,13 +167,13 @@ static ott_status reserve(eval_batch *b, int64_t tokens) {
     void *memory;
     if (tokens <= b->capacity) return OTT_OK;
     int64_t capacity = tokens > 2 * b->capacity ? tokens : 2 * b->capacity;
-    TRY(mem_take_array(b->account, MEM_DATA, 5 * capacity + 1, sizeof(int32_t), "batch", &memory));
+    TRY(mem_alloc_array(b->account, MEM_DATA, 5 * capacity + 1, sizeof(int32_t), "batch", &memory));
     int32_t *all = memory;
     int32_t *from[] = {b->token, b->target, b->position, b->start};
     int64_t counts[] = {b->tokens, b->tokens, b->tokens, b->documents + 1};
     for (int i = 0; b->token && i < 4; i++)
         memcpy(all + i * capacity, from[i], (size_t)counts[i] * sizeof *all);
-    mem_give(b->account, b->token);
+    mem_free(b->account, b->token);
     b->token = all;
     b->target = all + capacity;
     b->position = all + 2 * capacity;
@@ -221,7 +221,7 @@ static batch lay_out(const eval_model *e, int64_t tokens, int64_t documents) {
                    .token = tensor_vector(data, OTT_I32, tokens),
                    .target = tensor_vector(data + tokens, OTT_I32, tokens),
                    .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
-                          .start = tensor_vector(data + 3 * tokens, OTT_I32, documents + 1)}};
+                          .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, documents + 1)}};
 }
 
 static ott_status make_room(eval_model *e, int64_t tokens) {
@@ -270,7 +270,7 @@ static ott_status check_losses(const eval_model *e, const eval_batch *b) {
     return OTT_OK;
 }
 
-ott_status eval_forward(eval_model *e, eval_batch *b, const probe *look) {
+ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(make_room(e, b->tokens));
     batch on_device = lay_out(e, b->tokens, b->documents);
@@ -278,10 +278,10 @@ ott_status eval_forward(eval_model *e, eval_batch *b, const probe *look) {
     e->cx.plan = e->plan;
     TRY(plan_for(e, &on_device, &losses));
     TRY(send(e, b));
-    e->cx.probe = look;
+    e->cx.hook = look;
     plan_replay(e->plan);
     ott_status status = model_run(&e->cx, e->m, e->slot, &on_device, NULL, &losses);
-    e->cx.probe = NULL;
+    e->cx.hook = NULL;
     if (status == OTT_OK) status = device_copy_out(e->device, b->loss, losses.data, 4 * b->tokens);
     return status == OTT_OK ? check_losses(e, b) : status;
 }

@@ -56,7 +56,7 @@ static ott_status cut(eval_windows *w, int64_t length) {
 static ott_status open_row(eval_windows *w) {
     void *memory;
     int64_t length = w->length;
-    TRY(mem_take_array(w->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
+    TRY(mem_alloc_array(w->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
     int32_t *all = memory;
     w->row = (dataset_row){
         .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
@@ -78,7 +78,7 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
 
 void eval_windows_close(eval_windows *w) {
     dataset_close(w->data);
-    mem_give(w->account, w->row.token);
+    mem_free(w->account, w->row.token);
     w->data = NULL;
     w->row.token = NULL;
 }

@@ -296,7 +296,7 @@ out:
     if (status == OTT_OK && text)
         *text = data;
     else
-        mem_give(account, data);
+        mem_free(account, data);
     return status;
 }
 

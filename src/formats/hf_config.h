@@ -52,7 +52,7 @@ typedef struct hf_config {
 
 /*
  * Reads `path`, config.json or the folder it lies in. `text` (may be NULL) gets the file's text, for
- * hf_config_write; owned by the caller (mem_give). OTT_ERR_FORMAT (malformed, a key missing or out of range)
+ * hf_config_write; owned by the caller (mem_free). OTT_ERR_FORMAT (malformed, a key missing or out of range)
  * and OTT_ERR_UNSUPPORTED name the file, the key and its value.
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);

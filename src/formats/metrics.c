@@ -67,7 +67,7 @@ ott_status metrics_open(mem *account, const logger *log, const char *path, int64
     void *memory;
     ott_status status;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(metrics_writer), "a metrics writer", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(metrics_writer), "a metrics writer", &memory));
     metrics_writer *w = memory;
     *w = (metrics_writer){.account = account, .descriptor = -1, .line = {.account = account}};
     TRY_OUT(mem_strdup(account, path, &w->path));
@@ -156,6 +156,6 @@ void metrics_close(metrics_writer *w) {
     if (!w) return;
     if (w->descriptor >= 0) close(w->descriptor);
     str_free(&w->line);
-    mem_give(w->account, w->path);
-    mem_give(w->account, w);
+    mem_free(w->account, w->path);
+    mem_free(w->account, w);
 }

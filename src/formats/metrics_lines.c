@@ -10,7 +10,7 @@ ott_status metrics_lines_open(mem *account, const char *path, metrics_lines *out
     void *memory = NULL;
     *out = (metrics_lines){.account = account};
     TRY(file_reader_open(path, &out->file));
-    ott_status status = mem_take(account, MEM_OTHER, BUFFER_BYTES, "lines of metrics", &memory);
+    ott_status status = mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "lines of metrics", &memory);
     out->buffer = memory;
     if (status != OTT_OK) metrics_lines_close(out);
     return status;
@@ -18,7 +18,7 @@ ott_status metrics_lines_open(mem *account, const char *path, metrics_lines *out
 
 void metrics_lines_close(metrics_lines *l) {
     file_reader_close(&l->file);
-    mem_give(l->account, l->buffer);
+    mem_free(l->account, l->buffer);
     l->buffer = NULL;
 }
 

@@ -96,8 +96,8 @@ ott_status metrics_read(mem *account, const char *path, const char *const *keys,
 
 void metrics_series_free(metrics_series *s) {
     if (!s->account) return; /* never read */
-    mem_give(s->account, s->step);
-    mem_give(s->account, s->value);
+    mem_free(s->account, s->step);
+    mem_free(s->account, s->value);
     *s = (metrics_series){.account = s->account};
 }
 
@@ -270,8 +270,8 @@ out:
 
 void metrics_health_free(metrics_health *h) {
     if (!h->account) return; /* never read */
-    mem_give(h->account, h->modules);
-    mem_give(h->account, h->uses);
+    mem_free(h->account, h->modules);
+    mem_free(h->account, h->uses);
     arena_close(h->names);
     *h = (metrics_health){.account = h->account};
 }

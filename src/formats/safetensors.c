@@ -88,8 +88,8 @@ static ott_status read_metadata(safetensors *f, json_t *object) {
     json_t *value;
     void *memory;
     if (!json_is_object(object)) return FAIL(f, "__metadata__ is not a JSON object");
-    TRY(mem_take_array(f->account, MEM_OTHER, (int64_t)json_object_size(object), sizeof *f->metadata,
-                       "safetensors metadata", &memory));
+    TRY(mem_alloc_array(f->account, MEM_OTHER, (int64_t)json_object_size(object), sizeof *f->metadata,
+                        "safetensors metadata", &memory));
     f->metadata = memory;
     json_object_foreach(object, key, value) {
         safetensors_pair *pair = &f->metadata[f->metadata_count++];
@@ -210,7 +210,7 @@ static ott_status read_entries(safetensors *f, json_t *root) {
     json_t *value;
     void *memory;
     int64_t slots = (int64_t)json_object_size(root);
-    TRY(mem_take_array(f->account, MEM_OTHER, slots, sizeof *f->entries, "safetensors header", &memory));
+    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->entries, "safetensors header", &memory));
     f->entries = memory;
     json_object_foreach(root, key, value) {
         if (strcmp(key, "__metadata__") == 0)
@@ -220,7 +220,7 @@ static ott_status read_entries(safetensors *f, json_t *root) {
     }
     qsort(f->entries, (size_t)f->count, sizeof *f->entries, compare_offsets);
     TRY(check_tiling(f));
-    TRY(mem_take_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &memory));
+    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &memory));
     f->by_name = memory;
     for (int64_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
     qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names);
@@ -234,14 +234,14 @@ static ott_status read_header(safetensors *f) {
     ott_status status;
     TRY(read_header_length(f, &length));
     f->data_begin = 8 + length;
-    TRY(mem_take(f->account, MEM_OTHER, length, "safetensors header", &text));
+    TRY(mem_alloc(f->account, MEM_OTHER, length, "safetensors header", &text));
     TRY_OUT(file_reader_read(&f->file, 8, text, length));
     f->header_crc = file_crc32c(0, text, length);
     TRY_OUT(parse_header(f, text, length, &root));
     TRY_OUT(read_entries(f, root));
 out:
     json_decref(root);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     return status;
 }
 
@@ -250,7 +250,7 @@ ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
     const char *own_path = NULL;
     ott_status status;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &memory));
     safetensors *f = memory;
     f->account = account;
     f->file.descriptor = -1;
@@ -268,10 +268,10 @@ void safetensors_close(safetensors *f) {
     if (!f) return;
     file_reader_close(&f->file);
     if (f->texts) arena_close(f->texts);
-    mem_give(f->account, f->metadata);
-    mem_give(f->account, (void *)f->by_name);
-    mem_give(f->account, f->entries);
-    mem_give(f->account, f);
+    mem_free(f->account, f->metadata);
+    mem_free(f->account, (void *)f->by_name);
+    mem_free(f->account, f->entries);
+    mem_free(f->account, f);
 }
 
 /* ---- resting ---- */

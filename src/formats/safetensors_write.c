@@ -64,7 +64,7 @@ static ott_status check_tensor(const safetensors_tensor *t) {
 static ott_status declare(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count) {
     void *memory;
     int64_t total = 0;
-    TRY(mem_take_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &memory));
+    TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &memory));
     w->items = memory;
     for (w->count = 0; w->count < count; w->count++) {
         const safetensors_tensor *t = &tensors[w->count];
@@ -139,7 +139,7 @@ static ott_status write_header(safetensors_writer *w, const str *header) {
 }
 
 /* Goes on to the next tensor that has data. */
-static void settle(safetensors_writer *w) {
+static void finalize(safetensors_writer *w) {
     while (w->current < w->count && w->left == 0)
         if (++w->current < w->count) w->left = w->items[w->current].bytes;
 }
@@ -154,7 +154,7 @@ static ott_status prepare(safetensors_writer *w, const char *path, const safeten
     TRY_OUT(declare(w, tensors, count));
     TRY_OUT(make_header(w, tensors, metadata, metadata_count, header));
     w->left = count > 0 ? w->items[0].bytes : 0;
-    settle(w);
+    finalize(w);
 out:
     return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
 }
@@ -166,7 +166,7 @@ ott_status safetensors_writer_open(mem *account, const char *path, const safeten
     str header = {.account = account};
     ott_status status;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &memory));
     safetensors_writer *w = memory;
     w->account = account;
     TRY_OUT(prepare(w, path, tensors, count, metadata, metadata_count, &header));
@@ -189,14 +189,14 @@ ott_status safetensors_writer_append(safetensors_writer *w, const void *data, in
                            bytes, w->current < w->count ? w->items[w->current].name : "(none)", w->left);
     TRY(file_writer_append(w->file, data, bytes));
     w->left -= bytes;
-    settle(w);
+    finalize(w);
     return OTT_OK;
 }
 
 static void release(safetensors_writer *w) {
     if (w->texts) arena_close(w->texts);
-    mem_give(w->account, w->items);
-    mem_give(w->account, w);
+    mem_free(w->account, w->items);
+    mem_free(w->account, w);
 }
 
 ott_status safetensors_writer_commit(safetensors_writer *w) {

@@ -78,7 +78,7 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
 
 static ott_status take_files(shards *s, int64_t count) {
     void *memory;
-    TRY(mem_take_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &memory));
     s->files = memory;
     return OTT_OK;
 }
@@ -121,9 +121,9 @@ static ott_status open_headers(shards *s) {
     void *memory;
     int64_t at = 0;
     for (int64_t i = 0; i < s->file_count; i++) TRY(open_header(s, &s->files[i]));
-    TRY(mem_take_array(s->account, MEM_OTHER, s->count, sizeof *s->tensors, "tensors of shards", &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->tensors, "tensors of shards", &memory));
     s->tensors = memory;
-    TRY(mem_take_array(s->account, MEM_OTHER, s->count, sizeof *s->by_name, "names of tensors", &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->by_name, "names of tensors", &memory));
     s->by_name = memory;
     for (int64_t i = 0; i < s->file_count; i++)
         for (int64_t j = 0; j < safetensors_count(s->files[i].header); j++) {
@@ -216,7 +216,7 @@ static ott_status open_by_index(shards *s) {
     TRY_OUT(check_total(s, root));
 out:
     json_decref(root);
-    mem_give(s->account, text);
+    mem_free(s->account, text);
     return status;
 }
 
@@ -286,7 +286,7 @@ static ott_status open_path(shards *s, const char *path) {
 ott_status shards_open(mem *account, const char *path, shards **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(shards), "a model's shards", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards), "a model's shards", &memory));
     shards *s = memory;
     s->account = account;
     ott_status status = open_path(s, path);
@@ -301,10 +301,10 @@ void shards_close(shards *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->file_count; i++) safetensors_close(s->files[i].header);
     if (s->texts) arena_close(s->texts);
-    mem_give(s->account, (void *)s->by_name);
-    mem_give(s->account, s->tensors);
-    mem_give(s->account, s->files);
-    mem_give(s->account, s);
+    mem_free(s->account, (void *)s->by_name);
+    mem_free(s->account, s->tensors);
+    mem_free(s->account, s->files);
+    mem_free(s->account, s);
 }
 
 /* ---- looking ---- */

@@ -113,7 +113,7 @@ static int compare_places(const void *a, const void *b) {
 }
 
 static ott_status take_array(shards_writer *w, int64_t count, int64_t size, void **out) {
-    return arena_take(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
+    return arena_alloc(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
 }
 
 static ott_status declare(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
@@ -141,7 +141,7 @@ static ott_status declare(shards_writer *w, const safetensors_tensor *tensors, i
 
 static ott_status declare_metadata(shards_writer *w, const safetensors_pair *pairs, int64_t count) {
     void *memory;
-    TRY(arena_take(w->texts, count * (int64_t)sizeof *pairs, &memory));
+    TRY(arena_alloc(w->texts, count * (int64_t)sizeof *pairs, &memory));
     w->metadata = memory;
     w->metadata_count = count;
     for (int64_t i = 0; i < count; i++) {
@@ -182,7 +182,7 @@ static ott_status refuse_weights(const shards_writer *w) {
 }
 
 /* Opens the next files until one wants data; a file of empty tensors is complete at once. */
-static ott_status settle(shards_writer *w) {
+static ott_status finalize(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
         if (!w->file)
@@ -211,7 +211,7 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
     TRY(name_parts(w));
     TRY(file_make_folder(folder));
     TRY(refuse_weights(w));
-    return settle(w);
+    return finalize(w);
 }
 
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
@@ -219,7 +219,7 @@ ott_status shards_writer_open(mem *account, const char *folder, const safetensor
                               int64_t metadata_count, shards_writer **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &memory));
     shards_writer *w = memory;
     w->account = account;
     ott_status status = open_writer(w, folder, tensors, count, max_bytes, metadata, metadata_count);
@@ -245,7 +245,7 @@ int64_t shards_writer_next(const shards_writer *w) {
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_append(w->file, data, bytes));
-    return settle(w);
+    return finalize(w);
 }
 
 /* The tensor the next byte belongs to; NULL: none. */
@@ -314,7 +314,7 @@ static ott_status finish(shards_writer *w) {
 
 static void release(shards_writer *w) {
     if (w->texts) arena_close(w->texts);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
 }
 
 ott_status shards_writer_commit(shards_writer *w) {

@@ -136,7 +136,7 @@ ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step
     ott_status status;
     *out = NULL;
     TRY(file_make_folder(folder));
-    TRY(mem_take(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &memory));
     tensorboard_writer *w = memory;
     *w = (tensorboard_writer){.account = account, .descriptor = -1};
     w->path.account = w->queue.account = w->event.account = w->summary.account = w->value.account = account;
@@ -197,6 +197,6 @@ ott_status tensorboard_close(tensorboard_writer *w) {
     str_free(&w->event);
     str_free(&w->summary);
     str_free(&w->value);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
     return status;
 }

@@ -39,7 +39,7 @@ static ott_status begin(token_writer *w, const char *path) {
 ott_status token_writer_open(mem *account, const char *path, token_writer **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(token_writer), "token file", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &memory));
     token_writer *w = memory;
     w->account = account;
     ott_status status = begin(w, path);
@@ -103,5 +103,5 @@ ott_status token_writer_commit(token_writer *w) {
 void token_writer_abandon(token_writer *w) {
     if (!w) return;
     file_writer_abandon(w->file);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
 }

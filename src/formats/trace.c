@@ -29,7 +29,7 @@ ott_status trace_open(mem *account, const char *path, const char *process, trace
     void *memory;
     ott_status status;
     *out = NULL;
-    TRY(mem_take(account, MEM_OTHER, sizeof(trace_writer), "a trace", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(trace_writer), "a trace", &memory));
     trace_writer *w = memory;
     *w = (trace_writer){.account = account, .origin = clock_seconds()};
     TRY_OUT(file_writer_open(account, path, &w->file));
@@ -60,12 +60,12 @@ ott_status trace_commit(trace_writer *w) {
         status = file_writer_commit(w->file);
     else
         file_writer_abandon(w->file);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
     return status;
 }
 
 void trace_abandon(trace_writer *w) {
     if (!w) return;
     file_writer_abandon(w->file);
-    mem_give(w->account, w);
+    mem_free(w->account, w);
 }

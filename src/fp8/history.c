@@ -3,12 +3,12 @@
 #include <float.h>
 #include <string.h>
 
-static float window_amax(const side_spec *spec, const float *window) {
+static float window_amax(const side_spec *spec, const float *amax_history) {
     const delayed_callbacks *own = spec->callbacks;
-    if (own && own->amax) return own->amax(own->user, window, spec->history);
-    float most = window[spec->history - 1];
+    if (own && own->amax) return own->amax(own->user, amax_history, spec->history);
+    float most = amax_history[spec->history - 1];
     if (spec->algorithm == AMAX_MAX)
-        for (int i = 0; i < spec->history; i++) most = fmaxf(most, window[i]);
+        for (int i = 0; i < spec->history; i++) most = fmaxf(most, amax_history[i]);
     return most;
 }
 
@@ -21,13 +21,13 @@ static float next_scale(const side_spec *spec, float amax, float old_scale) {
     return isinf(scale) ? FLT_MAX : scale;
 }
 
-void history_update(const side_spec *spec, float seen, float *window, float *scale) {
+void history_update(const side_spec *spec, float seen, float *amax_history, float *scale) {
     int last = spec->history - 1;
     if (seen == 0.0f) return;
-    window[last] = seen;
-    *scale = next_scale(spec, window_amax(spec, window), *scale);
-    memmove(window, window + 1, (size_t)last * sizeof *window);
-    window[last] = 0.0f;
+    amax_history[last] = seen;
+    *scale = next_scale(spec, window_amax(spec, amax_history), *scale);
+    memmove(amax_history, amax_history + 1, (size_t)last * sizeof *amax_history);
+    amax_history[last] = 0.0f;
 }
 
 float history_record(float seen, float amax) {

@@ -59,8 +59,8 @@ typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
 /* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps.
  */
 typedef struct delayed_callbacks {
-    /* The amax to scale by: window[length], the newest last. */
-    float (*amax)(void *user, const float *window, int64_t length);
+    /* The amax to scale by: amax_history[length], the newest last. */
+    float (*amax)(void *user, const float *amax_history, int64_t length);
     /* The new scale. max: the format's largest value. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
     void *user;
@@ -77,12 +77,12 @@ typedef struct side_spec {
     amax_policy policy;
     /* AMAX_DELAYED only */
     amax_algorithm algorithm;
-    int history;                        /* length of the amax window, this step's included */
+    int history;                        /* length of the amax history, this step's included */
     bool reduce;                        /* the largest amax of all ranks of the amax group counts */
     const delayed_callbacks *callbacks; /* NULL: none; borrowed */
 } side_spec;
 
-/* What an edge of the graph carries: both uses of the tensor that flows along it. */
+/* What an activation of the graph carries: both uses of the tensor that flows along it. */
 typedef struct quant_spec {
     side_spec row, column;
 } quant_spec;
@@ -104,12 +104,12 @@ typedef enum accumulate_mode {
     ACCUMULATE_HOPPER_SPLIT /* the same, promoted to fp32 every 128 elements */
 } accumulate_mode;
 
-/* In which order the two inverse scales meet a sum. Scales that hold for the whole contraction (tensor, row)
+/* In which order the two scale_inv scales meet a sum. Scales that hold for the whole contraction (tensor, row)
    meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are
    added in order: y = 0, then for each block y = fmaf(...). */
 typedef enum scale_order {
-    SCALE_PRODUCT, /* sum * (inverse_a * inverse_b);  blocks: y = fmaf(p, inverse_a * inverse_b, y) */
-    SCALE_A_THEN_B /* (sum * inverse_a) * inverse_b;  blocks: y = fmaf(p * inverse_a, inverse_b, y) */
+    SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b);  blocks: y = fmaf(p, scale_inv_a * scale_inv_b, y) */
+    SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b;  blocks: y = fmaf(p * scale_inv_a, scale_inv_b, y) */
 } scale_order;
 
 typedef struct gemm_spec {

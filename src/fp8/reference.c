@@ -41,7 +41,7 @@ static int64_t group_of(granularity grain, int64_t line, int64_t k, int64_t line
 }
 
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
-                        const side_spec *spec, bool column, float *amax, float *scale, float *inverse,
+                        const side_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes) {
     int64_t lines = column ? columns : rows, depth = column ? rows : columns;
     int64_t groups = granularity_groups(spec->grain, lines, depth);
@@ -54,7 +54,7 @@ void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t column
         }
     for (int64_t g = 0; g < groups; g++) {
         if (spec->policy == AMAX_CURRENT) scale[g] = scale_from_amax(amax[g], spec->format, &spec->scale);
-        inverse[g] = scale_inverse(scale[g]);
+        scale_inv[g] = scale_inverse(scale[g]);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
@@ -70,9 +70,9 @@ static int64_t operand_index(const reference_operand *x, int64_t line, int64_t k
     return x->transposed ? k * x->ld + line : line * x->ld + k;
 }
 
-static float operand_inverse(const reference_operand *x, int64_t line, int64_t k) {
-    if (x->inverse == NULL) return 1.0f; /* multiplying by one changes nothing */
-    return x->inverse[group_of(x->grain, line, k, x->line_step, x->depth_step)];
+static float operand_scale_inv(const reference_operand *x, int64_t line, int64_t k) {
+    if (x->scale_inv == NULL) return 1.0f; /* multiplying by one changes nothing */
+    return x->scale_inv[group_of(x->grain, line, k, x->line_step, x->depth_step)];
 }
 
 /* The chain over [k, end) of the contraction. */
@@ -121,13 +121,14 @@ static float contract(const reference_operand *a, int64_t i, const reference_ope
     return sum_fp32(a, i, b, j, k, end);
 }
 
-static float apply_scales(float sum, float inverse_a, float inverse_b, scale_order order) {
-    return order == SCALE_PRODUCT ? sum * (inverse_a * inverse_b) : (sum * inverse_a) * inverse_b;
+static float apply_scales(float sum, float scale_inv_a, float scale_inv_b, scale_order order) {
+    return order == SCALE_PRODUCT ? sum * (scale_inv_a * scale_inv_b) : (sum * scale_inv_a) * scale_inv_b;
 }
 
 /* One block's partial sum onto the scaled sum. */
-static float add_scaled(float y, float p, float inverse_a, float inverse_b, scale_order order) {
-    return order == SCALE_PRODUCT ? fmaf(p, inverse_a * inverse_b, y) : fmaf(p * inverse_a, inverse_b, y);
+static float add_scaled(float y, float p, float scale_inv_a, float scale_inv_b, scale_order order) {
+    return order == SCALE_PRODUCT ? fmaf(p, scale_inv_a * scale_inv_b, y)
+                                  : fmaf(p * scale_inv_a, scale_inv_b, y);
 }
 
 static float scaled_sum(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
@@ -135,13 +136,13 @@ static float scaled_sum(const reference_operand *a, int64_t i, const reference_o
     int64_t depth = granularity_block(a->grain).depth;
     if (depth == INT64_MAX) {
         float sum = contract(a, i, b, j, 0, count, spec->accumulate);
-        return apply_scales(sum, operand_inverse(a, i, 0), operand_inverse(b, j, 0), spec->order);
+        return apply_scales(sum, operand_scale_inv(a, i, 0), operand_scale_inv(b, j, 0), spec->order);
     }
     float y = 0.0f;
     for (int64_t k = 0; k < count; k += depth) {
         int64_t end = k + depth < count ? k + depth : count;
         float p = contract(a, i, b, j, k, end, spec->accumulate);
-        y = add_scaled(y, p, operand_inverse(a, i, k), operand_inverse(b, j, k), spec->order);
+        y = add_scaled(y, p, operand_scale_inv(a, i, k), operand_scale_inv(b, j, k), spec->order);
     }
     return y;
 }

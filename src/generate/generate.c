@@ -41,7 +41,7 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     g->options.prompt = NULL;
     TRY(arena_open(g->account, MEM_OTHER, &g->strings));
     if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
-    TRY(arena_take(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
+    TRY(arena_alloc(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
     const char **stop = memory;
     for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
     g->options.stop = stop;
@@ -83,14 +83,14 @@ static ott_status open_parts(text_generator *g, const char *run) {
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
     log_debug(g->log, "Generating with %s on %s", checkpoint ? checkpoint : run, g->device->name);
 out:
-    mem_give(g->account, checkpoint);
+    mem_free(g->account, checkpoint);
     return status;
 }
 
 ott_status generator_open(mem *account, const logger *log, const char *run,
                           const ott_generate_options *options, text_generator **out) {
     void *memory;
-    TRY(mem_take(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
     text_generator *g = memory;
     g->account = account;
     g->log = log;
@@ -107,7 +107,7 @@ ott_status generator_open(mem *account, const logger *log, const char *run,
 }
 
 /* Generation says in which precision it was, and how long it took. */
-static void say_work(const text_generator *g) {
+static void log_work(const text_generator *g) {
     int64_t all, fp8;
     model_cache_gemms(g->cache, &all, &fp8);
     log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)all, (long long)fp8);
@@ -117,7 +117,7 @@ static void say_work(const text_generator *g) {
 
 void generator_close(text_generator *g) {
     if (!g) return;
-    if (g->chosen > 0) say_work(g);
+    if (g->chosen > 0) log_work(g);
     mem *account = g->account;
     sampler_close(&g->sampler);
     text_codec_close(&g->codec);
@@ -129,7 +129,7 @@ void generator_close(text_generator *g) {
     str_free(&g->piece);
     str_free(&g->stop.held);
     arena_close(g->strings);
-    mem_give(account, g);
+    mem_free(account, g);
 }
 
 /* ---- the window ---- */

@@ -7,19 +7,19 @@ ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t voc
                         sampler *out) {
     void *memory;
     *out = (sampler){.account = account, .options = o, .choices = choices};
-    TRY(mem_take_array(account, MEM_DATA, vocab, sizeof(float), "logits", &memory));
+    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(float), "logits", &memory));
     out->logits = memory;
-    TRY(mem_take_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &memory));
+    TRY(mem_alloc_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &memory));
     out->heap = memory;
-    TRY(mem_take_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &memory));
+    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &memory));
     out->seen = memory;
     return OTT_OK;
 }
 
 void sampler_close(sampler *s) {
-    mem_give(s->account, s->logits);
-    mem_give(s->account, s->heap);
-    mem_give(s->account, s->seen);
+    mem_free(s->account, s->logits);
+    mem_free(s->account, s->heap);
+    mem_free(s->account, s->seen);
 }
 
 void sampler_note(sampler *s, const int32_t *tokens, int64_t count) {

@@ -2,7 +2,7 @@
 #include "model/block.h"
 
 ott_status block_connect(block *b) {
-    b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (edge_specs){0};
+    b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (activation_specs){0};
     TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
     return mlp_connect(&b->mlp, &b->mlp_input, &b->grad_mlp);
 }
@@ -12,13 +12,13 @@ ott_status block_connect(block *b) {
 /* n1 from h1; with delta, h1 = x + delta on the way. */
 static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta,
                                  block_saved *s) {
-    TRY(edge_open(cx, "attention input", x->dtype, x->rows, x->columns, &b->attention_input, &s->n1));
+    TRY(activation_open(cx, "attention input", x->dtype, x->rows, x->columns, &b->attention_input, &s->n1));
     TRY(exec_open(cx, "attention norm rstd", OTT_F32, 1, x->rows, &s->rstd1, &s->rstd1_buffer));
     return norm_forward(cx, &b->attention_norm, x, delta, delta ? &s->h1 : NULL, &s->n1, &s->rstd1);
 }
 
 static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
-    TRY(edge_open(cx, "mlp input", x->dtype, x->rows, x->columns, &b->mlp_input, &s->n2));
+    TRY(activation_open(cx, "mlp input", x->dtype, x->rows, x->columns, &b->mlp_input, &s->n2));
     TRY(exec_open(cx, "mlp norm rstd", OTT_F32, 1, x->rows, &s->rstd2, &s->rstd2_buffer));
     return norm_forward(cx, &b->mlp_norm, x, delta, delta ? &s->h2 : NULL, &s->n2, &s->rstd2);
 }
@@ -63,33 +63,33 @@ ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, te
 static ott_status drop_attention(exec *cx, block_saved *s) {
     TRY(attention_discard(cx, &s->attention));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
-    return edge_close(cx, &s->n1);
+    return activation_close(cx, &s->n1);
 }
 
 static ott_status drop_mlp(exec *cx, block_saved *s) {
     TRY(mlp_discard(cx, &s->mlp));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
-    return edge_close(cx, &s->n2);
+    return activation_close(cx, &s->n2);
 }
 
 static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
     TRY(attention_keep(cx, &s->attention));
-    return edge_keep_for_backward(cx, &s->n1, &b->attention_input, false);
+    return activation_keep_for_backward(cx, &s->n1, &b->attention_input, false);
 }
 
 static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
     TRY(mlp_keep(cx, &b->mlp, &s->mlp));
-    return edge_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
+    return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
 /* Keeps what matrix products and attention made. */
 static ott_status keep_products(exec *cx, block_saved *s) {
-    TRY(edge_close(cx, &s->n1));
+    TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
     TRY(attention_keep(cx, &s->attention));
-    TRY(edge_close(cx, &s->n2));
+    TRY(activation_close(cx, &s->n2));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
-    return edge_close(cx, &s->mlp.y);
+    return activation_close(cx, &s->mlp.y);
 }
 
 static ott_status discard(exec *cx, block_saved *s) {
@@ -99,7 +99,7 @@ static ott_status discard(exec *cx, block_saved *s) {
     return plan_close(cx->plan, &s->h1_buffer);
 }
 
-ott_status block_settle(exec *cx, block *b, block_saved *s) {
+ott_status block_finalize(exec *cx, block *b, block_saved *s) {
     if (cx->phase == PHASE_EVALUATE) return discard(cx, s);
     switch (b->checkpointing) {
     case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
@@ -153,38 +153,39 @@ static ott_status recompute(exec *cx, block *b, const placement *at, block_saved
 /* ---- backward ---- */
 
 /* dh2 = g (through the residual) + the gradient through the MLP. */
-static ott_status backward_mlp(exec *cx, block *b, block_saved *s, edge *g, edge *dh2) {
+static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
     plan_buffer dn2_buffer;
     TRY(exec_open(cx, "mlp input gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &dn2, &dn2_buffer));
     TRY(mlp_backward(cx, &b->mlp, &s->mlp, &s->n2, g, &dn2));
-    TRY(edge_close(cx, &s->n2));
-    TRY(edge_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_attention, dh2));
+    TRY(activation_close(cx, &s->n2));
+    TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_attention,
+                        dh2));
     TRY(norm_backward(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
     TRY(plan_close(cx->plan, &dn2_buffer));
-    TRY(edge_close(cx, g));
+    TRY(activation_close(cx, g));
     TRY(plan_close(cx->plan, &s->h2_buffer));
     return plan_close(cx->plan, &s->rstd2_buffer);
 }
 
-static ott_status backward_attention(exec *cx, block *b, const placement *at, block_saved *s, edge *dh2,
-                                     const edge_specs *dx_specs, edge *dx) {
+static ott_status backward_attention(exec *cx, block *b, const placement *at, block_saved *s, activation *dh2,
+                                     const activation_specs *dx_specs, activation *dx) {
     tensor dn1;
     plan_buffer dn1_buffer;
     TRY(exec_open(cx, "attention input gradient", s->h1.dtype, s->h1.rows, s->h1.columns, &dn1, &dn1_buffer));
     TRY(attention_backward(cx, &b->attention, at, &s->attention, &s->n1, dh2, &dn1));
-    TRY(edge_close(cx, &s->n1));
-    TRY(edge_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
+    TRY(activation_close(cx, &s->n1));
+    TRY(activation_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
     TRY(norm_backward(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, &dh2->t, dx));
     TRY(plan_close(cx->plan, &dn1_buffer));
-    TRY(edge_close(cx, dh2));
+    TRY(activation_close(cx, dh2));
     TRY(plan_close(cx->plan, &s->h1_buffer));
     return plan_close(cx->plan, &s->rstd1_buffer);
 }
 
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g,
-                          const edge_specs *dx_specs, edge *dx) {
-    edge dh2;
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, activation *g,
+                          const activation_specs *dx_specs, activation *dx) {
+    activation dh2;
     TRY(recompute(cx, b, at, s, restore_mlp));
     TRY(backward_mlp(cx, b, s, g, &dh2));
     TRY(recompute(cx, b, at, s, restore_attention));

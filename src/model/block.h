@@ -7,7 +7,7 @@
  *
  *     block_enter   h1 = x + delta, n1 = norm(h1)
  *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), MLP; makes the next delta
- *     block_settle  keeps what backward needs, by the block's checkpointing, and closes the rest
+ *     block_finalize  keeps what backward needs, by the block's checkpointing, and closes the rest
  *     block_backward
  */
 #ifndef MODEL_BLOCK_H
@@ -29,9 +29,9 @@ typedef struct block {
     norm attention_norm, mlp_norm;
     attention attention;
     mlp mlp;
-    edge_specs attention_input, mlp_input; /* of n1 and n2 */
-    edge_specs grad_attention;             /* of the gradient of h2, o's grad_output */
-    edge_specs grad_mlp;                   /* of the gradient of the block's output, down's grad_output */
+    activation_specs attention_input, mlp_input; /* of n1 and n2 */
+    activation_specs grad_attention;             /* of the gradient of h2, o's grad_output */
+    activation_specs grad_mlp; /* of the gradient of the block's output, down's grad_output */
     checkpointing checkpointing;
 } block;
 
@@ -39,7 +39,7 @@ typedef struct block {
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* [T,D], [T] */
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer;
-    edge n1, n2;
+    activation n1, n2;
     attention_saved attention;
     mlp_saved mlp;
 } block_saved;
@@ -51,10 +51,10 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
 /* Opens delta[T,D]; the residual that goes with it is s->h2. */
 ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
-ott_status block_settle(exec *cx, block *b, block_saved *s);
+ott_status block_finalize(exec *cx, block *b, block_saved *s);
 /* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and
    of delta, with forms dx_specs (NULL: none). Closes all of s. */
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, edge *g,
-                          const edge_specs *dx_specs, edge *dx);
+ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, activation *g,
+                          const activation_specs *dx_specs, activation *dx);
 
 #endif

@@ -27,7 +27,7 @@ static batch chunk_of(const model_cache *c, int64_t count) {
                    .token = tensor_vector(data, OTT_I32, count),
                    .target = tensor_vector(data, OTT_I32, count), /* not read */
                    .at = {.position = tensor_vector(data + count, OTT_I32, count),
-                          .start = tensor_vector(data + 2 * count, OTT_I32, 2)},
+                          .cu_seqlens = tensor_vector(data + 2 * count, OTT_I32, 2)},
                    .cache = c->layers};
 }
 
@@ -82,7 +82,7 @@ static ott_status open_keys(model_cache *c) {
     const model_options *o = &c->m->options;
     int64_t columns = o->kv_heads * o->head_dim, part = c->capacity * columns * dtype_bytes(c->m->activation);
     void *memory;
-    TRY(mem_take_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache", &memory));
+    TRY(mem_alloc_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache", &memory));
     c->layers = memory;
     TRY(device_allocate(c->device, MEM_STEP, 2 * o->layers * part, "key cache", &c->keys));
     for (int64_t i = 0; i < o->layers; i++) {
@@ -96,7 +96,7 @@ static ott_status open_keys(model_cache *c) {
 static ott_status open_staging(model_cache *c) {
     int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
     void *memory;
-    TRY(mem_take(c->device->account, MEM_DATA, bytes, "chunk of tokens", &memory));
+    TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &memory));
     c->staging = memory;
     TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
     return device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
@@ -129,10 +129,10 @@ static ott_status open_parts(model_cache *c) {
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out) {
     void *memory;
     STATUS_REQUIRE(capacity > 0);
-    TRY(mem_take(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &memory));
+    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &memory));
     model_cache *c = memory;
     *c = (model_cache){.m = m, .device = m->device, .capacity = capacity};
-    c->cx = (exec){.device = m->device, .log = log};
+    c->cx = (exec){.device = m->device, .is_first_microbatch = true, .log = log};
     ott_status status = open_parts(c);
     if (status != OTT_OK) {
         model_cache_close(c);
@@ -151,9 +151,9 @@ void model_cache_close(model_cache *c) {
     device_release(c->device, c->device_staging);
     device_release(c->device, c->device_logits);
     model_slot_close(c->m, c->slot);
-    mem_give(account, c->layers);
-    mem_give(account, c->staging);
-    mem_give(account, c);
+    mem_free(account, c->layers);
+    mem_free(account, c->staging);
+    mem_free(account, c);
 }
 
 /* ---- facts ---- */

@@ -52,7 +52,7 @@ static bool divides(const linear *l) {
 
 static ott_status keep(conversion *c, linear *l, const recipe **r, convert_kept by, const char *reason) {
     c->summary.kept[by]++;
-    TRY(arena_strdup(c->m->names, reason, &l->kept_because));
+    TRY(arena_strdup(c->m->names, reason, &l->skip_reason));
     *r = recipe_high_precision(c->m->activation);
     return OTT_OK;
 }
@@ -127,16 +127,16 @@ static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
 
 static ott_status recipe_of(conversion *c, linear *l, int index, const recipe **r) {
     *r = c->options->recipe;
-    l->kept_because = NULL;
+    l->skip_reason = NULL;
     if (!recipe_gemm_is_fp8(*r, GEMM_COUNT)) return OTT_OK;
     TRY(apply_filters(c, l, index, r));
-    if (!l->kept_because) TRY(apply_rules(c, l, index, r));
-    if (!l->kept_because) TRY(apply_size(c, l, r));
-    if (l->kept_because)
-        log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->kept_because);
+    if (!l->skip_reason) TRY(apply_rules(c, l, index, r));
+    if (!l->skip_reason) TRY(apply_size(c, l, r));
+    if (l->skip_reason)
+        log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->skip_reason);
     else if (*r != c->options->recipe)
         log_info(c->options->log, "Float8 with another recipe: %s, %s", l->name, (*r)->name);
-    c->summary.converted += !l->kept_because;
+    c->summary.converted += !l->skip_reason;
     return OTT_OK;
 }
 
@@ -230,12 +230,12 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     TRY(check_masters(m, o));
     TRY(check_recipes(o));
     TRY(check_names(m, o));
-    TRY(mem_take_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;
     m->activation = o->recipe->activation;
     ott_status status = model_visit_linears(m, convert_linear, &c);
     if (status == OTT_OK) status = delayed_store_set(&m->delayed, m->device, c.wanted, (int)wants);
-    mem_give(account, memory);
+    mem_free(account, memory);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);

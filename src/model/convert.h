@@ -50,7 +50,7 @@ typedef struct convert_summary {
 } convert_summary;
 
 /* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,
-   and connects the edges. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
+   and connects the activations. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
    May be called again with other options between steps: what is delayed scaling before and after keeps its
    state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h). OTT_ERR_CONFIG, under an
    FP8 recipe, for a filter or rule that names no layer (model/names.h), and when no layer is converted though

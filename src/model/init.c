@@ -121,7 +121,7 @@ static ott_status fill_parts(initializing *w, const parameter *p) {
 static ott_status fill_all(initializing *w, int threads) {
     const model *m = w->m;
     void *host;
-    TRY(mem_take_array(m->device->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
     w->host = host;
     TRY(pool_open(m->device->account, w->progress.total < SMALL_MODEL ? 1 : threads, &w->pool));
     for (int i = 0; i < m->parameter_count; i++) TRY(fill_parts(w, &m->parameters[i]));
@@ -135,7 +135,7 @@ ott_status model_initialize(model *m, uint64_t seed, int threads) {
     w.progress = watch_begin(m->watch, "Initializing weights", model_parameter_count(m));
     ott_status status = fill_all(&w, threads);
     pool_close(w.pool);
-    mem_give(m->device->account, w.host);
+    mem_free(m->device->account, w.host);
     model_weights_changed(m);
     return status;
 }

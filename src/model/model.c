@@ -190,12 +190,12 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
-    TRY(arena_take(m->names, (PER_LAYER * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
+    TRY(arena_alloc(m->names, (PER_LAYER * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
-    TRY(arena_take(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
+    TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;
     if (o->freeze) {
-        TRY(arena_take(m->names, o->freeze->count * (int64_t)sizeof *m->freezes, &memory));
+        TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freezes, &memory));
         m->freezes = memory;
     }
     TRY(declare_all(m));
@@ -207,7 +207,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
 
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out) {
     void *memory;
-    TRY(mem_take(d->account, MEM_OTHER, sizeof(model), "model", &memory));
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(model), "model", &memory));
     model *m = memory;
     m->options = *o;
     if (use == MODEL_INFERENCE) m->options.freeze = NULL;
@@ -238,7 +238,7 @@ void model_close(model *m) {
     device_release(d, m->moment1);
     device_release(d, m->moment2);
     arena_close(m->names);
-    mem_give(d->account, m);
+    mem_free(d->account, m);
 }
 
 /* ---- facts and visits ---- */
@@ -281,7 +281,7 @@ ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
 
 ott_status model_connect(model *m) {
     for (int64_t i = 0; i < m->options.layers; i++) TRY(block_connect(&m->blocks[i]));
-    m->final_specs = (edge_specs){0};
+    m->final_specs = (activation_specs){0};
     return loss_connect(&m->loss, &m->final_specs);
 }
 
@@ -311,20 +311,20 @@ ott_status model_update_scales(exec *cx, model *m, group *g) {
 struct model_slot {
     tensor h, rstd; /* input and reciprocal root mean square of the final norm */
     plan_buffer h_buffer, rstd_buffer;
-    edge final; /* output of the final norm */
+    activation final; /* output of the final norm */
     block_saved blocks[];
 };
 
 ott_status model_slot_open(const model *m, model_slot **out) {
     void *memory;
     int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
-    TRY(mem_take(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
+    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
     *out = memory;
     return OTT_OK;
 }
 
 void model_slot_close(const model *m, model_slot *slot) {
-    mem_give(m->device->account, slot);
+    mem_free(m->device->account, slot);
 }
 
 /* The residual stream on its way from block to block. */
@@ -338,18 +338,18 @@ static ott_status enter_block(exec *cx, model *m, model_slot *slot, int64_t i, s
     TRY(block_enter(cx, &m->blocks[i], &r->x, &r->x_buffer, r->has_delta ? &r->delta : NULL,
                     &slot->blocks[i]));
     TRY(plan_close(cx->plan, &r->delta_buffer));
-    return i > 0 ? block_settle(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
+    return i > 0 ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
 }
 
 static ott_status enter_final(exec *cx, model *m, model_slot *slot, stream *r) {
     int64_t rows = r->x.rows, dim = r->x.columns;
     TRY(exec_open(cx, "final residual", r->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
     TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
-    TRY(edge_open(cx, "final norm output", r->x.dtype, rows, dim, &m->final_specs, &slot->final));
+    TRY(activation_open(cx, "final norm output", r->x.dtype, rows, dim, &m->final_specs, &slot->final));
     TRY(norm_forward(cx, &m->final_norm, &r->x, &r->delta, &slot->h, &slot->final, &slot->rstd));
     TRY(plan_close(cx->plan, &r->delta_buffer));
     int64_t last = m->options.layers - 1;
-    return block_settle(cx, &m->blocks[last], &slot->blocks[last]);
+    return block_finalize(cx, &m->blocks[last], &slot->blocks[last]);
 }
 
 /* From tokens to the output of the final norm. */
@@ -370,33 +370,33 @@ static ott_status forward(exec *cx, model *m, model_slot *slot, const batch *b) 
 }
 
 static ott_status close_final(exec *cx, model_slot *slot) {
-    TRY(edge_close(cx, &slot->final));
+    TRY(activation_close(cx, &slot->final));
     TRY(plan_close(cx->plan, &slot->h_buffer));
     return plan_close(cx->plan, &slot->rstd_buffer);
 }
 
-static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, edge *g) {
-    const edge_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
-    TRY(edge_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
+static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
+    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
+    TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
 }
 
-static ott_status backward(exec *cx, model *m, model_slot *slot, const batch *b, edge *g) {
+static ott_status backward(exec *cx, model *m, model_slot *slot, const batch *b, activation *g) {
     for (int64_t i = m->options.layers - 1; i >= 0; i--) {
-        edge dx;
-        const edge_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
+        activation dx;
+        const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
         TRY(block_backward(cx, &m->blocks[i], &b->at, &slot->blocks[i], g, specs, &dx));
         *g = dx;
     }
     TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
-    return edge_close(cx, g);
+    return activation_close(cx, g);
 }
 
 static ott_status train_pass(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                              const tensor *losses) {
     tensor dfinal;
     plan_buffer dfinal_buffer;
-    edge g;
+    activation g;
     TRY(forward(cx, m, slot, b));
     plan_mark_saved(cx->plan);
     TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
@@ -424,8 +424,8 @@ ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const
 ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {
     cx->phase = PHASE_EVALUATE;
     TRY(forward(cx, m, slot, b));
-    edge last;
-    TRY(edge_rows(&slot->final, b->count * b->length - 1, 1, &last));
+    activation last;
+    TRY(activation_rows(&slot->final, b->count * b->length - 1, 1, &last));
     TRY(linear_forward(cx, &m->loss.head, &last, logits));
     return close_final(cx, slot);
 }

@@ -25,7 +25,7 @@ typedef struct model {
     embedding embedding;
     block *blocks;
     norm final_norm;
-    edge_specs final_specs; /* of the final norm's output */
+    activation_specs final_specs; /* of the final norm's output */
     loss_head loss;
     rope rope;
     delayed_store delayed; /* states of all linear layers */
@@ -50,7 +50,7 @@ int64_t model_matmul_weights(const model *m);
 /* Calls visit for every linear layer, in forward order. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
-/* Registers every edge's wants anew; after specs have changed. */
+/* Registers every activation's wants anew; after specs have changed. */
 ott_status model_connect(model *m);
 /* After a micro-batch: delayed scaling's amax of this step and all ranks of the group give the next scales.
  */

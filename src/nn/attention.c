@@ -5,8 +5,8 @@ static bool is_fused(const attention *a) {
     return a->qkv.weight != NULL;
 }
 
-ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_output) {
-    a->output_specs = a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (edge_specs){0};
+ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output) {
+    a->output_specs = a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (activation_specs){0};
     if (is_fused(a)) {
         TRY(linear_connect(&a->qkv, input, &a->grad_qkv));
     } else {
@@ -54,20 +54,20 @@ static ott_status normalize_heads(exec *cx, const norm *n, int64_t head_dim, ten
     TRY(exec_open(cx, "normed heads", raw->dtype, raw->rows, raw->columns, x, x_buffer));
     TRY(exec_open(cx, "heads' rstd", OTT_F32, 1, tensor_count(*raw) / head_dim, rstd, rstd_buffer));
     tensor from = by_head(raw, head_dim);
-    edge to = {.t = by_head(x, head_dim)};
+    activation to = {.t = by_head(x, head_dim)};
     return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
 }
 
 /* ---- forward ---- */
 
-static ott_status project_fused(exec *cx, attention *a, const edge *x, attention_saved *s) {
+static ott_status project_fused(exec *cx, attention *a, const activation *x, attention_saved *s) {
     tensor qkv;
     TRY(exec_open(cx, "qkv", x->t.dtype, x->t.rows, a->qkv.out, &qkv, &s->qkv_buffer));
     split(a, &qkv, &s->q, &s->k, &s->v);
     return linear_forward(cx, &a->qkv, x, &qkv);
 }
 
-static ott_status project_apart(exec *cx, attention *a, const edge *x, attention_saved *s) {
+static ott_status project_apart(exec *cx, attention *a, const activation *x, attention_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
     TRY(exec_open(cx, "q", act, tokens, a->q.out, &s->q, &s->q_buffer));
@@ -82,7 +82,7 @@ static ott_status project_apart(exec *cx, attention *a, const edge *x, attention
                            &s->k_rstd, &s->k_rstd_buffer);
 }
 
-static ott_status project_inputs(exec *cx, attention *a, const placement *at, const edge *x,
+static ott_status project_inputs(exec *cx, attention *a, const placement *at, const activation *x,
                                  attention_saved *s) {
     TRY(is_fused(a) ? project_fused(cx, a, x, s) : project_apart(cx, a, x, s));
     TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
@@ -108,24 +108,25 @@ static ott_status gather_keys(exec *cx, const placement *at, const attention_sav
     return append(cx, &s->v, &c->v, c->past, v);
 }
 
-ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s) {
+ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
+                             attention_saved *s) {
     int64_t tokens = x->t.rows;
     tensor k, v;
     TRY(project_inputs(cx, a, at, x, s));
     TRY(gather_keys(cx, at, s, &k, &v));
     TRY(exec_open(cx, "attention lse", OTT_F32, a->heads, tokens, &s->lse, &s->lse_buffer));
-    TRY(edge_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
+    TRY(activation_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
     TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
                                                            .k = &k,
                                                            .v = &v,
-                                                           .start = &at->start,
+                                                           .cu_seqlens = &at->cu_seqlens,
                                                            .o = &s->o.t,
                                                            .lse = &s->lse,
                                                            .head_dim = a->head_dim,
                                                            .window = a->window,
                                                            .past = at->cache ? at->cache->past : 0,
                                                            .softmax_scale = softmax_scale(a)}));
-    return edge_quantize(cx, &s->o);
+    return activation_quantize(cx, &s->o);
 }
 
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y) {
@@ -133,15 +134,15 @@ ott_status attention_project(exec *cx, attention *a, const attention_saved *s, c
 }
 
 ott_status attention_keep(exec *cx, attention_saved *s) {
-    return edge_close_forms(cx, &s->o);
+    return activation_close_forms(cx, &s->o);
 }
 
 /* o's forms, which were let go of, for its weight gradient. */
 static ott_status requantize(exec *cx, const attention *a, attention_saved *s) {
-    edge o;
-    TRY(edge_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
+    activation o;
+    TRY(activation_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
     s->o = o;
-    return edge_quantize(cx, &s->o);
+    return activation_quantize(cx, &s->o);
 }
 
 static ott_status close_qkv(exec *cx, attention_saved *s) {
@@ -162,16 +163,16 @@ static ott_status close_raw(exec *cx, attention_saved *s) {
 ott_status attention_discard(exec *cx, attention_saved *s) {
     TRY(close_qkv(cx, s));
     TRY(close_raw(cx, s));
-    return edge_close(cx, &s->o);
+    return activation_close(cx, &s->o);
 }
 
 /* do[T, heads*head_dim] from the gradient of the projection; o's weight gradient on the way. */
-static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const edge *g,
+static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const activation *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
     TRY(requantize(cx, a, s));
     TRY(linear_grad_weight(cx, &a->o, &s->o, g));
-    return edge_close_forms(cx, &s->o);
+    return activation_close_forms(cx, &s->o);
 }
 
 /* Gradients of q, k (before rotation) and v from that of the attention output. */
@@ -183,7 +184,7 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
                                                              .v = &s->v,
                                                              .o = &s->o.t,
                                                              .lse = &s->lse,
-                                                             .start = &at->start,
+                                                             .cu_seqlens = &at->cu_seqlens,
                                                              .dq = dq,
                                                              .dk = dk,
                                                              .dv = dv,
@@ -198,19 +199,19 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
 static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buffer) {
     TRY(plan_close(cx->plan, dout_buffer));
     TRY(close_qkv(cx, s));
-    return edge_close(cx, &s->o);
+    return activation_close(cx, &s->o);
 }
 
 static ott_status backward_fused(exec *cx, attention *a, const placement *at, attention_saved *s,
-                                 const edge *x, const tensor *dout, plan_buffer *dout_buffer,
+                                 const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
     tensor dq, dk, dv;
-    edge g;
-    TRY(edge_open(cx, "qkv gradient", x->t.dtype, x->t.rows, a->qkv.out, &a->grad_qkv, &g));
+    activation g;
+    TRY(activation_open(cx, "qkv gradient", x->t.dtype, x->t.rows, a->qkv.out, &a->grad_qkv, &g));
     split(a, &g.t, &dq, &dk, &dv);
     TRY(backward_core(cx, a, at, s, dout, &dq, &dk, &dv));
     TRY(close_core(cx, s, dout_buffer));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_quantize(cx, &g));
     return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
@@ -218,37 +219,38 @@ static ott_status backward_fused(exec *cx, attention *a, const placement *at, at
 typedef struct branch {
     const char *what;
     linear *projection;
-    const edge_specs *specs;  /* of the projection's gradient */
-    const norm *norm;         /* of its heads; NULL, as for v, or with a weight NULL: none */
-    const tensor *raw, *rstd; /* what the norm saw */
-    tensor dy;                /* the gradient behind the norm, as attention's backward leaves it */
+    const activation_specs *specs; /* of the projection's gradient */
+    const norm *norm;              /* of its heads; NULL, as for v, or with a weight NULL: none */
+    const tensor *raw, *rstd;      /* what the norm saw */
+    tensor dy;                     /* the gradient behind the norm, as attention's backward leaves it */
     plan_buffer dy_buffer;
 } branch;
 
-static ott_status branch_open(exec *cx, branch *b, const edge *x) {
+static ott_status branch_open(exec *cx, branch *b, const activation *x) {
     return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
 }
 
 /* The gradient of the projection, from dy, which it takes over or closes. */
-static ott_status branch_gradient(exec *cx, branch *b, edge *g) {
-    if (!b->norm || !b->norm->weight) return edge_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
-    TRY(edge_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
+static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
+    if (!b->norm || !b->norm->weight) return activation_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
+    TRY(activation_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
     int64_t head_dim = b->norm->weight->columns;
     tensor dy = by_head(&b->dy, head_dim), raw = by_head(b->raw, head_dim);
-    edge heads = {.t = by_head(&g->t, head_dim)};
+    activation heads = {.t = by_head(&g->t, head_dim)};
     TRY(norm_backward(cx, b->norm, &dy, &raw, b->rstd, NULL, &heads));
     return plan_close(cx->plan, &b->dy_buffer);
 }
 
-static ott_status branch_backward(exec *cx, branch *b, const edge *x, const tensor *dx, bool accumulate) {
-    edge g;
+static ott_status branch_backward(exec *cx, branch *b, const activation *x, const tensor *dx,
+                                  bool accumulate) {
+    activation g;
     TRY(branch_gradient(cx, b, &g));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_quantize(cx, &g));
     return linear_backward(cx, b->projection, x, &g, dx, accumulate);
 }
 
 static ott_status backward_apart(exec *cx, attention *a, const placement *at, attention_saved *s,
-                                 const edge *x, const tensor *dout, plan_buffer *dout_buffer,
+                                 const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
     branch q = {.what = "q gradient",
                 .projection = &a->q,
@@ -274,8 +276,8 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     return close_raw(cx, s);
 }
 
-ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
-                              const edge *g, const tensor *dx) {
+ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
+                              const activation *x, const activation *g, const tensor *dx) {
     tensor dout;
     plan_buffer dout_buffer;
     TRY(exec_open(cx, "attention output gradient", x->t.dtype, x->t.rows, a->o.in, &dout, &dout_buffer));

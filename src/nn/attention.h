@@ -15,10 +15,10 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm, k_norm; /* of each head, before rotation; weight NULL: none. Not with qkv */
     int64_t heads, kv_heads, head_dim;
-    int64_t window;                              /* keys a query sees, itself included; 0: all before it */
-    const rope *rope;                            /* borrowed */
-    edge_specs output_specs;                     /* of the attention output, wanted by o */
-    edge_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
+    int64_t window;                /* keys a query sees, itself included; 0: all before it */
+    const rope *rope;              /* borrowed */
+    activation_specs output_specs; /* of the attention output, wanted by o */
+    activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
 } attention;
 
 /* Keys (after norm and rotation) and values of the tokens of one sequence, in one layer: rows [0, past) are
@@ -30,8 +30,8 @@ typedef struct attention_cache {
 
 /* Where tokens stand: documents [start[b], start[b+1]) and each token's position in its document. */
 typedef struct placement {
-    tensor position; /* i32[T] */
-    tensor start;    /* i32[documents + 1] */
+    tensor position;   /* i32[T] */
+    tensor cu_seqlens; /* i32[documents + 1] */
     const attention_cache
         *cache; /* evaluation of one document that goes on from here; NULL: nothing before */
 } placement;
@@ -43,15 +43,16 @@ typedef struct attention_saved {
     /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
     tensor q_raw, k_raw, q_rstd, k_rstd;
     plan_buffer q_raw_buffer, k_raw_buffer, q_rstd_buffer, k_rstd_buffer;
-    edge o;
+    activation o;
 } attention_saved;
 
-/* Registers the specs: `input` is the edge that feeds q, k, v; `grad_output` the edge of o's output gradient.
+/* Registers the specs: `input` is the activation that feeds q, k, v; `grad_output` the activation of o's output gradient.
  */
-ott_status attention_connect(attention *a, edge_specs *input, edge_specs *grad_output);
+ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
 /* Opens and fills everything of `s` from x[T,D]. */
-ott_status attention_forward(exec *cx, attention *a, const placement *at, const edge *x, attention_saved *s);
+ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
+                             attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
 /* After forward when backward will use s as it is: o is kept once, as attention's backward reads it; its
@@ -59,7 +60,7 @@ ott_status attention_project(exec *cx, attention *a, const attention_saved *s, c
 ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
 /* From g, the gradient of y, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
-ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s, const edge *x,
-                              const edge *g, const tensor *dx);
+ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
+                              const activation *x, const activation *g, const tensor *dx);
 
 #endif

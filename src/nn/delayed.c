@@ -17,18 +17,18 @@ static bool continues(const delayed_state *s, const side_spec *spec) {
 }
 
 static ott_status carry_over(device *d, const delayed_state *from, const delayed_state *to) {
-    int64_t old_length = from->window.columns, length = to->window.columns;
+    int64_t old_length = from->amax_history.columns, length = to->amax_history.columns;
     void *memory;
-    TRY(mem_take_array(d->account, MEM_OTHER, old_length + length, sizeof(float), "amax history", &memory));
-    float *old_window = memory, *window = old_window + old_length, scale;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, old_length + length, sizeof(float), "amax history", &memory));
+    float *old_window = memory, *amax_history = old_window + old_length, scale;
     ott_status status = OTT_OK;
     TRY_OUT(device_copy_out(d, &scale, from->scale.data, sizeof scale));
     TRY_OUT(device_copy_in(d, to->scale.data, &scale, sizeof scale));
-    TRY_OUT(device_copy_out(d, old_window, from->window.data, tensor_bytes(from->window)));
-    history_resize(old_window, old_length, window, length);
-    TRY_OUT(device_copy_in(d, to->window.data, window, tensor_bytes(to->window)));
+    TRY_OUT(device_copy_out(d, old_window, from->amax_history.data, tensor_bytes(from->amax_history)));
+    history_resize(old_window, old_length, amax_history, length);
+    TRY_OUT(device_copy_in(d, to->amax_history.data, amax_history, tensor_bytes(to->amax_history)));
 out:
-    mem_give(d->account, memory);
+    mem_free(d->account, memory);
     return status;
 }
 
@@ -47,7 +47,7 @@ static ott_status leave_states(const delayed_want *wanted, int count) {
 /* Layout: seen of all, scales of all, then the windows. */
 static ott_status place_states(delayed_store *fresh, device *d, const delayed_want *wanted, int count) {
     if (!fresh->block) return leave_states(wanted, count);
-    float *scale = (float *)fresh->block + fresh->seen.columns, *window = scale + fresh->seen.columns;
+    float *scale = (float *)fresh->block + fresh->seen.columns, *amax_history = scale + fresh->seen.columns;
     int64_t next = 0;
     for (int i = 0; i < count; i++) {
         delayed_state state = {0};
@@ -55,9 +55,10 @@ static ott_status place_states(delayed_store *fresh, device *d, const delayed_wa
             state = (delayed_state){.spec = *wanted[i].spec,
                                     .seen = tensor_columns(fresh->seen, next, 1),
                                     .scale = tensor_vector(scale + next, OTT_F32, 1),
-                                    .window = tensor_vector(window, OTT_F32, wanted[i].spec->history)};
+                                    .amax_history =
+                                        tensor_vector(amax_history, OTT_F32, wanted[i].spec->history)};
             TRY(fill(d, &wanted[i], &state));
-            window += wanted[i].spec->history;
+            amax_history += wanted[i].spec->history;
             next++;
         }
         *wanted[i].state = state;
@@ -98,22 +99,22 @@ ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
 static ott_status update_on_host(exec *cx, const delayed_state *s) {
     device *d = cx->device;
     void *memory;
-    TRY(mem_take(d->account, MEM_OTHER, tensor_bytes(s->window), "amax history", &memory));
-    float seen, scale, *window = memory;
+    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
+    float seen, scale, *amax_history = memory;
     ott_status status = OTT_OK;
     TRY_OUT(device_copy_out(d, &seen, s->seen.data, sizeof seen));
     TRY_OUT(device_copy_out(d, &scale, s->scale.data, sizeof scale));
-    TRY_OUT(device_copy_out(d, window, s->window.data, tensor_bytes(s->window)));
-    history_update(&s->spec, seen, window, &scale);
+    TRY_OUT(device_copy_out(d, amax_history, s->amax_history.data, tensor_bytes(s->amax_history)));
+    history_update(&s->spec, seen, amax_history, &scale);
     if (!(scale > 0.0f && isfinite(scale)))
         TRY_OUT(status_fail(OTT_ERR_ARGUMENT,
                             "delayed scaling: the scale callback returned %g; a scale is above 0 and finite",
                             (double)scale));
-    TRY_OUT(device_copy_in(d, s->window.data, window, tensor_bytes(s->window)));
+    TRY_OUT(device_copy_in(d, s->amax_history.data, amax_history, tensor_bytes(s->amax_history)));
     TRY_OUT(device_copy_in(d, s->scale.data, &scale, sizeof scale));
     TRY_OUT(device_zero(d, s->seen.data, sizeof seen));
 out:
-    mem_give(d->account, memory);
+    mem_free(d->account, memory);
     return status;
 }
 
@@ -121,7 +122,8 @@ ott_status delayed_update(exec *cx, const delayed_state *s) {
     if (!s->seen.data) return OTT_OK;
     if (s->spec.callbacks) return update_on_host(cx, s);
     return op_amax_update(
-        cx, &(amax_update_args){.seen = &s->seen, .window = &s->window, .scale = &s->scale, .spec = s->spec});
+        cx, &(amax_update_args){
+                .seen = &s->seen, .amax_history = &s->amax_history, .scale = &s->scale, .spec = s->spec});
 }
 
 ott_status delayed_forget(const delayed_store *store, device *d) {

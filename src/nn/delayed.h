@@ -1,6 +1,6 @@
 /*
  * nn/delayed: the state of delayed scaling (fp8/history.h): for each tensor of a linear layer whose recipe
- * says so, the largest magnitude seen since the last update, the window of earlier ones, and the scale that
+ * says so, the largest magnitude seen since the last update, the amax_history of earlier ones, and the scale that
  * follows. The states of a set of layers lie in one store on the device, what was seen side by side, so that
  * ranks reduce all of it at once.
  */
@@ -12,8 +12,8 @@
 /* Of one tensor. All views; data NULL when its scaling is not delayed. */
 typedef struct delayed_state {
     side_spec spec;
-    tensor seen, scale; /* fp32[1] */
-    tensor window;      /* fp32[spec.history] */
+    tensor seen, scale;  /* fp32[1] */
+    tensor amax_history; /* fp32[spec.history] */
 } delayed_state;
 
 typedef struct delayed_store {
@@ -33,13 +33,13 @@ typedef struct delayed_want {
 } delayed_want;
 
 /* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
-   values (its window is resized when only the length differs), another starts with scale 1 and an empty
-   window. */
+   values (its amax_history is resized when only the length differs), another starts with scale 1 and an empty
+   amax_history. */
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count);
 void delayed_store_release(delayed_store *store, device *d);
 /* The largest of all ranks of the group, where the specs ask for it; before an update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
-/* What was seen moves the window on and gives the next scale. */
+/* What was seen moves the amax_history on and gives the next scale. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
 /* Forgets what was seen. */
 ott_status delayed_forget(const delayed_store *store, device *d);

@@ -12,7 +12,7 @@ typedef struct layout {
     int64_t used;
 } layout;
 
-static void *layout_take(layout *l, int64_t bytes) {
+static void *layout_alloc(layout *l, int64_t bytes) {
     void *place = l->base ? l->base + l->used : NULL;
     l->used += align_up(bytes);
     return place;
@@ -21,10 +21,10 @@ static void *layout_take(layout *l, int64_t bytes) {
 static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t depth) {
     if (!side_spec_is_fp8(s)) return (qside){0};
     int64_t groups = granularity_groups(s->grain, lines, depth);
-    qside side = {.amax = layout_take(l, groups * 4),
-                  .scale = layout_take(l, groups * 4),
-                  .inverse = layout_take(l, groups * 4),
-                  .data = layout_take(l, lines * depth)};
+    qside side = {.amax = layout_alloc(l, groups * 4),
+                  .scale = layout_alloc(l, groups * 4),
+                  .scale_inv = layout_alloc(l, groups * 4),
+                  .data = layout_alloc(l, lines * depth)};
     qside_order(&side, s->grain, lines);
     return side;
 }
@@ -38,7 +38,7 @@ static void lay_out(linear *l, layout *at) {
                                                     : layout_side(at, &w->column, l->in, l->out);
     l->compute = l->weight->value;
     if (needs_high_precision && l->spec.activation != OTT_F32)
-        l->compute = tensor_matrix(layout_take(at, l->out * l->in * dtype_bytes(l->spec.activation)),
+        l->compute = tensor_matrix(layout_alloc(at, l->out * l->in * dtype_bytes(l->spec.activation)),
                                    l->spec.activation, l->out, l->in);
 }
 
@@ -71,12 +71,12 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
-ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output) {
+ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.row.next = l->quantized.column.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
-    TRY(edge_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
-    return edge_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
-                          &l->grad_form);
+    TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
+    return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
+                                &l->grad_form);
 }
 
 static ott_status make_compute(exec *cx, linear *l) {
@@ -103,19 +103,19 @@ static ott_status refresh(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a probe may look.
+/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a hook may look.
  */
 static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     if (l->delayed[which].seen.data)
         TRY(op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen}));
-    return exec_probe_quantized(cx, l->name, which, t, q);
+    return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
 /* The weight is the same for all micro-batches of a step: it counts once. */
-static ott_status observe_forward(exec *cx, linear *l, const edge *x) {
-    TRY(observe(cx, l, TENSOR_INPUT, &x->t, edge_form(x, l->input_form)));
-    if (cx->later_micro_batch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
+static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
+    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_form(x, l->input_form)));
+    if (!cx->is_first_microbatch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
     return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
 }
 
@@ -128,8 +128,8 @@ static operand lay_out_packed(layout *at, const linear *l, const operand *from) 
     operand o = *from;
     int64_t groups = granularity_groups(o.grain, l->out, l->in);
     o.packed = true;
-    o.t.data = layout_take(at, panel_round(l->out) * l->in * dtype_bytes(o.t.dtype));
-    o.inverse = from->inverse ? layout_take(at, groups * 4) : NULL;
+    o.t.data = layout_alloc(at, panel_round(l->out) * l->in * dtype_bytes(o.t.dtype));
+    o.scale_inv = from->scale_inv ? layout_alloc(at, groups * 4) : NULL;
     return o;
 }
 
@@ -137,10 +137,10 @@ static operand lay_out_packed(layout *at, const linear *l, const operand *from) 
 static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
     tensor panels = tensor_matrix(to->t.data, to->t.dtype, panel_round(l->out), l->in);
     TRY(op_pack(cx, &(pack_args){.x = &from->t, .y = &panels}));
-    if (!from->inverse) return OTT_OK;
+    if (!from->scale_inv) return OTT_OK;
     int64_t groups = granularity_groups(from->grain, l->out, l->in);
-    tensor scales = tensor_vector((float *)from->inverse, OTT_F32, groups),
-           copy = tensor_vector((float *)to->inverse, OTT_F32, groups);
+    tensor scales = tensor_vector((float *)from->scale_inv, OTT_F32, groups),
+           copy = tensor_vector((float *)to->scale_inv, OTT_F32, groups);
     return op_convert(cx, &(convert_args){.x = &scales, .y = &copy});
 }
 
@@ -166,10 +166,10 @@ ott_status linear_pack(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y) {
+ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y) {
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
-    operand a = operand_by_rows(x->t, edge_form(x, l->input_form));
+    operand a = operand_by_rows(x->t, activation_form(x, l->input_form));
     operand b = l->packed.t.data ? l->packed : operand_by_rows(l->compute, weight_form(l));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
@@ -177,12 +177,12 @@ ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y) {
                                .bias = l->bias ? &l->bias->value : NULL,
                                .c = y,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
-    return exec_probe(cx, l->name, "output", y);
+    return exec_hook(cx, l->name, "output", y);
 }
 
-ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate) {
+ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
     TRY(refresh(cx, l));
-    operand a = operand_by_rows(g->t, edge_form(g, l->grad_form));
+    operand a = operand_by_rows(g->t, activation_form(g, l->grad_form));
     operand b = operand_by_columns(l->compute, weight_form(l));
     return exec_gemm(
         cx, GEMM_GRAD_INPUT,
@@ -190,9 +190,9 @@ ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *d
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]});
 }
 
-static ott_status accumulate_weight(exec *cx, linear *l, const edge *x, const edge *g) {
-    operand a = operand_by_columns(g->t, edge_form(g, l->grad_form));
-    operand b = operand_by_columns(x->t, edge_form(x, l->input_form));
+static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
+    operand a = operand_by_columns(g->t, activation_form(g, l->grad_form));
+    operand b = operand_by_columns(x->t, activation_form(x, l->input_form));
     return exec_gemm(cx, GEMM_GRAD_WEIGHT,
                      &(gemm_args){.a = &a,
                                   .b = &b,
@@ -201,16 +201,17 @@ static ott_status accumulate_weight(exec *cx, linear *l, const edge *x, const ed
                                   .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});
 }
 
-ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g) {
-    TRY(exec_probe(cx, l->name, "grad_output", &g->t));
-    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, edge_form(g, l->grad_form)));
+ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g) {
+    TRY(exec_hook(cx, l->name, "grad_output", &g->t));
+    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_form(g, l->grad_form)));
     if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
     if (!l->bias || l->bias->frozen) return OTT_OK;
     return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
 }
 
-ott_status linear_backward(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx, bool accumulate) {
+ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
+                           bool accumulate) {
     TRY(linear_grad_input(cx, l, g, dx, accumulate));
     TRY(linear_grad_weight(cx, l, x, g));
-    return edge_close(cx, g);
+    return activation_close(cx, g);
 }

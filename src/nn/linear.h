@@ -7,7 +7,7 @@
 #define NN_LINEAR_H
 
 #include "nn/delayed.h"
-#include "nn/edge.h"
+#include "nn/activation.h"
 #include "nn/parameter.h"
 
 typedef struct linear {
@@ -16,12 +16,12 @@ typedef struct linear {
     parameter *weight; /* [out, in] */
     parameter *bias;   /* [out], or NULL */
     linear_spec spec;
-    const char *kept_because; /* why it stays in high precision under an FP8 recipe; NULL when converted or
+    const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
     float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has
                     moved to high precision for good */
     int input_form,
-        grad_form; /* which form of its input edge and of its grad_output edge it uses; -1: high precision */
+        grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. */
     tensor compute;                      /* in the activation format; the master itself in fp32 */
@@ -40,8 +40,8 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
 void linear_release(linear *l, device *d);
 /* Its TENSOR_COUNT states of delayed scaling, for delayed_store_set. */
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
-/* Registers this layer's wants on the edge that feeds it and on the edge of its grad_output. */
-ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output);
+/* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
+ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
 /* For inference: makes the compute weight from the master as it is now, by rows only and packed
    (tensor/tensor.h), in place of what linear_set_spec allocated. From then on the master is not read, and
@@ -49,12 +49,13 @@ ott_status linear_connect(linear *l, edge_specs *input, edge_specs *grad_output)
 ott_status linear_pack(exec *cx, linear *l);
 
 /* y[M,out] = x W^T + bias. */
-ott_status linear_forward(exec *cx, linear *l, const edge *x, const tensor *y);
+ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
 /* dx[M,in] = g W, or dx += g W. */
-ott_status linear_grad_input(exec *cx, linear *l, const edge *g, const tensor *dx, bool accumulate);
+ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
-ott_status linear_grad_weight(exec *cx, linear *l, const edge *x, const edge *g);
+ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
 /* Both of these, dx first; closes g. */
-ott_status linear_backward(exec *cx, linear *l, const edge *x, edge *g, const tensor *dx, bool accumulate);
+ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
+                           bool accumulate);
 
 #endif

@@ -9,16 +9,16 @@
 #include "nn/linear.h"
 
 typedef struct loss_head {
-    linear head;           /* [V,D] */
-    int64_t chunk;         /* tokens, >= 1 */
-    edge_specs grad_specs; /* of the logits' gradient */
+    linear head;                 /* [V,D] */
+    int64_t chunk;               /* tokens, >= 1 */
+    activation_specs grad_specs; /* of the logits' gradient */
 } loss_head;
 
-ott_status loss_connect(loss_head *h, edge_specs *input);
+ott_status loss_connect(loss_head *h, activation_specs *input);
 /* losses[T] (fp32) of targets i32[T] (< 0: ignored). With grad_scale (fp32[1], what each token's gradient is
    multiplied by) it is a training pass: dx[T,D] and the head's weight gradient as well; both are NULL in
    evaluation. */
-ott_status loss_forward(exec *cx, loss_head *h, const edge *x, const tensor *target, const tensor *grad_scale,
-                        const tensor *losses, const tensor *dx);
+ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
+                        const tensor *grad_scale, const tensor *losses, const tensor *dx);
 
 #endif

@@ -10,13 +10,13 @@ static ott_status connect_stored(mlp *m) {
     int form;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.row = recipe_find("rowwise")->input.row, .column = {.format = high}};
-    m->stored_specs = (edge_specs){0};
-    return m->stores_fp8 ? edge_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
+    m->stored_specs = (activation_specs){0};
+    return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
 }
 
-ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output) {
+ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
     TRY(connect_stored(m));
-    m->hidden_specs = m->grad_gate_up = m->grad_gate = m->grad_up = (edge_specs){0};
+    m->hidden_specs = m->grad_gate_up = m->grad_gate = m->grad_up = (activation_specs){0};
     if (is_fused(m)) {
         TRY(linear_connect(&m->gate_up, input, &m->grad_gate_up));
     } else {
@@ -33,7 +33,7 @@ static void split(const tensor *gate_up, tensor *gate, tensor *up) {
     *up = tensor_columns(*gate_up, width, width);
 }
 
-ott_status mlp_forward(exec *cx, mlp *m, const edge *x, mlp_saved *s) {
+ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
     if (is_fused(m)) {
@@ -48,8 +48,8 @@ ott_status mlp_forward(exec *cx, mlp *m, const edge *x, mlp_saved *s) {
 }
 
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
-    TRY(edge_open(cx, "swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, &m->hidden_specs,
-                  &s->y));
+    TRY(activation_open(cx, "swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, &m->hidden_specs,
+                        &s->y));
     return op_swiglu_forward(
         cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = &s->y.t, .q = &s->y.q});
 }
@@ -59,16 +59,16 @@ ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) 
 }
 
 /* t goes, its FP8 form stays. */
-static ott_status store(exec *cx, const mlp *m, const tensor *t, plan_buffer *buffer, edge *stored) {
-    TRY(edge_adopt(cx, "stored mlp input", *t, buffer, &m->stored_specs, stored));
-    TRY(edge_quantize(cx, stored));
-    return edge_close_tensor(cx, stored);
+static ott_status store(exec *cx, const mlp *m, const tensor *t, plan_buffer *buffer, activation *stored) {
+    TRY(activation_adopt(cx, "stored mlp input", *t, buffer, &m->stored_specs, stored));
+    TRY(activation_quantize(cx, stored));
+    return activation_close_tensor(cx, stored);
 }
 
-static ott_status restore(exec *cx, edge *stored, tensor *t, plan_buffer *buffer) {
+static ott_status restore(exec *cx, activation *stored, tensor *t, plan_buffer *buffer) {
     TRY(exec_open(cx, "restored mlp input", t->dtype, t->rows, t->columns, t, buffer));
-    TRY(op_dequantize(cx, &(dequantize_args){.q = edge_form(stored, 0), .y = t}));
-    return edge_close(cx, stored);
+    TRY(op_dequantize(cx, &(dequantize_args){.q = activation_form(stored, 0), .y = t}));
+    return activation_close(cx, stored);
 }
 
 static ott_status store_inputs(exec *cx, const mlp *m, mlp_saved *s) {
@@ -91,47 +91,47 @@ static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
 
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s) {
     TRY(store_inputs(cx, m, s));
-    return edge_keep_for_backward(cx, &s->y, &m->hidden_specs, false);
+    return activation_keep_for_backward(cx, &s->y, &m->hidden_specs, false);
 }
 
 ott_status mlp_discard(exec *cx, mlp_saved *s) {
-    TRY(edge_close(cx, &s->stored_gate_up));
-    TRY(edge_close(cx, &s->stored_gate));
-    TRY(edge_close(cx, &s->stored_up));
+    TRY(activation_close(cx, &s->stored_gate_up));
+    TRY(activation_close(cx, &s->stored_gate));
+    TRY(activation_close(cx, &s->stored_up));
     TRY(plan_close(cx->plan, &s->gate_up_buffer));
     TRY(plan_close(cx->plan, &s->gate_buffer));
     TRY(plan_close(cx->plan, &s->up_buffer));
-    return edge_close(cx, &s->y);
+    return activation_close(cx, &s->y);
 }
 
 /* The gradient of y; down's weight gradient on the way. Closes y. */
-static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const edge *g, tensor *dy,
+static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const activation *g, tensor *dy,
                                       plan_buffer *buffer) {
     TRY(exec_open(cx, "swiglu output gradient", s->gate.dtype, s->gate.rows, s->gate.columns, dy, buffer));
     TRY(linear_grad_input(cx, &m->down, g, dy, false));
     TRY(linear_grad_weight(cx, &m->down, &s->y, g));
-    return edge_close(cx, &s->y);
+    return activation_close(cx, &s->y);
 }
 
 /* The gradient of gate and up takes over their buffer. */
-static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const edge *x, const tensor *dy,
+static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
-    edge g;
-    TRY(edge_adopt(cx, "gate and up gradient", s->gate_up, &s->gate_up_buffer, &m->grad_gate_up, &g));
+    activation g;
+    TRY(activation_adopt(cx, "gate and up gradient", s->gate_up, &s->gate_up_buffer, &m->grad_gate_up, &g));
     TRY(op_swiglu_backward(
         cx,
         &(swiglu_backward_args){.dy = dy, .gate = &s->gate, .up = &s->up, .dgate = &s->gate, .dup = &s->up}));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_quantize(cx, &g));
     TRY(plan_close(cx->plan, dy_buffer));
     return linear_backward(cx, &m->gate_up, x, &g, dx, false);
 }
 
 /* The gradients of gate and up take over the buffers of gate and up. */
-static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const edge *x, const tensor *dy,
+static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
-    edge dgate, dup;
-    TRY(edge_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, &dgate));
-    TRY(edge_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, &dup));
+    activation dgate, dup;
+    TRY(activation_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, &dgate));
+    TRY(activation_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, &dup));
     TRY(op_swiglu_backward(cx, &(swiglu_backward_args){.dy = dy,
                                                        .gate = &s->gate,
                                                        .up = &s->up,
@@ -144,7 +144,8 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const edge *x, 
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
-ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edge *g, const tensor *dx) {
+ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
+                        const tensor *dx) {
     tensor dy;
     plan_buffer dy_buffer;
     TRY(backward_projection(cx, m, s, g, &dy, &dy_buffer));

@@ -10,24 +10,24 @@
 typedef struct mlp {
     linear gate_up; /* gate and up in one, their rows in this order; weight NULL: they are apart */
     linear gate, up, down;
-    edge_specs hidden_specs;                     /* of y, wanted by down */
-    edge_specs grad_gate_up, grad_gate, grad_up; /* of the gradient of gate_up, or of gate and up */
-    bool stores_fp8;         /* gate and up wait for backward in FP8: a change of the gradients, for half the
+    activation_specs hidden_specs;                     /* of y, wanted by down */
+    activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradient of gate_up, or of gate and up */
+    bool stores_fp8; /* gate and up wait for backward in FP8: a change of the gradients, for half the
                                 memory; chosen before mlp_connect */
-    edge_specs stored_specs; /* of what waits: E4M3, one scale a row */
+    activation_specs stored_specs; /* of what waits: E4M3, one scale a row */
 } mlp;
 
 typedef struct mlp_saved {
     tensor gate, up;                                    /* [T,F] */
     tensor gate_up;                                     /* [T, 2F], when they are one */
     plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* that of gate_up, or those of gate and up */
-    edge y;                                             /* [T,F] */
-    edge stored_gate_up, stored_gate, stored_up;        /* what waits in their place, with stores_fp8 */
+    activation y;                                       /* [T,F] */
+    activation stored_gate_up, stored_gate, stored_up;  /* what waits in their place, with stores_fp8 */
 } mlp_saved;
 
-ott_status mlp_connect(mlp *m, edge_specs *input, edge_specs *grad_output);
+ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output);
 /* Opens gate and up of `s` from x[T,D]. */
-ott_status mlp_forward(exec *cx, mlp *m, const edge *x, mlp_saved *s);
+ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s);
 /* Opens y of `s` from gate and up. */
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s);
 /* out[T,D] = y W_down^T. */
@@ -36,6 +36,7 @@ ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s);
 ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all */
 /* From g, the gradient of out, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
-ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const edge *x, const edge *g, const tensor *dx);
+ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
+                        const tensor *dx);
 
 #endif

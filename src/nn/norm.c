@@ -2,7 +2,7 @@
 #include "nn/norm.h"
 
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
-                        const edge *y, const tensor *rstd) {
+                        const activation *y, const tensor *rstd) {
     TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
                                                        .delta = delta,
                                                        .weight = &n->weight->value,
@@ -11,12 +11,12 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
                                                        .rstd = rstd,
                                                        .q = &y->q,
                                                        .eps = n->epsilon}));
-    return exec_probe(cx, n->name, "output", &y->t);
+    return exec_hook(cx, n->name, "output", &y->t);
 }
 
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
-                         const tensor *dresidual, const edge *dx) {
-    TRY(exec_probe(cx, n->name, "grad_output", dy));
+                         const tensor *dresidual, const activation *dx) {
+    TRY(exec_hook(cx, n->name, "grad_output", dy));
     return op_rmsnorm_backward(
         cx, &(rmsnorm_backward_args){.dy = dy,
                                      .h = h,

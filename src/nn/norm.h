@@ -2,7 +2,7 @@
 #ifndef NN_NORM_H
 #define NN_NORM_H
 
-#include "nn/edge.h"
+#include "nn/activation.h"
 #include "nn/parameter.h"
 
 typedef struct norm {
@@ -14,10 +14,10 @@ typedef struct norm {
 /* h = x + delta (delta and h may be NULL: h = x); y = rmsnorm(h) with all its forms; rstd[T] is kept for
  * backward. */
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
-                        const edge *y, const tensor *rstd);
+                        const activation *y, const tensor *rstd);
 /* dx = dresidual + the gradient through the norm (dresidual may be NULL, dx->t may alias it), with all its
    forms; weight.grad accumulates. */
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
-                         const tensor *dresidual, const edge *dx);
+                         const tensor *dresidual, const activation *dx);
 
 #endif

@@ -39,8 +39,8 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
     int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
     void *memory;
     ott_status status = OTT_OK;
-    TRY(mem_take_array(d->account, MEM_OTHER, half, sizeof(double) + 2 * ROWS * sizeof(float),
-                       "rotary tables", &memory));
+    TRY(mem_alloc_array(d->account, MEM_OTHER, half, sizeof(double) + 2 * ROWS * sizeof(float),
+                        "rotary tables", &memory));
     double *frequency = memory;
     float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
     for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, r->head_dim, j);
@@ -51,7 +51,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));
     }
-    mem_give(d->account, memory);
+    mem_free(d->account, memory);
     return status;
 }
 
@@ -63,7 +63,7 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
     r->head_dim = head_dim;
     r->cosine = tensor_matrix(r->block, OTT_F32, positions, half);
     r->sine = tensor_matrix((float *)r->block + positions * half, OTT_F32, positions, half);
-    return d->rehearsal ? OTT_OK : fill_tables(r, d, o);
+    return d->dry_run ? OTT_OK : fill_tables(r, d, o);
 }
 
 void rope_release(rope *r, device *d) {

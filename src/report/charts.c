@@ -52,8 +52,8 @@ static void release(figures *f) {
         curve *all[] = {&c->loss, &c->mean_loss, &c->val_loss, &c->lr, &c->norm, &c->gap, &c->val_gap};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++) curve_free(all[k]);
     }
-    mem_give(f->r->account, f->runs);
-    mem_give(f->r->account, f->lines);
+    mem_free(f->r->account, f->runs);
+    mem_free(f->r->account, f->lines);
 }
 
 /* ---- figures ---- */
@@ -199,9 +199,10 @@ ott_status report_append_charts(const report *r, str *out) {
     void *memory;
     figures f = {.r = r};
     ott_status status;
-    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->row_count, sizeof *f.runs, "curves", &memory));
+    TRY_OUT(mem_alloc_array(r->account, MEM_OTHER, r->row_count, sizeof *f.runs, "curves", &memory));
     f.runs = memory;
-    TRY_OUT(mem_take_array(r->account, MEM_OTHER, r->row_count, 2 * sizeof *f.lines, "chart lines", &memory));
+    TRY_OUT(
+        mem_alloc_array(r->account, MEM_OTHER, r->row_count, 2 * sizeof *f.lines, "chart lines", &memory));
     f.lines = memory;
     TRY_OUT(load(&f));
     append_all(&f, out);

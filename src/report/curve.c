@@ -6,14 +6,14 @@
 static ott_status curve_take(mem *account, int64_t capacity, curve *out) {
     void *memory;
     *out = (curve){.account = account};
-    TRY(mem_take_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve", &memory));
     out->x = memory; /* one block for both */
     out->y = out->x + capacity;
     return OTT_OK;
 }
 
 void curve_free(curve *c) {
-    if (c->x) mem_give(c->account, c->x);
+    if (c->x) mem_free(c->account, c->x);
     *c = (curve){.account = c->account};
 }
 
@@ -60,7 +60,7 @@ int64_t curve_half_window(int64_t count) {
 ott_status curve_smooth(curve *c, int64_t half) {
     void *memory;
     if (half < 1 || c->count < 3) return OTT_OK;
-    TRY(mem_take_array(c->account, MEM_OTHER, c->count, sizeof(double), "a moving average", &memory));
+    TRY(mem_alloc_array(c->account, MEM_OTHER, c->count, sizeof(double), "a moving average", &memory));
     double *mean = memory;
     for (int64_t i = 0; i < c->count; i++) {
         int64_t reach = half < i ? half : i, last = i + reach < c->count ? i + reach : c->count - 1;
@@ -69,7 +69,7 @@ ott_status curve_smooth(curve *c, int64_t half) {
         mean[i] = sum / (double)(last - i + reach + 1);
     }
     memcpy(c->y, mean, (size_t)c->count * sizeof *mean);
-    mem_give(c->account, mean);
+    mem_free(c->account, mean);
     return OTT_OK;
 }
 

@@ -118,7 +118,7 @@ double report_use_rank(const metrics_use *use);
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
 /* ", -4.2 beside e4m3's 31.5", or "" where there is no SQNR or no such format. */
 const char *report_beside_text(const metrics_use *use, char out[32]);
-/* The *count uses of the last measurement, worst first; to be given back with mem_give. */
+/* The *count uses of the last measurement, worst first; to be given back with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
 /* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where
    others were: it left FP8, by fallback or by the precision schedule. -1: no more. */
@@ -139,8 +139,8 @@ const char *report_count_text(double count, char out[32]);
 
 /* "1.6721 ± 0.0012", "+0.12% ± 0.05%", without ± of one seed; "validation loss +0.12%: one seed each cannot ..."
  */
-void report_say_loss(double loss, double error, str *out);
-void report_say_gap(const report_gap *gap, str *out);
-void report_say_verdict(const report *r, int row, str *out);
+void report_loss_and_error(double loss, double error, str *out);
+void report_gap_and_error(const report_gap *gap, str *out);
+void report_verdict_text(const report *r, int row, str *out);
 
 #endif

@@ -45,7 +45,7 @@ ott_status report_worst_uses(mem *account, const metrics_health *h, const metric
                              int64_t *count) {
     void *memory;
     *count = h->count - h->last;
-    TRY(mem_take_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", &memory));
     *out = memory;
     for (int64_t i = 0; i < *count; i++) (*out)[i] = &h->uses[h->last + i];
     qsort(*out, (size_t)*count, sizeof **out, compare_uses);

@@ -64,7 +64,7 @@ static ott_status append_table(const metrics_health *h, str *out) {
                "</thead>\n<tbody>\n");
     for (int64_t i = 0; i < count && i < MOST_USES; i++) append_use(h, worst[i], out);
     str_append(out, "</tbody>\n</table></div>\n");
-    mem_give(h->account, worst);
+    mem_free(h->account, worst);
     str_printf(
         out, "<p class=\"note\">The last measurement, at step %" PRId64 ", lowest beside its format's first",
         h->uses[h->last].step);
@@ -135,10 +135,10 @@ ott_status report_append_health(const report *r, str *out) {
     bool any = false;
     for (int i = 0; i < r->row_count; i++) any |= report_row_run(r, i, 0)->health.count > 0;
     if (!any) return OTT_OK;
-    TRY(mem_take_array(r->account, MEM_OTHER, r->row_count, sizeof(heatmap), "heat maps", &memory));
+    TRY(mem_alloc_array(r->account, MEM_OTHER, r->row_count, sizeof(heatmap), "heat maps", &memory));
     heatmap *maps = memory;
     ott_status status = append_runs(r, maps, out);
     for (int i = 0; i < r->row_count; i++) heatmap_close(&maps[i]);
-    mem_give(r->account, maps);
+    mem_free(r->account, maps);
     return status;
 }

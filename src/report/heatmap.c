@@ -38,13 +38,13 @@ static void find_lowest(const metrics_health *h, double *lowest) {
 static ott_status find_limit(const metrics_health *h, const double *lowest, double *limit) {
     void *memory;
     int64_t count = 0;
-    TRY(mem_take_array(h->account, MEM_OTHER, h->module_count, sizeof *lowest, "a heat map", &memory));
+    TRY(mem_alloc_array(h->account, MEM_OTHER, h->module_count, sizeof *lowest, "a heat map", &memory));
     double *sorted = memory;
     for (int64_t i = 0; i < h->module_count; i++)
         if (!isnan(lowest[i])) sorted[count++] = lowest[i];
     qsort(sorted, (size_t)count, sizeof *sorted, report_compare_doubles);
     *limit = count > MOST_ROWS ? sorted[MOST_ROWS - 1] : INFINITY;
-    mem_give(h->account, sorted);
+    mem_free(h->account, sorted);
     return OTT_OK;
 }
 
@@ -53,7 +53,7 @@ static ott_status choose_rows(heatmap *m, int64_t *row_of) {
     void *memory;
     double limit;
     const metrics_health *h = m->health;
-    TRY(mem_take_array(h->account, MEM_OTHER, h->module_count, sizeof(double), "a heat map", &memory));
+    TRY(mem_alloc_array(h->account, MEM_OTHER, h->module_count, sizeof(double), "a heat map", &memory));
     double *lowest = memory;
     find_lowest(h, lowest);
     ott_status status = find_limit(h, lowest, &limit);
@@ -63,7 +63,7 @@ static ott_status choose_rows(heatmap *m, int64_t *row_of) {
         if (drawn) m->module[m->rows++] = i;
         m->left_out += !drawn && !isnan(lowest[i]);
     }
-    mem_give(h->account, lowest);
+    mem_free(h->account, lowest);
     return status;
 }
 
@@ -86,21 +86,21 @@ static ott_status fill(heatmap *m) {
     mem *account = m->health->account;
     int measurements = count_measurements(m->health);
     m->columns = measurements < MOST_COLUMNS ? measurements : MOST_COLUMNS;
-    TRY(mem_take_array(account, MEM_OTHER, MOST_ROWS, sizeof *m->module, "a heat map", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, MOST_ROWS, sizeof *m->module, "a heat map", &memory));
     m->module = memory;
-    TRY(mem_take_array(account, MEM_OTHER, m->columns, sizeof *m->step, "a heat map", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, m->columns, sizeof *m->step, "a heat map", &memory));
     m->step = memory;
-    TRY(mem_take_array(account, MEM_OTHER, m->health->module_count, sizeof(int64_t), "a heat map", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, m->health->module_count, sizeof(int64_t), "a heat map", &memory));
     int64_t *row_of = memory;
     ott_status status = choose_rows(m, row_of);
     if (status == OTT_OK)
-        status = mem_take_array(account, MEM_OTHER, m->rows, m->columns * (int64_t)sizeof *m->lowest,
-                                "a heat map", &memory);
+        status = mem_alloc_array(account, MEM_OTHER, m->rows, m->columns * (int64_t)sizeof *m->lowest,
+                                 "a heat map", &memory);
     if (status == OTT_OK) {
         m->lowest = memory;
         fill_cells(m, row_of);
     }
-    mem_give(account, row_of);
+    mem_free(account, row_of);
     return status;
 }
 
@@ -113,9 +113,9 @@ ott_status heatmap_open(const metrics_health *h, heatmap *out) {
 
 void heatmap_close(heatmap *m) {
     if (!m->health) return; /* never opened */
-    mem_give(m->health->account, m->module);
-    mem_give(m->health->account, m->step);
-    mem_give(m->health->account, m->lowest);
+    mem_free(m->health->account, m->module);
+    mem_free(m->health->account, m->step);
+    mem_free(m->health->account, m->lowest);
     *m = (heatmap){0};
 }
 

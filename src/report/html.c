@@ -67,7 +67,7 @@ static void append_card(const report *r, int index, report_verdict verdict, str 
     str_append(out, "<b>");
     html_append_text(out, r->rows[index].mean.label);
     str_append(out, "</b><span class=\"big\">");
-    report_say_gap(&gap, out);
+    report_gap_and_error(&gap, out);
     str_printf(out, "</span><span class=\"small\">%s loss against ",
                gap.validation ? "validation" : "training");
     html_append_text(out, r->rows[0].mean.label);
@@ -95,7 +95,7 @@ static void append_cell(const char *text, str *out) {
 static void append_loss(double loss, double error, str *out) {
     str_append(out, "<td>");
     if (isfinite(loss))
-        report_say_loss(loss, error, out);
+        report_loss_and_error(loss, error, out);
     else
         str_append(out, "–");
     str_append(out, "</td>");
@@ -113,7 +113,7 @@ static void append_row(const report *r, int index, str *out) {
     if (!report_row_run(r, index, 0)->finished) str_append(out, " *");
     str_append(out, "</td><td>");
     if (index > 0 && isfinite(gap.percent))
-        report_say_gap(&gap, out);
+        report_gap_and_error(&gap, out);
     else
         str_append(out, "–");
     str_append(out, "</td>");
@@ -139,7 +139,7 @@ static void append_notes(const report *r, str *out) {
         if (row->differs)
             str_printf(&said, "%s: its gap is not the precision's.", row->differs);
         else
-            report_say_verdict(r, i, &said);
+            report_verdict_text(r, i, &said);
         str_append(out, "<p class=\"note\">");
         if (str_finish(&said) == OTT_OK) html_append_text(out, said.text);
         str_append(out, "</p>\n");

@@ -391,7 +391,7 @@ static int compare_tensors(const void *a, const void *b) {
 static ott_status sort_tensors(printer *p) {
     void *memory;
     int64_t count = shards_count(p->model);
-    TRY(mem_take_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &memory));
+    TRY(mem_alloc_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &memory));
     p->order = memory;
     for (int64_t i = 0; i < count; i++) p->order[i] = shards_at(p->model, i);
     qsort(p->order, (size_t)count, sizeof *p->order, compare_tensors);
@@ -404,7 +404,7 @@ static ott_status print_model(printer *p) {
     void *memory;
     TRY(sort_tensors(p));
     if (p->options->statistics) {
-        TRY(mem_take(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &memory));
+        TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &memory));
         p->buffer = memory;
     }
     return p->options->json ? print_json(p) : print_table(p);
@@ -416,8 +416,8 @@ ott_status inspect_print(mem *account, const char *path, const inspect_options *
     TRY(shards_open(account, path, &p.model));
     ott_status status = print_model(&p);
     str_free(&p.text);
-    mem_give(account, p.buffer);
-    mem_give(account, (void *)p.order);
+    mem_free(account, p.buffer);
+    mem_free(account, (void *)p.order);
     shards_close(p.model);
     return status;
 }

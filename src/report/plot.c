@@ -215,7 +215,7 @@ static int within(int value, int low, int high) {
 ott_status report_plot(const report *r, int width, int height, str *out) {
     void *memory;
     ott_status status;
-    TRY(mem_take(r->account, MEM_OTHER, sizeof(plot), "a plot", &memory));
+    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(plot), "a plot", &memory));
     plot *p = memory;
     p->r = r;
     p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
@@ -231,6 +231,6 @@ ott_status report_plot(const report *r, int width, int height, str *out) {
     status = str_finish(out);
 out:
     for (int i = 0; i < p->runs; i++) curve_free(&p->curves[i]);
-    mem_give(r->account, p);
+    mem_free(r->account, p);
     return status;
 }

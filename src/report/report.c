@@ -121,7 +121,7 @@ static ott_status take_phases(arena *texts, const char *path, const json_t *obje
         return status_fail(OTT_ERR_FORMAT, "%s: has %zu phases; %d are the most", path, count,
                            REPORT_MOST_PHASES);
     if (count == 0) return OTT_OK;
-    TRY(arena_take(texts, (int64_t)(count * sizeof(report_phase)), &memory));
+    TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &memory));
     memset(memory, 0, count * sizeof(report_phase));
     out->phases = memory;
     for (size_t i = 0; i < count; i++)
@@ -151,7 +151,7 @@ static ott_status read_summary(report *r, report_run_data *run, const char *path
     TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
     json_t *object;
     ott_status status = json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &object, &error);
-    mem_give(r->account, text);
+    mem_free(r->account, text);
     if (status != OTT_OK) return status_context(status, "%s", path);
     if (!json_is_object(object)) {
         json_decref(object);
@@ -219,7 +219,7 @@ static ott_status read_text(report *r, const char *folder, const char *name, con
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
     ott_status status = arena_strdup(r->texts, text, out);
-    mem_give(r->account, text);
+    mem_free(r->account, text);
     return status;
 }
 
@@ -252,11 +252,11 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     ott_status status;
     *out = NULL;
     if (count < 1) return status_fail(OTT_ERR_ARGUMENT, "a report needs the folder of at least one run");
-    TRY(mem_take(account, MEM_OTHER, sizeof(report), "a report", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(report), "a report", &memory));
     report *r = memory;
     r->account = account;
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
-    TRY_OUT(mem_take_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &memory));
+    TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &memory));
     r->runs = memory;
     while (r->count < count) {
         int i = r->count++; /* closing frees it, also when it is read in part */
@@ -275,10 +275,10 @@ void report_close(report *r) {
         for (int k = 0; k < REPORT_KEY_COUNT; k++) metrics_series_free(&r->runs[i].series[k]);
         metrics_health_free(&r->runs[i].health);
     }
-    mem_give(r->account, r->runs);
-    mem_give(r->account, r->rows);
+    mem_free(r->account, r->runs);
+    mem_free(r->account, r->rows);
     if (r->texts) arena_close(r->texts);
-    mem_give(r->account, r);
+    mem_free(r->account, r);
 }
 
 int report_runs(const report *r) {

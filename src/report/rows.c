@@ -38,12 +38,12 @@ static report_row *row_of(report *r, const report_run_data *run) {
 
 static ott_status group_runs(report *r) {
     void *memory;
-    TRY(mem_take_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &memory));
+    TRY(mem_alloc_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &memory));
     r->rows = memory;
     for (int i = 0; i < r->count; i++) {
         report_row *row = row_of(r, &r->runs[i]);
         if (!row->run) {
-            TRY(arena_take(r->texts, r->count * (int64_t)sizeof *row->run, &memory));
+            TRY(arena_alloc(r->texts, r->count * (int64_t)sizeof *row->run, &memory));
             row->run = memory;
         }
         row->run[row->count++] = i;
@@ -206,19 +206,19 @@ const char *report_reference_name(const report *r) {
 
 /* ---- in words ---- */
 
-void report_say_loss(double loss, double error, str *out) {
+void report_loss_and_error(double loss, double error, str *out) {
     char text[32];
     str_append(out, report_loss_text(loss, text));
     if (isfinite(loss) && isfinite(error)) str_printf(out, " ± %s", report_loss_text(error, text));
 }
 
-void report_say_gap(const report_gap *gap, str *out) {
+void report_gap_and_error(const report_gap *gap, str *out) {
     char text[32];
     str_append(out, report_gap_text(gap->percent, text));
     if (isfinite(gap->error)) str_printf(out, " ± %.2f%%", gap->error);
 }
 
-static void say_one_seed(report_verdict verdict, const char *reference, str *out) {
+static void one_seed_text(report_verdict verdict, const char *reference, str *out) {
     if (verdict == REPORT_VERDICT_ONE_SEED)
         str_printf(out, "one seed each cannot tell it from %s (gaps below about %g%% can be the seed's)",
                    reference, SEED_NOISE);
@@ -229,7 +229,7 @@ static void say_one_seed(report_verdict verdict, const char *reference, str *out
         str_printf(out, "no worse than %s", reference);
 }
 
-void report_say_verdict(const report *r, int index, str *out) {
+void report_verdict_text(const report *r, int index, str *out) {
     char text[32];
     report_verdict verdict = report_judge(r, index);
     report_gap gap = report_gap_of(r, index);
@@ -239,10 +239,10 @@ void report_say_verdict(const report *r, int index, str *out) {
         return;
     }
     str_printf(out, "%s loss ", gap.validation ? "validation" : "training");
-    report_say_gap(&gap, out);
+    report_gap_and_error(&gap, out);
     str_append(out, ": ");
     if (!isfinite(gap.error)) {
-        say_one_seed(verdict, reference, out);
+        one_seed_text(verdict, reference, out);
         return;
     }
     str_printf(out, "no more than %g%% worse than %s: ", WORSE, reference);

@@ -155,7 +155,8 @@ static bool say(said *s, setting means) {
     return true;
 }
 
-static void say_settings(said *s, const report_run_data *run, const report_run_data *first, setting means) {
+static void compare_settings(said *s, const report_run_data *run, const report_run_data *first,
+                             setting means) {
     difference d = {0};
     while (next_difference(run->settings, first->settings, &d)) {
         if (d.means != means || !say(s, means)) continue;
@@ -166,7 +167,7 @@ static void say_settings(said *s, const report_run_data *run, const report_run_d
     }
 }
 
-static void say_counts(said *s, const report_run_data *run, const report_run_data *first) {
+static void compare_counts(said *s, const report_run_data *run, const report_run_data *first) {
     const report_summary *a = &run->summary, *b = &first->summary;
     char x[32], y[32];
     if (!s->kind[SETTING_MODEL] && a->parameters > 0 && b->parameters > 0 && a->parameters != b->parameters &&
@@ -203,8 +204,8 @@ ott_status report_differences(report *r, const report_run_data *run, const repor
     said s = {.list = &list};
     ott_status status = OTT_OK;
     for (int i = 0; i < KINDS && run->settings && first->settings; i++)
-        say_settings(&s, run, first, kinds[i].means);
-    say_counts(&s, run, first);
+        compare_settings(&s, run, first, kinds[i].means);
+    compare_counts(&s, run, first);
     if (s.count == 0) goto out;
     append_kinds(&s, &text);
     str_append(&text, " than ");

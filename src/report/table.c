@@ -40,14 +40,14 @@ static ott_status fill_row(const report *r, int index, line *out) {
     report_gap gap = report_gap_of(r, index);
     str said = {.account = r->account};
     out->label = s->label;
-    report_say_loss(s->train_loss, row->train_error, &said);
+    report_loss_and_error(s->train_loss, row->train_error, &said);
     TRY(fill_cell(&said, out->cell[TRAIN_LOSS]));
-    report_say_loss(s->val_loss, row->val_error, &said);
+    report_loss_and_error(s->val_loss, row->val_error, &said);
     TRY(fill_cell(&said, out->cell[VAL_LOSS]));
     if (index == 0)
         str_append(&said, "-");
     else
-        report_say_gap(&gap, &said);
+        report_gap_and_error(&gap, &said);
     TRY(fill_cell(&said, out->cell[GAP]));
     report_count_text(s->tokens_per_second, out->cell[SPEED]);
     report_bytes_text(s->peak_memory_bytes, out->cell[MEMORY]);
@@ -89,7 +89,7 @@ static void append_verdicts(const report *r, str *out) {
             str_printf(out, "%s: %s: its gap is not the precision's\n", row->mean.label, row->differs);
         if (report_judge(r, i) == REPORT_VERDICT_NONE) continue;
         str_printf(out, "%s: ", row->mean.label);
-        report_say_verdict(r, i, out);
+        report_verdict_text(r, i, out);
         str_append(out, "\n");
     }
     if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
@@ -152,7 +152,7 @@ static ott_status append_worst(const report_run_data *run, str *out) {
                " measured uses of tensors:\n",
                run->summary.label, h->uses[h->last].step, shown, count);
     for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
-    mem_give(h->account, worst);
+    mem_free(h->account, worst);
     return OTT_OK;
 }
 
@@ -197,9 +197,9 @@ static ott_status append_rows(const report *r, line *rows, str *out) {
 
 ott_status report_table(const report *r, str *out) {
     void *memory;
-    TRY(mem_take_array(r->account, MEM_OTHER, r->row_count, sizeof(line), "a table", &memory));
+    TRY(mem_alloc_array(r->account, MEM_OTHER, r->row_count, sizeof(line), "a table", &memory));
     ott_status status = append_rows(r, memory, out);
-    mem_give(r->account, memory);
+    mem_free(r->account, memory);
     TRY(status);
     append_verdicts(r, out);
     append_unfinished(r, out);

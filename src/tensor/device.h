@@ -30,7 +30,7 @@ struct device {
     mem *account;
     const char *name;  /* "cpu avx512, 2 threads" */
     double peak_flops; /* fp32 multiply-adds counted as two, all threads; 0: not measured yet */
-    bool rehearsal;    /* nothing is behind its memory (tensor/rehearsal.h) */
+    bool dry_run;      /* nothing is behind its memory (tensor/dry_run.h) */
 };
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);

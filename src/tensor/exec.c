@@ -14,15 +14,15 @@ ott_status exec_check(const exec *cx) {
     return cx->plan && plan_recording(cx->plan) ? OTT_OK : watch_check(cx->watch);
 }
 
-ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t) {
-    if (!cx->probe || !cx->probe->see || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
-    return cx->probe->see(cx->probe->user, cx, module, what, t);
+ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {
+    if (!cx->hook || !cx->hook->see || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
+    return cx->hook->see(cx->hook->user, cx, module, what, t);
 }
 
-ott_status exec_probe_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
-                                const qtensor *q) {
-    if (!cx->probe || !cx->probe->quantized || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
-    return cx->probe->quantized(cx->probe->user, cx, module, which, t, q);
+ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                               const qtensor *q) {
+    if (!cx->hook || !cx->hook->quantized || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
+    return cx->hook->quantized(cx->hook->user, cx, module, which, t, q);
 }
 
 ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,

@@ -16,14 +16,14 @@ typedef enum phase {
 } phase;
 
 /* Looks on while layers run; a NULL member looks at nothing. */
-typedef struct probe {
+typedef struct hook {
     /* The output and the output's gradient of every linear layer: `what` is "output" or "grad_output". */
     ott_status (*see)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
     /* A tensor of a linear layer (training only, not when recomputed) and its quantized form. */
     ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q);
     void *user;
-} probe;
+} hook;
 
 /* Times the ops that run. What an op has made by another op (the forms of a QOUT, by quantize) counts there
    and not for itself. */
@@ -39,13 +39,13 @@ struct exec {
     device *device;
     plan *plan;
     phase phase;
-    int64_t step;           /* training steps done; the compute copy of a trained weight belongs to one */
-    bool later_micro_batch; /* not the first of its step: weights are what they were */
-    group *data_group;      /* ranks that hold the same model and other data */
+    int64_t step;             /* training steps done; the compute copy of a trained weight belongs to one */
+    bool is_first_microbatch; /* of its step; in the others weights are what they were */
+    group *data_group;        /* ranks that hold the same model and other data */
     void *workspace; /* of the op that runs: op_table.workspace bytes, aligned to MEM_ALIGNMENT; NULL: none */
     const logger *log;
     const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
-    const probe *probe;           /* NULL: none */
+    const hook *hook;             /* NULL: none */
     op_times *times;              /* NULL: ops are not timed */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
@@ -54,10 +54,10 @@ struct exec {
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* Is the pass to end here (base/watch.h)? Never while it is recorded. */
 ott_status exec_check(const exec *cx);
-/* Shows a module's tensor to the probe, if there is one and nothing is being recorded. */
-ott_status exec_probe(exec *cx, const char *module, const char *what, const tensor *t);
-ott_status exec_probe_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
-                                const qtensor *q);
+/* Shows a module's tensor to the hook, if there is one and nothing is being recorded. */
+ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
+ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                               const qtensor *q);
 
 /* A planned buffer as a dense tensor. */
 ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,

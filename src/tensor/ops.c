@@ -135,7 +135,7 @@ static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *s
     const side_spec *specs[2] = {&q->spec.row, &q->spec.column};
     for (int i = 0; i < 2; i++)
         if (side_spec_is_fp8(specs[i]) &&
-            !(sides[i]->data && sides[i]->amax && sides[i]->scale && sides[i]->inverse))
+            !(sides[i]->data && sides[i]->amax && sides[i]->scale && sides[i]->scale_inv))
             return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s side", b->op->name,
                                f->name, i ? "column" : "row");
     return OTT_OK;

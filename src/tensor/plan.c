@@ -19,22 +19,22 @@ struct plan {
     enum plan_state state;
     plan_entry *entries;
     int32_t count, open;
-    int32_t time;   /* ticks at every open and close of the rehearsal */
+    int32_t time;   /* ticks at every open and close of the recording */
     int32_t cursor; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
-    int64_t opened; /* bytes of all buffers of the rehearsal */
+    int64_t opened; /* bytes of all buffers of the recording */
     int32_t peak_time;
     char *arena;
     bool poison;
     device *device; /* immediate: where buffers come from */
 };
 
-/* What a tensor points at during the rehearsal: never read or written, only not NULL. */
-static char plan_rehearsal_data[MEM_ALIGNMENT];
+/* What a tensor points at during the recording: never read or written, only not NULL. */
+static char plan_recording_data[MEM_ALIGNMENT];
 
 ott_status plan_create(mem *account, plan **out) {
     void *block;
-    TRY(mem_take(account, MEM_OTHER, sizeof(plan), "memory plan", &block));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(plan), "memory plan", &block));
     *out = block;
     (*out)->account = account;
     return OTT_OK;
@@ -53,8 +53,8 @@ static void clear(plan *p) {
 void plan_destroy(plan *p) {
     if (!p) return;
     clear(p);
-    mem_give(p->account, p->entries);
-    mem_give(p->account, p);
+    mem_free(p->account, p->entries);
+    mem_free(p->account, p);
 }
 
 void plan_record(plan *p) {
@@ -116,7 +116,7 @@ static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buf
                            what);
     TRY(grow(p));
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
-    *out = (plan_buffer){.id = ++p->count, .data = plan_rehearsal_data};
+    *out = (plan_buffer){.id = ++p->count, .data = plan_recording_data};
     p->open++;
     return OTT_OK;
 }
@@ -129,7 +129,7 @@ static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buf
     if (e->bytes != bytes || strcmp(e->what, what) != 0)
         return status_fail(
             OTT_ERR_INTERNAL,
-            "memory plan: buffer %d was rehearsed as \"%s\" of %lld bytes, but the step opens \"%s\" of %lld",
+            "memory plan: buffer %d was recorded as \"%s\" of %lld bytes, but the step opens \"%s\" of %lld",
             (int)p->cursor, e->what, (long long)e->bytes, what, (long long)bytes);
     *out = (plan_buffer){.id = ++p->cursor, .data = p->arena + e->offset};
     return OTT_OK;
@@ -249,8 +249,8 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **neighbours)
  * holes better. */
 static ott_status pack(plan *p) {
     void *block;
-    TRY(mem_take_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
-                       "packing the memory plan", &block));
+    TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
+                        "packing the memory plan", &block));
     plan_entry **order = block, **neighbours = order + p->count;
     for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
     qsort(order, (size_t)p->count, sizeof *order, by_size);
@@ -263,7 +263,7 @@ static ott_status pack(plan *p) {
     } else {
         p->bytes = bytes;
     }
-    mem_give(p->account, block);
+    mem_free(p->account, block);
     return OTT_OK;
 }
 

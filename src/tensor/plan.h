@@ -1,7 +1,7 @@
 /*
  * tensor/plan: where every buffer of a step lives, known before the step runs.
  *
- * A step is written once. It is first run as a rehearsal ("recording"): ops only check their arguments, and
+ * A step is written once. It is first recorded: ops only check their arguments, and
  * every plan_open / plan_close is noted as the birth and death of a buffer. plan_seal packs the lifetimes
  * into one arena. From then on the same step is replayed: the n-th plan_open returns the n-th buffer's place.
  * So planned and used memory are the same list, nothing is allocated inside a step, and what activation
@@ -28,11 +28,11 @@ typedef struct plan_buffer {
 ott_status plan_create(mem *account, plan **out);
 void plan_destroy(plan *p); /* before the device of the immediate mode is closed; NULL is allowed */
 
-void plan_record(plan *p);             /* forgets all and starts a rehearsal */
+void plan_record(plan *p);             /* forgets all and starts a recording */
 ott_status plan_seal(plan *p);         /* ends it: packs; every buffer must have been closed */
 int64_t plan_bytes(const plan *p);     /* size of the arena a sealed plan needs */
 int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least any packing could need */
-/* Marks the moment of a rehearsal when forward is over and its activations wait for backward; nothing in the
+/* Marks the moment of a recording when forward is over and its activations wait for backward; nothing in the
    other modes. plan_saved: bytes alive at the mark, the most of all marks. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
@@ -46,7 +46,7 @@ void plan_immediate(plan *p, device *d);
    closed, so that reading it later shows. */
 void plan_poison(plan *p);
 
-/* `what` is a static text; a replay that asks for another what or size than the rehearsal is an internal
+/* `what` is a static text; a replay that asks for another what or size than the recording is an internal
  * error. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
 ott_status plan_close(plan *p, plan_buffer *b); /* sets it to PLAN_NONE; closing PLAN_NONE is nothing */

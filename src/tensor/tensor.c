@@ -5,7 +5,7 @@ static operand operand_side(tensor high_precision, const qtensor *q, const side_
                             const qside *side) {
     if (!q || !side_spec_is_fp8(spec)) return (operand){.t = high_precision};
     return (operand){.t = tensor_matrix(side->data, spec->format, q->rows, q->columns),
-                     .inverse = side->inverse,
+                     .scale_inv = side->scale_inv,
                      .grain = spec->grain,
                      .line_step = side->line_step,
                      .depth_step = side->depth_step};

@@ -41,14 +41,14 @@ static inline int64_t tensor_bytes(tensor t) {
     return t.rows * t.ld * dtype_bytes(t.dtype);
 }
 
-/* One use of a quantized tensor. The arrays amax, scale and inverse have an entry for each group of the
+/* One use of a quantized tensor. The arrays amax, scale and scale_inv have an entry for each group of the
    spec's granularity: that of element (line, k), with block = granularity_block, is entry line / block.lines
    * line_step + k / block.depth * depth_step. All NULL when the side stays in high precision. */
 typedef struct qside {
-    void *data;     /* codes, rows x columns, dense */
-    float *amax;    /* largest magnitude of each group */
-    float *scale;   /* multiplied on the way to FP8 */
-    float *inverse; /* 1/scale: multiplied on the way back */
+    void *data;       /* codes, rows x columns, dense */
+    float *amax;      /* largest magnitude of each group */
+    float *scale;     /* multiplied on the way to FP8 */
+    float *scale_inv; /* 1/scale: multiplied on the way back */
     int64_t line_step, depth_step;
     const float *next; /* AMAX_DELAYED: where quantize takes the scale from; NULL: it stands in `scale` */
 } qside;
@@ -99,13 +99,13 @@ static inline int64_t panel_index(int64_t line, int64_t k, int64_t contraction) 
 
 /* A GEMM operand: one side of a tensor, contracted along its rows' elements (transposed false: line = row) or
    down its columns (transposed true: line = column). packed: t.data is packed lines, t.rows x t.columns are
-   still lines x contraction; only for b, by rows. inverse NULL: no scale; else that of (line, k) is where
+   still lines x contraction; only for b, by rows. scale_inv NULL: no scale; else that of (line, k) is where
    qside says. */
 typedef struct operand {
     tensor t;
     bool transposed, packed;
     granularity grain;
-    const float *inverse;
+    const float *scale_inv;
     int64_t line_step, depth_step;
 } operand;
 

@@ -50,9 +50,9 @@ static ott_status add_name(tokenizer *t, const added_token *token) {
 static ott_status load_tokens(tokenizer *t, const json_t *array) {
     void *memory;
     int64_t count = (int64_t)json_array_size(array);
-    TRY(mem_take_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &memory));
+    TRY(mem_alloc_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &memory));
     t->added = memory;
-    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens", &memory));
+    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens", &memory));
     t->added_by_id = memory;
     for (; t->added_count < count; t->added_count++) {
         added_token *token = &t->added[t->added_count];
@@ -67,7 +67,7 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
 
 static ott_status tree_open(mem *account, int64_t bytes, added_tree *tree) {
     void *memory;
-    TRY(mem_take_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &memory));
+    TRY(mem_alloc_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &memory));
     *tree = (added_tree){.nodes = memory, .count = 1, .capacity = bytes + 1};
     tree->nodes[0].token = -1;
     return OTT_OK;

@@ -41,7 +41,7 @@ struct bpe_work {
 
 ott_status bpe_open(mem *account, bpe_work **out) {
     void *memory;
-    TRY(mem_take(account, MEM_SCRATCH, sizeof(bpe_work), "tokenizer scratch", &memory));
+    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(bpe_work), "tokenizer scratch", &memory));
     *out = memory;
     (*out)->start.account = account;
     return OTT_OK;
@@ -50,9 +50,9 @@ ott_status bpe_open(mem *account, bpe_work **out) {
 void bpe_close(mem *account, bpe_work *work) {
     if (!work) return;
     tokenizer_ids_free(&work->start);
-    mem_give(account, work->symbols);
-    mem_give(account, work->heap);
-    mem_give(account, work);
+    mem_free(account, work->symbols);
+    mem_free(account, work->heap);
+    mem_free(account, work);
 }
 
 /* ---- the first symbols ---- */

@@ -197,7 +197,7 @@ static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool f
 static ott_status find_bytes(tokenizer *t) {
     decode_rule *rule = &t->decode;
     void *memory;
-    TRY(mem_take_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens", &memory));
+    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens", &memory));
     rule->bytes = memory;
     for (int64_t id = 0; id < t->vocab; id++)
         rule->bytes[id] = (int16_t)(rule->byte_fallback ? byte_of_name(rule->texts.at[id]) : -1);
@@ -231,5 +231,5 @@ ott_status decode_load(tokenizer *t, const json_t *root) {
 void decode_close(tokenizer *t) {
     text_list_close(t->account, &t->decode.texts);
     text_list_close(t->account, &t->decode.first_texts);
-    mem_give(t->account, t->decode.bytes);
+    mem_free(t->account, t->decode.bytes);
 }

@@ -40,7 +40,7 @@ ott_status json_read_file(mem *account, const char *path, size_t flags, json_t *
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(account, path, FILE_LIMIT, &data, &bytes));
     ott_status status = parse(path, data, bytes, flags, out);
-    mem_give(account, data);
+    mem_free(account, data);
     return status;
 }
 
@@ -67,7 +67,7 @@ ott_status json_get_int(const json_t *object, const char *key, int64_t smallest,
 static ott_status copy_text(arena *texts, const json_t *value, text_view *out) {
     void *memory;
     size_t bytes = json_string_length(value);
-    TRY(arena_take(texts, (int64_t)bytes + 1, &memory));
+    TRY(arena_alloc(texts, (int64_t)bytes + 1, &memory));
     *out = (text_view){memcpy(memory, json_string_value(value), bytes), (int64_t)bytes};
     return OTT_OK;
 }

@@ -123,12 +123,12 @@ static ott_status translate(translation *t) {
 
 static void *take(PCRE2_SIZE bytes, void *account) {
     void *memory;
-    return mem_take(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
-                                                                                                   : NULL;
+    return mem_alloc(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
+                                                                                                    : NULL;
 }
 
 static void give(void *block, void *account) {
-    mem_give(account, block);
+    mem_free(account, block);
 }
 
 static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, uint32_t options,

@@ -32,7 +32,7 @@ static ott_status load(tokenizer *t, const char *path) {
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &memory));
+    TRY(mem_alloc(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &memory));
     tokenizer *t = memory;
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);
@@ -49,17 +49,17 @@ void tokenizer_close(tokenizer *t) {
     decode_close(t);
     for (int i = 0; i < t->normalize_count; i++) pattern_free(&t->normalize[i].pattern);
     for (int i = 0; i < t->split_count; i++) pattern_free(&t->split[i].pattern);
-    mem_give(t->account, t->raw_tree.nodes);
-    mem_give(t->account, t->normalized_tree.nodes);
-    mem_give(t->account, t->added);
-    mem_give(t->account, t->added_by_id);
-    mem_give(t->account, t->model.merges);
-    mem_give(t->account, t->by_name.slots);
-    mem_give(t->account, t->by_piece.slots);
+    mem_free(t->account, t->raw_tree.nodes);
+    mem_free(t->account, t->normalized_tree.nodes);
+    mem_free(t->account, t->added);
+    mem_free(t->account, t->added_by_id);
+    mem_free(t->account, t->model.merges);
+    mem_free(t->account, t->by_name.slots);
+    mem_free(t->account, t->by_piece.slots);
     text_list_close(t->account, &t->names);
     text_list_close(t->account, &t->piece_bytes);
     arena_close(t->texts);
-    mem_give(t->account, t);
+    mem_free(t->account, t);
 }
 
 /* ---- its tokens ---- */
@@ -123,7 +123,7 @@ ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id) {
 }
 
 void tokenizer_ids_free(tokenizer_ids *ids) {
-    mem_give(ids->account, ids->ids);
+    mem_free(ids->account, ids->ids);
     *ids = (tokenizer_ids){.account = ids->account};
 }
 
@@ -132,14 +132,14 @@ void tokenizer_ids_free(tokenizer_ids *ids) {
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {
     void *memory;
     *out = NULL;
-    TRY(mem_take(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
+    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
     tokenizer_scratch *s = memory;
     *s = (tokenizer_scratch){
         .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
     ott_status status = matcher_open(account, &s->matcher);
     if (status != OTT_OK) goto out;
-    TRY_OUT(mem_take_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
-                           &memory));
+    TRY_OUT(mem_alloc_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
+                            &memory));
     s->split_text = memory;
     for (int i = 0; i < t->split_count; i++) s->split_text[i].account = account;
     TRY_OUT(bpe_open(account, &s->work));
@@ -155,12 +155,12 @@ void tokenizer_scratch_close(tokenizer_scratch *s) {
     if (!s) return;
     mem *account = s->account;
     for (int i = 0; s->split_text && i < s->t->split_count; i++) str_free(&s->split_text[i]);
-    mem_give(account, s->split_text);
+    mem_free(account, s->split_text);
     for (int i = 0; i < 2; i++) str_free(&s->normalized[i]);
-    mem_give(account, s->codepoints);
+    mem_free(account, s->codepoints);
     bpe_close(account, s->work);
     matcher_close(&s->matcher);
-    mem_give(account, s);
+    mem_free(account, s);
 }
 
 /* ---- encoding ---- */

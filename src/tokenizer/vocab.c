@@ -14,16 +14,16 @@ static const char metaspace[] = METASPACE;
 ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out) {
     void *at, *blob;
     *out = (text_list){.count = count};
-    TRY(mem_take_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &at));
+    TRY(mem_alloc_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &at));
     out->at = at;
-    TRY(mem_take(account, MEM_DATA, blob_bytes, "texts of tokens", &blob));
+    TRY(mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &blob));
     out->blob = blob;
     return OTT_OK;
 }
 
 void text_list_close(mem *account, text_list *list) {
-    mem_give(account, list->at);
-    mem_give(account, list->blob);
+    mem_free(account, list->at);
+    mem_free(account, list->blob);
     *list = (text_list){0};
 }
 
@@ -40,7 +40,7 @@ ott_status text_index_open(mem *account, const text_list *list, int64_t capacity
     void *slots;
     while (size < 2 * capacity) size *= 2;
     *out = (text_index){.list = list, .mask = (uint64_t)size - 1};
-    TRY(mem_take_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &slots));
+    TRY(mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &slots));
     out->slots = slots;
     return OTT_OK;
 }
@@ -270,7 +270,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
     int64_t size = 64, count = (int64_t)json_array_size(merges);
     if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or no array");
     while (size < 2 * count) size *= 2;
-    TRY(mem_take_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &slots));
+    TRY(mem_alloc_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &slots));
     m->merges = slots;
     m->merge_mask = (uint64_t)size - 1;
     for (int64_t i = 0; i < size; i++) m->merges[i] = (merge_slot){UINT32_MAX, UINT32_MAX, -1, -1};

@@ -4,7 +4,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/writer.h"
-#include "tensor/rehearsal.h"
+#include "tensor/dry_run.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,10 +30,10 @@ static ott_status try_phases(trainer *t, const precision_plan *precision, admiss
 static ott_status note_staging(const trainer *t, const config *cfg) {
     int64_t bytes;
     TRY(checkpoint_writer_staging(t->m, cfg, &bytes));
-    return rehearsal_note(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
+    return dry_run_note(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
 }
 
-static ott_status rehearse(const admission *a, const variant *v, device *d, admission_need *out) {
+static ott_status dry_run(const admission *a, const variant *v, device *d, admission_need *out) {
     precision_plan precision;
     trainer_options options;
     trainer *t;
@@ -50,9 +50,9 @@ static ott_status need_of(const admission *a, const variant *v, admission_need *
     device *d;
     mem_stats taken = mem_read(a->account);
     *out = (admission_need){0};
-    TRY(rehearsal_open(a->account, a->device, &d));
-    ott_status status = rehearse(a, v, d, out);
-    out->total = rehearsal_peak(d, out->of) + taken.now;
+    TRY(dry_run_open(a->account, a->device, &d));
+    ott_status status = dry_run(a, v, d, out);
+    out->total = dry_run_peak(d, out->of) + taken.now;
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
     device_close(d);
     return status;

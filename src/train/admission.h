@@ -1,6 +1,6 @@
 /*
  * train/admission: is there memory for this run? Decided before anything large is taken: the trainer is
- * opened on a rehearsal (tensor/rehearsal.h), under every recipe of the precision schedule, and what it would
+ * opened on a dry run (tensor/dry_run.h), under every recipe of the precision schedule, and what it would
  * take is compared with what is left (base/limit.h).
  */
 #ifndef TRAIN_ADMISSION_H

@@ -7,7 +7,7 @@ void announce_conversion(const logger *log, const trainer *t) {
                  t->converted.linears);
 }
 
-static void say_precision(const announcement *a) {
+static void log_precision(const announcement *a) {
     if (a->cfg->train.mixed_precision != PRECISION_FP8) {
         log_info(a->log, "Training in %s", a->trainer->recipe->name);
         return;
@@ -19,7 +19,7 @@ static void say_precision(const announcement *a) {
                  (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);
 }
 
-static void say_model(const announcement *a) {
+static void log_model(const announcement *a) {
     const model *m = a->trainer->m;
     const model_options *o = &m->options;
     int trained = 0, decayed = 0;
@@ -42,7 +42,7 @@ static void say_model(const announcement *a) {
     announce_conversion(a->log, a->trainer);
 }
 
-static void say_memory(const announcement *a) {
+static void log_memory(const announcement *a) {
     const admission_need *n = a->need;
     double mib[MEM_KIND_COUNT];
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->of[kind] / 1048576.0;
@@ -59,7 +59,7 @@ static void say_memory(const announcement *a) {
 }
 
 /* What transformers would do with the folder, and this run does not. */
-static void say_folder(const announcement *a) {
+static void log_folder(const announcement *a) {
     const model_options *o = &a->trainer->m->options;
     if (a->notes->dropout[0])
         log_warning(a->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
@@ -76,14 +76,14 @@ void announce_start(const announcement *a) {
         log_warning(a->log,
                     "Training on random tokens (data.format = \"synthetic\"): speed and memory are those "
                     "of real ones, the loss says nothing");
-    say_precision(a);
-    say_model(a);
-    say_folder(a);
+    log_precision(a);
+    log_model(a);
+    log_folder(a);
     log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
              a->peak_flops,
              a->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
                                              : "fp32 multiply-adds, measured now and in the first steps");
-    say_memory(a);
+    log_memory(a);
     log_info(a->log,
              "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",
              (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,

@@ -80,7 +80,7 @@ static ott_status find_original(const exporter *e, const char **out) {
 
 /* ---- what is said ---- */
 
-static void say_fp8(const exporter *e, const hf_save_summary *s, str *said) {
+static void fp8_text(const exporter *e, const hf_save_summary *s, str *said) {
     static const char *const scales[] = {[HF_SCALE_TENSOR] = "a scale a matrix",
                                          [HF_SCALE_CHANNEL] = "a scale an output channel",
                                          [HF_SCALE_BLOCK] = "a scale for 128x128 elements"};
@@ -107,7 +107,7 @@ static void say(const exporter *e, const hf_save_summary *s, const char *origina
     str_printf(said, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
                str_commas(s->bytes, count));
     if (e->options->format == OTT_EXPORT_HF_FP8)
-        say_fp8(e, s, said);
+        fp8_text(e, s, said);
     else
         str_printf(said, "Weights: %s\n", dtype_name(e->options->dtype));
     if (original) str_printf(said, "Copied: %" PRId64 " files of %s\n", s->copied, original);
@@ -175,7 +175,7 @@ static ott_status run_all(exporter *e, const char *run, const char *folder, str 
 ott_status export_run(mem *account, const logger *log, const char *run, const char *folder,
                       const ott_export_options *options, str *said) {
     void *memory;
-    TRY(mem_take(account, MEM_OTHER, sizeof(exporter), "export", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
     exporter *e = memory;
     *e = (exporter){.account = account,
                     .log = log,
@@ -186,9 +186,9 @@ ott_status export_run(mem *account, const logger *log, const char *run, const ch
     model_close(e->m);
     device_close(e->device);
     config_close(e->cfg);
-    mem_give(account, e->checkpoint);
+    mem_free(account, e->checkpoint);
     str_free(&e->aside);
     str_free(&e->goal);
-    mem_give(account, e);
+    mem_free(account, e);
     return status;
 }

@@ -24,7 +24,7 @@ typedef struct slot {
 struct health {
     trainer *t;
     health_options options;
-    probe probe;
+    hook hook;
     linear **layers;
     int64_t layer_count;
     slot *slots; /* [layers][TENSOR_COUNT] */
@@ -57,7 +57,7 @@ void health_begin_step(health *h) {
     h->measuring = h->options.interval > 0 && step % h->options.interval == 0;
     if (!h->measuring) return;
     memset(h->slots, 0, (size_t)(h->layer_count * TENSOR_COUNT) * sizeof *h->slots);
-    h->t->probe = &h->probe;
+    h->t->hook = &h->hook;
 }
 
 /* ---- reporting ---- */
@@ -147,7 +147,7 @@ static ott_status judge(const health *h) {
 
 ott_status health_end_step(health *h, metrics_writer *metrics) {
     if (!h->measuring) return OTT_OK;
-    h->t->probe = NULL;
+    h->t->hook = NULL;
     int64_t floats = h->layer_count * TENSOR_COUNT * SLOT_FLOATS;
     TRY(device_copy_out(h->t->device, h->host, h->block, floats * (int64_t)sizeof(float)));
     for (int64_t i = 0; i < h->layer_count; i++)
@@ -168,14 +168,14 @@ static ott_status allocate(health *h) {
     mem *account = h->t->account;
     void *memory;
     TRY(model_visit_linears(h->t->m, take_layer, h));
-    TRY(mem_take_array(account, MEM_OTHER, h->layer_count, sizeof *h->layers, "layers", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, h->layer_count, sizeof *h->layers, "layers", &memory));
     h->layers = memory;
     h->layer_count = 0;
     TRY(model_visit_linears(h->t->m, take_layer, h));
     int64_t slots = h->layer_count * TENSOR_COUNT;
-    TRY(mem_take_array(account, MEM_OTHER, slots, sizeof *h->slots, "health", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, slots, sizeof *h->slots, "health", &memory));
     h->slots = memory;
-    TRY(mem_take_array(account, MEM_OTHER, slots * SLOT_FLOATS, sizeof *h->host, "health", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, slots * SLOT_FLOATS, sizeof *h->host, "health", &memory));
     h->host = memory;
     return device_allocate(h->t->device, MEM_OTHER, slots * SLOT_FLOATS * (int64_t)sizeof(float), "health",
                            &h->block);
@@ -183,9 +183,9 @@ static ott_status allocate(health *h) {
 
 ott_status health_open(trainer *t, const health_options *o, health **out) {
     void *memory;
-    TRY(mem_take(t->account, MEM_OTHER, sizeof(health), "health", &memory));
+    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(health), "health", &memory));
     health *h = memory;
-    *h = (health){.t = t, .options = *o, .probe = {.quantized = measure, .user = h}};
+    *h = (health){.t = t, .options = *o, .hook = {.quantized = measure, .user = h}};
     ott_status status = allocate(h);
     if (status != OTT_OK) {
         health_close(h);
@@ -199,8 +199,8 @@ void health_close(health *h) {
     if (!h) return;
     mem *account = h->t->account;
     device_release(h->t->device, h->block);
-    mem_give(account, h->layers);
-    mem_give(account, h->slots);
-    mem_give(account, h->host);
-    mem_give(account, h);
+    mem_free(account, h->layers);
+    mem_free(account, h->slots);
+    mem_free(account, h->host);
+    mem_free(account, h);
 }

@@ -20,7 +20,7 @@ typedef struct health health;
 
 ott_status health_open(trainer *t, const health_options *o, health **out);
 void health_close(health *h); /* NULL is allowed */
-/* Before a step: is it one to be measured? Then the trainer's probe is set. */
+/* Before a step: is it one to be measured? Then the trainer's hook is set. */
 void health_begin_step(health *h);
 /* After it: writes what was measured, and moves layers that have stayed below the bound to high precision. */
 ott_status health_end_step(health *h, metrics_writer *metrics);

@@ -61,7 +61,7 @@ ott_status inference_find(mem *account, const char *path, int64_t window, config
     TRY(checkpoint_find(account, path, path, checkpoint));
     ott_status status = checkpoint_config(account, *checkpoint, cfg);
     if (status == OTT_OK) return OTT_OK;
-    mem_give(account, *checkpoint);
+    mem_free(account, *checkpoint);
     *checkpoint = NULL;
     return status;
 }

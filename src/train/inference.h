@@ -13,7 +13,7 @@
  * The model at `path`. A run folder or a checkpoint: the configuration that trained it, and the checkpoint
  * (the newest of a run). A Hugging Face folder, which has a config.json and no run's files: a configuration
  * made of it, in bf16, with train.seq_len = window (0: 2048) or the model's context where that is shorter;
- * *checkpoint NULL. Closed with config_close, given back with mem_give; both NULL on failure.
+ * *checkpoint NULL. Closed with config_close, given back with mem_free; both NULL on failure.
  */
 ott_status inference_find(mem *account, const char *path, int64_t window, config **cfg, char **checkpoint);
 

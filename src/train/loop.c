@@ -78,7 +78,7 @@ static ott_status write_config(const run *r) {
     TRY_OUT(file_write_atomic(path, text.text, text.length));
 out:
     str_free(&text);
-    mem_give(r->account, path);
+    mem_free(r->account, path);
     return status;
 }
 
@@ -140,7 +140,7 @@ static ott_status open_metrics(run *r) {
     char *path;
     TRY(path_in(r, "metrics.jsonl", &path));
     ott_status status = metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
-    mem_give(r->account, path);
+    mem_free(r->account, path);
     return status;
 }
 
@@ -243,7 +243,7 @@ static ott_status save_last(run *r) {
     return checkpoint_writer_wait(r->writer);
 }
 
-static ott_status say_command(const run *r) {
+static ott_status log_command(const run *r) {
     str command = {.account = r->account};
     resume_command(&r->folder, &command);
     ott_status status = str_finish(&command);
@@ -263,7 +263,7 @@ static ott_status save_and_stop(run *r) {
         log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint", step);
     if (!there) TRY(save(r));
     TRY(checkpoint_writer_wait(r->writer));
-    return say_command(r);
+    return log_command(r);
 }
 
 static ott_status validate(run *r) {
@@ -446,7 +446,7 @@ static void name_recipes(const run_history *h, char *out, size_t size) {
 }
 
 /* A run in one recipe is told in one line; of another, every part. */
-static void say_gemms(const run *r) {
+static void log_gemms(const run *r) {
     const run_history *h = &r->progress.history;
     report_phase sum = run_history_sum(h);
     char a[32], b[32], c[32], time[32], names[256];
@@ -461,9 +461,9 @@ static void say_gemms(const run *r) {
     }
 }
 
-static void say_end(const run *r) {
+static void log_end(const run *r) {
     char tokens[32], time[32];
-    say_gemms(r);
+    log_gemms(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
              (double)r->need.total / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
@@ -484,7 +484,7 @@ static ott_status open_run(run *r) {
     TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));
     TRY(open_sources(r));
-    TRY(resume_settle(r->log, &r->folder, &r->start));
+    TRY(resume_finalize(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));
     TRY(profile_open(r->trainer, r->cfg, r->folder.path, &r->profile));
@@ -520,7 +520,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
-    if (!r.stopped) say_end(&r);
+    if (!r.stopped) log_end(&r);
 out:
     close_run(&r);
     return status;

@@ -86,8 +86,8 @@ static void add_tensor(object *o, const char *name, const tensor *t) {
 static void add_operand(object *o, const char *name, const operand *x) {
     char value[96];
     snprintf(value, sizeof value, "%s[%lld,%lld]%s%s%s", dtype_name(x->t.dtype), (long long)x->t.rows,
-             (long long)x->t.columns, x->transposed ? " transposed" : "", x->inverse ? " scaled by " : "",
-             x->inverse ? granularity_name(x->grain) : "");
+             (long long)x->t.columns, x->transposed ? " transposed" : "", x->scale_inv ? " scaled by " : "",
+             x->scale_inv ? granularity_name(x->grain) : "");
     add(o, name, value);
 }
 
@@ -159,7 +159,7 @@ static int64_t last_of_range(const config *cfg, int64_t step) {
     return end < cfg->train.max_steps ? end : cfg->train.max_steps;
 }
 
-static void say_plan(const profile *p) {
+static void log_plan(const profile *p) {
     const config *cfg = p->cfg;
     int64_t every = cfg->profiling.frequency, first = p->t->run.step + 1, last = cfg->train.max_steps;
     if (every > 0)
@@ -201,7 +201,7 @@ static ott_status write_summary(const profile *p) {
     return status;
 }
 
-static void say_written(const profile *p) {
+static void log_written(const profile *p) {
     const profile_counts *c = &p->counts;
     int64_t other = profile_kind_count(c, OP_KIND_GEMM).calls;
     log_info(p->t->log, "Wrote the profile of %lld step%s to %s; matrix products in FP8: %lld of %lld",
@@ -215,7 +215,7 @@ ott_status profile_finish(profile *p) {
     p->trace = NULL;
     TRY(trace_commit(trace));
     TRY(write_summary(p));
-    say_written(p);
+    log_written(p);
     return OTT_OK;
 }
 
@@ -265,7 +265,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
     void *memory;
     *out = NULL;
     if (!cfg->profiling.enable) return OTT_OK;
-    TRY(mem_take(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
+    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
     *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .user = p}};
     ott_status status = choose_folder(p, run_folder);
@@ -273,7 +273,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
         profile_close(p);
         return status;
     }
-    say_plan(p);
+    log_plan(p);
     *out = p;
     return OTT_OK;
 }
@@ -282,6 +282,6 @@ void profile_close(profile *p) {
     if (!p) return;
     p->t->cx.times = NULL;
     trace_abandon(p->trace);
-    mem_give(p->t->account, p->folder);
-    mem_give(p->t->account, p);
+    mem_free(p->t->account, p->folder);
+    mem_free(p->t->account, p);
 }

@@ -43,7 +43,7 @@ ott_status resume_find(const logger *log, const config *cfg, const run_folder *f
 }
 
 void resume_close(mem *account, resume_point *p) {
-    mem_give(account, p->checkpoint);
+    mem_free(account, p->checkpoint);
     *p = (resume_point){0};
 }
 
@@ -65,7 +65,7 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
 }
 
 /* Only what cannot matter to the losses to come is passed over. */
-static void say_what_differs(void *user, const char *key, const char *before, const char *now) {
+static void log_difference(void *user, const char *key, const char *before, const char *now) {
     const comparison *c = user;
     static const char *const incidental[] = {"run.",
                                              "checkpoint.",
@@ -84,7 +84,7 @@ static ott_status report_changes(const logger *log, mem *account, const config *
     config *before = NULL;
     ott_status status = checkpoint_config(account, path, &before);
     if (status == OTT_OK)
-        status = config_differences(before, now, say_what_differs,
+        status = config_differences(before, now, log_difference,
                                     &(comparison){.log = log, .before = before, .now = now});
     config_close(before);
     return status;
@@ -141,7 +141,7 @@ static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     return run_record_write(f->account, f->path, &f->record);
 }
 
-ott_status resume_settle(const logger *log, run_folder *f, resume_point *p) {
+ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
     checkpoint_relation relation;
     if (!p->checkpoint) return keep_origin(f, NULL);
     TRY(checkpoint_run_relation(f->account, f->checkpoints, p->checkpoint, &relation));

@@ -23,7 +23,7 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
 /* Makes the run's folder that of a run which stands at this point: checkpoints and metrics of a branch that
    is left are set aside. To be called once the checkpoint has proved to be good, before metrics are written.
  */
-ott_status resume_settle(const logger *log, run_folder *folder, resume_point *p);
+ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
 /* Appends the command that goes on with the run in this folder. */
 void resume_command(const run_folder *folder, str *out);
 

@@ -38,7 +38,7 @@ static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     char *path;
     TRY(join(account, folder, "metrics.jsonl", &path));
     *has = file_exists(path);
-    mem_give(account, path);
+    mem_free(account, path);
     return OTT_OK;
 }
 
@@ -54,8 +54,8 @@ static ott_status has_checkpoints(mem *account, const char *folder, const char *
     TRY_OUT(checkpoint_run_home(account, folder, joined, &home));
     TRY_OUT(checkpoint_any(account, home, has));
 out:
-    mem_give(account, joined);
-    mem_give(account, home);
+    mem_free(account, joined);
+    mem_free(account, home);
     return status;
 }
 
@@ -107,7 +107,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     ott_status status =
         f->lock >= 0 ? OTT_OK
                      : status_fail(status_from_errno(errno), "%s: cannot write: %s", path, strerror(errno));
-    mem_give(f->account, path);
+    mem_free(f->account, path);
     TRY(status);
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
         sign(f->lock);
@@ -166,7 +166,7 @@ static ott_status claim(run_folder *f, const logger *log, const config *cfg, boo
     char *dir;
     TRY(join(f->account, f->path, cfg->checkpoint.dir, &dir));
     ott_status status = checkpoint_run_claim(f->account, log, f->path, dir, adopts, &f->record, checkpoints);
-    mem_give(f->account, dir);
+    mem_free(f->account, dir);
     return status;
 }
 
@@ -194,14 +194,14 @@ ott_status run_folder_restore(run_folder *f, const logger *log, const config *cf
     TRY(run_record_read(f->account, f->path, &there));
     if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
     TRY(claim(f, log, cfg, true, &checkpoints)); /* to the same place */
-    mem_give(f->account, checkpoints);
+    mem_free(f->account, checkpoints);
     return OTT_OK;
 }
 
 void run_folder_close(run_folder *f) {
     if (!f->account) return;
-    mem_give(f->account, f->path);
-    mem_give(f->account, f->checkpoints);
+    mem_free(f->account, f->path);
+    mem_free(f->account, f->checkpoints);
     if (f->lock >= 0) close(f->lock);
     *f = (run_folder){.lock = -1};
 }

@@ -2,7 +2,7 @@
 #include "train/trainer.h"
 #include "base/size.h"
 #include "comm/self.h"
-#include "tensor/rehearsal.h"
+#include "tensor/dry_run.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void lay_out_batch(trainer *t, int32_t *data) {
                        .token = tensor_vector(data, OTT_I32, tokens),
                        .target = tensor_vector(data + tokens, OTT_I32, tokens),
                        .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
-                              .start = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
+                              .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
 }
 
 /* A document for each sequence: what the memory is planned with. */
@@ -41,8 +41,8 @@ static void fill_placement(trainer *t) {
 
 static ott_status take_host(const trainer *t, int64_t count, int64_t size, void **out) {
     *out = NULL;
-    if (t->device->rehearsal) return rehearsal_note(t->device, MEM_DATA, count, size, "batches of a step");
-    return mem_take_array(t->account, MEM_DATA, count, size, "batches of a step", out);
+    if (t->device->dry_run) return dry_run_note(t->device, MEM_DATA, count, size, "batches of a step");
+    return mem_alloc_array(t->account, MEM_DATA, count, size, "batches of a step", out);
 }
 
 /* Host memory of all micro-batches of a step and, behind them, of one of evaluation. */
@@ -77,7 +77,7 @@ static ott_status open_buffers(trainer *t) {
 
 /* ---- memory plan ---- */
 
-static ott_status rehearse(trainer *t, plan *p, const tensor *grad_scale) {
+static ott_status dry_run(trainer *t, plan *p, const tensor *grad_scale) {
     plan_record(p);
     t->cx.plan = p;
     TRY(model_run(&t->cx, t->m, t->slot, &t->batch, grad_scale, &t->losses));
@@ -85,8 +85,8 @@ static ott_status rehearse(trainer *t, plan *p, const tensor *grad_scale) {
 }
 
 static ott_status plan_memory(trainer *t) {
-    TRY(rehearse(t, t->train_plan, &t->grad_scale));
-    TRY(rehearse(t, t->evaluate_plan, NULL));
+    TRY(dry_run(t, t->train_plan, &t->grad_scale));
+    TRY(dry_run(t, t->evaluate_plan, NULL));
     int64_t bytes = plan_bytes(t->train_plan);
     if (plan_bytes(t->evaluate_plan) > bytes) bytes = plan_bytes(t->evaluate_plan);
     device_release(t->device, t->arena);
@@ -139,7 +139,8 @@ static ott_status build(trainer *t, const model_options *shape) {
     set_checkpointing(t);
     TRY(model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
-    t->cx = (exec){.device = t->device, .data_group = group_self(), .log = t->log};
+    t->cx =
+        (exec){.device = t->device, .is_first_microbatch = true, .data_group = group_self(), .log = t->log};
     TRY(plan_create(t->account, &t->train_plan));
     TRY(plan_create(t->account, &t->evaluate_plan));
     return plan_memory(t);
@@ -149,7 +150,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out) {
     void *memory;
-    TRY(mem_take(account, MEM_OTHER, sizeof(trainer), "trainer", &memory));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(trainer), "trainer", &memory));
     trainer *t = memory;
     *t = (trainer){.options = *o,
                    .log = log,
@@ -176,10 +177,10 @@ void trainer_close(trainer *t) {
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
     device_release(t->device, t->delayed_before);
-    mem_give(t->account, t->host_batch);
-    mem_give(t->account, t->documents);
+    mem_free(t->account, t->host_batch);
+    mem_free(t->account, t->documents);
     model_close(t->m);
-    mem_give(t->account, t);
+    mem_free(t->account, t);
 }
 
 ott_status trainer_load(trainer *t, const char *path) {
@@ -224,7 +225,7 @@ static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, 
 /* Gives the device host batch `index`, and the attention its documents. */
 static ott_status send_batch(trainer *t, int64_t index) {
     int64_t used = 3 * tokens_of(t) + t->documents[index] + 1;
-    t->batch.at.start.columns = t->documents[index] + 1;
+    t->batch.at.cu_seqlens.columns = t->documents[index] + 1;
     return device_copy_in(t->device, t->device_block, t->host_batch + index * batch_ints(t), 4 * used);
 }
 
@@ -248,14 +249,14 @@ static tensor state_slot(const trainer *t, enum step_state slot) {
     return tensor_columns(t->state, slot, 1);
 }
 
-static ott_status run_micro_batch(trainer *t, int64_t index, const probe *p) {
+static ott_status run_micro_batch(trainer *t, int64_t index, const hook *p) {
     TRY(send_batch(t, index));
     t->cx.plan = t->train_plan;
-    t->cx.probe = p;
-    t->cx.later_micro_batch = index > 0;
+    t->cx.hook = p;
+    t->cx.is_first_microbatch = index == 0;
     plan_replay(t->train_plan);
     ott_status status = model_run(&t->cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
-    t->cx.probe = NULL;
+    t->cx.hook = NULL;
     return status;
 }
 
@@ -300,7 +301,7 @@ static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     for (int64_t i = 0; i < t->options.grad_accum; i++) {
-        TRY(run_micro_batch(t, i, i == 0 ? t->probe : NULL));
+        TRY(run_micro_batch(t, i, i == 0 ? t->hook : NULL));
         TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
         if (t->micro_batch_done) t->micro_batch_done(t->micro_batch_user, i + 1, t->options.grad_accum);
@@ -406,7 +407,7 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
 
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out};
-    probe p = {.see = see, .user = &s};
+    hook p = {.see = see, .user = &s};
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     out[0] = 0;

@@ -43,7 +43,7 @@ typedef struct trainer {
     bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
     void *delayed_before; /* device copy of m->delayed from when the step began; NULL: it has none */
-    const probe *probe;   /* looks at the first micro-batch of each step; NULL: none */
+    const hook *hook;     /* looks at the first micro-batch of each step; NULL: none */
     void (*micro_batch_done)(void *user, int64_t done,
                              int64_t total); /* inside a step; NULL: nobody looks on */
     void *micro_batch_user;
@@ -64,7 +64,7 @@ typedef struct evaluation {
 } evaluation;
 
 /* Opens model and buffers on `device`, converts, plans memory. Weights are 0: they come from
-   model_initialize, a folder or a checkpoint. data are borrowed. On a rehearsal (tensor/rehearsal.h) it says
+   model_initialize, a folder or a checkpoint. data are borrowed. On a dry run (tensor/dry_run.h) it says
    what memory it would take, and does no step. */
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,

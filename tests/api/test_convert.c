@@ -44,8 +44,8 @@ static void test_tutorial(void **state) {
     assert_int_equal(ott_module_is_float8(ott_module_child(m, "0")), 1);
     assert_int_equal(ott_module_is_float8(ott_module_child(m, "1")), 0);
     assert_string_equal(ott_module_recipe(ott_module_child(m, "0")), "tensorwise");
-    assert_null(ott_module_kept_because(ott_module_child(m, "0")));
-    assert_string_equal(ott_module_kept_because(ott_module_child(m, "2")), "the filter refused it");
+    assert_null(ott_module_skip_reason(ott_module_child(m, "0")));
+    assert_string_equal(ott_module_skip_reason(ott_module_child(m, "2")), "the filter refused it");
     assert_int_equal(times_heard(&h, "Not converted to Float8: 1, because the filter refused it\n"), 1);
     assert_int_equal(times_heard(&h, "Not converted to Float8: "), 2);
     assert_int_equal(

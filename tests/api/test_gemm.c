@@ -56,7 +56,7 @@ static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_side side
                                .ld = ld,
                                .transposed = transposed,
                                .grain = grain_of(&v),
-                               .inverse = v.inverse,
+                               .scale_inv = v.scale_inv,
                                .line_step = v.line_step,
                                .depth_step = v.depth_step};
 }

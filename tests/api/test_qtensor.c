@@ -22,7 +22,7 @@ static const quant_spec *spec_of(const recipe *row, ott_role role) {
 /* What one side must be, by the scalar definition. */
 typedef struct expected {
     uint8_t codes[COUNT];
-    float amax[COUNT], scale[COUNT], inverse[COUNT];
+    float amax[COUNT], scale[COUNT], scale_inv[COUNT];
 } expected;
 
 static void check_side(ott_qtensor *q, ott_side side, const side_spec *spec, const void *x, ott_dtype dtype) {
@@ -42,7 +42,7 @@ static void check_side(ott_qtensor *q, ott_side side, const side_spec *spec, con
     assert_int_equal(view.count, granularity_groups(spec->grain, lines, depth));
     memset(&e, 0, sizeof e);
     e.scale[0] = 1.0f; /* of delayed scaling, before its first update */
-    reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.inverse, e.codes);
+    reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
     assert_memory_equal(view.codes, e.codes, COUNT);
     for (int64_t line = 0; line < lines; line++)
         for (int64_t k = 0; k < depth; k++) {
@@ -51,7 +51,7 @@ static void check_side(ott_qtensor *q, ott_side side, const side_spec *spec, con
                 k / granularity_block(spec->grain).depth * granularity_line_groups(spec->grain, lines);
             int64_t at = line / view.block_lines * view.line_step + k / view.block_depth * view.depth_step;
             assert_true(at >= 0 && at < view.count);
-            assert_true(view.scale[at] == e.scale[theirs] && view.inverse[at] == e.inverse[theirs]);
+            assert_true(view.scale[at] == e.scale[theirs] && view.scale_inv[at] == e.scale_inv[theirs]);
             assert_true(view.amax[at] == e.amax[theirs]);
         }
 }
@@ -71,10 +71,10 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_side sid
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++) {
             int64_t line = side == OTT_BY_ROWS ? i : j, k = side == OTT_BY_ROWS ? j : i;
-            float inverse = view.inverse[line / view.block_lines * view.line_step +
-                                         k / view.block_depth * view.depth_step];
+            float scale_inv = view.scale_inv[line / view.block_lines * view.line_step +
+                                             k / view.block_depth * view.depth_step];
             assert_true(values[i * COLUMNS + j] ==
-                        fp8_to_float(view.codes[i * COLUMNS + j], view.format) * inverse);
+                        fp8_to_float(view.codes[i * COLUMNS + j], view.format) * scale_inv);
         }
     ott_tensor_close(out);
 }

@@ -31,7 +31,7 @@ static void test_blocks_are_zero_aligned_and_apart(void **state) {
     for (int i = 0; i < COUNT; i++) {
         void *p;
         int64_t bytes = i * 37 % 601;
-        assert_int_equal(arena_take(a, bytes, &p), OTT_OK);
+        assert_int_equal(arena_alloc(a, bytes, &p), OTT_OK);
         block[i] = p;
         assert_int_equal((uintptr_t)p % 16, 0);
         for (int64_t j = 0; j < bytes; j++) assert_int_equal(block[i][j], 0);
@@ -46,8 +46,8 @@ static void test_blocks_are_zero_aligned_and_apart(void **state) {
 static void test_empty_blocks_differ(void **state) {
     (void)state;
     void *p, *q;
-    assert_int_equal(arena_take(a, 0, &p), OTT_OK);
-    assert_int_equal(arena_take(a, 0, &q), OTT_OK);
+    assert_int_equal(arena_alloc(a, 0, &p), OTT_OK);
+    assert_int_equal(arena_alloc(a, 0, &q), OTT_OK);
     assert_non_null(p);
     assert_ptr_not_equal(p, q);
 }
@@ -55,11 +55,11 @@ static void test_empty_blocks_differ(void **state) {
 static void test_large_blocks_do_not_waste_the_chunk(void **state) {
     (void)state;
     void *small, *large, *next;
-    assert_int_equal(arena_take(a, 16, &small), OTT_OK);
-    assert_int_equal(arena_take(a, 1000000, &large), OTT_OK);
+    assert_int_equal(arena_alloc(a, 16, &small), OTT_OK);
+    assert_int_equal(arena_alloc(a, 1000000, &large), OTT_OK);
     memset(large, 1, 1000000);
     int64_t allocations = mem_read(m).allocations;
-    assert_int_equal(arena_take(a, 16, &next), OTT_OK);
+    assert_int_equal(arena_alloc(a, 16, &next), OTT_OK);
     assert_int_equal(mem_read(m).allocations, allocations);
     assert_in_range((char *)next - (char *)small, 16, 256);
     assert_int_equal(mem_read(m).now_of[MEM_DATA], mem_read(m).now);
@@ -85,14 +85,14 @@ static void test_failure_leaves_the_arena_usable(void **state) {
     void *p = &p;
     const char *text = "";
     mem_fail_after(m, 1);
-    assert_int_equal(arena_take(a, 64, &p), OTT_ERR_MEMORY);
+    assert_int_equal(arena_alloc(a, 64, &p), OTT_ERR_MEMORY);
     assert_null(p);
     mem_fail_after(m, 1);
     assert_int_equal(arena_printf(a, &text, "%d", 1), OTT_ERR_MEMORY);
     assert_null(text);
-    assert_int_equal(arena_take(a, INT64_MAX, &p), OTT_ERR_MEMORY);
-    assert_int_equal(arena_take(a, -1, &p), OTT_ERR_INTERNAL);
-    assert_int_equal(arena_take(a, 64, &p), OTT_OK);
+    assert_int_equal(arena_alloc(a, INT64_MAX, &p), OTT_ERR_MEMORY);
+    assert_int_equal(arena_alloc(a, -1, &p), OTT_ERR_INTERNAL);
+    assert_int_equal(arena_alloc(a, 64, &p), OTT_OK);
     mem_fail_after(m, 1);
     arena *other = a;
     assert_int_equal(arena_open(m, MEM_DATA, &other), OTT_ERR_MEMORY);
@@ -108,7 +108,7 @@ static void test_nothing_to_close(void **state) {
 /* Writes just outside a block that is followed by another, then closes the arena. */
 static void damage(int at) {
     void *p, *q;
-    if (arena_take(a, 20, &p) != OTT_OK || arena_take(a, 20, &q) != OTT_OK) return;
+    if (arena_alloc(a, 20, &p) != OTT_OK || arena_alloc(a, 20, &q) != OTT_OK) return;
     ((volatile char *)q)[at]++;
     if (arena_check(a) == 1) arena_close(a);
 }

@@ -51,7 +51,7 @@ static void assert_text(const char *path, const char *expected) {
     assert_int_equal(file_read(m, path, 1 << 20, &text, &bytes), OTT_OK);
     assert_int_equal(bytes, strlen(expected));
     assert_string_equal(text, expected);
-    mem_give(m, text);
+    mem_free(m, text);
 }
 
 static int64_t count_names(const char *path) {
@@ -103,7 +103,7 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
     assert_int_equal(file_read(m, at("a"), 10, &text, &bytes), OTT_OK);
-    mem_give(m, text);
+    mem_free(m, text);
     mem_fail_after(m, 1);
     assert_int_equal(file_read(m, at("a"), 10, &text, &bytes), OTT_ERR_MEMORY);
 }

@@ -186,7 +186,7 @@ static int limited(int resource, const char *name) {
     if (setrlimit(resource, &most) != 0) return 1;
     limit_read(0, &l);
     if (l.left > 1 << 30 || l.left < 900 * MIB || !strstr(l.of, name)) return 2;
-    if (mem_open(&m) != OTT_OK || mem_take(m, MEM_PARAM, (int64_t)2 << 30, "parameters", &block) == OTT_OK)
+    if (mem_open(&m) != OTT_OK || mem_alloc(m, MEM_PARAM, (int64_t)2 << 30, "parameters", &block) == OTT_OK)
         return 3;
     if (!strstr(status_text(), "parameters needs 2.00 GiB beside 0 bytes in use") ||
         !strstr(status_text(), name) || !strstr(status_text(), "of the 1.00 GiB of"))
@@ -219,14 +219,14 @@ static void test_blocks_that_do_not_fit_together(void **state) {
     limit_read(0, &l);
     if (SANITIZED || l.left == INT64_MAX) skip();
     assert_int_equal(mem_open(&m), OTT_OK);
-    assert_int_equal(mem_take(m, MEM_GRAD, l.left / 10 * 6, "gradients", &first), OTT_OK);
-    assert_int_equal(mem_take(m, MEM_OPTIMIZER, l.left / 10 * 6, "moments", &second), OTT_ERR_MEMORY);
+    assert_int_equal(mem_alloc(m, MEM_GRAD, l.left / 10 * 6, "gradients", &first), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_OPTIMIZER, l.left / 10 * 6, "moments", &second), OTT_ERR_MEMORY);
     assert_null(second);
     assert_non_null(strstr(status_text(), "moments (optimizer state) needs"));
     assert_non_null(strstr(status_text(), "GiB"));
-    mem_give(m, first);
-    assert_int_equal(mem_take(m, MEM_OPTIMIZER, l.left / 10 * 6, "moments", &second), OTT_OK);
-    mem_give(m, second);
+    mem_free(m, first);
+    assert_int_equal(mem_alloc(m, MEM_OPTIMIZER, l.left / 10 * 6, "moments", &second), OTT_OK);
+    mem_free(m, second);
     mem_close(m);
 }
 

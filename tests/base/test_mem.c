@@ -37,10 +37,10 @@ static int close_account(void **state) {
 static void test_counts_by_kind(void **state) {
     (void)state;
     void *a, *b, *c;
-    assert_int_equal(mem_take(m, MEM_PARAM, 1000, "a", &a), OTT_OK);
-    assert_int_equal(mem_take(m, MEM_PARAM, 500, "b", &b), OTT_OK);
-    mem_give(m, a);
-    assert_int_equal(mem_take(m, MEM_STEP, 200, "c", &c), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_PARAM, 1000, "a", &a), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_PARAM, 500, "b", &b), OTT_OK);
+    mem_free(m, a);
+    assert_int_equal(mem_alloc(m, MEM_STEP, 200, "c", &c), OTT_OK);
     mem_stats s = mem_read(m);
     assert_int_equal(s.now, 700);
     assert_int_equal(s.peak, 1500);
@@ -48,9 +48,9 @@ static void test_counts_by_kind(void **state) {
     assert_int_equal(s.peak_of[MEM_PARAM], 1500);
     assert_int_equal(s.now_of[MEM_STEP], 200);
     assert_int_equal(s.allocations, 3);
-    mem_give(m, c);
-    mem_give(m, b);
-    mem_give(m, NULL);
+    mem_free(m, c);
+    mem_free(m, b);
+    mem_free(m, NULL);
     assert_int_equal(mem_read(m).now, 0);
     assert_string_equal(mem_kind_name(MEM_OPTIMIZER), "optimizer state");
     assert_string_equal(mem_kind_name(MEM_KIND_COUNT), "?");
@@ -68,23 +68,23 @@ static void test_blocks_are_zero_and_aligned(void **state) {
     for (int again = 0; again < 3; again++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             void *p;
-            assert_int_equal(mem_take(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
+            assert_int_equal(mem_alloc(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
             assert_int_equal((uintptr_t)p % MEM_ALIGNMENT, 0);
             assert_true(all_zero(p, sizes[i]));
             memset(p, 0xff, (size_t)sizes[i]); /* so that reuse without clearing would show */
-            mem_give(m, p);
+            mem_free(m, p);
         }
 }
 
 static void test_empty_blocks_differ(void **state) {
     (void)state;
     void *a, *b;
-    assert_int_equal(mem_take(m, MEM_OTHER, 0, "a", &a), OTT_OK);
-    assert_int_equal(mem_take(m, MEM_OTHER, 0, "b", &b), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, 0, "a", &a), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, 0, "b", &b), OTT_OK);
     assert_non_null(a);
     assert_ptr_not_equal(a, b);
-    mem_give(m, a);
-    mem_give(m, b);
+    mem_free(m, a);
+    mem_free(m, b);
 }
 
 static void test_grow_keeps_contents_and_zeroes_the_rest(void **state) {
@@ -106,23 +106,23 @@ static void test_grow_keeps_contents_and_zeroes_the_rest(void **state) {
     assert_int_equal(mem_grow(m, MEM_DATA, 1 << 24, "p", &p), OTT_ERR_MEMORY);
     assert_ptr_equal(p, before);
     assert_memory_equal(p, "0123456789", 10);
-    mem_give(m, p);
+    mem_free(m, p);
 }
 
 static void test_failure_hook(void **state) {
     (void)state;
     void *p = NULL, *q = &p;
     mem_fail_after(m, 2);
-    assert_int_equal(mem_take(m, MEM_GRAD, 8, "first", &p), OTT_OK);
-    assert_int_equal(mem_take(m, MEM_GRAD, 123456, "dW of q_proj", &q), OTT_ERR_MEMORY);
+    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "first", &p), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_GRAD, 123456, "dW of q_proj", &q), OTT_ERR_MEMORY);
     assert_null(q);
     assert_non_null(strstr(status_text(), "dW of q_proj"));
     assert_non_null(strstr(status_text(), "gradients"));
     assert_non_null(strstr(status_text(), "123456"));
     assert_int_equal(mem_read(m).now, 8);
-    assert_int_equal(mem_take(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only one fails */
-    mem_give(m, p);
-    mem_give(m, q);
+    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only one fails */
+    mem_free(m, p);
+    mem_free(m, q);
     char *copy;
     mem_fail_after(m, 1);
     assert_int_equal(mem_strdup(m, "text", &copy), OTT_ERR_MEMORY);
@@ -131,37 +131,37 @@ static void test_failure_hook(void **state) {
     mem_fail_after(m, 0);
     assert_int_equal(mem_strdup(m, "text", &copy), OTT_OK);
     assert_string_equal(copy, "text");
-    mem_give(m, copy);
+    mem_free(m, copy);
 }
 
 static void test_give_all(void **state) {
     (void)state;
     void *block;
-    mem_give_all(m); /* nothing */
+    mem_free_all(m); /* nothing */
     for (int i = 0; i < 20; i++)
-        assert_int_equal(mem_take(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
-    mem_give(m, block);
-    mem_give_all(m);
+        assert_int_equal(mem_alloc(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
+    mem_free(m, block);
+    mem_free_all(m);
     assert_int_equal(mem_read(m).now, 0);
-    assert_int_equal(mem_take(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it goes on */
-    mem_give(m, block);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it goes on */
+    mem_free(m, block);
 }
 
 static void test_impossible_sizes(void **state) {
     (void)state;
     void *p;
-    assert_int_equal(mem_take(m, MEM_OTHER, INT64_MAX, "huge", &p), OTT_ERR_MEMORY);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, INT64_MAX, "huge", &p), OTT_ERR_MEMORY);
     assert_null(p);
-    assert_int_equal(mem_take(m, MEM_OTHER, INT64_C(1) << 60, "huge", &p), OTT_ERR_MEMORY);
-    assert_int_equal(mem_take_array(m, MEM_OTHER, INT64_C(1) << 40, 1 << 30, "table", &p), OTT_ERR_MEMORY);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, INT64_C(1) << 60, "huge", &p), OTT_ERR_MEMORY);
+    assert_int_equal(mem_alloc_array(m, MEM_OTHER, INT64_C(1) << 40, 1 << 30, "table", &p), OTT_ERR_MEMORY);
     assert_non_null(strstr(status_text(), "table"));
-    assert_int_equal(mem_take(m, MEM_OTHER, -1, "negative", &p), OTT_ERR_INTERNAL);
-    assert_int_equal(mem_take_array(m, MEM_OTHER, -2, -8, "negative", &p), OTT_ERR_INTERNAL);
-    assert_int_equal(mem_take(m, MEM_KIND_COUNT, 1, "kind", &p), OTT_ERR_INTERNAL);
+    assert_int_equal(mem_alloc(m, MEM_OTHER, -1, "negative", &p), OTT_ERR_INTERNAL);
+    assert_int_equal(mem_alloc_array(m, MEM_OTHER, -2, -8, "negative", &p), OTT_ERR_INTERNAL);
+    assert_int_equal(mem_alloc(m, MEM_KIND_COUNT, 1, "kind", &p), OTT_ERR_INTERNAL);
     assert_int_equal(mem_read(m).allocations, 0);
-    assert_int_equal(mem_take_array(m, MEM_OTHER, 12, 8, "table", &p), OTT_OK);
+    assert_int_equal(mem_alloc_array(m, MEM_OTHER, 12, 8, "table", &p), OTT_OK);
     assert_int_equal(mem_read(m).now, 96);
-    mem_give(m, p);
+    mem_free(m, p);
 }
 
 #if defined(__has_feature)
@@ -189,19 +189,20 @@ static void test_untouched_pages_cost_nothing(void **state) {
     void *p;
     int64_t before = resident();
     if (before < 0) skip();
-    assert_int_equal(mem_take(m, MEM_STEP, INT64_C(512) << 20, "arena", &p), OTT_OK);
+    assert_int_equal(mem_alloc(m, MEM_STEP, INT64_C(512) << 20, "arena", &p), OTT_OK);
     assert_in_range(resident() - before + (64 << 20), 0, 128 << 20);
-    mem_give(m, p);
+    mem_free(m, p);
 }
 
 static void *take_and_give(void *argument) {
     void *kept[16] = {0};
     for (int i = 0; i < 4000; i++) {
         void **slot = &kept[i * 7 % 16];
-        mem_give(m, *slot);
-        if (mem_take(m, (mem_kind)(i % MEM_KIND_COUNT), i % 300, "threaded", slot) != OTT_OK) return argument;
+        mem_free(m, *slot);
+        if (mem_alloc(m, (mem_kind)(i % MEM_KIND_COUNT), i % 300, "threaded", slot) != OTT_OK)
+            return argument;
     }
-    for (int i = 0; i < 16; i++) mem_give(m, kept[i]);
+    for (int i = 0; i < 16; i++) mem_free(m, kept[i]);
     return NULL;
 }
 
@@ -224,20 +225,20 @@ static void test_threads_share_an_account(void **state) {
 static void leak(void) {
     void *p;
     mem *other;
-    if (mem_open(&other) != OTT_OK || mem_take(other, MEM_OTHER, 8, "lost", &p) != OTT_OK) return;
+    if (mem_open(&other) != OTT_OK || mem_alloc(other, MEM_OTHER, 8, "lost", &p) != OTT_OK) return;
     mem_close(other);
 }
 
 static void give_twice(void) {
     void *p;
-    if (mem_take(m, MEM_OTHER, 100, "p", &p) != OTT_OK) return;
-    mem_give(m, p);
-    mem_give(m, p);
+    if (mem_alloc(m, MEM_OTHER, 100, "p", &p) != OTT_OK) return;
+    mem_free(m, p);
+    mem_free(m, p);
 }
 
 static void give_a_stranger(void) {
     static _Alignas(MEM_ALIGNMENT) char block[256];
-    mem_give(m, block + 128);
+    mem_free(m, block + 128);
 }
 
 static void test_debug_builds_stop_at_misuse(void **state) {

@@ -37,7 +37,7 @@ static void check_round_trip(run_folder *f, const model_options *o) {
     assert_same_state(&state, &again);
     assert_int_equal(checkpoint_load(inference, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, inference);
-    mem_give(f->account, path);
+    mem_free(f->account, path);
     model_close(saved);
     model_close(loaded);
     model_close(inference);
@@ -116,7 +116,7 @@ static void assert_finds(run_folder *f, const char *load_path, const char *folde
     char *path;
     if (checkpoint_find(f->account, load_path, folder, &path) != OTT_OK) fail_msg("%s", status_text());
     assert_string_equal(path, expected);
-    mem_give(f->account, path);
+    mem_free(f->account, path);
 }
 
 static void assert_any(run_folder *f, const char *folder, bool expected) {
@@ -225,7 +225,7 @@ static ott_status try_save(run_folder *f, int64_t step, const char *folder) {
     char *path;
     ott_status status = checkpoint_save(m, f->cfg, "bf16", &run, folder, 1, &path);
     assert_true(status == OTT_OK || !path);
-    mem_give(f->account, path);
+    mem_free(f->account, path);
     model_close(m);
     return status;
 }

@@ -36,7 +36,7 @@ static ott_status try_load(run_folder *f, int step) {
 static ott_status try_find(run_folder *f, int step) {
     char *path;
     ott_status status = checkpoint_find(f->account, at(f, "step-%d", step), f->root, &path);
-    mem_give(f->account, path);
+    mem_free(f->account, path);
     return status;
 }
 
@@ -53,7 +53,7 @@ static void flip_byte(run_folder *f, const char *path, int64_t offset) {
     char *data = read_text(f, path, &bytes);
     data[offset < 0 ? bytes + offset : offset] ^= 0x10;
     write_bytes(path, data, bytes);
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 /* ---- files ---- */
@@ -71,7 +71,7 @@ static void test_truncated(void **state) {
         assert_int_equal(truncate(path, 0), 0);
         assert_error(try_load(f, 20), OTT_ERR_FORMAT, names[i], "is truncated", NULL);
         write_bytes(path, data, bytes);
-        mem_give(f->account, data);
+        mem_free(f->account, data);
     }
     assert_int_equal(try_load(f, 20), OTT_OK);
 }
@@ -81,7 +81,7 @@ static void test_grown(void **state) {
     int64_t bytes;
     char *data = read_text(f, at(f, "step-20/model.safetensors"), &bytes);
     write_bytes(at(f, "step-20/model.safetensors"), data, bytes + 1); /* file_read adds a NUL */
-    mem_give(f->account, data);
+    mem_free(f->account, data);
     assert_error(try_find(f, 20), OTT_ERR_FORMAT, "model.safetensors", "has grown", "/step-10", NULL);
 }
 
@@ -155,7 +155,7 @@ static void test_state_is_no_json(void **state) {
     text[strlen(text) / 2] = '\0';
     replace_state(f, text);
     assert_error(try_find(f, 20), OTT_ERR_FORMAT, "state.json", "is not JSON", "/step-10", NULL);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 /* Every digit of the counters is guarded. */
@@ -173,7 +173,7 @@ static void test_state_digit_changed(void **state) {
         changed++;
     }
     assert_true(changed > 20);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void test_newer_version(void **state) {
@@ -201,7 +201,7 @@ static void forge(run_folder *f, const char *section, const char *name, const ch
     free(body);
     free(forged);
     json_decref(root);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void test_forged_state(void **state) {
@@ -242,7 +242,7 @@ static void test_forged_state(void **state) {
         replace_state(f, good);
     }
     assert_int_equal(try_load(f, 20), OTT_OK);
-    mem_give(f->account, good);
+    mem_free(f->account, good);
 }
 
 /* A state that fits the model, over tensors that do not. */
@@ -329,7 +329,7 @@ static void test_projections_not_named(void **state) {
     char *text = read_text(f, at(f, "step-20/config.toml"), NULL), *line;
     while ((line = strstr(text, "\nfused_"))) line[1] = '#';
     write_bytes(at(f, "step-20/config.toml"), text, (int64_t)strlen(text));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     assert_int_equal(checkpoint_config(f->account, at(f, "step-20"), &cfg), OTT_OK);
     assert_true(config_was_set(cfg, "model.fused_qkv") && !cfg->model.fused_qkv);
     assert_true(config_was_set(cfg, "model.fused_gate_up") && !cfg->model.fused_gate_up);

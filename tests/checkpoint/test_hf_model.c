@@ -224,8 +224,8 @@ static void check_together_and_apart(run_folder *f, const char *family_name, con
         char *b = read_text(f, at(f, "%s", path), &others);
         assert_int_equal(bytes, others);
         assert_memory_equal(a, b, (size_t)bytes);
-        mem_give(f->account, a);
-        mem_give(f->account, b);
+        mem_free(f->account, a);
+        mem_free(f->account, b);
     }
     model_close(source);
 }
@@ -299,7 +299,7 @@ static void write_original(run_folder *f) {
 static void assert_file_text(run_folder *f, const char *path, const char *text) {
     char *data = read_text(f, path, NULL);
     assert_string_equal(data, text);
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 static void test_what_the_original_gives(void **state) {
@@ -314,7 +314,7 @@ static void test_what_the_original_gives(void **state) {
     char *tokenizer = read_text(f, at(f, "same/tokenizer.json"), &bytes);
     assert_int_equal(bytes, 11);
     assert_memory_equal(tokenizer, "{\"a\":\0 1}\r\n", 11);
-    mem_give(f->account, tokenizer);
+    mem_free(f->account, tokenizer);
     model_close(m);
 
     o.vocab = 48; /* one end of text is no token any more */
@@ -327,7 +327,7 @@ static void test_what_the_original_gives(void **state) {
     assert_non_null(strstr(text, "\"intermediate_size\": 32"));
     assert_non_null(strstr(text, "\"eos_token_id\": 2,"));
     assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     model_close(m);
 }
 
@@ -565,7 +565,7 @@ static void test_half_a_folder_is_no_model(void **state) {
     char *data = read_text(f, at(f, "whole/model.safetensors"), &bytes);
     succeed(file_make_folder(at(f, "cut")));
     write_bytes(at(f, "cut/model.safetensors"), data, bytes - 100);
-    mem_give(f->account, data);
+    mem_free(f->account, data);
     assert_error(hf_model_load(m, at(f, "cut")), OTT_ERR_FORMAT, "model.safetensors", "truncated", NULL);
     model_close(m);
 }
@@ -835,12 +835,12 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
 /* The codes and scales that training multiplies, by the definition. */
 static void check_trained(shards *s, const recipe *r, const parameter *p, const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };
-    static float amax[MOST], scale[MOST], inverse[MOST];
+    static float amax[MOST], scale[MOST], scale_inv[MOST];
     static uint8_t codes[MOST], read[MOST];
     char name[128];
     const side_spec *spec = &r->weight.row;
     reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale,
-                       inverse, codes);
+                       scale_inv, codes);
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
     succeed(shards_read(s, t, 0, parameter_count(p), read));
@@ -850,7 +850,7 @@ static void check_trained(shards *s, const recipe *r, const parameter *p, const 
     /* the file has blocks row by row, the definition column by column */
     int64_t groups = granularity_groups(spec->grain, p->rows, p->columns);
     int64_t high = granularity_line_groups(spec->grain, p->rows), wide = groups / high;
-    for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == inverse[i % wide * high + i / wide]);
+    for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
     free(scales);
 }
 
@@ -933,7 +933,7 @@ static void test_as_trained_keeps_what_the_run_kept(void **state) {
     const char *first = strstr(text, "\"model.layers.1.mlp.down_proj\"");
     assert_non_null(first);
     assert_non_null(strstr(first + 1, "\"model.layers.1.mlp.down_proj\""));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     model_close(m);
 }
 

@@ -16,16 +16,16 @@ ott_status case_memory_open(mem *account, op_case *c) {
     unsigned char **blocks[] = {&c->live, &c->pristine, &c->expected};
     for (int i = 0; i < 3; i++) {
         void *block;
-        TRY(mem_take(account, MEM_OTHER, CASE_BLOCK_BYTES, "op case", &block));
+        TRY(mem_alloc(account, MEM_OTHER, CASE_BLOCK_BYTES, "op case", &block));
         *blocks[i] = block;
     }
     return OTT_OK;
 }
 
 void case_memory_close(mem *account, op_case *c) {
-    mem_give(account, c->live);
-    mem_give(account, c->pristine);
-    mem_give(account, c->expected);
+    mem_free(account, c->live);
+    mem_free(account, c->pristine);
+    mem_free(account, c->expected);
 }
 
 /* splitmix64 (Steele, Lea and Flood 2014): one draw costs little, and depends on the case alone. */
@@ -221,8 +221,8 @@ static bool make_side(op_case *c, const char *label, const side_spec *spec, int6
     out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
-    out->inverse = make_quant_array(c, label, "inverse", OTT_F32, 1, groups, QUANT_SCALE);
-    bool made = out->data && out->amax && out->scale && out->inverse;
+    out->scale_inv = make_quant_array(c, label, "scale_inv", OTT_F32, 1, groups, QUANT_SCALE);
+    bool made = out->data && out->amax && out->scale && out->scale_inv;
     return made && (spec->policy != AMAX_DELAYED || make_next(c, label, out));
 }
 

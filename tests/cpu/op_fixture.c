@@ -100,7 +100,7 @@ static void amax_update_prepare(op_case *c) {
     spec.algorithm = case_draw(c, 2) ? AMAX_MAX : AMAX_MOST_RECENT;
     spec.scale.margin = (int)case_draw(c, 3);
     values_make_positive(c, &c->regions[case_at(c, "seen")->region]);
-    values_make_positive(c, &c->regions[case_at(c, "window")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "amax_history")->region]);
     if (case_draw(c, 4) == 0) *(float *)case_at(c, "seen")->tensor.data = 0.0f;
     case_set(c, "spec", &spec, sizeof spec);
 }
@@ -157,7 +157,7 @@ static void gemm_operand(op_case *c, const char *field, const char *label, int64
     if (scaled)
         case_region(c, label, OTT_F32, 1, granularity_groups(grain, lines, SIZE('K')), false, REGION_IN,
                     &data);
-    if (scaled) o->inverse = data;
+    if (scaled) o->scale_inv = data;
     case_set(c, field, &o, sizeof o);
 }
 
@@ -165,8 +165,8 @@ static void gemm_prepare(op_case *c) {
     const ott_dtype *formats = gemm_formats[c->note[0]];
     bool fp8 = dtype_is_fp8(formats[0]);
     const granularity *grains = gemm_grains[fp8 ? case_draw(c, COUNT(gemm_grains)) : 0];
-    gemm_operand(c, "a", "a.inverse", SIZE('M'), formats[0], grains[0]);
-    gemm_operand(c, "b", "b.inverse", SIZE('N'), formats[1], grains[1]);
+    gemm_operand(c, "a", "a.scale_inv", SIZE('M'), formats[0], grains[0]);
+    gemm_operand(c, "b", "b.scale_inv", SIZE('N'), formats[1], grains[1]);
     set_bool(c, "accumulate", case_draw(c, 2));
     bool hopper =
         fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
@@ -259,8 +259,8 @@ static void attention_bind(op_case *c) {
 /* Documents begin anywhere, and may be empty; the first begins at 0, the last ends at T. */
 static void attention_prepare(op_case *c) {
     static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
-    int32_t *start = integers(c, "start");
-    draw_indices(c, "start", SIZE('T') + 1);
+    int32_t *start = integers(c, "cu_seqlens");
+    draw_indices(c, "cu_seqlens", SIZE('T') + 1);
     start[0] = 0;
     start[SIZE('B') - 1] = (int32_t)SIZE('T');
     for (int64_t i = 1; i < SIZE('B'); i++) /* insertion sort */
@@ -380,12 +380,12 @@ static const op_fixture fixtures[] = {
      .bind = rope_bind,
      .prepare = rope_prepare},
     {.op = "attention_forward",
-     .sets = "start head_dim window past softmax_scale",
+     .sets = "cu_seqlens head_dim window past softmax_scale",
      .shapes = COUNT(attention_shapes) + COUNT(cached_shapes),
      .bind = attention_forward_bind,
      .prepare = attention_forward_prepare},
     {.op = "attention_backward",
-     .sets = "start head_dim window softmax_scale",
+     .sets = "cu_seqlens head_dim window softmax_scale",
      .shapes = COUNT(attention_shapes),
      .bind = attention_bind,
      .prepare = attention_prepare},

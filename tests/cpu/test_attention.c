@@ -62,7 +62,7 @@ static void run(problem *p, device *d) {
     succeed(op_attention_forward(&cx, &(attention_forward_args){.q = &p->q,
                                                                 .k = &p->k,
                                                                 .v = &p->v,
-                                                                .start = &p->start,
+                                                                .cu_seqlens = &p->start,
                                                                 .o = &p->o,
                                                                 .lse = &p->lse,
                                                                 .head_dim = p->s->head_dim,
@@ -74,7 +74,7 @@ static void run(problem *p, device *d) {
                                                                   .v = &p->v,
                                                                   .o = &p->o,
                                                                   .lse = &p->lse,
-                                                                  .start = &p->start,
+                                                                  .cu_seqlens = &p->start,
                                                                   .dq = &p->dq,
                                                                   .dk = &p->dk,
                                                                   .dv = &p->dv,
@@ -244,7 +244,7 @@ static void run_part(problem *p, device *d, int from, int count) {
     succeed(op_attention_forward(&cx, &(attention_forward_args){.q = &q,
                                                                 .k = &k,
                                                                 .v = &v,
-                                                                .start = &document,
+                                                                .cu_seqlens = &document,
                                                                 .o = &o,
                                                                 .lse = &lse,
                                                                 .head_dim = p->s->head_dim,
@@ -304,7 +304,7 @@ static void test_refusals(void **state) {
         attention_forward_args a = {.q = &p.q,
                                     .k = &p.k,
                                     .v = &p.v,
-                                    .start = &p.start,
+                                    .cu_seqlens = &p.start,
                                     .o = &p.o,
                                     .lse = &p.lse,
                                     .head_dim = s.head_dim,
@@ -312,7 +312,7 @@ static void test_refusals(void **state) {
         ott_status status = op_attention_forward(&cx, &a);
         if (n == 0) {
             assert_int_equal(status, OTT_ERR_INTERNAL);
-            assert_non_null(strstr(status_text(), "start[1] is 11; it must be 0 to 10"));
+            assert_non_null(strstr(status_text(), "cu_seqlens[1] is 11; it must be 0 to 10"));
         } else {
             assert_int_equal(status, OTT_ERR_UNSUPPORTED);
             assert_non_null(strstr(status_text(), "head_dim 100000 needs"));
@@ -332,7 +332,7 @@ static void test_refusals_of_past(void **state) {
     attention_forward_args a = {.q = &q,
                                 .k = &p.k,
                                 .v = &p.v,
-                                .start = &p.start,
+                                .cu_seqlens = &p.start,
                                 .o = &o,
                                 .lse = &lse,
                                 .head_dim = s.head_dim,

@@ -45,7 +45,7 @@ typedef struct gemm_case {
 /* What a case is made of, in memory of exactly its size. */
 typedef struct gemm_data {
     void *a, *b, *c_before, *c_expected, *c;
-    float *inverse_a, *inverse_b, *bias;
+    float *scale_inv_a, *scale_inv_b, *bias;
     int64_t c_bytes;
 } gemm_data;
 
@@ -104,14 +104,14 @@ static void *side_matrix(const side *s, int64_t lines, int64_t k, values v) {
     return some_matrix(s->format, side_rows(s, lines, k), columns, columns + s->padding, v);
 }
 
-static operand side_operand(const side *s, void *data, int64_t lines, int64_t k, const float *inverse) {
+static operand side_operand(const side *s, void *data, int64_t lines, int64_t k, const float *scale_inv) {
     qside scales = {0};
     qside_order(&scales, s->grain, s->turned ? k : lines);
     if (s->turned) scales = qside_shared(scales);
     operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
                  .transposed = s->transposed,
                  .packed = s->packed,
-                 .inverse = s->scaled ? inverse : NULL,
+                 .scale_inv = s->scaled ? scale_inv : NULL,
                  .grain = s->grain,
                  .line_step = scales.line_step,
                  .depth_step = scales.depth_step};
@@ -124,7 +124,7 @@ static reference_operand side_reference(const operand *o) {
                                .format = o->t.dtype,
                                .ld = o->t.ld,
                                .transposed = o->transposed,
-                               .inverse = o->inverse,
+                               .scale_inv = o->scale_inv,
                                .grain = o->grain,
                                .line_step = o->line_step,
                                .depth_step = o->depth_step};
@@ -145,8 +145,8 @@ static void *pack_lines(const void *plain, ott_dtype d, int64_t lines, int64_t k
 static gemm_data make(const gemm_case *t) {
     gemm_data d = {.a = side_matrix(&t->a, t->m, t->k, t->values),
                    .b = side_matrix(&t->b, t->n, t->k, t->values)};
-    d.inverse_a = some_floats(granularity_groups(t->a.grain, t->m, t->k), t->values);
-    d.inverse_b = some_floats(granularity_groups(t->b.grain, t->n, t->k), t->values);
+    d.scale_inv_a = some_floats(granularity_groups(t->a.grain, t->m, t->k), t->values);
+    d.scale_inv_b = some_floats(granularity_groups(t->b.grain, t->n, t->k), t->values);
     d.bias = some_floats(t->n, t->values);
     int64_t ld = t->n + t->c_padding;
     d.c_bytes = t->m > 0 ? ((t->m - 1) * ld + t->n) * dtype_bytes(t->c) : 0;
@@ -159,7 +159,7 @@ static gemm_data make(const gemm_case *t) {
 
 static void discard(gemm_data *d) {
     free(d->a), free(d->b), free(d->c_before), free(d->c_expected), free(d->c);
-    free(d->inverse_a), free(d->inverse_b), free(d->bias);
+    free(d->scale_inv_a), free(d->scale_inv_b), free(d->bias);
 }
 
 /* Every element of memory, between rows too. In fp32 any NaN equals any NaN. */
@@ -180,8 +180,8 @@ static void assert_same(const gemm_case *t, const gemm_data *d, const device *on
 
 static void check(const gemm_case *t) {
     gemm_data d = make(t);
-    operand a = side_operand(&t->a, d.a, t->m, t->k, d.inverse_a),
-            b = side_operand(&t->b, d.b, t->n, t->k, d.inverse_b);
+    operand a = side_operand(&t->a, d.a, t->m, t->k, d.scale_inv_a),
+            b = side_operand(&t->b, d.b, t->n, t->k, d.scale_inv_b);
     reference_operand ra = side_reference(&a), rb = side_reference(&b);
     tensor bias = tensor_vector(d.bias, OTT_F32, t->n), c = tensor_matrix(d.c, t->c, t->m, t->n);
     c.ld += t->c_padding;
@@ -449,7 +449,7 @@ static void refuses_blocks_that_differ(void **state) {
     (void)state;
     uint8_t a[4] = {0};
     float c[4], one = 1.0f;
-    operand left = {.t = tensor_matrix(a, OTT_E4M3, 2, 2), .grain = GRANULARITY_1X128, .inverse = &one},
+    operand left = {.t = tensor_matrix(a, OTT_E4M3, 2, 2), .grain = GRANULARITY_1X128, .scale_inv = &one},
             right;
     right = left;
     tensor tc = tensor_matrix(c, OTT_F32, 2, 2);
@@ -468,7 +468,7 @@ static void zeros_keep_their_sign_as_the_reference_says(void **state) {
     (void)state;
     float a[4] = {-0.0f, 0.0f, -0.0f, 1.0f}, b[4] = {1.0f, -1.0f, 0.0f, -0.0f}, minus = -1.0f;
     float expected, found;
-    operand oa = {.t = tensor_matrix(a, OTT_F32, 1, 4), .inverse = &minus},
+    operand oa = {.t = tensor_matrix(a, OTT_F32, 1, 4), .scale_inv = &minus},
             ob = {.t = tensor_matrix(b, OTT_F32, 1, 4)};
     reference_operand ra = side_reference(&oa), rb = side_reference(&ob);
     gemm_spec spec = {.accumulate = ACCUMULATE_FP32};

@@ -62,8 +62,8 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
 static qside make_side(int64_t groups, int64_t elements) {
     qside s = {.data = malloc((size_t)elements + 1)};
     s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
-    s.inverse = malloc((size_t)groups * 4);
-    assert_true(s.data && s.amax && s.scale && s.inverse);
+    s.scale_inv = malloc((size_t)groups * 4);
+    assert_true(s.data && s.amax && s.scale && s.scale_inv);
     return s;
 }
 
@@ -71,11 +71,11 @@ static void wipe_side(qside *s, int64_t groups, int64_t elements) {
     memset(s->data, 0xa5, (size_t)elements + 1);
     memset(s->amax, 0xa5, (size_t)groups * 4);
     memset(s->scale, 0xa5, (size_t)groups * 4);
-    memset(s->inverse, 0xa5, (size_t)groups * 4);
+    memset(s->scale_inv, 0xa5, (size_t)groups * 4);
 }
 
 static void free_side(qside *s) {
-    free(s->data), free(s->amax), free(s->scale), free(s->inverse);
+    free(s->data), free(s->amax), free(s->scale), free(s->scale_inv);
 }
 
 static void assert_same_floats(const char *on, const char *what, const float *found, const float *expected,
@@ -91,7 +91,7 @@ static void assert_same_side(const char *on, const side_spec *s, const qside *fo
     if (!side_spec_is_fp8(s)) groups = elements = 0;
     assert_same_floats(on, "amax", found->amax, expected->amax, groups);
     assert_same_floats(on, "scale", found->scale, expected->scale, groups);
-    assert_same_floats(on, "inverse", found->inverse, expected->inverse, groups);
+    assert_same_floats(on, "scale_inv", found->scale_inv, expected->scale_inv, groups);
     const uint8_t *f = found->data, *e = expected->data;
     for (int64_t i = 0; i < elements; i++)
         if (f[i] != e[i]) fail_msg("%s: code[%d] is %02x, expected %02x", on, (int)i, f[i], e[i]);
@@ -117,7 +117,7 @@ static void give_scale(const side_spec *s, qside *out, int64_t groups, bool as_n
 static void reference_side(const tensor *x, const side_spec *s, bool column, qside *out) {
     give_scale(s, out, groups_of(s, x, column), false);
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, s, column, out->amax, out->scale,
-                       out->inverse, out->data);
+                       out->scale_inv, out->data);
 }
 
 static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q) {
@@ -157,7 +157,7 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
     free_side(&row), free_side(&column), free_side(&wanted_row), free_side(&wanted_column);
 }
 
-/* A NaN's amax, scale and inverse are the same bits on every instruction set, whatever the bits in the
+/* A NaN's amax, scale and scale_inv are the same bits on every instruction set, whatever the bits in the
  * source. */
 static void test_nan_is_one_number(void **state) {
     (void)state;
@@ -184,7 +184,7 @@ static void test_nan_is_one_number(void **state) {
                 if (!isnan(side.amax[g])) continue;
                 found++;
                 if (float_bits(side.amax[g]) != 0x7fc00000u || float_bits(side.scale[g]) != 0x7fc00000u ||
-                    float_bits(side.inverse[g]) != 0x7fc00000u)
+                    float_bits(side.scale_inv[g]) != 0x7fc00000u)
                     fail_msg("%s, %s: amax %08x", cx.device->name, granularity_name(s.grain),
                              float_bits(side.amax[g]));
             }
@@ -343,10 +343,10 @@ static void delayed_keeps_the_given_scale(void **state) {
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.list[i]};
         qside side = make_side(1, 200);
-        side.scale[0] = 4.0f, side.inverse[0] = 0.25f;
+        side.scale[0] = 4.0f, side.scale_inv[0] = 0.25f;
         qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .row = side, .column = side};
         assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), OTT_OK);
-        assert_true(side.scale[0] == 4.0f && side.inverse[0] == 0.25f);
+        assert_true(side.scale[0] == 4.0f && side.scale_inv[0] == 0.25f);
         assert_true(side.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
         for (int64_t e = 0; e < 200; e++)
             assert_int_equal(((uint8_t *)side.data)[e],
@@ -361,7 +361,7 @@ static void refuses_what_it_cannot_do(void **state) {
     float x[4] = {0}, f[4];
     uint8_t bytes[4];
     tensor t = tensor_matrix(x, OTT_F32, 2, 2);
-    qside side = {.data = bytes, .amax = f, .scale = f, .inverse = f};
+    qside side = {.data = bytes, .amax = f, .scale = f, .scale_inv = f};
     qtensor q = {.rows = 2, .columns = 2, .row = side, .column = side};
     exec cx = {.device = all.list[0]};
     side_spec good = {.format = OTT_E4M3}, stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};

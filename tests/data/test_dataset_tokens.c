@@ -384,7 +384,7 @@ static void hostile_index_counts(void **state) {
         folder_write(f, "m.idx", index, bytes_left);
         assert_int_equal(open_files(f, &name, 1, 50257, &d), OTT_ERR_FORMAT);
     }
-    mem_give(f->account, index);
+    mem_free(f->account, index);
 }
 
 /* ---- hostile headers ---- */

@@ -166,7 +166,7 @@ static char *changed(folder *f, const char *text, const char *key, const char *v
 static hf_config parse_change(folder *f, const char *base, const char *key, const char *value) {
     char *text = changed(f, base, key, value);
     hf_config c = must_parse(text);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     return c;
 }
 
@@ -210,7 +210,7 @@ static void sliding_windows(void **state) {
     assert_int_equal(parse_change(f, used, "max_window_layers", "0").sliding_window, 131072);
     assert_int_equal(parse_change(f, used, "max_window_layers", "30").sliding_window, 0);
     assert_int_equal(parse_change(f, used, "sliding_window", "null").sliding_window, 0);
-    mem_give(f->account, used);
+    mem_free(f->account, used);
 }
 
 static void refuses(void **state) {
@@ -296,7 +296,7 @@ static void refuses(void **state) {
                      status_text());
         assert_error_names("config.json: ");
         assert_error_names(cases[i].message);
-        mem_give(f->account, text);
+        mem_free(f->account, text);
     }
 }
 
@@ -310,9 +310,9 @@ static void refuses_mixed_windows(void **state) {
     char *layers = changed(f, used, "layer_types", "[\"full_attention\", \"sliding_attention\"]");
     assert_int_equal(parse(layers, &c), OTT_ERR_FORMAT);
     assert_error_names("list of num_hidden_layers words");
-    mem_give(f->account, used);
-    mem_give(f->account, mixed);
-    mem_give(f->account, layers);
+    mem_free(f->account, used);
+    mem_free(f->account, mixed);
+    mem_free(f->account, layers);
 }
 
 static void refuses_no_json(void **state) {
@@ -359,7 +359,7 @@ static void check_rewrite(folder *f, const hf_config *c, const char *original, c
                           const char *expected) {
     char *text = rewrite(f, c, original, quantization);
     assert_string_equal(text, expected);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void unchanged_is_untouched(void **state) {
@@ -388,7 +388,7 @@ static void writes_old_spellings(void **state) {
         strstr(text, "  \"unknown\": 1.50, \"vocab_size\": 128256,\n  \"rope_theta\": 500000.0\n}\n"));
     again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void changes_only_what_differs(void **state) {
@@ -425,18 +425,18 @@ static void derived_values(void **state) {
     assert_non_null(strstr(text, "\"head_dim\": 128"));
     hf_config again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     c = must_parse(nemo);
     c.vocab_size = 64; /* and bos 1, eos 2 stay */
     text = rewrite(f, &c, nemo, NULL);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     c = must_parse(llama);
     c.vocab_size = 256;
     c.bos = -1;
     c.eos_count = 0;
     text = rewrite(f, &c, llama, NULL);
     assert_non_null(strstr(text, "\"bos_token_id\": null,\n  \"eos_token_id\": null,"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void changes_family(void **state) {
@@ -451,7 +451,7 @@ static void changes_family(void **state) {
     assert_non_null(strstr(text, "\"model_type\": \"mistral\""));
     assert_non_null(strstr(text, "\"MistralForCausalLM\""));
     assert_non_null(strstr(text, "\"sliding_window\": 512"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     c.attention_bias = true;
     assert_int_equal(hf_config_text(f->account, &c, llama, NULL, &out), OTT_ERR_UNSUPPORTED);
     assert_error_names("attention_bias: a mistral model cannot have it");
@@ -460,7 +460,7 @@ static void changes_family(void **state) {
     text = rewrite(f, &c, qwen2, NULL);
     assert_non_null(strstr(text, "\"max_window_layers\":0"));
     assert_non_null(strstr(text, "\"use_sliding_window\":true"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     str_free(&out);
 }
 
@@ -476,21 +476,21 @@ static void layers_change_with_windows(void **state) {
     char *text = rewrite(f, &c, used, NULL);
     again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     c = must_parse(two);
     c.layers = 3;
     text = rewrite(f, &c, two, NULL);
     again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
     assert_null(strstr(text, "layer_types"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     c.sliding_window = 64; /* in all three */
     text = rewrite(f, &c, two, NULL);
     assert_int_equal(must_parse(text).sliding_window, 64);
-    mem_give(f->account, text);
-    mem_give(f->account, used);
-    mem_give(f->account, some);
-    mem_give(f->account, two);
+    mem_free(f->account, text);
+    mem_free(f->account, used);
+    mem_free(f->account, some);
+    mem_free(f->account, two);
 }
 
 static void quantization(void **state) {
@@ -505,7 +505,7 @@ static void quantization(void **state) {
     assert_string_equal(must_parse(text).quantization, "fp8");
     check_rewrite(f, &c, text, "", llama);
     check_rewrite(f, &c, text, NULL, text);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     assert_int_equal(hf_config_text(f->account, &c, llama, "[1]", &out), OTT_ERR_ARGUMENT);
     assert_int_equal(hf_config_text(f->account, &c, "{}", NULL, &out), OTT_ERR_UNSUPPORTED);
     assert_int_equal(hf_config_text(f->account, &c, "{", NULL, &out), OTT_ERR_FORMAT);
@@ -527,7 +527,7 @@ static void new_files(void **state) {
         assert_int_equal(hf_config_read(f->account, f->path, &again, &kept), OTT_OK);
         assert_true(hf_config_equal(&c, &again));
         check_rewrite(f, &again, kept, NULL, kept);
-        mem_give(f->account, kept);
+        mem_free(f->account, kept);
         c.sliding_window = i < 2 ? 0 : 99;
         c.tie_word_embeddings = true;
         c.dtype = OTT_DTYPE_COUNT;
@@ -537,7 +537,7 @@ static void new_files(void **state) {
         assert_string_equal(again.quantization, "compressed-tensors");
         again.quantization[0] = '\0';
         assert_true(hf_config_equal(&c, &again));
-        mem_give(f->account, text);
+        mem_free(f->account, text);
     }
     static const char expected[] =
         "{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n  \"attention_bias\": false,\n"
@@ -664,13 +664,13 @@ static void real_files(void **state) {
     check_dims(&c, (int64_t[]){4096, 14336, 32, 32, 8, 128, 32000, 32768});
     assert_int_equal(c.sliding_window, 4096);
     check_rewrite(f, &c, text, NULL, text);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 
     snprintf(index, sizeof index, "%s/" SHARDS_INDEX_NAME, path);
     assert_int_equal(file_read(f->account, index, 1 << 20, &index_text, &bytes), OTT_OK);
     folder_write(f, SHARDS_INDEX_NAME, index_text, bytes);
     json_t *root = json_loads(index_text, 0, NULL), *map = json_object_get(root, "weight_map");
-    mem_give(f->account, index_text);
+    mem_free(f->account, index_text);
     bool good = make_shard(f, &c, map, "model-00001-of-00002.safetensors") &&
                 make_shard(f, &c, map, "model-00002-of-00002.safetensors");
     json_decref(root);

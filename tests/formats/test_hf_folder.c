@@ -32,7 +32,7 @@ static void must_equal(folder *f, const char *name, const void *data, int64_t by
     char *text = folder_read(f, name, &size);
     assert_int_equal(size, bytes);
     assert_memory_equal(text, data, (size_t)bytes);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void which_files(void **state) {

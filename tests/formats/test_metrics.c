@@ -29,7 +29,7 @@ static void write_loss(metrics_writer *w, int64_t step, const char *key, double 
 static void assert_file(folder *f, const char *expected) {
     char *text = folder_read(f, "metrics.jsonl", NULL);
     assert_string_equal(text, expected);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void exact_lines(void **state) {
@@ -46,7 +46,7 @@ static void exact_lines(void **state) {
     metrics_close(NULL);
     char *text = folder_read(f, "metrics.jsonl", NULL);
     assert_non_null(strstr(text, "}\n{\"step\":2}\n"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void numbers(void **state) {
@@ -122,7 +122,7 @@ static void resume_cuts(void **state) {
     assert_file(f, uninterrupted);
     metrics_close(open_writer(f, 0));
     assert_file(f, "");
-    mem_give(f->account, uninterrupted);
+    mem_free(f->account, uninterrupted);
 }
 
 static void resume_mends_a_crash(void **state) {

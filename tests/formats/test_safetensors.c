@@ -46,7 +46,7 @@ static void writes_exact_bytes(void **state) {
     assert_memory_equal(data + 8, header, sizeof header - 1);
     for (int64_t i = (int64_t)sizeof header - 1; i < padded; i++) assert_int_equal(data[8 + i], ' ');
     assert_memory_equal(data + 8 + padded, "\0\0\x80\x3f\0\0\0\xc0\x38\xb8\x7f", 11);
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 /* Byte i of tensor t in the round trip. */
@@ -356,7 +356,7 @@ static void truncated_anywhere(void **state) {
     char *data = folder_read(f, "good", &bytes);
     for (int64_t n = 0; n < bytes; n++)
         assert_int_equal(safetensors_open(f->account, folder_write(f, "x", data, n), &s), OTT_ERR_FORMAT);
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 /* Damaged files open only when every tensor they name can be read. */
@@ -382,7 +382,7 @@ static void damaged_anywhere(void **state) {
         safetensors_close(s);
         data[at] = kept;
     }
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 /* ---- looking up, running out of memory ---- */

@@ -97,7 +97,7 @@ static void splits_like_transformers(void **state) {
     write_model(f, "m", five, FIVE, 100); /* 64 | 64 + 32 | 16 + 64 */
     char *text = folder_read(f, "m/" SHARDS_INDEX_NAME, NULL);
     assert_string_equal(text, index);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     assert_int_equal(open_model(f, "m", &s), OTT_OK);
     assert_int_equal(shards_file_count(s), 3);
     assert_string_equal(shards_file_name(s, 1), "model-00002-of-00003.safetensors");
@@ -544,7 +544,7 @@ static void damaged_index(void **state) {
         shards_close(s);
         data[at] = kept;
     }
-    mem_give(f->account, data);
+    mem_free(f->account, data);
 }
 
 static void memory_runs_out(void **state) {

@@ -112,7 +112,7 @@ static int read_events(folder *f, const char *path, event *events, int room) {
         parse(p + 12, p + 12 + length, 0, &events[count++]);
         p += 16 + length;
     }
-    mem_give(f->account, data);
+    mem_free(f->account, data);
     return count;
 }
 

@@ -18,12 +18,12 @@ static side_spec delayed(ott_dtype format, amax_algorithm algorithm, int history
 }
 
 static void assert_trace(const side_spec *spec, const float *seen, const float *scales, int count) {
-    float window[64] = {0}, scale = 1.0f;
+    float amax_history[64] = {0}, scale = 1.0f;
     for (int i = 0; i < count; i++) {
-        history_update(spec, seen[i], window, &scale);
+        history_update(spec, seen[i], amax_history, &scale);
         if (scale != scales[i])
             fail_msg("after step %d the scale is %g, expected %g", i, (double)scale, (double)scales[i]);
-        assert_true(window[spec->history - 1] == 0.0f); /* the place of the next one */
+        assert_true(amax_history[spec->history - 1] == 0.0f); /* the place of the next one */
     }
 }
 
@@ -47,17 +47,17 @@ static void rolls_only_what_was_seen(void **state) {
     assert_trace(&s, seen, scales, 6);
 }
 
-/* Constant tensors t + 0.25: a window of 31 forgets after 31 steps; the margin divides. */
+/* Constant tensors t + 0.25: a amax_history of 31 forgets after 31 steps; the margin divides. */
 static void follows_formula(void **state) {
     (void)state;
     for (int margin = 0; margin <= 2; margin += 2)
         for (int format = 0; format < 2; format++) {
             side_spec s = delayed(format ? OTT_E5M2 : OTT_E4M3, AMAX_MAX, 31, margin);
-            float window[31] = {0}, scale = 1.0f;
+            float amax_history[31] = {0}, scale = 1.0f;
             for (int t = 0; t < 80; t++) {
                 float amax = t < 40 ? (float)t + 0.25f : 0.25f;
                 float most = t < 40 ? amax : t - 39 < 31 ? 39.25f : 0.25f;
-                history_update(&s, amax, window, &scale);
+                history_update(&s, amax, amax_history, &scale);
                 assert_true(scale == (format ? 57344.0f : 448.0f) / (float)(1 << margin) / most);
             }
         }
@@ -66,17 +66,17 @@ static void follows_formula(void **state) {
 static void edges(void **state) {
     (void)state;
     side_spec s = delayed(OTT_E5M2, AMAX_MAX, 3, 0);
-    float window[3] = {0}, scale = 1.0f;
-    history_update(&s, 0x1p-149f, window, &scale); /* 57344 / 2^-149 is infinite */
+    float amax_history[3] = {0}, scale = 1.0f;
+    history_update(&s, 0x1p-149f, amax_history, &scale); /* 57344 / 2^-149 is infinite */
     assert_true(scale == FLT_MAX);
-    history_update(&s, NAN, window, &scale); /* ignored by the maximum, but it rolls */
+    history_update(&s, NAN, amax_history, &scale); /* ignored by the maximum, but it rolls */
     assert_true(scale == FLT_MAX);
     s.algorithm = AMAX_MOST_RECENT;
-    history_update(&s, NAN, window, &scale);
+    history_update(&s, NAN, amax_history, &scale);
     assert_true(scale == FLT_MAX);
     side_spec one = delayed(OTT_E4M3, AMAX_MAX, 1, 0);
-    history_update(&one, 2.0f, window, &scale);
-    assert_true(scale == 224.0f && window[0] == 0.0f);
+    history_update(&one, 2.0f, amax_history, &scale);
+    assert_true(scale == 224.0f && amax_history[0] == 0.0f);
 }
 
 static void records_the_largest_finite(void **state) {
@@ -89,20 +89,20 @@ static void records_the_largest_finite(void **state) {
 
 static void a_resized_window_keeps_the_newest(void **state) {
     (void)state;
-    const float window[4] = {1, 2, 3, 0}; /* 3 is the newest, 0 waits */
+    const float amax_history[4] = {1, 2, 3, 0}; /* 3 is the newest, 0 waits */
     float longer[6], shorter[2];
     const float expected_longer[6] = {0, 0, 1, 2, 3, 0}, expected_shorter[2] = {3, 0};
-    history_resize(window, 4, longer, 6);
+    history_resize(amax_history, 4, longer, 6);
     assert_memory_equal(longer, expected_longer, sizeof longer);
-    history_resize(window, 4, shorter, 2);
+    history_resize(amax_history, 4, shorter, 2);
     assert_memory_equal(shorter, expected_shorter, sizeof shorter);
 }
 
 /* ---- callbacks ---- */
 
-static float second_newest(void *user, const float *window, int64_t length) {
+static float second_newest(void *user, const float *amax_history, int64_t length) {
     *(int *)user += (int)length;
-    return window[length - 2];
+    return amax_history[length - 2];
 }
 
 static float half(void *user, float amax, float old_scale, float max, int margin) {
@@ -117,14 +117,14 @@ static void callbacks_take_the_place_of_the_rules(void **state) {
     delayed_callbacks own = {.amax = second_newest, .user = &lengths};
     side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 1);
     s.callbacks = &own;
-    float window[4] = {0}, scale = 1.0f;
-    history_update(&s, 7.0f, window, &scale);
+    float amax_history[4] = {0}, scale = 1.0f;
+    history_update(&s, 7.0f, amax_history, &scale);
     assert_true(scale == 1.0f); /* the one before was 0 */
-    history_update(&s, 9.0f, window, &scale);
+    history_update(&s, 9.0f, amax_history, &scale);
     assert_true(scale == 448.0f / 2 / 7);
     assert_int_equal(lengths, 8);
     own.scale = half;
-    history_update(&s, 1.0f, window, &scale);
+    history_update(&s, 1.0f, amax_history, &scale);
     assert_true(scale == 448.0f / 2 / 7 / 2);
 }
 

@@ -85,24 +85,24 @@ static void amax_reads_every_format(void **state) {
 static void quantize_by_hand(void **state) {
     (void)state;
     const float x[] = {1.0f, -2.0f, /**/ 0.5f, 4.0f};
-    float amax[2], scale[2], inverse[2];
+    float amax[2], scale[2], scale_inv[2];
     uint8_t codes[4];
 
     side_spec s = side(OTT_E4M3, GRANULARITY_TENSOR, false);
-    reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, inverse, codes);
+    reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
     assert_same_bits(amax[0], 4.0f);
     assert_same_bits(scale[0], 112.0f);
-    assert_same_bits(inverse[0], 1.0f / 112.0f);
+    assert_same_bits(scale_inv[0], 1.0f / 112.0f);
     const float tensorwise[] = {112.0f, -224.0f, 56.0f, 448.0f};
     for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), tensorwise[i]);
 
     s = side(OTT_E4M3, GRANULARITY_ROW, true);
-    reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, inverse, codes);
+    reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
     const float by_row[] = {128.0f, -256.0f, 32.0f, 256.0f}; /* scales 224 and 112, floored to 128 and 64 */
     for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), by_row[i]);
-    assert_same_bits(inverse[1], 0x1p-6f);
+    assert_same_bits(scale_inv[1], 0x1p-6f);
 
-    reference_quantize(x, OTT_F32, 2, 2, 2, &s, true, amax, scale, inverse, codes);
+    reference_quantize(x, OTT_F32, 2, 2, 2, &s, true, amax, scale, scale_inv, codes);
     const float by_column[] = {256.0f, -128.0f, 128.0f,
                                256.0f}; /* scales 448 and 112, floored to 256 and 64 */
     for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), by_column[i]);
@@ -122,14 +122,14 @@ static void columns_are_rows_of_the_transpose(void **state) {
     const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW};
     for (int g = 0; g < 2; g++) {
         side_spec s = side(OTT_E5M2, grains[g], g == 0);
-        float amax[2][M], scale[2][M], inverse[2][M];
+        float amax[2][M], scale[2][M], scale_inv[2][M];
         uint8_t codes[2][M * N];
-        reference_quantize(x, OTT_BF16, M, N, LD, &s, true, amax[0], scale[0], inverse[0], codes[0]);
-        reference_quantize(t, OTT_BF16, N, M, M, &s, false, amax[1], scale[1], inverse[1], codes[1]);
+        reference_quantize(x, OTT_BF16, M, N, LD, &s, true, amax[0], scale[0], scale_inv[0], codes[0]);
+        reference_quantize(t, OTT_BF16, N, M, M, &s, false, amax[1], scale[1], scale_inv[1], codes[1]);
         for (int j = 0; j < (g == 0 ? 1 : N); j++) {
             assert_same_bits(amax[0][j], amax[1][j]);
             assert_same_bits(scale[0][j], scale[1][j]);
-            assert_same_bits(inverse[0][j], inverse[1][j]);
+            assert_same_bits(scale_inv[0][j], scale_inv[1][j]);
         }
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) assert_int_equal(codes[0][i * N + j], codes[1][j * M + i]);
@@ -143,35 +143,35 @@ static void quantize_special_rows(void **state) {
                        /**/ 1.0f, -INFINITY, -2.0f, /**/ 1.0f, 2.0f, -4.0f};
     const uint8_t expected[] = {0x00,      0x80, 0x00, /**/ 0x7f, 0x7f, 0x7f,
                                 /**/ 0x00, 0x7f, 0x80, /**/ 0x6e, 0x76, 0xfe};
-    float amax[4], scale[4], inverse[4];
+    float amax[4], scale[4], scale_inv[4];
     uint8_t codes[12];
     side_spec s = side(OTT_E4M3, GRANULARITY_ROW, false);
-    reference_quantize(x, OTT_F32, 4, 3, 3, &s, false, amax, scale, inverse, codes);
+    reference_quantize(x, OTT_F32, 4, 3, 3, &s, false, amax, scale, scale_inv, codes);
     assert_memory_equal(codes, expected, sizeof codes);
     assert_same_bits(scale[0], (float)4.48e14);
-    assert_true(isnan(scale[1]) && isnan(inverse[1]));
-    assert_true(scale[2] == 0.0f && inverse[2] == INFINITY);
+    assert_true(isnan(scale[1]) && isnan(scale_inv[1]));
+    assert_true(scale[2] == 0.0f && scale_inv[2] == INFINITY);
 }
 
 static void quantize_follows_the_cast_mode(void **state) {
     (void)state;
     const float x[] = {500.0f, -INFINITY};
-    float amax, scale, inverse;
+    float amax, scale, scale_inv;
     uint8_t codes[2];
     side_spec s = {.format = OTT_E4M3, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_NONE}};
-    reference_quantize(x, OTT_F32, 1, 2, 2, &s, false, &amax, &scale, &inverse, codes);
+    reference_quantize(x, OTT_F32, 1, 2, 2, &s, false, &amax, &scale, &scale_inv, codes);
     assert_true(codes[0] == 0x7e && codes[1] == 0xfe && scale == 1.0f);
     s.mode = CAST_OVERFLOW;
-    reference_quantize(x, OTT_F32, 1, 2, 2, &s, false, &amax, &scale, &inverse, codes);
+    reference_quantize(x, OTT_F32, 1, 2, 2, &s, false, &amax, &scale, &scale_inv, codes);
     assert_true(codes[0] == 0x7f && codes[1] == 0xff);
 }
 
 static void quantize_of_nothing(void **state) {
     (void)state;
-    float amax = 9.0f, scale = 9.0f, inverse = 9.0f;
+    float amax = 9.0f, scale = 9.0f, scale_inv = 9.0f;
     uint8_t code = 77;
     side_spec s = side(OTT_E4M3, GRANULARITY_TENSOR, false);
-    reference_quantize(&amax, OTT_F32, 0, 5, 5, &s, false, &amax, &scale, &inverse, &code);
+    reference_quantize(&amax, OTT_F32, 0, 5, 5, &s, false, &amax, &scale, &scale_inv, &code);
     assert_same_bits(amax, 0.0f);
     assert_same_bits(scale, (float)4.48e14);
     assert_int_equal(code, 77);
@@ -231,7 +231,7 @@ static void gemm_applies_scales_in_order(void **state) {
     (void)state;
     const float three = 3.0f, one = 1.0f, large = 0x1p100f, third = 1.0f / 3.0f;
     const struct {
-        const float *inverse_a, *inverse_b;
+        const float *scale_inv_a, *scale_inv_b;
         scale_order order;
         float expected;
     } rows[] = {
@@ -246,8 +246,8 @@ static void gemm_applies_scales_in_order(void **state) {
     assert_true(3.0f * (third * third) !=
                 (3.0f * third) * third); /* so that the last two rows tell them apart */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].inverse_a, 1, 0};
-        reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].inverse_b, 1, 0};
+        reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].scale_inv_a, 1, 0};
+        reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].scale_inv_b, 1, 0};
         gemm_spec spec = {.order = rows[i].order};
         float c;
         reference_gemm(1, 1, 1, &left, &right, &spec, NULL, false, &c, OTT_F32, 1);
@@ -364,7 +364,7 @@ static double decibel(double signal, double noise) {
 static void cast_quality(void **state) {
     (void)state;
     enum { M = 128, K = 512 };
-    float *x = malloc(sizeof(float) * M * K), amax[M], scale[M], inverse[M];
+    float *x = malloc(sizeof(float) * M * K), amax[M], scale[M], scale_inv[M];
     uint8_t *codes = malloc(M * K);
     fill_normal(x, M * K, 1);
     const struct {
@@ -374,12 +374,12 @@ static void cast_quality(void **state) {
                 {side(OTT_E4M3, GRANULARITY_ROW, true), 31.5},
                 {side(OTT_E5M2, GRANULARITY_TENSOR, false), 25.6}};
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        reference_quantize(x, OTT_F32, M, K, K, &rows[r].spec, false, amax, scale, inverse, codes);
+        reference_quantize(x, OTT_F32, M, K, K, &rows[r].spec, false, amax, scale, scale_inv, codes);
         double signal = 0, noise = 0;
         for (int i = 0; i < M * K; i++) {
             int group = rows[r].spec.grain == GRANULARITY_ROW ? i / K : 0;
             double error =
-                (double)(fp8_to_float(codes[i], rows[r].spec.format) * inverse[group]) - (double)x[i];
+                (double)(fp8_to_float(codes[i], rows[r].spec.format) * scale_inv[group]) - (double)x[i];
             signal += (double)x[i] * (double)x[i];
             noise += error * error;
         }
@@ -391,7 +391,7 @@ static void cast_quality(void **state) {
 
 typedef struct quantized {
     uint8_t *codes;
-    float *amax, *scale, *inverse;
+    float *amax, *scale, *scale_inv;
 } quantized;
 
 static reference_operand quantize_operand(const float *x, int64_t rows, int64_t k, const side_spec *s,
@@ -399,9 +399,9 @@ static reference_operand quantize_operand(const float *x, int64_t rows, int64_t 
     q->codes = malloc((size_t)(rows * k));
     q->amax = malloc(sizeof(float) * 3 * (size_t)rows);
     q->scale = q->amax + rows;
-    q->inverse = q->scale + rows;
-    reference_quantize(x, OTT_F32, rows, k, k, s, false, q->amax, q->scale, q->inverse, q->codes);
-    return (reference_operand){q->codes, s->format, k, false, s->grain, q->inverse, 1, 0};
+    q->scale_inv = q->scale + rows;
+    reference_quantize(x, OTT_F32, rows, k, k, s, false, q->amax, q->scale, q->scale_inv, q->codes);
+    return (reference_operand){q->codes, s->format, k, false, s->grain, q->scale_inv, 1, 0};
 }
 
 /* SQNR of an FP8 GEMM of two N(0,1) matrices against the same product in double. */

@@ -19,13 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem *account = fuzz_account();
     void *copy;
     hf_config c;
-    FUZZ_REQUIRE(mem_take(account, MEM_OTHER, (int64_t)bytes + 1, "the input", &copy) == OTT_OK);
+    FUZZ_REQUIRE(mem_alloc(account, MEM_OTHER, (int64_t)bytes + 1, "the input", &copy) == OTT_OK);
     if (bytes) memcpy(copy, data, bytes);
     if (hf_config_parse("config.json", (const char *)data, (int64_t)bytes, &c) == OTT_OK) {
         if (!memchr(data, 0, bytes)) write_and_read(account, &c, copy);
         write_and_read(account, &c, NULL);
     }
-    mem_give(account, copy);
+    mem_free(account, copy);
     mem_close(account);
     return 0;
 }

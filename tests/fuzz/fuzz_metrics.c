@@ -23,7 +23,7 @@ static void go_on(mem *account, const char *path, int64_t step, const uint8_t *d
     FUZZ_REQUIRE(file_read(account, path, INT64_MAX, &left, &count) == OTT_OK);
     FUZZ_REQUIRE(count <= (int64_t)bytes && memcmp(left, data, (size_t)count) == 0);
     FUZZ_REQUIRE(count == 0 || left[count - 1] == '\n');
-    mem_give(account, left);
+    mem_free(account, left);
     read_all(account, path);
 }
 

@@ -38,7 +38,7 @@ static void run_whole(tiny *t, int64_t length, float logits[VOCAB]) {
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
     tiny_batch(t, 1, length, tokens, target);
     whole w = {.t = t, .logits = harness_tensor(&t->h, t->m->activation, 1, VOCAB)};
-    harness_rehearse(&t->h, logits_pass, &w);
+    harness_record(&t->h, logits_pass, &w);
     harness_replay(&t->h, logits_pass, &w);
     harness_get(&t->h, &w.logits, logits);
 }

@@ -113,7 +113,7 @@ static void fallen_layers_stay(void **state) {
     convert_options o = {.recipe = recipe_find("tensorwise")};
     up->below = LINEAR_FALLEN;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
-    assert_non_null(strstr(up->kept_because, "float8.fallback"));
+    assert_non_null(strstr(up->skip_reason, "float8.fallback"));
     up->below = 2; /* counting, not fallen */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
     up->below = 0;
@@ -257,11 +257,11 @@ static void state_goes_on(void **state) {
     delayed_state *d = t.m->blocks[0].mlp.up.delayed;
     for (int i = 0; i < TENSOR_COUNT; i++) {
         *(float *)d[i].scale.data = 8.0f;
-        ((float *)d[i].window.data)[1022] = 3.0f; /* the newest; the last place waits */
+        ((float *)d[i].amax_history.data)[1022] = 3.0f; /* the newest; the last place waits */
     }
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &shorter}, NULL));
-    assert_int_equal(d[TENSOR_INPUT].window.columns, 2);
-    assert_true(((float *)d[TENSOR_INPUT].window.data)[0] == 3.0f);
+    assert_int_equal(d[TENSOR_INPUT].amax_history.columns, 2);
+    assert_true(((float *)d[TENSOR_INPUT].amax_history.data)[0] == 3.0f);
     assert_true(*(float *)d[TENSOR_GRAD_OUTPUT].scale.data == 8.0f);
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &e4m3}, NULL));
     assert_true(*(float *)d[TENSOR_INPUT].scale.data == 8.0f);

@@ -223,10 +223,10 @@ typedef struct kept_list {
 
 static ott_status collect(void *user, linear *l) {
     kept_list *kept = user;
-    assert_int_equal(l->spec.fp8, l->kept_because == NULL);
-    if (!l->kept_because) return OTT_OK;
+    assert_int_equal(l->spec.fp8, l->skip_reason == NULL);
+    if (!l->skip_reason) return OTT_OK;
     kept->name[kept->count] = l->name;
-    kept->reason[kept->count++] = l->kept_because;
+    kept->reason[kept->count++] = l->skip_reason;
     return OTT_OK;
 }
 
@@ -398,7 +398,7 @@ static void high_precision_explains_nothing(void **state) {
     assert_int_equal(summary.converted, 0);
     assert_int_equal(summary.linears, LINEARS);
     assert_int_equal(book.count, 0);
-    assert_null(t.m->loss.head.kept_because);
+    assert_null(t.m->loss.head.skip_reason);
     tiny_close(&t);
 }
 

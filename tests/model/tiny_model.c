@@ -67,7 +67,7 @@ static void place(tiny *t, int64_t count, int64_t length) {
     for (int64_t i = 0; i < count * length; i++) position[i] = (int32_t)(i % length);
     for (int64_t i = 0; i <= count; i++) start[i] = (int32_t)(i * length);
     t->batch.at.position = harness_vector_of_int(&t->h, count * length, position);
-    t->batch.at.start = harness_vector_of_int(&t->h, count + 1, start);
+    t->batch.at.cu_seqlens = harness_vector_of_int(&t->h, count + 1, start);
     free(position);
     free(start);
 }
@@ -109,7 +109,7 @@ static ott_status pass(exec *cx, void *user) {
 void tiny_run(tiny *t) {
     HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
     memset(t->h.cx.gemms, 0, sizeof t->h.cx.gemms);
-    harness_rehearse(&t->h, pass, t);
+    harness_record(&t->h, pass, t);
     harness_replay(&t->h, pass, t);
 }
 

@@ -14,7 +14,7 @@ typedef struct tiny {
     model_slot *slot;
     batch batch;
     tensor grad_scale, losses;
-    bool evaluate; /* the next rehearsal is of an evaluation */
+    bool evaluate; /* the next recording is of an evaluation */
 } tiny;
 
 /* The dimensions the goldens were made with; plain rope, an output head of its own. */
@@ -32,9 +32,9 @@ void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, co
 /* A batch of random tokens, every seventh target ignored. */
 void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 
-/* Gradients to zero, rehearsal, one pass. */
+/* Gradients to zero, recording, one pass. */
 void tiny_run(tiny *t);
-/* One more pass of what was rehearsed; gradients accumulate. */
+/* One more pass of what was recorded; gradients accumulate. */
 void tiny_again(tiny *t);
 /* Host copies, to be freed: losses[tokens], and all gradients as they lie in the model's block. */
 float *tiny_losses(tiny *t);

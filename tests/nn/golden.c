@@ -46,8 +46,8 @@ golden_tensor golden_read(const golden *g, const char *format, ...) {
     va_end(arguments);
     const safetensors_entry *e = find(g, name);
     int64_t rows = e->rank == 2 ? e->shape[0] : 1, columns = e->shape[e->rank - 1];
-    assert_int_equal(mem_take(g->account, MEM_OTHER, e->bytes, name, &data), OTT_OK);
-    assert_int_equal(mem_take_array(g->account, MEM_OTHER, rows * columns, sizeof(float), name, &values),
+    assert_int_equal(mem_alloc(g->account, MEM_OTHER, e->bytes, name, &data), OTT_OK);
+    assert_int_equal(mem_alloc_array(g->account, MEM_OTHER, rows * columns, sizeof(float), name, &values),
                      OTT_OK);
     if (safetensors_read(g->file, e, 0, e->bytes, data) != OTT_OK) fail_msg("%s", status_text());
     golden_tensor t = {
@@ -57,7 +57,7 @@ golden_tensor golden_read(const golden *g, const char *format, ...) {
 }
 
 void golden_free(const golden *g, golden_tensor *t) {
-    mem_give(g->account, t->t.data);
-    mem_give(g->account, t->values);
+    mem_free(g->account, t->t.data);
+    mem_free(g->account, t->values);
     *t = (golden_tensor){0};
 }

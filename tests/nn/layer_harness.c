@@ -18,7 +18,11 @@ void harness_open(harness *h, int threads, const char *tier) {
     HARNESS_OK(mem_open(&h->account));
     HARNESS_OK(cpu_open(h->account, threads, tier, &h->device));
     HARNESS_OK(plan_create(h->account, &h->plan));
-    h->cx = (exec){.device = h->device, .plan = h->plan, .phase = PHASE_TRAIN, .data_group = &h->alone};
+    h->cx = (exec){.device = h->device,
+                   .is_first_microbatch = true,
+                   .plan = h->plan,
+                   .phase = PHASE_TRAIN,
+                   .data_group = &h->alone};
 }
 
 void harness_close(harness *h) {
@@ -32,7 +36,7 @@ void harness_close(harness *h) {
 
 /* ---- steps ---- */
 
-void harness_rehearse(harness *h, harness_step step, void *user) {
+void harness_record(harness *h, harness_step step, void *user) {
     device_release(h->device, h->arena);
     plan_record(h->plan);
     HARNESS_OK(step(&h->cx, user));

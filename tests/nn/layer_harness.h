@@ -1,6 +1,6 @@
 /*
  * layer_harness: runs layers as any caller must: a device, an execution context, and a memory plan that is
- * rehearsed, sealed and bound before the step is replayed. Tensors that outlive a step (inputs, parameters,
+ * recorded, sealed and bound before the step is replayed. Tensors that outlive a step (inputs, parameters,
  * results) are made here; what a step needs in between comes from the plan.
  *
  * Before each replay the whole arena is filled with NaN, so that a layer that reads what it did not write
@@ -24,7 +24,7 @@ typedef struct harness {
     int block_count;
 } harness;
 
-/* A step: what is rehearsed and then replayed. */
+/* A step: what is recorded and then replayed. */
 typedef ott_status (*harness_step)(exec *cx, void *user);
 
 /* threads and tier as cpu_open takes them. */
@@ -32,7 +32,7 @@ void harness_open(harness *h, int threads, const char *tier);
 void harness_close(harness *h); /* every byte must have been given back */
 
 /* Rehearses the step and binds an arena of what it needs. */
-void harness_rehearse(harness *h, harness_step step, void *user);
+void harness_record(harness *h, harness_step step, void *user);
 /* Replays it, as the step after the one before: parameters may have changed. */
 void harness_replay(harness *h, harness_step step, void *user);
 

@@ -63,7 +63,7 @@ typedef struct layer {
     loss_head loss;
     attention_saved attention_saved;
     mlp_saved mlp_saved;
-    edge_specs input_specs, grad_specs; /* stay empty in fp32 */
+    activation_specs input_specs, grad_specs; /* stay empty in fp32 */
     parameter parameters[PARAMETERS_MAX];
     int parameter_count;
     tensor x, dx, residual, h_out, rstd;
@@ -118,9 +118,9 @@ static void make_linear(layer *l, linear *made, const char *name, int64_t in, in
     HARNESS_OK(linear_set_spec(made, l->h.device, &spec));
 }
 
-/* A tensor that exists already, as the edge a layer takes. */
-static edge edge_of(tensor t) {
-    return (edge){.t = t};
+/* A tensor that exists already, as the activation a layer takes. */
+static activation activation_of(tensor t) {
+    return (activation){.t = t};
 }
 
 /* Documents of these lengths (ending with 0), positions counted from the start of each. */
@@ -132,7 +132,7 @@ static void place(layer *l, const int32_t *lengths) {
         start[documents + 1] = tokens;
     }
     l->at.position = harness_vector_of_int(&l->h, tokens, position);
-    l->at.start = harness_vector_of_int(&l->h, documents + 1, start);
+    l->at.cu_seqlens = harness_vector_of_int(&l->h, documents + 1, start);
 }
 
 /* ---- linear ---- */
@@ -150,12 +150,12 @@ static void build_linear_bias(layer *l) {
 }
 
 static ott_status forward_linear(exec *cx, layer *l) {
-    edge x = edge_of(l->x);
+    activation x = activation_of(l->x);
     return linear_forward(cx, &l->linear, &x, &l->output[0]);
 }
 
 static ott_status backward_linear(exec *cx, layer *l) {
-    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    activation x = activation_of(l->x), g = activation_of(l->weight[0]);
     TRY(linear_grad_input(cx, &l->linear, &g, &l->dx, false));
     return linear_grad_weight(cx, &l->linear, &x, &g);
 }
@@ -178,22 +178,22 @@ static void build_norm_residual(layer *l) {
 }
 
 static ott_status forward_norm(exec *cx, layer *l) {
-    edge y = edge_of(l->output[0]);
+    activation y = activation_of(l->output[0]);
     return norm_forward(cx, &l->norm, &l->x, NULL, NULL, &y, &l->rstd);
 }
 
 static ott_status backward_norm(exec *cx, layer *l) {
-    edge dx = edge_of(l->dx);
+    activation dx = activation_of(l->dx);
     return norm_backward(cx, &l->norm, &l->weight[0], &l->x, &l->rstd, NULL, &dx);
 }
 
 static ott_status forward_norm_residual(exec *cx, layer *l) {
-    edge y = edge_of(l->output[0]);
+    activation y = activation_of(l->output[0]);
     return norm_forward(cx, &l->norm, &l->x, &l->residual, &l->output[1], &y, &l->rstd);
 }
 
 static ott_status backward_norm_residual(exec *cx, layer *l) {
-    edge dx = edge_of(l->dx);
+    activation dx = activation_of(l->dx);
     return norm_backward(cx, &l->norm, &l->weight[0], &l->output[1], &l->rstd, &l->weight[1], &dx);
 }
 
@@ -302,14 +302,14 @@ static void build_attention_tiles_window(layer *l) {
 }
 
 static ott_status forward_attention(exec *cx, layer *l) {
-    edge x = edge_of(l->x);
+    activation x = activation_of(l->x);
     TRY(attention_forward(cx, &l->attention, &l->at, &x, &l->attention_saved));
     TRY(attention_project(cx, &l->attention, &l->attention_saved, &l->output[0]));
     return attention_keep(cx, &l->attention_saved);
 }
 
 static ott_status backward_attention(exec *cx, layer *l) {
-    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    activation x = activation_of(l->x), g = activation_of(l->weight[0]);
     return attention_backward(cx, &l->attention, &l->at, &l->attention_saved, &x, &g, &l->dx);
 }
 
@@ -336,7 +336,7 @@ static void build_mlp_fused(layer *l) {
 }
 
 static ott_status forward_mlp(exec *cx, layer *l) {
-    edge x = edge_of(l->x);
+    activation x = activation_of(l->x);
     TRY(mlp_forward(cx, &l->mlp, &x, &l->mlp_saved));
     TRY(mlp_activate(cx, &l->mlp, &l->mlp_saved));
     TRY(mlp_project(cx, &l->mlp, &l->mlp_saved, &l->output[0]));
@@ -344,7 +344,7 @@ static ott_status forward_mlp(exec *cx, layer *l) {
 }
 
 static ott_status backward_mlp(exec *cx, layer *l) {
-    edge x = edge_of(l->x), g = edge_of(l->weight[0]);
+    activation x = activation_of(l->x), g = activation_of(l->weight[0]);
     return mlp_backward(cx, &l->mlp, &l->mlp_saved, &x, &g, &l->dx);
 }
 
@@ -394,7 +394,7 @@ static void build_loss_chunked(layer *l) {
 
 /* Forward and backward are one call. */
 static ott_status forward_loss(exec *cx, layer *l) {
-    edge x = edge_of(l->x);
+    activation x = activation_of(l->x);
     return loss_forward(cx, &l->loss, &x, &l->target, &l->grad_scale, &l->output[0], &l->dx);
 }
 static ott_status backward_nothing(exec *cx, layer *l) {
@@ -530,7 +530,7 @@ static double check_layer(const layer_row *row, spoiler spoil) {
     harness_open(&l.h, 1, NULL);
     row->build(&l);
     pass p = {&l, row};
-    harness_rehearse(&l.h, step, &p);
+    harness_record(&l.h, step, &p);
     loss_of(&p); /* the gradients, once, from zero */
     float *grads[VARIABLES_MAX];
     for (int i = 0; i < l.variable_count; i++) {

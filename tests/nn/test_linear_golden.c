@@ -41,26 +41,26 @@ typedef struct bench {
     int64_t m, k, n;
     linear linear;
     parameter weight;
-    edge_specs input_specs, grad_specs;
+    activation_specs input_specs, grad_specs;
     tensor input, grad_output; /* outside the plan */
-    edge x, g;
+    activation x, g;
     tensor y, dx;
 } bench;
 
 static ott_status step(exec *cx, void *user) {
     bench *b = user;
-    TRY(edge_open(cx, "x", b->act, b->m, b->k, &b->input_specs, &b->x));
-    TRY(edge_open(cx, "g", b->act, b->m, b->n, &b->grad_specs, &b->g));
+    TRY(activation_open(cx, "x", b->act, b->m, b->k, &b->input_specs, &b->x));
+    TRY(activation_open(cx, "g", b->act, b->m, b->n, &b->grad_specs, &b->g));
     TRY(op_convert(cx, &(convert_args){.x = &b->input, .y = &b->x.t}));
     TRY(op_convert(cx, &(convert_args){.x = &b->grad_output, .y = &b->g.t}));
-    TRY(edge_quantize(cx, &b->x));
-    TRY(edge_quantize(cx, &b->g));
+    TRY(activation_quantize(cx, &b->x));
+    TRY(activation_quantize(cx, &b->g));
     TRY(linear_forward(cx, &b->linear, &b->x, &b->y));
     TRY(linear_grad_input(cx, &b->linear, &b->g, &b->dx, false));
     TRY(linear_grad_weight(cx, &b->linear, &b->x, &b->g));
     /* Closed last, so that their places are still theirs when the test looks at them after the step. */
-    TRY(edge_close(cx, &b->x));
-    return edge_close(cx, &b->g);
+    TRY(activation_close(cx, &b->x));
+    return activation_close(cx, &b->g);
 }
 
 /* ---- setting up ---- */
@@ -99,9 +99,9 @@ static void open_bench(bench *b, const char *file, const char *name) {
 static void run_bench(bench *b, const linear_spec *spec) {
     b->linear = (linear){.name = "linear", .in = b->k, .out = b->n, .weight = &b->weight, .compute_step = -1};
     HARNESS_OK(linear_set_spec(&b->linear, b->h.device, spec));
-    b->input_specs = b->grad_specs = (edge_specs){0};
+    b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->linear, &b->input_specs, &b->grad_specs));
-    harness_rehearse(&b->h, step, b);
+    harness_record(&b->h, step, b);
     harness_replay(&b->h, step, b);
 }
 
@@ -167,9 +167,9 @@ static int compare_tensor(bench *b, const char *name, const quant_spec *spec, co
 
 static int compare_casts(bench *b) {
     const linear_spec *s = &b->linear.spec;
-    return compare_tensor(b, "input", &s->input, edge_form(&b->x, b->linear.input_form)) +
+    return compare_tensor(b, "input", &s->input, activation_form(&b->x, b->linear.input_form)) +
            compare_tensor(b, "weight", &s->weight, &b->linear.quantized) +
-           compare_tensor(b, "grad_output", &s->grad_output, edge_form(&b->g, b->linear.grad_form));
+           compare_tensor(b, "grad_output", &s->grad_output, activation_form(&b->g, b->linear.grad_form));
 }
 
 /* ---- matrix products ---- */

@@ -22,9 +22,9 @@ typedef struct bench {
     linear l;
     parameter weight;
     delayed_store store;
-    edge_specs input_specs, grad_specs;
+    activation_specs input_specs, grad_specs;
     tensor input, grad_output, y, dx, statistics;
-    probe probe;
+    hook hook;
     float cast[TENSOR_COUNT][2][STATISTICS_COUNT];
     quant_spec spec[TENSOR_COUNT];
 } bench;
@@ -41,18 +41,18 @@ static ott_status see(void *user, exec *cx, const char *module, recipe_tensor wh
 
 static ott_status step(exec *cx, void *user) {
     bench *b = user;
-    edge x, g;
-    TRY(edge_open(cx, "x", OTT_BF16, M, KK, &b->input_specs, &x));
-    TRY(edge_open(cx, "g", OTT_BF16, M, N, &b->grad_specs, &g));
+    activation x, g;
+    TRY(activation_open(cx, "x", OTT_BF16, M, KK, &b->input_specs, &x));
+    TRY(activation_open(cx, "g", OTT_BF16, M, N, &b->grad_specs, &g));
     TRY(op_convert(cx, &(convert_args){.x = &b->input, .y = &x.t}));
     TRY(op_convert(cx, &(convert_args){.x = &b->grad_output, .y = &g.t}));
-    TRY(edge_quantize(cx, &x));
-    TRY(edge_quantize(cx, &g));
+    TRY(activation_quantize(cx, &x));
+    TRY(activation_quantize(cx, &g));
     TRY(linear_forward(cx, &b->l, &x, &b->y));
     TRY(linear_grad_input(cx, &b->l, &g, &b->dx, false));
     TRY(linear_grad_weight(cx, &b->l, &x, &g));
-    TRY(edge_close(cx, &x));
-    return edge_close(cx, &g);
+    TRY(activation_close(cx, &x));
+    return activation_close(cx, &g);
 }
 
 static void open_bench(bench *b, float outlier) {
@@ -65,7 +65,7 @@ static void open_bench(bench *b, float outlier) {
     b->statistics = harness_tensor(&b->h, OTT_F32, 2, STATISTICS_COUNT);
     b->weight = harness_parameter(&b->h, "weight", N, KK, 1.0, 13);
     b->l = (linear){.name = "linear", .in = KK, .out = N, .weight = &b->weight, .compute_step = -1};
-    b->probe = (probe){.quantized = see, .user = b};
+    b->hook = (hook){.quantized = see, .user = b};
     b->h.cx.phase = PHASE_TRAIN;
     uint16_t *row = b->input.data; /* the first row */
     for (int i = 0; i < KK; i++) row[i] = bf16_from_float(bf16_to_float(row[i]) * outlier);
@@ -78,11 +78,11 @@ static void run(bench *b, const recipe *r) {
     HARNESS_OK(linear_set_spec(&b->l, b->h.device, &spec));
     linear_wants(&b->l, wanted);
     HARNESS_OK(delayed_store_set(&b->store, b->h.device, wanted, TENSOR_COUNT));
-    b->input_specs = b->grad_specs = (edge_specs){0};
+    b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->l, &b->input_specs, &b->grad_specs));
-    harness_rehearse(&b->h, step, b);
+    harness_record(&b->h, step, b);
     for (int pass = 0; pass < 2; pass++) { /* a delayed scale is of use from the second pass on */
-        b->h.cx.probe = pass ? &b->probe : NULL;
+        b->h.cx.hook = pass ? &b->hook : NULL;
         harness_zero(&b->h, &b->weight.grad);
         harness_replay(&b->h, step, b);
         for (int t = 0; t < TENSOR_COUNT; t++) HARNESS_OK(delayed_update(&b->h.cx, &b->l.delayed[t]));

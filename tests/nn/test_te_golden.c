@@ -51,9 +51,9 @@ static void check_history(golden *g, int length, amax_algorithm algorithm, int m
     snprintf(key, sizeof key, "history.%d.%s.%d.%s", length, algorithms[algorithm], margin,
              format_words[format]);
     golden_tensor seen = golden_read(g, "%s.seen", key), scales = golden_read(g, "%s.scale", key);
-    float window[31] = {0}, scale = 1.0f;
+    float amax_history[31] = {0}, scale = 1.0f;
     for (int64_t i = 0; i < seen.count; i++) {
-        history_update(&s, seen.values[i], window, &scale);
+        history_update(&s, seen.values[i], amax_history, &scale);
         if (float_bits(scale) != float_bits(scales.values[i]))
             fail_msg("%s: after update %d the scale is %a, expected %a", key, (int)i, (double)scale,
                      (double)scales.values[i]);
@@ -100,7 +100,7 @@ static void current_scales_equal(void **state) {
 
 typedef struct cast {
     uint8_t *codes;
-    float *amax, *scale, *inverse;
+    float *amax, *scale, *scale_inv;
     int64_t groups;
 } cast;
 
@@ -110,8 +110,8 @@ static cast cast_of(const golden_tensor *x, const side_spec *s, bool column) {
     c.codes = malloc((size_t)(rows * columns));
     c.amax = malloc((size_t)c.groups * 12);
     c.scale = c.amax + c.groups;
-    c.inverse = c.scale + c.groups;
-    reference_quantize(x->values, OTT_F32, rows, columns, columns, s, column, c.amax, c.scale, c.inverse,
+    c.scale_inv = c.scale + c.groups;
+    reference_quantize(x->values, OTT_F32, rows, columns, columns, s, column, c.amax, c.scale, c.scale_inv,
                        c.codes);
     return c;
 }
@@ -122,14 +122,14 @@ static void cast_free(cast *c) {
 }
 
 static int differences(golden *g, const char *key, const cast *c) {
-    golden_tensor codes = golden_read(g, "%s.codes", key), inverse = golden_read(g, "%s.inverse", key);
+    golden_tensor codes = golden_read(g, "%s.codes", key), scale_inv = golden_read(g, "%s.inverse", key);
     int count = 0;
-    assert_int_equal(inverse.count, c->groups);
+    assert_int_equal(scale_inv.count, c->groups);
     for (int64_t i = 0; i < codes.count; i++) count += ((const uint8_t *)codes.t.data)[i] != c->codes[i];
-    for (int64_t i = 0; i < inverse.count; i++)
-        count += float_bits(inverse.values[i]) != float_bits(c->inverse[i]);
+    for (int64_t i = 0; i < scale_inv.count; i++)
+        count += float_bits(scale_inv.values[i]) != float_bits(c->scale_inv[i]);
     golden_free(g, &codes);
-    golden_free(g, &inverse);
+    golden_free(g, &scale_inv);
     return count;
 }
 
@@ -183,7 +183,7 @@ static reference_operand operand_from(const cast *c, const side_spec *s, const g
                                .ld = t->t.columns,
                                .transposed = column,
                                .grain = s->grain,
-                               .inverse = c->inverse,
+                               .scale_inv = c->scale_inv,
                                .line_step = 1,
                                .depth_step = granularity_line_groups(s->grain, lines)};
 }

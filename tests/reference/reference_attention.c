@@ -3,10 +3,10 @@
 #include "tensor/exec.h"
 
 /* The first token of the document that token i belongs to. */
-static int64_t document_start(const tensor *start, int64_t i) {
+static int64_t document_start(const tensor *cu_seqlens, int64_t i) {
     int64_t first = 0;
-    for (int64_t b = 0; b < start->columns; b++)
-        if (integer_at(start, b) <= i) first = integer_at(start, b);
+    for (int64_t b = 0; b < cu_seqlens->columns; b++)
+        if (integer_at(cu_seqlens, b) <= i) first = integer_at(cu_seqlens, b);
     return first;
 }
 
@@ -62,7 +62,7 @@ static void forward_tile(query *r, int64_t j0, bool first_tile) {
 /* `sharing` query heads use one key head. */
 static void forward_query(const attention_forward_args *a, int64_t head, int64_t sharing, int64_t row,
                           float *o) {
-    int64_t i = a->past + row, document = a->past > 0 ? 0 : document_start(a->start, i);
+    int64_t i = a->past + row, document = a->past > 0 ? 0 : document_start(a->cu_seqlens, i);
     query r = {.a = a, .row = row, .i = i, .qc = head * a->head_dim, .kc = head / sharing * a->head_dim};
     r.first = first_visible(document, i, a->window);
     r.m = -INFINITY;
@@ -78,10 +78,10 @@ static void forward_query(const attention_forward_args *a, int64_t head, int64_t
 ott_status reference_op_attention_forward(exec *cx, const attention_forward_args *a) {
     int64_t heads = a->q->columns / a->head_dim, sharing = a->q->columns / a->k->columns;
     void *o;
-    TRY(mem_take_array(cx->device->account, MEM_SCRATCH, a->head_dim, 4, "one query's output", &o));
+    TRY(mem_alloc_array(cx->device->account, MEM_SCRATCH, a->head_dim, 4, "one query's output", &o));
     for (int64_t head = 0; head < heads; head++)
         for (int64_t i = 0; i < a->q->rows; i++) forward_query(a, head, sharing, i, o);
-    mem_give(cx->device->account, o);
+    mem_free(cx->device->account, o);
     return OTT_OK;
 }
 
@@ -109,7 +109,7 @@ static void backward_query(const attention_backward_args *a, const backward_sums
                            int64_t sharing, int64_t i, float *dq) {
     int64_t qc = head * a->head_dim;
     for (int64_t d = 0; d < a->head_dim; d++) dq[d] = 0;
-    for (int64_t j = first_visible(document_start(a->start, i), i, a->window); j <= i; j++)
+    for (int64_t j = first_visible(document_start(a->cu_seqlens, i), i, a->window); j <= i; j++)
         backward_pair(a, sums, head, sharing, i, j, dq);
     for (int64_t d = 0; d < a->head_dim; d++) put(a->dq, i, qc + d, dq[d]);
 }
@@ -133,8 +133,8 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     int64_t tokens = a->q->rows, width = a->k->columns;
     mem *account = cx->device->account;
     void *memory;
-    TRY(mem_take_array(account, MEM_SCRATCH, a->head_dim + tokens * (heads + 2 * width), 4,
-                       "sums of the reference", &memory));
+    TRY(mem_alloc_array(account, MEM_SCRATCH, a->head_dim + tokens * (heads + 2 * width), 4,
+                        "sums of the reference", &memory));
     float *dq = memory, *delta = dq + a->head_dim, *dk = delta + tokens * heads;
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
@@ -146,6 +146,6 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
         }
     round_to(a->dk, &sums.dk_sum);
     round_to(a->dv, &sums.dv_sum);
-    mem_give(account, memory);
+    mem_free(account, memory);
     return OTT_OK;
 }

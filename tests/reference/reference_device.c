@@ -10,11 +10,11 @@ const op_table reference_ops = {
 };
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    return mem_take(d->account, kind, bytes, what, out);
+    return mem_alloc(d->account, kind, bytes, what, out);
 }
 
 static void release(device *d, void *data) {
-    mem_give(d->account, data);
+    mem_free(d->account, data);
 }
 
 static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
@@ -35,7 +35,7 @@ static ott_status synchronize(device *d) {
 }
 
 static void close_device(device *d) {
-    mem_give(d->account, d);
+    mem_free(d->account, d);
 }
 
 static const device_table host_table = {
@@ -51,7 +51,7 @@ static const device_table host_table = {
 
 ott_status reference_device_open(mem *account, device **out) {
     void *block;
-    TRY(mem_take(account, MEM_OTHER, sizeof(device), "reference device", &block));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(device), "reference device", &block));
     device *d = block;
     *d = (device){.table = &host_table, .ops = &reference_ops, .account = account, .name = "reference"};
     *out = d;

@@ -18,7 +18,7 @@ static void quantize_side(const tensor *x, const side_spec *spec, bool column, c
     if (!side_spec_is_fp8(spec)) return;
     if (spec->policy == AMAX_DELAYED && s->next) s->scale[0] = s->next[0];
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
-                       s->inverse, s->data);
+                       s->scale_inv, s->data);
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
@@ -61,7 +61,7 @@ static void scale_side(const qtensor *q, const side_spec *spec, bool column, con
             s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
         else if (s->next)
             s->scale[g] = s->next[0];
-        s->inverse[g] = scale_inverse(s->scale[g]);
+        s->scale_inv[g] = scale_inverse(s->scale[g]);
     }
 }
 
@@ -82,7 +82,7 @@ ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
     for (int64_t i = 0; i < a->y->rows; i++)
         for (int64_t j = 0; j < a->y->columns; j++) {
             uint8_t code = ((const uint8_t *)s->data)[i * a->y->columns + j];
-            put(a->y, i, j, fp8_to_float(code, spec->format) * s->inverse[group_of(spec, column, i, j, s)]);
+            put(a->y, i, j, fp8_to_float(code, spec->format) * s->scale_inv[group_of(spec, column, i, j, s)]);
         }
     return OTT_OK;
 }
@@ -128,7 +128,7 @@ static void statistics_side(const tensor *x, const side_spec *spec, bool column,
             int64_t group = group_of(spec, column, i, j, s);
             uint8_t code = ((const uint8_t *)s->data)[e];
             float value = at(x, i, j), scaled = fabsf(value * s->scale[group]);
-            float difference = fp8_to_float(code, spec->format) * s->inverse[group] - value;
+            float difference = fp8_to_float(code, spec->format) * s->scale_inv[group] - value;
             saturated += isinf(value) || (spec->format == OTT_E4M3 ? scaled > 464.0f : scaled >= 61440.0f);
             underflowed += value != 0.0f && (code & 0x7f) == 0;
             squares[e % 16] = fmaf(value, value, squares[e % 16]);
@@ -172,7 +172,7 @@ ott_status reference_op_amax_record(exec *cx, const amax_record_args *a) {
 
 ott_status reference_op_amax_update(exec *cx, const amax_update_args *a) {
     (void)cx;
-    history_update(&a->spec, at(a->seen, 0, 0), a->window->data, a->scale->data);
+    history_update(&a->spec, at(a->seen, 0, 0), a->amax_history->data, a->scale->data);
     put(a->seen, 0, 0, 0.0f);
     return OTT_OK;
 }
@@ -184,7 +184,7 @@ static reference_operand plain_operand(const operand *o) {
                                .format = o->t.dtype,
                                .ld = o->t.ld,
                                .transposed = o->transposed,
-                               .inverse = o->inverse,
+                               .scale_inv = o->scale_inv,
                                .grain = o->grain,
                                .line_step = o->line_step,
                                .depth_step = o->depth_step};

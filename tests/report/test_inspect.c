@@ -77,7 +77,7 @@ static void table(void **state) {
     write_model(f, "m", 0);
     char *text = inspect(f, "m", false, false);
     assert_string_equal(text, expected);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 /* The line that begins with `name`. */
@@ -106,7 +106,7 @@ static void table_with_statistics(void **state) {
     line_of(text, "tensor ", line);
     assert_non_null(
         strstr(line, "min         max        mean         std       zeros     nan     inf  file"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static double number(json_t *object, const char *key) {
@@ -178,12 +178,12 @@ static void json_with_statistics(void **state) {
     assert_true(json_is_null(json_object_get(tensor_of(root, "steps"), "statistics")));
     assert_non_null(tensor_of(root, "a\x1b[31m\n"));
     json_decref(root);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     text = inspect(f, "m", false, true);
     root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     assert_null(json_object_get(tensor_of(root, "large"), "statistics"));
     json_decref(root);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static void empty_model(void **state) {
@@ -195,10 +195,10 @@ static void empty_model(void **state) {
     json_t *root = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(root, "tensors")), 0);
     json_decref(root);
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     text = inspect(f, "m", true, false);
     assert_non_null(strstr(text, "total    0 tensors, 0 elements, 0 bytes"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
 }
 
 static ott_status stop(void *user, const char *text, int64_t length) {

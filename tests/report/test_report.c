@@ -76,7 +76,7 @@ static void summary_round_trip(void **state) {
     assert_non_null(strstr(text, "  \"label\": \"fp8 <é> & \\\"x\\\"\",\n"));
     assert_non_null(strstr(text, "  \"val_loss\": null,\n"));
     assert_non_null(strstr(text, "  \"fp8_gemms\": 16800,\n  \"gemms\": 16800,\n  \"phases\": []\n}\n"));
-    mem_give(f->account, text);
+    mem_free(f->account, text);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
     const report_summary *back = report_run(r, 0);
     assert_string_equal(back->label, s.label);
@@ -568,7 +568,7 @@ static void long_curves_keep_spikes(void **state) {
     folder *f = *state;
     enum { POINTS = 100000 };
     void *memory;
-    assert_int_equal(mem_take(f->account, MEM_OTHER, 2 * POINTS * 8, "points", &memory), OTT_OK);
+    assert_int_equal(mem_alloc(f->account, MEM_OTHER, 2 * POINTS * 8, "points", &memory), OTT_OK);
     curve data = {.count = POINTS, .x = memory};
     data.y = data.x + POINTS;
     for (int i = 0; i < POINTS; i++) {
@@ -590,7 +590,7 @@ static void long_curves_keep_spikes(void **state) {
     assert_true(text.length < 20000);
     assert_non_null(strstr(text.text, ",13 ")); /* the top */
     str_free(&text);
-    mem_give(f->account, memory);
+    mem_free(f->account, memory);
 }
 
 static void escapes(void **state) {

@@ -18,7 +18,7 @@ const char *folder_file(folder *f, const char *name);
 /* Writes a file and returns its path. */
 const char *folder_write(folder *f, const char *name, const void *data, int64_t bytes);
 const char *folder_write_text(folder *f, const char *name, const char *text);
-/* The file's text, owned by the caller (mem_give). */
+/* The file's text, owned by the caller (mem_free). */
 char *folder_read(folder *f, const char *name, int64_t *bytes);
 
 /* The last error text must contain `part`. */

@@ -81,7 +81,7 @@ static void test_ops_do_nothing_while_recording(void **state) {
     assert_ptr_equal(seen.args, &a);
 }
 
-/* What cannot work is found in the rehearsal already. */
+/* What cannot work is found in the recording already. */
 static void test_arguments_are_checked_while_recording(void **state) {
     fixture *f = *state;
     convert_args a = {.x = &f->x, .y = &f->y};
@@ -166,14 +166,14 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
 
 static void test_probe(void **state) {
     fixture *f = *state;
-    probe watching = {.see = see, .user = &seen};
-    assert_int_equal(exec_probe(&f->cx, "model.norm", "output", &f->x), OTT_OK);
-    f->cx.probe = &watching;
+    hook watching = {.see = see, .user = &seen};
+    assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
+    f->cx.hook = &watching;
     plan_record(f->cx.plan);
-    assert_int_equal(exec_probe(&f->cx, "model.norm", "output", &f->x), OTT_OK);
+    assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
     assert_int_equal(seen.probes, 0);
     assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
-    assert_int_equal(exec_probe(&f->cx, "model.norm", "output", &f->x), OTT_OK);
+    assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
     assert_int_equal(seen.probes, 1);
 }
 

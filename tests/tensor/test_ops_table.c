@@ -184,7 +184,7 @@ static void test_indices_and_fixed_sizes(void **state) {
 /* ---- quantized tensors and operands ---- */
 
 static qtensor rowwise(int64_t rows, int64_t columns) {
-    qside side = {.data = numbers, .amax = numbers, .scale = numbers, .inverse = numbers};
+    qside side = {.data = numbers, .amax = numbers, .scale = numbers, .scale_inv = numbers};
     side_spec spec = {.format = OTT_E4M3, .grain = GRANULARITY_ROW, .scale = {.rule = SCALE_TORCHAO}};
     return (qtensor){.rows = rows, .columns = columns, .spec = {spec, spec}, .row = side, .column = side};
 }
@@ -240,8 +240,8 @@ static void test_operand_sides(void **state) {
     (void)state;
     tensor x = matrix(OTT_BF16, T, D);
     qtensor q = rowwise(T, D);
-    float column_inverse[D];
-    q.column.inverse = column_inverse;
+    float column_scale_inv[D];
+    q.column.scale_inv = column_scale_inv;
     operand rows = operand_by_rows(x, &q), columns = operand_by_columns(x, &q);
     assert_int_equal(operand_lines(&rows), T);
     assert_int_equal(operand_contraction(&rows), D);
@@ -249,15 +249,15 @@ static void test_operand_sides(void **state) {
     assert_int_equal(rows.grain, GRANULARITY_ROW);
     assert_int_equal(operand_lines(&columns), D);
     assert_int_equal(operand_contraction(&columns), T);
-    assert_ptr_equal(columns.inverse, column_inverse);
+    assert_ptr_equal(columns.scale_inv, column_scale_inv);
     q.spec.column = (side_spec){.format = OTT_BF16};
     columns = operand_by_columns(x, &q);
     assert_int_equal(columns.t.dtype, OTT_BF16);
-    assert_null(columns.inverse);
+    assert_null(columns.scale_inv);
     assert_int_equal(operand_lines(&columns), D);
     rows = operand_by_rows(x, NULL);
     assert_int_equal(rows.t.dtype, OTT_BF16);
-    assert_null(rows.inverse);
+    assert_null(rows.scale_inv);
 }
 
 int main(void) {

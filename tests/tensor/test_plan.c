@@ -1,4 +1,4 @@
-/* The memory plan: rehearsal, packing, replay. */
+/* The memory plan: recording, packing, replay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +124,7 @@ static void record_small_step(char *arena) {
     plan_replay(p);
 }
 
-static void test_replay_must_follow_the_rehearsal(void **state) {
+static void test_replay_must_follow_the_recording(void **state) {
     (void)state;
     static char arena[17 * UNIT];
     plan_buffer b;
@@ -240,7 +240,7 @@ static void test_immediate_misuse(void **state) {
     succeed(plan_create(account, &p));
 }
 
-/* Destroying, a rehearsal and another immediate mode give back what is open. */
+/* Destroying, a recording and another immediate mode give back what is open. */
 static void test_immediate_gives_back(void **state) {
     (void)state;
     device *d = open_device();
@@ -390,7 +390,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_closed_buffers_are_reused),
         TEST(test_odd_sizes_keep_alignment),
-        TEST(test_replay_must_follow_the_rehearsal),
+        TEST(test_replay_must_follow_the_recording),
         TEST(test_seal_wants_every_buffer_closed),
         TEST(test_misuse),
         TEST(test_out_of_memory_is_an_error),

@@ -344,7 +344,7 @@ static void survives_any_damage(void **state) {
         tokenizer_close(t);
     }
     free(bad);
-    mem_give(f->account, good);
+    mem_free(f->account, good);
 }
 
 int main(void) {

@@ -85,7 +85,7 @@ static void assert_newest(const char *folder, const char *expected) {
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(checkpoint_find(account, folder, folder, &path));
     assert_string_equal(strrchr(path, '/') + 1, expected);
-    mem_give(account, path);
+    mem_free(account, path);
     mem_close(account);
 }
 

@@ -88,14 +88,14 @@ static void numbers_are_those_of_the_cast(void **state) {
     const parameter *p = rig_parameter(&m.r, "model.layers.1.mlp.up_proj.weight");
     int64_t count = parameter_count(p);
     uint8_t *codes = malloc((size_t)count);
-    float amax, scale, inverse;
+    float amax, scale, scale_inv;
     double signal = 0, noise = 0;
     int vanished = 0;
     reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns,
-                       &recipe_find("tensorwise")->weight.row, false, &amax, &scale, &inverse, codes);
+                       &recipe_find("tensorwise")->weight.row, false, &amax, &scale, &scale_inv, codes);
     for (int64_t i = 0; i < count; i++) {
         double x = (double)((const float *)p->value.data)[i];
-        double d = (double)(e4m3_to_float(codes[i]) * inverse) - x;
+        double d = (double)(e4m3_to_float(codes[i]) * scale_inv) - x;
         signal += x * x;
         noise += d * d;
         vanished += x != 0 && (codes[i] & 0x7f) == 0;

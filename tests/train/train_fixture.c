@@ -261,7 +261,7 @@ void rig_save(rig *r, const fixture *f, const char *name, char *path) {
     snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
     FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, folder, 0, &written));
     snprintf(path, 160, "%s", written);
-    mem_give(r->account, written);
+    mem_free(r->account, written);
 }
 
 const parameter *rig_parameter(const rig *r, const char *name) {

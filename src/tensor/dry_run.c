@@ -1,13 +1,13 @@
-/* tensor/rehearsal: counting instead of allocating. */
-#include "tensor/rehearsal.h"
+/* tensor/dry_run: counting instead of allocating. */
+#include "tensor/dry_run.h"
 #include "base/size.h"
 #include <string.h>
 
-typedef struct rehearsal {
+typedef struct counting_device {
     device base;
     int64_t now, peak;
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
-} rehearsal;
+} counting_device;
 
 /* Stands for a block; its address is what the device's users see, and never read or write behind. */
 typedef struct counted {
@@ -15,7 +15,7 @@ typedef struct counted {
     int64_t bytes;
 } counted;
 
-static ott_status count(rehearsal *r, mem_kind kind, int64_t bytes, const char *what) {
+static ott_status count(counting_device *r, mem_kind kind, int64_t bytes, const char *what) {
     int64_t sum;
     if (!size_add(r->now, bytes, &sum))
         return status_fail(OTT_ERR_MEMORY,
@@ -29,22 +29,22 @@ static ott_status count(rehearsal *r, mem_kind kind, int64_t bytes, const char *
 }
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    rehearsal *r = (rehearsal *)d;
-    TRY(mem_take(d->account, MEM_OTHER, sizeof(counted), what, out));
+    counting_device *r = (counting_device *)d;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(counted), what, out));
     *(counted *)*out = (counted){kind, bytes};
     ott_status status = count(r, kind, bytes, what);
     if (status == OTT_OK) return OTT_OK;
-    mem_give(d->account, *out);
+    mem_free(d->account, *out);
     *out = NULL;
     return status;
 }
 
 static void release(device *d, void *data) {
-    rehearsal *r = (rehearsal *)d;
+    counting_device *r = (counting_device *)d;
     const counted *c = data;
     r->now -= c->bytes;
     r->now_of[c->kind] -= c->bytes;
-    mem_give(d->account, data);
+    mem_free(d->account, data);
 }
 
 /* Nothing is there to copy to, from the host or from the device itself. */
@@ -70,7 +70,7 @@ static ott_status synchronize(device *d) {
 }
 
 static void close_device(device *d) {
-    mem_give(d->account, d);
+    mem_free(d->account, d);
 }
 
 static const device_table table = {
@@ -84,25 +84,25 @@ static const device_table table = {
     .close = close_device,
 };
 
-ott_status rehearsal_open(mem *account, const device *like, device **out) {
+ott_status dry_run_open(mem *account, const device *like, device **out) {
     void *memory;
-    TRY(mem_take(account, MEM_OTHER, sizeof(rehearsal), "a rehearsal", &memory));
-    rehearsal *r = memory;
-    r->base = (device){
-        .table = &table, .ops = like->ops, .account = account, .name = like->name, .rehearsal = true};
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(counting_device), "a dry run", &memory));
+    counting_device *r = memory;
+    r->base =
+        (device){.table = &table, .ops = like->ops, .account = account, .name = like->name, .dry_run = true};
     *out = &r->base;
     return OTT_OK;
 }
 
-ott_status rehearsal_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
+ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
     int64_t bytes;
-    STATUS_REQUIRE(d->rehearsal);
+    STATUS_REQUIRE(d->dry_run);
     TRY(size_product(what, (int64_t[]){number, size}, 2, &bytes));
-    return count((rehearsal *)d, kind, bytes, what);
+    return count((counting_device *)d, kind, bytes, what);
 }
 
-int64_t rehearsal_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
-    const rehearsal *r = (const rehearsal *)d;
+int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
+    const counting_device *r = (const counting_device *)d;
     memcpy(of, r->peak_of, sizeof r->peak_of);
     return r->peak;
 }

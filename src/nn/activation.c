@@ -1,8 +1,8 @@
-/* nn/edge: opening, quantizing and letting go of the tensors between layers. */
-#include "nn/edge.h"
+/* nn/activation: opening, quantizing and letting go of the tensors between layers. */
+#include "nn/activation.h"
 
-ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next, bool grad_weight,
-                          int *index) {
+ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
+                                int *index) {
     *index = -1;
     if (grad_weight && !side_spec_is_fp8(&s->column)) e->column_high_precision = true;
     if (!quant_spec_is_fp8(s)) return OTT_OK;
@@ -21,7 +21,7 @@ ott_status edge_specs_add(edge_specs *e, const quant_spec *s, const float *next,
     return OTT_OK;
 }
 
-/* One buffer holds a side: amax, scale and inverse of each group, then the codes, each part 64-byte aligned.
+/* One buffer holds a side: amax, scale and scale_inv of each group, then the codes, each part 64-byte aligned.
  */
 static int64_t side_header(int64_t groups) {
     return (groups * 4 + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
@@ -34,14 +34,14 @@ static ott_status side_open(exec *cx, const char *what, const side_spec *s, cons
     char *base = b->data;
     *side = (qside){.amax = (float *)base,
                     .scale = (float *)(base + header),
-                    .inverse = (float *)(base + 2 * header),
+                    .scale_inv = (float *)(base + 2 * header),
                     .data = base + 3 * header,
                     .next = next};
     qside_order(side, s->grain, lines);
     return OTT_OK;
 }
 
-static ott_status form_open(exec *cx, const char *what, const edge_specs *specs, edge *e, int i) {
+static ott_status form_open(exec *cx, const char *what, const activation_specs *specs, activation *e, int i) {
     qtensor *q = &e->q.item[i];
     int64_t rows = e->t.rows, columns = e->t.columns;
     const float *next = specs->next[i];
@@ -62,58 +62,59 @@ static ott_status form_open(exec *cx, const char *what, const edge_specs *specs,
     return OTT_OK;
 }
 
-ott_status edge_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer, const edge_specs *specs,
-                      edge *e) {
-    *e = (edge){.t = t, .buffer = *buffer};
+ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
+                            const activation_specs *specs, activation *e) {
+    *e = (activation){.t = t, .buffer = *buffer};
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
     for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, specs, e, i));
     return OTT_OK;
 }
 
-ott_status edge_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
-                     const edge_specs *specs, edge *e) {
+ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
+                           const activation_specs *specs, activation *e) {
     tensor t;
     plan_buffer buffer;
     TRY(exec_open(cx, what, d, rows, columns, &t, &buffer));
-    return edge_adopt(cx, what, t, &buffer, specs, e);
+    return activation_adopt(cx, what, t, &buffer, specs, e);
 }
 
-ott_status edge_quantize(exec *cx, const edge *e) {
+ott_status activation_quantize(exec *cx, const activation *e) {
     for (int i = 0; i < e->q.count; i++)
         TRY(op_quantize(cx, &(quantize_args){.x = &e->t, .q = &e->q.item[i]}));
     return OTT_OK;
 }
 
-ott_status edge_close_tensor(exec *cx, edge *e) {
+ott_status activation_close_tensor(exec *cx, activation *e) {
     return plan_close(cx->plan, &e->buffer);
 }
 
-static ott_status close_rows(exec *cx, edge *e) {
+static ott_status close_rows(exec *cx, activation *e) {
     for (int i = 0; i < e->q.count; i++) TRY(plan_close(cx->plan, &e->row[i]));
     return OTT_OK;
 }
 
-ott_status edge_keep_for_backward(exec *cx, edge *e, const edge_specs *specs, bool keep_tensor) {
+ott_status activation_keep_for_backward(exec *cx, activation *e, const activation_specs *specs,
+                                        bool keep_tensor) {
     TRY(close_rows(cx, e));
     for (int i = 0; i < e->q.count; i++)
         if (!specs->column_used[i]) TRY(plan_close(cx->plan, &e->column[i]));
     if (keep_tensor || (specs && specs->column_high_precision)) return OTT_OK;
-    return edge_close_tensor(cx, e);
+    return activation_close_tensor(cx, e);
 }
 
-ott_status edge_close_forms(exec *cx, edge *e) {
+ott_status activation_close_forms(exec *cx, activation *e) {
     TRY(close_rows(cx, e));
     for (int i = 0; i < e->q.count; i++) TRY(plan_close(cx->plan, &e->column[i]));
     return OTT_OK;
 }
 
-ott_status edge_close(exec *cx, edge *e) {
-    TRY(edge_close_forms(cx, e));
-    return edge_close_tensor(cx, e);
+ott_status activation_close(exec *cx, activation *e) {
+    TRY(activation_close_forms(cx, e));
+    return activation_close_tensor(cx, e);
 }
 
-const qtensor *edge_form(const edge *e, int index) {
+const qtensor *activation_form(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
@@ -129,12 +130,12 @@ static ott_status side_skip_rows(qside *side, const side_spec *s, int64_t first,
     side->data = (char *)side->data + first * columns;
     side->amax += skipped;
     side->scale += skipped;
-    side->inverse += skipped;
+    side->scale_inv += skipped;
     return OTT_OK;
 }
 
-ott_status edge_rows(const edge *e, int64_t first, int64_t count, edge *view) {
-    *view = (edge){.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
+ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view) {
+    *view = (activation){.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
     for (int i = 0; i < view->q.count; i++) {
         qtensor *q = &view->q.item[i];
         q->rows = count;

@@ -1,0 +1,19 @@
+/*
+ * tensor/dry_run: a device that takes no memory. A model or a trainer opened on it goes through the same
+ * calls as on a real one, and what it would have taken is known afterwards, by kind; plans on it can be
+ * recorded and sealed, not replayed. Data that would be copied there need not be made: device.dry_run says
+ * so.
+ */
+#ifndef TENSOR_DRY_RUN_H
+#define TENSOR_DRY_RUN_H
+
+#include "tensor/device.h"
+
+/* With the operations of `like`, which must outlive it. Closed with device_close. */
+ott_status dry_run_open(mem *account, const device *like, device **out);
+/* Counts memory of the host beside the device's, of count elements of `size` bytes each. */
+ott_status dry_run_note(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
+/* The moment when the most would have been taken: bytes by kind; returns their sum. */
+int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
+
+#endif
