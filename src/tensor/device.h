@@ -6,6 +6,7 @@
 #define TENSOR_DEVICE_H
 
 #include "base/mem.h"
+#include "tensor/backend.h"
 #include "tensor/ops.h"
 
 typedef struct device device;
@@ -27,6 +28,7 @@ typedef struct device_table {
 struct device {
     const device_table *table;
     const op_table *ops;
+    const backend_capabilities *can;
     mem *account;
     const char *name;  /* "cpu avx512, 2 threads" */
     double peak_flops; /* fp32 multiply-adds counted as two, all threads; 0: not measured yet */

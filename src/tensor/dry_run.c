@@ -88,8 +88,12 @@ ott_status dry_run_open(mem *account, const device *like, device **out) {
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(counting_device), "a dry run", &memory));
     counting_device *r = memory;
-    r->base =
-        (device){.table = &table, .ops = like->ops, .account = account, .name = like->name, .dry_run = true};
+    r->base = (device){.table = &table,
+                       .ops = like->ops,
+                       .can = like->can,
+                       .account = account,
+                       .name = like->name,
+                       .dry_run = true};
     *out = &r->base;
     return OTT_OK;
 }
