@@ -15,7 +15,7 @@ static void add_task(void *argument, int thread, int threads) {
                    add_row(D, row_of(a->x, t), row_of(a->delta, t), row_of(a->y, t), a->y->columns));
 }
 
-ott_status TIER(add)(exec *cx, const add_args *a) {
+ott_status ISA(add)(exec *cx, const add_args *a) {
     cpu_run_sized(cx, tensor_count(*a->y), add_task, (void *)a);
     return OTT_OK;
 }

@@ -23,9 +23,9 @@ static ott_status check_documents(const char *op, const attention *s) {
     return OTT_OK;
 }
 
-ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
-                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
-                                float scale, attention *s) {
+ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
+                               const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
+                               attention *s) {
     if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
         q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || cu_seqlens->columns < 1)
         return status_fail(
@@ -52,7 +52,7 @@ ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k
     return OTT_OK;
 }
 
-ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats) {
+ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats) {
     int64_t bytes = floats * (int64_t)sizeof(float);
     if (floats <= SCRATCH_FLOATS) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
@@ -210,7 +210,7 @@ static void finish_query(const forward_job *j, const unit *u, int64_t i, const f
 
 /* ---- a few queries, one by one ---- */
 
-enum { FEW_QUERIES = 4 };
+enum { SKINNY_QUERIES = 4 };
 
 /* The tile's scores of one query, lanes are keys: sixteen keys by sixteen elements are turned over in
    registers. Hidden keys, and those beyond the document, get -inf. q: [width]. */
@@ -295,7 +295,7 @@ static void forward_block(const forward_job *j, const unit *u, forward_buffers *
 }
 
 static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
-    if (u->count > FEW_QUERIES)
+    if (u->count > SKINNY_QUERIES)
         forward_block(j, u, w);
     else
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
@@ -330,16 +330,16 @@ static bool too_few_units(const attention *s, int threads) {
     return units * s->heads < 4 * threads;
 }
 
-ott_status TIER(attention_forward)(exec *cx, const attention_forward_args *a) {
+ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
     forward_job j = {.cx = cx, .a = a};
     attention *s = &j.s;
     forward_buffers w;
-    TRY(TIER(attention_open)("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
-                             a->past, a->softmax_scale, s));
+    TRY(ISA(attention_open)("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
+                            a->past, a->softmax_scale, s));
     while (s->block > QUERIES &&
            (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
-    TRY(TIER(attention_fits)("attention_forward", s, lay_out(s, cpu_scratch(cx, 0), &w)));
+    TRY(ISA(attention_fits)("attention_forward", s, lay_out(s, cpu_scratch(cx, 0), &w)));
     cpu_run_sized(cx, s->pairs * s->heads, forward_task, &j);
     return OTT_OK;
 }

@@ -14,12 +14,12 @@
 
 /* Register block of the products below: ROWS x VECTORS sums of 16 lanes. Query lanes go by QUERY_LANES
  * together. */
-#ifdef CPU_TIER_avx512
+#ifdef CPU_ISA_avx512
 enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 1 };
 #endif
-#ifdef CPU_TIER_scalar
+#ifdef CPU_ISA_scalar
 #define UNROLL /* there are no registers to keep vectors in */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
@@ -63,11 +63,11 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
 }
 
 /* Checks what the op's letters do not say, and fills s. Defined in attention.c. */
-ott_status TIER(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
-                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past,
-                                float scale, attention *s);
+ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
+                               const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
+                               attention *s);
 /* ERR_UNSUPPORTED when a thread's scratch cannot hold `floats`. */
-ott_status TIER(attention_fits)(const char *op, const attention *s, int64_t floats);
+ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats);
 
 /* The next `count` floats of a scratch of which `used` are taken; counts are multiples of 16. */
 SIMD float *take(float *base, int64_t *used, int64_t count) {

@@ -52,7 +52,7 @@ static int64_t lay_out_sums(const attention_backward_args *a, char *base, backwa
     return used;
 }
 
-int64_t TIER(attention_backward_workspace)(const attention_backward_args *a) {
+int64_t ISA(attention_backward_workspace)(const attention_backward_args *a) {
     backward_sums sums;
     return lay_out_sums(a, NULL, &sums);
 }
@@ -239,14 +239,14 @@ static void backward_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status TIER(attention_backward)(exec *cx, const attention_backward_args *a) {
+ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     backward_job j = {.cx = cx, .a = a};
     backward_buffers w;
     lay_out_sums(a, cx->workspace, &j.sums);
-    TRY(TIER(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
-                             0, a->softmax_scale, &j.s));
+    TRY(ISA(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
+                            0, a->softmax_scale, &j.s));
     while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;
-    TRY(TIER(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
+    TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
     cpu_run_sized(cx, j.s.pairs * j.s.heads, backward_task, &j);
     return OTT_OK;
 }

@@ -1,16 +1,16 @@
 /*
- * cpu/backend: opens and closes the CPU device: chooses the tier, starts the threads, owns their scratch.
+ * cpu/backend: opens and closes the CPU device: chooses the ISA level, starts the threads, owns their scratch.
  * The one file of the floor that is compiled once.
  */
 #include "cpu/cpu.h"
-#include "cpu/tier.h"
+#include "cpu/isa.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tiers ---- */
+/* ---- ISA levels ---- */
 
 static bool always(void) {
     return true;
@@ -29,31 +29,31 @@ static bool has_avx512(void) {
 }
 #endif
 
-typedef struct tier_entry {
-    const cpu_tier *tier;
+typedef struct isa_entry {
+    const cpu_isa *isa;
     bool (*available)(void);
-} tier_entry;
+} isa_entry;
 
 /* Worst first. */
-static const tier_entry tiers[] = {
-    {&cpu_tier_scalar, always},
+static const isa_entry isas[] = {
+    {&cpu_isa_scalar, always},
 #if CPU_HAS_avx2
-    {&cpu_tier_avx2, has_avx2},
+    {&cpu_isa_avx2, has_avx2},
 #endif
 #if CPU_HAS_avx512
-    {&cpu_tier_avx512, has_avx512},
+    {&cpu_isa_avx512, has_avx512},
 #endif
 };
-enum { TIER_COUNT = sizeof tiers / sizeof tiers[0] };
+enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
-/* All there are, in any build: to tell a misspelt tier from one that is not here. */
+/* All there are, in any build: to tell a misspelt ISA level from one that is not here. */
 static const char *const known[] = {"scalar", "avx2", "avx512"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
-int cpu_tiers(const char **names) {
+int cpu_isas(const char **names) {
     int count = 0;
-    for (int i = 0; i < TIER_COUNT; i++)
-        if (tiers[i].available()) names[count++] = tiers[i].tier->name;
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (isas[i].available()) names[count++] = isas[i].isa->name;
     return count;
 }
 
@@ -63,37 +63,37 @@ static bool is_known(const char *name) {
     return false;
 }
 
-static ott_status refuse_tier(const char *name, bool from_environment) {
-    const char *names[CPU_TIERS_MAX];
+static ott_status refuse_isa(const char *name, bool from_environment) {
+    const char *names[CPU_ISAS_MAX];
     char list[64] = "";
-    int count = cpu_tiers(names), length = 0;
+    int count = cpu_isas(names), length = 0;
     for (int i = 0; i < count; i++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%s", i ? ", " : "", names[i]);
-    const char *origin = from_environment ? " (environment variable " CPU_TIER_VARIABLE ")" : "";
+    const char *origin = from_environment ? " (environment variable " CPU_ISA_VARIABLE ")" : "";
     if (is_known(name))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_TIER_VARIABLE
+            "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_ISA_VARIABLE
             " unset for the best of them",
             name, origin, list);
     const char *nearest = str_nearest(name, known, KNOWN_COUNT);
     return status_fail(OTT_ERR_ARGUMENT,
-                       "unknown instruction set '%s'%s%s%s%s; available: %s; leave " CPU_TIER_VARIABLE
+                       "unknown instruction set '%s'%s%s%s%s; available: %s; leave " CPU_ISA_VARIABLE
                        " unset for the best of them",
                        name, origin, nearest ? "; did you mean '" : "", nearest ? nearest : "",
                        nearest ? "'?" : "", list);
 }
 
-static ott_status choose_tier(const char *name, const cpu_tier **out) {
-    const char *wanted = name ? name : getenv(CPU_TIER_VARIABLE);
+static ott_status choose_isa(const char *name, const cpu_isa **out) {
+    const char *wanted = name ? name : getenv(CPU_ISA_VARIABLE);
     bool any = !wanted || (!name && !*wanted);
-    for (int i = TIER_COUNT - 1; i >= 0; i--) {
-        if (!any && strcmp(tiers[i].tier->name, wanted) != 0) continue;
-        if (!tiers[i].available()) continue;
-        *out = tiers[i].tier;
+    for (int i = ISA_COUNT - 1; i >= 0; i--) {
+        if (!any && strcmp(isas[i].isa->name, wanted) != 0) continue;
+        if (!isas[i].available()) continue;
+        *out = isas[i].isa;
         return OTT_OK;
     }
-    return refuse_tier(wanted, !name);
+    return refuse_isa(wanted, !name);
 }
 
 /* ---- the device table: host memory, and every call completes before it returns ---- */
@@ -150,19 +150,19 @@ static ott_status fill(cpu_device *c, mem *account, int threads) {
     void *scratch;
     TRY(mem_alloc_array(account, MEM_SCRATCH, c->threads, CPU_SCRATCH_BYTES, "thread scratch", &scratch));
     c->scratch = scratch;
-    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tier->name, c->threads,
+    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->isa->name, c->threads,
              c->threads == 1 ? "" : "s");
     return OTT_OK;
 }
 
-ott_status cpu_open(mem *account, int threads, const char *tier, device **out) {
+ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     *out = NULL;
-    const cpu_tier *chosen = NULL;
-    TRY(choose_tier(tier, &chosen));
+    const cpu_isa *chosen = NULL;
+    TRY(choose_isa(isa, &chosen));
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
     cpu_device *c = memory;
-    c->tier = chosen;
+    c->isa = chosen;
     c->base = (device){.table = &table, .ops = chosen->ops, .can = &can, .account = account, .name = c->name};
     ott_status status = fill(c, account, threads);
     if (status != OTT_OK) {
@@ -179,22 +179,22 @@ enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond
 #define PEAK_SETTLING 0.02                     /* seconds until each thread has a core of its own again */
 
 static void burst(void *argument, int thread, int threads) {
-    const cpu_tier *tier = argument;
+    const cpu_isa *isa = argument;
     (void)thread, (void)threads;
-    tier->fma_burst(PEAK_ROUNDS);
+    isa->fma_burst(PEAK_ROUNDS);
 }
 
 double cpu_measure_peak(device *d) {
     cpu_device *c = (cpu_device *)d;
     union {
-        const cpu_tier *given;
+        const cpu_isa *given;
         void *argument;
-    } tier = {.given = c->tier};
-    double work = c->tier->fma_burst(1) * PEAK_ROUNDS * c->threads, best = 0, began = clock_seconds();
-    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, tier.argument);
+    } isa = {.given = c->isa};
+    double work = c->isa->fma_burst(1) * PEAK_ROUNDS * c->threads, best = 0, began = clock_seconds();
+    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, isa.argument);
     for (int i = 0; i < PEAK_BURSTS; i++) {
         double start = clock_seconds();
-        pool_run(c->pool, burst, tier.argument);
+        pool_run(c->pool, burst, isa.argument);
         double rate = work / (clock_seconds() - start);
         if (rate > best) best = rate;
     }

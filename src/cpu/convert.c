@@ -1,8 +1,8 @@
 /*
  * cpu/convert: y = x in another high-precision format.
  */
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/simd/simd.h"
+#include "cpu/isa.h"
 
 typedef struct convert_job {
     const tensor *x, *y;
@@ -48,7 +48,7 @@ static void convert_task(void *argument, int thread, int threads) {
     for (int64_t r = begin; r < end; r++) convert_row(x, r * x->ld, y, r * y->ld, x->columns);
 }
 
-ott_status TIER(convert)(exec *cx, const convert_args *a) {
+ott_status ISA(convert)(exec *cx, const convert_args *a) {
     convert_job job = {.x = a->x, .y = a->y};
     job.flat = a->x->rows <= 1 || (a->x->ld == a->x->columns && a->y->ld == a->y->columns);
     cpu_run_sized(cx, tensor_count(*a->x), convert_task, &job);

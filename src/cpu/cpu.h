@@ -1,22 +1,22 @@
 /*
  * cpu/cpu: the door of the CPU backend: opens a device whose op table runs on this machine's threads with the
- * best instruction set it has. Every tier and every number of threads gives the same bits.
+ * best instruction set it has. Every ISA level and every number of threads gives the same bits.
  */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 
 #include "tensor/device.h"
 
-#define CPU_TIER_VARIABLE "OTTAVA_ISA" /* environment variable that names a tier */
-#define CPU_TIERS_MAX     3
+#define CPU_ISA_VARIABLE "OTTAVA_ISA" /* environment variable that names a ISA level */
+#define CPU_ISAS_MAX     3
 
-/* `threads` as pool_open takes it: 0 is all cores. `tier`: "scalar", "avx2" or "avx512"; NULL takes
+/* `threads` as pool_open takes it: 0 is all cores. `ISA level`: "scalar", "avx2" or "avx512"; NULL takes
    OTTAVA_ISA if that is set and not empty, else the best available. The device is closed with device_close;
-   `account` must outlive it. OTT_ERR_ARGUMENT for a tier that does not exist, OTT_ERR_UNSUPPORTED for one
+   `account` must outlive it. OTT_ERR_ARGUMENT for a ISA level that does not exist, OTT_ERR_UNSUPPORTED for one
    this machine or build does not have. */
-ott_status cpu_open(mem *account, int threads, const char *tier, device **out);
-/* Tiers that cpu_open takes on this machine, worst first, into names[CPU_TIERS_MAX]; returns how many. */
-int cpu_tiers(const char **names);
+ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
+/* ISA levels that cpu_open takes on this machine, worst first, into names[CPU_ISAS_MAX]; returns how many. */
+int cpu_isas(const char **names);
 /* Peak of fp32 fused multiply-adds over all threads of a CPU device, in FLOP/s (an FMA is two), the best of a
    few bursts; takes a few milliseconds and fills the device's peak_flops. */
 double cpu_measure_peak(device *d);

@@ -1,8 +1,8 @@
 /* cpu/delayed: recording amax for delayed scaling, and its update (fp8/history.h). */
-#include "cpu/tier.h"
+#include "cpu/isa.h"
 #include "fp8/history.h"
 
-ott_status TIER(amax_record)(exec *cx, const amax_record_args *a) {
+ott_status ISA(amax_record)(exec *cx, const amax_record_args *a) {
     (void)cx;
     float *seen = a->seen->data;
     const qside *side = side_spec_is_fp8(&a->q->spec.row) ? &a->q->row : &a->q->column;
@@ -10,7 +10,7 @@ ott_status TIER(amax_record)(exec *cx, const amax_record_args *a) {
     return OTT_OK;
 }
 
-ott_status TIER(amax_update)(exec *cx, const amax_update_args *a) {
+ott_status ISA(amax_update)(exec *cx, const amax_update_args *a) {
     (void)cx;
     float *seen = a->seen->data;
     STATUS_REQUIRE(a->spec.history == a->amax_history->columns);

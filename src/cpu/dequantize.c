@@ -52,7 +52,7 @@ static void dequantize_task(void *argument, int thread, int threads) {
     for (; r < end; r++) dequantize_row(job, r);
 }
 
-ott_status TIER(dequantize)(exec *cx, const dequantize_args *a) {
+ott_status ISA(dequantize)(exec *cx, const dequantize_args *a) {
     quantize_side side[2];
     if (quantize_sides(a->q, side) == 0)
         return status_fail(OTT_ERR_INTERNAL, "dequantize: neither side of the tensor is FP8");

@@ -14,7 +14,7 @@ static void forward_task(void *argument, int thread, int threads) {
         WITH_DTYPE(a->y->dtype, D, copy_row(D, row_of(a->table, token[t]), row_of(a->y, t), a->y->columns));
 }
 
-ott_status TIER(embedding_forward)(exec *cx, const embedding_forward_args *a) {
+ott_status ISA(embedding_forward)(exec *cx, const embedding_forward_args *a) {
     TRY(row_check_indices("embedding_forward", "token", a->token, a->table->rows, false));
     cpu_run_sized(cx, tensor_count(*a->y), forward_task, (void *)a);
     return OTT_OK;
@@ -42,7 +42,7 @@ static void backward_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status TIER(embedding_backward)(exec *cx, const embedding_backward_args *a) {
+ott_status ISA(embedding_backward)(exec *cx, const embedding_backward_args *a) {
     TRY(row_check_indices("embedding_backward", "token", a->token, a->dtable->rows, false));
     cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
     return OTT_OK;

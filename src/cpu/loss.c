@@ -62,8 +62,8 @@ static void loss_task(void *argument, int thread, int threads) {
     for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, loss_row(D, a, t));
 }
 
-ott_status TIER(cross_entropy)(exec *cx, const cross_entropy_args *a) {
+ott_status ISA(cross_entropy)(exec *cx, const cross_entropy_args *a) {
     TRY(row_check_indices("cross_entropy", "target", a->target, a->logits->columns, true));
     cpu_run_sized(cx, tensor_count(*a->logits), loss_task, (void *)a);
-    return TIER(quantize_list)(cx, a->logits, a->q);
+    return ISA(quantize_list)(cx, a->logits, a->q);
 }

@@ -38,12 +38,12 @@ static void forward_task(void *argument, int thread, int threads) {
     for (; t < end; t++) WITH_DTYPE(a->x->dtype, D, forward_row(D, a, t));
 }
 
-ott_status TIER(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
+ott_status ISA(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
     if (a->delta != NULL && a->h == NULL)
         return status_fail(OTT_ERR_ARGUMENT,
                            "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
     cpu_run_sized(cx, tensor_count(*a->x), forward_task, (void *)a);
-    return TIER(quantize_list)(cx, a->y, a->q);
+    return ISA(quantize_list)(cx, a->y, a->q);
 }
 
 /* dy * weight and h * rstd of lanes [at, at + n); both 0 beyond, whatever rstd is. */
@@ -109,7 +109,7 @@ static void backward_task(void *argument, int thread, int threads) {
     for (; t < rows; t++) WITH_DTYPE(a->dy->dtype, D, weight_gradient_rows(D, a, t, 1, first, last - first));
 }
 
-ott_status TIER(rmsnorm_backward)(exec *cx, const rmsnorm_backward_args *a) {
+ott_status ISA(rmsnorm_backward)(exec *cx, const rmsnorm_backward_args *a) {
     cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
-    return TIER(quantize_list)(cx, a->dx, a->q);
+    return ISA(quantize_list)(cx, a->dx, a->q);
 }

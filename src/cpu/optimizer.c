@@ -17,7 +17,7 @@ static void update_loss_scale(float *state, bool finite) {
     state[STEP_GOOD_STEPS] = 0.0f;
 }
 
-ott_status TIER(grad_norm)(exec *cx, const grad_norm_args *a) {
+ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     (void)cx;
     const float *squares = a->sum_squares->data; /* [P] */
     float *state = a->state->data;               /* [S] */
@@ -82,7 +82,7 @@ static void adamw_task(void *argument, int thread, int threads) {
                   s.columns);
 }
 
-ott_status TIER(adamw)(exec *cx, const adamw_args *a) {
+ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
     const float *state = a->state->data; /* [S] */
     if (state[STEP_SKIP] != 0.0f) return OTT_OK;
     adamw_job j = {

@@ -2,28 +2,28 @@
  * cpu/peak: keeps the fused multiply-add units busy and nothing else: what a matrix product can at most reach
  * here.
  */
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/simd/simd.h"
+#include "cpu/isa.h"
 
 /* Enough independent chains to cover the latency of an FMA on two units, few enough to stay in registers. */
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 enum { CHAINS = 24 };
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
 enum { CHAINS = 6 };
 #else
 enum { CHAINS = 1 };
 #endif
 
 /* Hides a value from the optimiser, so that the chains are neither folded nor dropped. */
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
 #define KEEP(x) __asm__ volatile("" : "+x"((x).a), "+x"((x).b))
 #else
 #define KEEP(x) __asm__ volatile("" : "+m"(x))
 #endif
 
-double TIER(fma_burst)(int64_t rounds) {
+double ISA(fma_burst)(int64_t rounds) {
     v16 factor = v16_set1(0.5f), sum[CHAINS];
     KEEP(factor);
     SIMD_UNROLL for (int i = 0; i < CHAINS; i++) {

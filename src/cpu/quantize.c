@@ -389,30 +389,30 @@ static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
     return OTT_OK;
 }
 
-ott_status TIER(quantize)(exec *cx, const quantize_args *a) {
+ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
 }
 
-ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
+ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
     for (int i = 0; q && i < q->count; i++) TRY(op_quantize(cx, &(quantize_args){.x = x, .q = &q->item[i]}));
     return OTT_OK;
 }
 
-ott_status TIER(amax)(exec *cx, const amax_args *a) {
+ott_status ISA(amax)(exec *cx, const amax_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
     first_pass(&job);
     return OTT_OK;
 }
 
-ott_status TIER(scale)(exec *cx, const scale_args *a) {
+ott_status ISA(scale)(exec *cx, const scale_args *a) {
     quantize_job job;
     TRY(start(&job, cx, NULL, a->q));
     for (int i = 0; i < job.sides; i++) set_all_scales(&job.side[i]);
     return OTT_OK;
 }
 
-ott_status TIER(cast)(exec *cx, const cast_args *a) {
+ott_status ISA(cast)(exec *cx, const cast_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
     for (int i = 0; i < job.sides; i++) job.waits[i] = true;

@@ -5,8 +5,8 @@
 #ifndef CPU_QUANTIZE_H
 #define CPU_QUANTIZE_H
 
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/simd/simd.h"
+#include "cpu/isa.h"
 
 #define QUANTIZE_ALL INT64_MAX /* of the rows or columns */
 

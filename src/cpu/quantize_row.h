@@ -1,5 +1,5 @@
 /*
- * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, in the vector tiers with a
+ * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, in the vector ISA levels with a
  * copy of the loop for each number format (cpu/rows.h).
  */
 #ifndef CPU_QUANTIZE_ROW_H

@@ -24,7 +24,7 @@ static void column_task(void *argument, int thread, int threads) {
     for (; r < x.rows; r++) WITH_DTYPE(x.dtype, D, add_rows(D, &x, r, 1, sum));
 }
 
-ott_status TIER(column_sum)(exec *cx, const column_sum_args *a) {
+ott_status ISA(column_sum)(exec *cx, const column_sum_args *a) {
     cpu_run_sized(cx, tensor_count(*a->x), column_task, (void *)a);
     return OTT_OK;
 }
@@ -89,12 +89,12 @@ static float whole_sum(const exec *cx, const tensor *x, bool squares) {
     return (float)total;
 }
 
-ott_status TIER(sum)(exec *cx, const sum_args *a) {
+ott_status ISA(sum)(exec *cx, const sum_args *a) {
     *(float *)a->sum->data += whole_sum(cx, a->x, false);
     return OTT_OK;
 }
 
-ott_status TIER(sum_squares)(exec *cx, const sum_squares_args *a) {
+ott_status ISA(sum_squares)(exec *cx, const sum_squares_args *a) {
     *(float *)a->sum->data = whole_sum(cx, a->x, true);
     return OTT_OK;
 }
@@ -150,7 +150,7 @@ static void count_task(void *argument, int thread, int threads) {
     __atomic_fetch_add(&j->found, found, __ATOMIC_RELAXED);
 }
 
-ott_status TIER(count_nonfinite)(exec *cx, const count_nonfinite_args *a) {
+ott_status ISA(count_nonfinite)(exec *cx, const count_nonfinite_args *a) {
     count_job j = {.x = row_flattened(a->x)};
     cpu_run_sized(cx, tensor_count(j.x), count_task, &j);
     *(int32_t *)a->count->data = j.found > INT32_MAX ? INT32_MAX : (int32_t)j.found;

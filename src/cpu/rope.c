@@ -27,7 +27,7 @@ static void rotate_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status TIER(rope)(exec *cx, const rope_args *a) {
+ott_status ISA(rope)(exec *cx, const rope_args *a) {
     if (a->head_dim <= 0 || a->x->columns % a->head_dim != 0 || a->cosine->columns * 2 != a->head_dim)
         return status_fail(OTT_ERR_SHAPE,
                            "rope: head_dim is %lld; x has %lld columns, cosine and sine have %lld",

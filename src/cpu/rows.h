@@ -5,15 +5,15 @@
 #ifndef CPU_ROWS_H
 #define CPU_ROWS_H
 
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/simd/simd.h"
+#include "cpu/isa.h"
 
 /* v16_get and v16_put: lanes [0, n) of element `index` on; the others read as 0. BY_16 runs the statements
    for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left; and WITH_DTYPE runs a
    statement with the constant `D` equal to d, a high-precision format: one specialized copy for each;
    WITH_FP8 is the same for the two formats of codes. A ROW_LOOP is a function that they make copies of, and
    ROW_UNROLL keeps its arrays of vectors in registers. */
-#ifndef CPU_TIER_scalar
+#ifndef CPU_ISA_scalar
 SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);
 }

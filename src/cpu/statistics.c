@@ -169,7 +169,7 @@ static void measure_scales(const quantize_side *s, float *out) {
     out[STATISTICS_SCALE_MAX] = v16_fold_max(most);
 }
 
-ott_status TIER(quantize_statistics)(exec *cx, const quantize_statistics_args *a) {
+ott_status ISA(quantize_statistics)(exec *cx, const quantize_statistics_args *a) {
     float *row = a->statistics->data, *column = row + a->statistics->ld;
     STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
     memset(row, 0, STATISTICS_COUNT * sizeof(float));

@@ -22,9 +22,9 @@ static void forward_task(void *argument, int thread, int threads) {
                    forward_row(D, row_of(a->gate, t), row_of(a->up, t), row_of(a->y, t), a->y->columns));
 }
 
-ott_status TIER(swiglu_forward)(exec *cx, const swiglu_forward_args *a) {
+ott_status ISA(swiglu_forward)(exec *cx, const swiglu_forward_args *a) {
     cpu_run_sized(cx, tensor_count(*a->y), forward_task, (void *)a);
-    return TIER(quantize_list)(cx, a->y, a->q);
+    return ISA(quantize_list)(cx, a->y, a->q);
 }
 
 SIMD void backward_row(ott_dtype d, const swiglu_backward_args *a, int64_t t) {
@@ -47,8 +47,8 @@ static void backward_task(void *argument, int thread, int threads) {
     for (; t < end; t++) WITH_DTYPE(a->dy->dtype, D, backward_row(D, a, t));
 }
 
-ott_status TIER(swiglu_backward)(exec *cx, const swiglu_backward_args *a) {
+ott_status ISA(swiglu_backward)(exec *cx, const swiglu_backward_args *a) {
     cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
-    TRY(TIER(quantize_list)(cx, a->dgate, a->q_gate));
-    return TIER(quantize_list)(cx, a->dup, a->q_up);
+    TRY(ISA(quantize_list)(cx, a->dgate, a->q_gate));
+    return ISA(quantize_list)(cx, a->dup, a->q_up);
 }

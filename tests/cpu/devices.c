@@ -1,4 +1,4 @@
-/* devices: CPU devices of every tier and several numbers of threads. */
+/* devices: CPU devices of every ISA level and several numbers of threads. */
 #include "devices.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +11,13 @@ devices devices_open(void) {
     static const int threads[] = {1, 2, 3, 5};
 #endif
     const int thread_counts = (int)(sizeof threads / sizeof *threads);
-    const char *tiers[CPU_TIERS_MAX];
-    int tier_count = cpu_tiers(tiers);
+    const char *isas[CPU_ISAS_MAX];
+    int isa_count = cpu_isas(isas);
     devices d = {.count = 0};
     ott_status status = mem_open(&d.account);
-    for (int i = 0; i < tier_count; i++)
+    for (int i = 0; i < isa_count; i++)
         for (int t = 0; t < thread_counts && status == OTT_OK; t++)
-            status = cpu_open(d.account, threads[t], tiers[i], &d.list[d.count++]);
+            status = cpu_open(d.account, threads[t], isas[i], &d.list[d.count++]);
     if (status != OTT_OK) {
         fprintf(stderr, "devices_open: %s\n", status_text());
         abort();

@@ -1,5 +1,5 @@
 /*
- * devices: one CPU device for every tier this machine has and several numbers of threads, for tests that want
+ * devices: one CPU device for every ISA level this machine has and several numbers of threads, for tests that want
  * the same bits from all of them.
  */
 #ifndef TESTS_CPU_DEVICES_H
@@ -15,7 +15,7 @@ typedef struct devices {
     device *list[DEVICES_MAX];
 } devices;
 
-/* 1, 2, 3 and 5 threads of each tier. Aborts when one cannot be opened. */
+/* 1, 2, 3 and 5 threads of each ISA level. Aborts when one cannot be opened. */
 devices devices_open(void);
 void devices_close(devices *d);
 

@@ -1,5 +1,5 @@
 /*
- * simd_probe: the functions of cpu/simd.h, of one tier, as ordinary functions over arrays of 16, for a test
+ * simd_probe: the functions of cpu/simd/simd.h, of one ISA level, as ordinary functions over arrays of 16, for a test
  * that is compiled for any machine.
  */
 #ifndef TESTS_CPU_SIMD_PROBE_H
@@ -25,7 +25,7 @@ typedef enum simd_ternary { SIMD_FMA, SIMD_FNMA, SIMD_FMS, SIMD_TERNARY_COUNT } 
 typedef enum simd_fold { SIMD_FOLD_SUM, SIMD_FOLD_MAX, SIMD_FOLD_AMAX, SIMD_FOLD_COUNT } simd_fold;
 
 typedef struct simd_probe {
-    const char *tier;
+    const char *isa;
     void (*unary)(simd_unary f, const float *x, float *y);
     void (*binary)(simd_binary f, const float *a, const float *b,
                    float *y); /* select: a is smaller ? a : 2*b */
@@ -44,7 +44,7 @@ typedef struct simd_probe {
     void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
-/* Defined by the files that may be run only where their tier is available; NULL where the compiler has it
+/* Defined by the files that may be run only where their ISA level is available; NULL where the compiler has it
  * not. */
 extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512;
 

@@ -1,5 +1,5 @@
-/* simd_probe of the avx512 tier. */
-#define CPU_TIER_avx512 1
+/* simd_probe of the avx512 ISA level. */
+#define CPU_ISA_avx512 1
 #if defined(__x86_64__)
 #if defined(__clang__)
 #include "fp8/cast.h"

@@ -1,6 +1,6 @@
-/* The body of simd_probe_<tier>.c: included once, with that tier's CPU_TIER_ macro defined and its
+/* The body of simd_probe_<ISA level>.c: included once, with that ISA level's CPU_ISA_ macro defined and its
  * instructions allowed. */
-#include "cpu/simd.h"
+#include "cpu/simd/simd.h"
 #include "simd_probe.h"
 
 static void probe_unary(simd_unary f, const float *p, float *y) {
@@ -115,7 +115,7 @@ static void probe_rounded(const float *x, ott_dtype d, float *y) {
 
 #define PROBE(name)                                                                                          \
     {                                                                                                        \
-        .tier = name, .unary = probe_unary, .binary = probe_binary, .ternary = probe_ternary,                \
+        .isa = name, .unary = probe_unary, .binary = probe_binary, .ternary = probe_ternary,                 \
         .fold = probe_fold, .to_int = probe_to_int, .count_nan = probe_count_nan,                            \
         .transpose = probe_transpose, .fold_rows = probe_fold_rows, .load = probe_load,                      \
         .store = probe_store, .encode64 = probe_encode64, .rounded = probe_rounded                           \

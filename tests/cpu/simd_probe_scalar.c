@@ -1,5 +1,5 @@
-/* simd_probe of the scalar tier. */
-#define CPU_TIER_scalar 1
+/* simd_probe of the scalar ISA level. */
+#define CPU_ISA_scalar 1
 #include "simd_probe_body.h"
 
 static const simd_probe probe = PROBE("scalar");

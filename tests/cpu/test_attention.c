@@ -1,6 +1,6 @@
 /*
  * Attention against a naive one in double: forward with error bounds, backward by finite differences; then
- * the same bits in every tier on any number of threads, where a run spans several blocks of queries and tiles
+ * the same bits in every ISA level on any number of threads, where a run spans several blocks of queries and tiles
  * of keys.
  */
 #include "arrays.h"

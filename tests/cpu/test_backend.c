@@ -1,4 +1,4 @@
-/* Tests of cpu/backend: choosing a tier, opening and closing, the device table, the peak. */
+/* Tests of cpu/backend: choosing a ISA level, opening and closing, the device table, the peak. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -14,13 +14,13 @@ static mem *account;
 
 static int setup(void **state) {
     (void)state;
-    unsetenv(CPU_TIER_VARIABLE);
+    unsetenv(CPU_ISA_VARIABLE);
     return mem_open(&account) == OTT_OK ? 0 : -1;
 }
 
 static int teardown(void **state) {
     (void)state;
-    unsetenv(CPU_TIER_VARIABLE);
+    unsetenv(CPU_ISA_VARIABLE);
     if (mem_read(account).now != 0) return -1;
     mem_close(account);
     return 0;
@@ -28,16 +28,16 @@ static int teardown(void **state) {
 
 static void scalar_is_always_there(void **state) {
     (void)state;
-    const char *names[CPU_TIERS_MAX];
-    int count = cpu_tiers(names);
-    assert_in_range(count, 1, CPU_TIERS_MAX);
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
+    assert_in_range(count, 1, CPU_ISAS_MAX);
     assert_string_equal(names[0], "scalar");
 }
 
-static void opens_every_tier_and_the_best_without_a_name(void **state) {
+static void opens_every_isa_and_the_best_without_a_name(void **state) {
     (void)state;
-    const char *names[CPU_TIERS_MAX];
-    int count = cpu_tiers(names);
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
     device *d;
     for (int i = 0; i < count; i++) {
         char expected[64];
@@ -53,33 +53,33 @@ static void opens_every_tier_and_the_best_without_a_name(void **state) {
     device_close(d);
 }
 
-static void the_environment_names_a_tier(void **state) {
+static void the_environment_names_a_isa(void **state) {
     (void)state;
     device *d;
-    setenv(CPU_TIER_VARIABLE, "scalar", 1);
+    setenv(CPU_ISA_VARIABLE, "scalar", 1);
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
     assert_non_null(strstr(d->name, "scalar"));
     device_close(d);
-    setenv(CPU_TIER_VARIABLE, "", 1); /* as if not set */
+    setenv(CPU_ISA_VARIABLE, "", 1); /* as if not set */
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
     device_close(d);
-    setenv(CPU_TIER_VARIABLE, "sse9", 1);
+    setenv(CPU_ISA_VARIABLE, "sse9", 1);
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_ERR_ARGUMENT);
     assert_null(d);
     assert_non_null(strstr(status_text(), "sse9"));
-    assert_non_null(strstr(status_text(), "environment variable " CPU_TIER_VARIABLE));
+    assert_non_null(strstr(status_text(), "environment variable " CPU_ISA_VARIABLE));
     assert_int_equal(cpu_open(account, 1, "scalar", &d), OTT_OK); /* an argument wins */
     device_close(d);
 }
 
-static void a_wrong_tier_is_told_what_there_is(void **state) {
+static void a_wrong_isa_is_told_what_there_is(void **state) {
     (void)state;
     device *d;
     assert_int_equal(cpu_open(account, 1, "avx51", &d), OTT_ERR_ARGUMENT);
     assert_non_null(strstr(status_text(), "'avx51'"));
     assert_non_null(strstr(status_text(), "available: scalar"));
     assert_non_null(strstr(status_text(), "did you mean 'avx512'?"));
-    assert_non_null(strstr(status_text(), CPU_TIER_VARIABLE));
+    assert_non_null(strstr(status_text(), CPU_ISA_VARIABLE));
     assert_int_equal(cpu_open(account, 1, "", &d), OTT_ERR_ARGUMENT);
 }
 
@@ -139,10 +139,10 @@ static void memory_goes_in_and_out(void **state) {
     device_close(d);
 }
 
-static void every_op_is_there_in_every_tier(void **state) {
+static void every_op_is_there_in_every_isa(void **state) {
     (void)state;
-    const char *names[CPU_TIERS_MAX];
-    int count = cpu_tiers(names);
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
     for (int i = 0; i < count; i++) {
         device *d;
         assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
@@ -169,14 +169,14 @@ static void the_peak_is_measured(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(scalar_is_always_there),
-        TEST(opens_every_tier_and_the_best_without_a_name),
-        TEST(the_environment_names_a_tier),
-        TEST(a_wrong_tier_is_told_what_there_is),
+        TEST(opens_every_isa_and_the_best_without_a_name),
+        TEST(the_environment_names_a_isa),
+        TEST(a_wrong_isa_is_told_what_there_is),
         TEST(a_wrong_number_of_threads_is_refused),
         TEST(every_failed_allocation_is_undone),
         TEST(scratch_is_accounted_for),
         TEST(memory_goes_in_and_out),
-        TEST(every_op_is_there_in_every_tier),
+        TEST(every_op_is_there_in_every_isa),
         TEST(the_peak_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

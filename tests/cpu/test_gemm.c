@@ -1,5 +1,5 @@
 /*
- * Tests of cpu/gemm: every tier, several numbers of threads, against fp8/reference bit for bit: shapes around
+ * Tests of cpu/gemm/gemm: every ISA level, several numbers of threads, against fp8/reference bit for bit: shapes around
  * the block sizes, formats, orientations, scales of every granularity, bias, accumulation, special values,
  * the tensor core's accumulation.
  */

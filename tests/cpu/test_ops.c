@@ -1,6 +1,6 @@
 /*
  * Every op of ops.def on the CPU against the scalar reference, bit for bit: each format of activations, each
- * instruction-set tier this machine has, one to three threads, odd shapes, and values from subnormal to NaN.
+ * instruction-set ISA level this machine has, one to three threads, odd shapes, and values from subnormal to NaN.
  * The cases come from the op table: a new op is tested as soon as it is there, or this test says what fixture
  * it needs.
  */
@@ -28,9 +28,9 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 
 static struct {
     mem *account;
-    device *reference, *devices[CPU_TIERS_MAX * THREADS_MAX];
-    const char *tier[CPU_TIERS_MAX * THREADS_MAX];
-    int threads[CPU_TIERS_MAX * THREADS_MAX];
+    device *reference, *devices[CPU_ISAS_MAX * THREADS_MAX];
+    const char *isa[CPU_ISAS_MAX * THREADS_MAX];
+    int threads[CPU_ISAS_MAX * THREADS_MAX];
     int count;
     op_case c;
 } all;
@@ -41,15 +41,15 @@ static void succeed(ott_status status) {
 
 static int open_devices(void **state) {
     (void)state;
-    const char *names[CPU_TIERS_MAX];
+    const char *names[CPU_ISAS_MAX];
     succeed(mem_open(&all.account));
     succeed(reference_device_open(all.account, &all.reference));
     succeed(case_memory_open(all.account, &all.c));
-    int tiers = cpu_tiers(names);
-    assert_in_range(tiers, 1, CPU_TIERS_MAX);
-    for (int i = 0; i < tiers; i++)
+    int isas = cpu_isas(names);
+    assert_in_range(isas, 1, CPU_ISAS_MAX);
+    for (int i = 0; i < isas; i++)
         for (int threads = THREADS_MIN; threads <= THREADS_MAX; threads++) {
-            all.tier[all.count] = names[i];
+            all.isa[all.count] = names[i];
             all.threads[all.count] = threads;
             succeed(cpu_open(all.account, threads, names[i], &all.devices[all.count++]));
         }
@@ -75,9 +75,9 @@ static void run_everywhere(op_case *c) {
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.devices[i]};
         if (case_run(c, &cx) != OTT_OK)
-            fail_msg("tier %s, %d threads: %s: %s", all.tier[i], all.threads[i], text, status_text());
+            fail_msg("ISA level %s, %d threads: %s: %s", all.isa[i], all.threads[i], text, status_text());
         if (!case_compare(c))
-            fail_msg("tier %s, %d threads: %s: %s", all.tier[i], all.threads[i], text, c->message);
+            fail_msg("ISA level %s, %d threads: %s: %s", all.isa[i], all.threads[i], text, c->message);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * Tests of cpu/quantize and cpu/convert: every tier, several numbers of threads, against fp8/reference and
+ * Tests of cpu/quantize and cpu/convert: every ISA level, several numbers of threads, against fp8/reference and
  * fp8/cast bit for bit.
  */
 #include <stdarg.h>

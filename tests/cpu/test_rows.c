@@ -1,5 +1,5 @@
 /*
- * The row by row ops and the reductions at sizes that are shared among threads: the same bits from every tier
+ * The row by row ops and the reductions at sizes that are shared among threads: the same bits from every ISA level
  * and any number of threads. (What the bits are, test_ops says, at smaller sizes.)
  */
 #include "arrays.h"

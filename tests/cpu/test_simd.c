@@ -1,5 +1,5 @@
 /*
- * Tests of cpu/simd: every function of every tier this machine has against scalar C, bit for bit.
+ * Tests of cpu/simd/simd: every function of every ISA level this machine has against scalar C, bit for bit.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "simd_probe.h"
 #include <string.h>
 
-static const simd_probe *probes[CPU_TIERS_MAX];
+static const simd_probe *probes[CPU_ISAS_MAX];
 static int probe_count;
 
 #define EACH_PROBE(p)                                                                                        \
@@ -39,7 +39,7 @@ static void fill(float *x, int count, uint64_t *draws) {
 static void assert_same(const simd_probe *p, const char *what, float found, float expected, float a, float b,
                         float c) {
     if (float_bits(found) == float_bits(expected) || (isnan(found) && isnan(expected))) return;
-    fail_msg("%s %s(%a, %a, %a) is %a, expected %a", p->tier, what, (double)a, (double)b, (double)c,
+    fail_msg("%s %s(%a, %a, %a) is %a, expected %a", p->isa, what, (double)a, (double)b, (double)c,
              (double)found, (double)expected);
 }
 
@@ -235,7 +235,7 @@ static void check_store(const simd_probe *p, int f, cast_mode mode, int64_t n, c
     for (int64_t i = 0; i < n; i++) store_one(expected, formats[f], mode, 3 + i, x[i]);
     for (size_t i = 0; i < sizeof found; i++)
         if (found[i] != expected[i])
-            fail_msg("%s: storing %d as %s: byte %d is %02x, expected %02x", p->tier, (int)n,
+            fail_msg("%s: storing %d as %s: byte %d is %02x, expected %02x", p->isa, (int)n,
                      dtype_name(formats[f]), (int)i, found[i], expected[i]);
 }
 
@@ -320,15 +320,15 @@ static void rounded_is_store_then_load(void **state) {
     }
 }
 
-/* The probes of the tiers this machine can run. */
+/* The probes of the ISA levels this machine can run. */
 static int setup(void **state) {
     (void)state;
     const simd_probe *every[] = {simd_probe_scalar, simd_probe_avx2, simd_probe_avx512};
-    const char *names[CPU_TIERS_MAX];
-    int count = cpu_tiers(names);
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
     for (int i = 0; i < count; i++)
         for (int j = 0; j < 3; j++)
-            if (every[j] && strcmp(every[j]->tier, names[i]) == 0) probes[probe_count++] = every[j];
+            if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
     return probe_count == count ? 0 : -1;
 }
 

@@ -95,18 +95,18 @@ static int64_t chunk_of(const recipe *r) {
     return side_spec_is_fp8(&r->input.column) && depth != INT64_MAX ? 128 : CHUNK;
 }
 
-static void open_converted(tiny *t, const recipe *r, int threads, const char *tier) {
+static void open_converted(tiny *t, const recipe *r, int threads, const char *isa) {
     model_options o = tiny_options();
-    tiny_open(t, &o, threads, tier);
+    tiny_open(t, &o, threads, isa);
     tiny_randomize(t);
     tiny_convert(t, r, NULL, NULL);
     tiny_random_batch(t, SEQUENCES, LENGTH);
     t->m->loss.chunk = chunk_of(r);
 }
 
-static outcome run_on(const recipe *r, int threads, const char *tier) {
+static outcome run_on(const recipe *r, int threads, const char *isa) {
     static tiny t;
-    open_converted(&t, r, threads, tier);
+    open_converted(&t, r, threads, isa);
     tiny_run(&t);
     outcome out = outcome_of(&t);
     tiny_close(&t);
@@ -174,19 +174,19 @@ static void an_unfit_recipe_is_not_near(void **state) {
     outcome_free(&bf16);
 }
 
-static void same_bits_on_every_tier_and_thread_count(void **state) {
+static void same_bits_on_every_isa_and_thread_count(void **state) {
     (void)state;
     int count;
     const recipe *table = recipe_table(&count);
-    const char *tiers[CPU_TIERS_MAX];
-    int tier_count = cpu_tiers(tiers);
+    const char *isas[CPU_ISAS_MAX];
+    int isa_count = cpu_isas(isas);
     for (int r = 0; r < count; r++) {
-        outcome first = run_on(&table[r], 1, tiers[0]);
-        for (int i = 0; i < 2 * tier_count; i++) {
-            outcome o = run_on(&table[r], 1 + i % 2, tiers[i / 2]);
+        outcome first = run_on(&table[r], 1, isas[0]);
+        for (int i = 0; i < 2 * isa_count; i++) {
+            outcome o = run_on(&table[r], 1 + i % 2, isas[i / 2]);
             if (!same_outcome(&o, &first))
-                fail_msg("%s: %s with %d threads differs from %s", table[r].name, tiers[i / 2], 1 + i % 2,
-                         tiers[0]);
+                fail_msg("%s: %s with %d threads differs from %s", table[r].name, isas[i / 2], 1 + i % 2,
+                         isas[0]);
             outcome_free(&o);
         }
         outcome_free(&first);
@@ -514,7 +514,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp8_is_near_bf16),
         cmocka_unit_test(an_unfit_recipe_is_not_near),
-        cmocka_unit_test(same_bits_on_every_tier_and_thread_count),
+        cmocka_unit_test(same_bits_on_every_isa_and_thread_count),
         cmocka_unit_test(every_product_runs_as_the_recipe_says),
         cmocka_unit_test(filters_keep_layers_and_say_so),
         cmocka_unit_test(dimensions_keep_layers_and_say_so),

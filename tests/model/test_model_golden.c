@@ -68,7 +68,7 @@ static void load_batch(tiny *t, const golden *g, int64_t first, int64_t count) {
     golden_free(g, &target);
 }
 
-static void open_variant(tiny *t, golden *g, const variant *v, int threads, const char *tier) {
+static void open_variant(tiny *t, golden *g, const variant *v, int threads, const char *isa) {
     model_options o = tiny_options();
     o.tied = v->tied;
     o.rope = v->rope;
@@ -76,7 +76,7 @@ static void open_variant(tiny *t, golden *g, const variant *v, int threads, cons
     o.family = family_find(v->family);
     o.qkv_bias = o.family->qkv_bias;
     o.qk_norm = o.family->qk_norm;
-    tiny_open(t, &o, threads, tier);
+    tiny_open(t, &o, threads, isa);
     golden_open(g, t->h.account, "model_fp32");
     load_weights(t, g);
     tiny_convert(t, recipe_high_precision(OTT_F32), NULL, NULL);
@@ -267,10 +267,10 @@ static void last_logits_give_the_last_loss(void **state) {
 }
 
 /* Losses and gradients of a variant on one kind of device, one after the other. */
-static float *bits_of(const variant *v, int threads, const char *tier, int64_t *count) {
+static float *bits_of(const variant *v, int threads, const char *isa, int64_t *count) {
     tiny t;
     golden g;
-    open_variant(&t, &g, v, threads, tier);
+    open_variant(&t, &g, v, threads, isa);
     tiny_run(&t);
     float *losses = tiny_losses(&t), *grads = tiny_gradients(&t);
     int64_t tokens = t.losses.columns, gradients = tiny_gradient_count(&t);
@@ -284,20 +284,20 @@ static float *bits_of(const variant *v, int threads, const char *tier, int64_t *
     return all;
 }
 
-static void same_bits_on_every_tier_and_thread_count(void **state) {
+static void same_bits_on_every_isa_and_thread_count(void **state) {
     (void)state;
-    const char *tiers[CPU_TIERS_MAX];
-    int tier_count = cpu_tiers(tiers);
+    const char *isas[CPU_ISAS_MAX];
+    int isa_count = cpu_isas(isas);
     for (size_t v = 0; v < VARIANTS; v++) {
         int64_t count, other_count;
-        float *first = bits_of(&variants[v], 1, tiers[0], &count);
-        for (int i = 0; i < tier_count; i++)
+        float *first = bits_of(&variants[v], 1, isas[0], &count);
+        for (int i = 0; i < isa_count; i++)
             for (int threads = 1; threads <= 2; threads++) {
-                float *other = bits_of(&variants[v], threads, tiers[i], &other_count);
+                float *other = bits_of(&variants[v], threads, isas[i], &other_count);
                 assert_int_equal(count, other_count);
                 if (memcmp(first, other, (size_t)count * sizeof *first) != 0)
-                    fail_msg("%s: %s with %d threads differs from %s", variants[v].name, tiers[i], threads,
-                             tiers[0]);
+                    fail_msg("%s: %s with %d threads differs from %s", variants[v].name, isas[i], threads,
+                             isas[0]);
                 free(other);
             }
         free(first);
@@ -329,7 +329,7 @@ int main(void) {
         cmocka_unit_test(equals_transformers_in_chunks),
         cmocka_unit_test(evaluation_gives_the_losses_of_training),
         cmocka_unit_test(last_logits_give_the_last_loss),
-        cmocka_unit_test(same_bits_on_every_tier_and_thread_count),
+        cmocka_unit_test(same_bits_on_every_isa_and_thread_count),
         cmocka_unit_test(another_model_is_found),
     };
     for (size_t i = 0; i < VARIANTS; i++)

@@ -22,9 +22,9 @@ model_options tiny_options(void) {
                            .norm_epsilon = 1e-5f};
 }
 
-void tiny_open(tiny *t, const model_options *o, int threads, const char *tier) {
+void tiny_open(tiny *t, const model_options *o, int threads, const char *isa) {
     *t = (tiny){0};
-    harness_open(&t->h, threads, tier);
+    harness_open(&t->h, threads, isa);
     HARNESS_OK(model_open(t->h.device, o, MODEL_TRAINING, o->max_positions, &t->m));
     HARNESS_OK(model_slot_open(t->m, &t->slot));
 }

@@ -20,8 +20,8 @@ typedef struct tiny {
 /* The dimensions the goldens were made with; plain rope, an output head of its own. */
 model_options tiny_options(void);
 
-/* threads and tier as cpu_open takes them. Parameters are zero. */
-void tiny_open(tiny *t, const model_options *o, int threads, const char *tier);
+/* threads and ISA level as cpu_open takes them. Parameters are zero. */
+void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
 /* Telling weights: wide enough that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);

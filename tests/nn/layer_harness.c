@@ -13,10 +13,10 @@ void harness_ok(ott_status status, const char *what) {
     if (status != OTT_OK) fail_msg("%s: %s: %s", what, status_name(status), status_text());
 }
 
-void harness_open(harness *h, int threads, const char *tier) {
+void harness_open(harness *h, int threads, const char *isa) {
     *h = (harness){.alone = {.rank = 0, .size = 1}};
     HARNESS_OK(mem_open(&h->account));
-    HARNESS_OK(cpu_open(h->account, threads, tier, &h->device));
+    HARNESS_OK(cpu_open(h->account, threads, isa, &h->device));
     HARNESS_OK(plan_create(h->account, &h->plan));
     h->cx = (exec){.device = h->device,
                    .is_first_microbatch = true,

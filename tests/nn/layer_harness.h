@@ -27,8 +27,8 @@ typedef struct harness {
 /* A step: what is recorded and then replayed. */
 typedef ott_status (*harness_step)(exec *cx, void *user);
 
-/* threads and tier as cpu_open takes them. */
-void harness_open(harness *h, int threads, const char *tier);
+/* threads and ISA level as cpu_open takes them. */
+void harness_open(harness *h, int threads, const char *isa);
 void harness_close(harness *h); /* every byte must have been given back */
 
 /* Rehearses the step and binds an arena of what it needs. */

@@ -20,7 +20,7 @@ enum { STEPS = 6, BREAK = 4 };
 
 /* Where a part of a run is computed. */
 typedef struct place {
-    const char *tier, *threads;
+    const char *isa, *threads;
 } place;
 
 typedef struct variant {
@@ -66,7 +66,7 @@ static void open_at(rig *r, const fixture *f, const variant *v, const place *p) 
     const char *more[6] = {threads, v->more[0], v->more[0] ? v->more[1] : NULL};
     snprintf(threads, sizeof threads, "--train.threads=%s", p->threads);
     rig_open(r, f,
-             &(rig_options){.tier = p->tier, .precision = &fixture_precisions[v->precision], .more = more});
+             &(rig_options){.isa = p->isa, .precision = &fixture_precisions[v->precision], .more = more});
     if (v->loss_scale > 0) r->t->run.loss_scale = v->loss_scale;
 }
 
@@ -150,7 +150,7 @@ static void check_telling(const variant *v, const outcome *o) {
 static void check_and_free(const variant *v, const place *p, const char *how, const outcome *expected,
                            outcome *o) {
     char what[160];
-    snprintf(what, sizeof what, "%s on %s with %s threads, %s", v->name, p->tier, p->threads, how);
+    snprintf(what, sizeof what, "%s on %s with %s threads, %s", v->name, p->isa, p->threads, how);
     check_same(what, expected, o);
     snapshot_free(&o->end);
 }
@@ -169,11 +169,11 @@ static void check_at(const fixture *f, const variant *v, const place *here, cons
 }
 
 static void check_everywhere(const fixture *f, const variant *v, const outcome *expected) {
-    const char *tiers[CPU_TIERS_MAX], *threads[] = {"1", "2"};
-    int count = cpu_tiers(tiers);
+    const char *isas[CPU_ISAS_MAX], *threads[] = {"1", "2"};
+    int count = cpu_isas(isas);
     for (int t = 0; t < count; t++)
         for (int n = 0; n < 2; n++) {
-            place here = {tiers[t], threads[n]}, there = {tiers[count - 1 - t], threads[1 - n]};
+            place here = {isas[t], threads[n]}, there = {isas[count - 1 - t], threads[1 - n]};
             check_at(f, v, &here, &there, expected);
         }
 }

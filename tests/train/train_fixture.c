@@ -202,7 +202,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     trainer_options options;
     TRY(model_options_resolve(r->cfg, &shape));
     TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
-    TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->tier, &r->device));
+    TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;

@@ -78,7 +78,7 @@ int spoken_count(const spoken *s, const char *part);
 /* ---- a trainer with everything it needs ---- */
 
 typedef struct rig_options {
-    const char *tier; /* as cpu_open takes it */
+    const char *isa; /* as cpu_open takes it */
     const precision *precision;
     const char *const *more; /* as fixture_config takes it */
     const recipe *row;       /* instead of the configuration's recipe; NULL: that one */

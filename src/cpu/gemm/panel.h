@@ -1,5 +1,5 @@
 /*
- * cpu/gemm_panel: packed lines (tensor/tensor.h) on their way to fp32: the elements of one term of a panel.
+ * cpu/gemm/panel: packed lines (tensor/tensor.h) on their way to fp32: the elements of one term of a panel.
  *
  * The lines that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
  * of what widening each element would.
@@ -7,10 +7,10 @@
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 
 /* A panel is read in parts of PANEL_VECTORS vectors of 16 lines, as many as a load of pairs gives. */
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
 #define PANEL_VECTORS 2
@@ -26,7 +26,7 @@ SIMD int64_t panel_line(int part, int v) {
 
 /* E4M3 numbers come out divided by this, exactly: whoever multiplies with them has it in the other factor,
    once, and not in each of them. Their NaN comes out as PANEL_NAN, and is looked for apart. */
-#ifdef CPU_TIER_scalar
+#ifdef CPU_ISA_scalar
 #define PANEL_FACTOR 1.0f
 #else
 #define PANEL_FACTOR 256.0f
@@ -35,9 +35,9 @@ SIMD int64_t panel_line(int part, int v) {
 
 /* ---- the pairs of a part: even places, odd places ---- */
 
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 
-/* 64 FP8 codes through fp16 (cpu/simd_avx512.h: v16_from_e4m3). */
+/* 64 FP8 codes through fp16 (cpu/simd/avx512.h: v16_from_e4m3). */
 SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
     __m512i codes = _mm512_loadu_si512(p), even = _mm512_slli_epi16(codes, 8), odd;
     if (d == OTT_E4M3) {
@@ -67,7 +67,7 @@ SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
     *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(first, _mm512_set1_epi32(1)), b);
 }
 
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
 
 SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
     __m256i codes = _mm256_loadu_si256((const void *)p), even = _mm256_slli_epi16(codes, 8), odd;
@@ -135,7 +135,7 @@ SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTO
 
 /* What codes of a part's places have been seen, of all terms so far: their largest magnitude. panel_nans has
    a bit for each place that a NaN was at. */
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 typedef __m512i panel_seen;
 SIMD panel_seen panel_seen_none(void) {
     return _mm512_setzero_si512();
@@ -146,7 +146,7 @@ SIMD uint64_t panel_nans(panel_seen seen) {
 SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
     return _mm512_max_epu8(seen, _mm512_or_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)0x80)));
 }
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
 typedef __m256i panel_seen;
 SIMD panel_seen panel_seen_none(void) {
     return _mm256_setzero_si256();
@@ -159,7 +159,7 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
         seen, _mm256_or_si256(_mm256_loadu_si256((const void *)p), _mm256_set1_epi8((char)0x80)));
 }
 #else
-typedef int panel_seen; /* the scalar tier decodes a NaN as one */
+typedef int panel_seen; /* the scalar ISA level decodes a NaN as one */
 SIMD panel_seen panel_seen_none(void) {
     return 0;
 }

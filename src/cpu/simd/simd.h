@@ -1,12 +1,12 @@
 /*
- * cpu/simd: one vector of 16 floats, `v16`, for every instruction-set tier: one 512-bit register
- * (CPU_TIER_avx512), two 256-bit ones (CPU_TIER_avx2) or a float[16] (CPU_TIER_scalar). Every function gives
- * the same bits in every tier, but for the payload of a NaN; so a kernel written once with v16 is the same
+ * cpu/simd/simd: one vector of 16 floats, `v16`, for every instruction-set ISA level: one 512-bit register
+ * (CPU_ISA_avx512), two 256-bit ones (CPU_ISA_avx2) or a float[16] (CPU_ISA_scalar). Every function gives
+ * the same bits in every ISA level, but for the payload of a NaN; so a kernel written once with v16 is the same
  * arithmetic everywhere.
  *
  *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 truth values
  *
- * From the tier's header:
+ * From the ISA level's header:
  *   v16_zero set1 load load_n store store_n   _n: the first n lanes only (0 <= n; 16 and more: all), others read as 0
  *   v16_add sub mul div sqrt                  IEEE, to nearest even
  *   v16_fma(a,b,c)                            a*b+c; fnma -(a*b)+c; fms a*b-c; one rounding
@@ -40,14 +40,14 @@
 #endif
 #endif
 
-#if defined(CPU_TIER_avx512)
-#include "cpu/simd_avx512.h"
-#elif defined(CPU_TIER_avx2)
-#include "cpu/simd_avx2.h"
-#elif defined(CPU_TIER_scalar)
-#include "cpu/simd_scalar.h"
+#if defined(CPU_ISA_avx512)
+#include "cpu/simd/avx512.h"
+#elif defined(CPU_ISA_avx2)
+#include "cpu/simd/avx2.h"
+#elif defined(CPU_ISA_scalar)
+#include "cpu/simd/scalar.h"
 #else
-#error "this file is compiled once per tier, with CPU_TIER_<tier> defined: cmake/cpu_tiers.cmake"
+#error "this file is compiled once per ISA level, with CPU_ISA_<ISA level> defined: cmake/cpu_isas.cmake"
 #endif
 
 SIMD v16 v16_abs(v16 a) {
@@ -186,7 +186,7 @@ SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
  */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
-#ifndef CPU_TIER_scalar
+#ifndef CPU_ISA_scalar
     const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     const v16i smallest_normal = v16i_set1((uint32_t)(127 + 1 - bias) << 23);
     const v16i halves = v16i_set1((1u << 16) + (128u >> mantissa));

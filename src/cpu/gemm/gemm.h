@@ -1,5 +1,5 @@
 /*
- * cpu/gemm: private to the matrix product's files: block sizes, the job, and what a finished tile goes
+ * cpu/gemm/gemm: private to the matrix product's files: block sizes, the job, and what a finished tile goes
  * through.
  *
  * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded to fp32 while
@@ -11,16 +11,16 @@
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
 
-#include "cpu/simd.h"
-#include "cpu/tier.h"
+#include "cpu/simd/simd.h"
+#include "cpu/isa.h"
 
 /* The micro-kernel's tile: MR lines of A by NV vectors of lines of B, as many sums as leave registers for the
    operands. A panel of A gives the MR numbers of a term A_STEP places, so that they are aligned. */
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
 #define GEMM_MR     14
 #define GEMM_A_STEP 16
 #define GEMM_NV     2
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
 #define GEMM_MR     6
 #define GEMM_A_STEP 8
 #define GEMM_NV     1
@@ -31,7 +31,7 @@
 #endif
 #define GEMM_NR (16 * GEMM_NV)
 
-/* Block sizes (measured), all multiples of every tier's tile. A packed line of A is not a power of two long,
+/* Block sizes (measured), all multiples of every ISA level's tile. A packed line of A is not a power of two long,
    so that lines fall into different cache sets. When the contraction has several blocks, MB lines of A by NB
    of B are finished together; else there are no unfinished sums to keep, and as many lines of B are packed as
    there is room. */

@@ -1,5 +1,5 @@
-/* cpu/gemm_panels: lines into packed ones (tensor/tensor.h), once for all products that will read them. */
-#include "cpu/gemm.h"
+/* cpu/gemm/panels: lines into packed ones (tensor/tensor.h), once for all products that will read them. */
+#include "cpu/gemm/gemm.h"
 
 /* Terms at a time, so that what is read of a line is used up while it is there. */
 enum { TERMS = 64 };
@@ -37,7 +37,7 @@ static void pack_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status TIER(pack)(exec *cx, const pack_args *a) {
+ott_status ISA(pack)(exec *cx, const pack_args *a) {
     STATUS_REQUIRE(a->y->dtype == a->x->dtype && a->y->ld == a->y->columns &&
                    a->y->rows == panel_round(a->x->rows));
     cpu_run_sized(cx, tensor_count(*a->y), pack_task, (void *)a);

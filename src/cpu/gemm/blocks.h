@@ -1,13 +1,13 @@
 /*
- * cpu/gemm_blocks: block scales in the matrix product (fp8/reference.h): each block of the contraction is a
+ * cpu/gemm/blocks: block scales in the matrix product (fp8/reference.h): each block of the contraction is a
  * chain of its own, and its sums are scaled on their way to the tile's. The scales of the packed parts are
  * laid out as the micro-kernel reads them, so that every granularity is the same to it.
  */
 #ifndef CPU_GEMM_BLOCKS_H
 #define CPU_GEMM_BLOCKS_H
 
-#include "cpu/gemm_pack.h"
-#include "cpu/gemm_tile.h"
+#include "cpu/gemm/pack.h"
+#include "cpu/gemm/tile.h"
 
 SIMD int64_t blocks_of(int64_t depth, int64_t block) {
     return (depth + block - 1) / block;

@@ -1,5 +1,5 @@
 /*
- * cpu/simd_avx512: the primitives of cpu/simd.h on one 512-bit register (x86-64-v4: F, BW, DQ, VL).
+ * cpu/simd/avx512: the primitives of cpu/simd/simd.h on one 512-bit register (x86-64-v4: F, BW, DQ, VL).
  */
 #ifndef CPU_SIMD_AVX512_H
 #define CPU_SIMD_AVX512_H

@@ -1,5 +1,5 @@
 /*
- * cpu/simd_avx2: the primitives of cpu/simd.h on two 256-bit registers (x86-64-v3: AVX2, FMA, F16C).
+ * cpu/simd/avx2: the primitives of cpu/simd/simd.h on two 256-bit registers (x86-64-v3: AVX2, FMA, F16C).
  */
 #ifndef CPU_SIMD_AVX2_H
 #define CPU_SIMD_AVX2_H

@@ -1,10 +1,10 @@
 /*
- * cpu/gemm_tile: what a micro-kernel works on, and how its sums leave the registers.
+ * cpu/gemm/tile: what a micro-kernel works on, and how its sums leave the registers.
  */
 #ifndef CPU_GEMM_TILE_H
 #define CPU_GEMM_TILE_H
 
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 
 /* How a packed block of A lies. */
 typedef enum gemm_a_layout {
@@ -29,10 +29,10 @@ typedef struct gemm_tile {
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* The scalar tier's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
+/* The scalar ISA level's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
    multiply and an add give the same bits. */
 SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
-#ifdef CPU_TIER_scalar
+#ifdef CPU_ISA_scalar
     if (exact) return v16_add(sum, v16_mul(a, b));
 #else
     (void)exact;
@@ -70,6 +70,6 @@ SIMD void gemm_leave(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR
 }
 
 /* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of lines. */
-gemm_kernel TIER(gemm_tensorcore)(gemm_a_layout layout, bool split);
+gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * cpu/simd_scalar: the primitives of cpu/simd.h as loops over an array of 16, for any machine.
+ * cpu/simd/scalar: the primitives of cpu/simd/simd.h as loops over an array of 16, for any machine.
  */
 #ifndef CPU_SIMD_SCALAR_H
 #define CPU_SIMD_SCALAR_H

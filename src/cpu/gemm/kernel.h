@@ -1,5 +1,5 @@
 /*
- * cpu/gemm_kernel: the micro-kernel: a tile of up to GEMM_MR x GEMM_NR sums held in registers, extended by
+ * cpu/gemm/kernel: the micro-kernel: a tile of up to GEMM_MR x GEMM_NR sums held in registers, extended by
  * `depth` terms.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
@@ -10,7 +10,7 @@
 #ifndef CPU_GEMM_KERNEL_H
 #define CPU_GEMM_KERNEL_H
 
-#include "cpu/gemm_tile.h"
+#include "cpu/gemm/tile.h"
 
 SIMD void gemm_extend(const gemm_tile *t, int lines, int vectors, gemm_a_layout layout, bool exact) {
     const float *restrict a = t->a, *restrict b = t->b;
@@ -68,7 +68,7 @@ GEMM_LINES(X)
 GEMM_LINES(X)
 #undef X
 #endif
-#ifdef CPU_TIER_scalar
+#ifdef CPU_ISA_scalar
 #define X(lines) GEMM_KERNEL(gemm_lines_exact, lines, 1, GEMM_A_LINES, true)
 GEMM_LINES(X)
 #undef X
@@ -95,7 +95,7 @@ static inline const gemm_kernel *gemm_kernels(gemm_a_layout layout, bool narrow,
 #undef X
     if (narrow) return layout == GEMM_A_LINES ? lines_narrow : panel_narrow;
 #endif
-#ifdef CPU_TIER_scalar
+#ifdef CPU_ISA_scalar
 #define X(lines) gemm_lines_exact_##lines,
     static const gemm_kernel lines_exact[] = {GEMM_LINES(X)};
 #undef X

@@ -1,13 +1,13 @@
 /*
- * cpu/gemm_pack: blocks of an operand, decoded to fp32 and laid out as the micro-kernel reads them: any
+ * cpu/gemm/pack: blocks of an operand, decoded to fp32 and laid out as the micro-kernel reads them: any
  * format, either orientation. `d` is the operand's format as a constant, so that each format gets its own
  * loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
 
-#include "cpu/gemm.h"
-#include "cpu/gemm_panel.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/gemm/panel.h"
 
 /* Part of an operand: lines [line, line + lines) and terms [k, k + depth) of the contraction. */
 typedef struct gemm_block {
@@ -41,9 +41,9 @@ SIMD void pack_a_lines(float *out, const operand *o, ott_dtype d, gemm_block b) 
 
 /* A vector's first GEMM_A_STEP lanes. */
 SIMD void pack_store_step(float *to, v16 x) {
-#if defined(CPU_TIER_avx512)
+#if defined(CPU_ISA_avx512)
     v16_store(to, x);
-#elif defined(CPU_TIER_avx2)
+#elif defined(CPU_ISA_avx2)
     _mm256_store_ps(to, x.a);
 #else
     v16_store_n(to, x, GEMM_A_STEP);
@@ -84,7 +84,7 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, gemm_block b)
     }
 }
 
-#ifndef CPU_TIER_scalar
+#ifndef CPU_ISA_scalar
 /* 16 x 16 bytes: t[i] byte j becomes t[j] byte i, in four rounds of interleaving line i with line i + 8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
@@ -112,7 +112,7 @@ SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block 
 
 /* A block of at most 16 lines x 16 terms with the contraction along memory, turned. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, gemm_block b) {
-#ifndef CPU_TIER_scalar
+#ifndef CPU_ISA_scalar
     if (pack_is_fp8(d)) {
         pack_square_fp8(out, o, d, b);
         return;

@@ -1,5 +1,5 @@
 /*
- * cpu/gemm_tensorcore: the micro-kernel that accumulates as Hopper's FP8 tensor cores do (fp8/tensorcore.h),
+ * cpu/gemm/tensorcore: the micro-kernel that accumulates as Hopper's FP8 tensor cores do (fp8/tensorcore.h),
  * for study and for checking a GPU.
  *
  * The model's integers are taken from fp32 numbers, which hold all of them exactly. A finite FP8 number is
@@ -8,7 +8,7 @@
  * the conversion to an integer of term * 2^(13 - E); and the sum of the integers, below 2^24, cut off towards
  * zero to 14 bits, is itself as a float without its last 10 bits.
  */
-#include "cpu/gemm_tile.h"
+#include "cpu/gemm/tile.h"
 
 enum {
     PRODUCTS = 32,            /* of one instruction */
@@ -107,7 +107,7 @@ static void split_panel(const gemm_tile *t) {
     tensorcore_extend(t, GEMM_A_PANEL, true);
 }
 
-gemm_kernel TIER(gemm_tensorcore)(gemm_a_layout layout, bool split) {
+gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split) {
     if (layout == GEMM_A_LINES) return split ? split_lines : fast_lines;
     return split ? split_panel : fast_panel;
 }

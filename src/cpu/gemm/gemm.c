@@ -1,15 +1,15 @@
 /*
- * cpu/gemm: the matrix product, blocked for the caches and split over threads (cpu/gemm.h says how it is
+ * cpu/gemm/gemm: the matrix product, blocked for the caches and split over threads (cpu/gemm/gemm.h says how it is
  * built).
  *
  * Threads form a grid over C; the contraction is never split, so neither the grid nor the blocks can change a
  * bit.
  */
-#include "cpu/gemm.h"
-#include "cpu/gemm_blocks.h"
-#include "cpu/gemm_few.h"
-#include "cpu/gemm_kernel.h"
-#include "cpu/gemm_pack.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/gemm/blocks.h"
+#include "cpu/gemm/skinny.h"
+#include "cpu/gemm/kernel.h"
+#include "cpu/gemm/pack.h"
 
 static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
@@ -26,7 +26,7 @@ typedef struct gemm_stage {
 static gemm_kernel choose_kernel(const gemm_job *job, gemm_a_layout layout, gemm_part p) {
     const gemm_args *g = job->args;
     if (g->spec.accumulate != ACCUMULATE_FP32)
-        return TIER(gemm_tensorcore)(layout, g->spec.accumulate == ACCUMULATE_HOPPER_SPLIT);
+        return ISA(gemm_tensorcore)(layout, g->spec.accumulate == ACCUMULATE_HOPPER_SPLIT);
     bool exact = pack_is_fp8(g->a->t.dtype) && pack_is_fp8(g->b->t.dtype);
     return gemm_kernels(layout, p.n <= 16, exact)[p.m - 1];
 }
@@ -169,7 +169,7 @@ static ott_status check(const gemm_args *a) {
     return OTT_OK;
 }
 
-ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
+ott_status ISA(gemm)(exec *cx, const gemm_args *a) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_lines(a->a), .n = operand_lines(a->b)};
     job.k = operand_contraction(a->a);
     TRY(check(a));
@@ -179,7 +179,7 @@ ott_status TIER(gemm)(exec *cx, const gemm_args *a) {
     /* A few microseconds of work: waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
-    pool_task task = gemm_is_few(&job) ? gemm_few_task : gemm_task;
+    pool_task task = gemm_is_skinny(&job) ? gemm_skinny_task : gemm_task;
     choose_grid(&job, alone ? 1 : cpu_threads(cx));
     if (alone)
         task(&job, 0, 1);

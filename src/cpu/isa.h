@@ -1,12 +1,12 @@
 /*
- * cpu/tier: private to the floor: what every file that is compiled once per tier shares.
+ * cpu/isa: private to the floor: what every file that is compiled once per ISA level shares.
  *
- * CPU_TIER names the tier (scalar, avx2, avx512). A function of such a file that another file calls is named
- * TIER(name), which becomes name_avx512; each op of tensor/ops.def is TIER(<op>), declared here for all of
+ * CPU_ISA names the ISA level (scalar, avx2, avx512). A function of such a file that another file calls is named
+ * ISA(name), which becomes name_avx512; each op of tensor/ops.def is ISA(<op>), declared here for all of
  * them.
  */
-#ifndef CPU_TIER_H
-#define CPU_TIER_H
+#ifndef CPU_ISA_H
+#define CPU_ISA_H
 
 #include "base/pool.h"
 #include "tensor/device.h"
@@ -27,19 +27,19 @@ typedef struct cpu_device {
     pool *pool;
     int threads;
     char *scratch; /* threads x CPU_SCRATCH_BYTES */
-    const struct cpu_tier *tier;
+    const struct cpu_isa *isa;
     char name[48]; /* "cpu avx512, 2 threads" */
 } cpu_device;
 
-/* What backend.c knows of a tier. */
-typedef struct cpu_tier {
+/* What backend.c knows of a ISA level. */
+typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
-    /* Multiply-adds counted as two, done by `rounds` rounds of the tier's widest FMA units kept busy. */
+    /* Multiply-adds counted as two, done by `rounds` rounds of the ISA level's widest FMA units kept busy. */
     double (*fma_burst)(int64_t rounds);
-} cpu_tier;
+} cpu_isa;
 
-extern const cpu_tier cpu_tier_scalar, cpu_tier_avx2, cpu_tier_avx512;
+extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512;
 
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
@@ -64,10 +64,10 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
     return cpu_of(cx)->scratch + (int64_t)thread * CPU_SCRATCH_BYTES;
 }
 
-#ifdef CPU_TIER
-#define TIER_PASTE_(name, tier) name##_##tier
-#define TIER_PASTE(name, tier)  TIER_PASTE_(name, tier)
-#define TIER(name)              TIER_PASTE(name, CPU_TIER)
+#ifdef CPU_ISA
+#define ISA_PASTE_(name, isa) name##_##isa
+#define ISA_PASTE(name, isa)  ISA_PASTE_(name, isa)
+#define ISA(name)             ISA_PASTE(name, CPU_ISA)
 
 #define IN(name, text)
 #define IN_OPT(name, text)
@@ -79,7 +79,7 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #define QTENSOR(name, text)
 #define OPERAND(name)
 #define SCALAR(type, name)
-#define OP(name, fields) ott_status TIER(name)(exec * cx, const name##_args *a);
+#define OP(name, fields) ott_status ISA(name)(exec * cx, const name##_args *a);
 #include "tensor/ops.def"
 #undef OP
 #undef IN
@@ -95,11 +95,11 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 
 /* quantize.c: makes every form of the list from the finished x. NULL or empty: nothing. Called outside pool
  * tasks. */
-ott_status TIER(quantize_list)(exec *cx, const tensor *x, const qlist *q);
+ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
 /* attention_backward.c: bytes of exec.workspace that it needs. */
-int64_t TIER(attention_backward_workspace)(const attention_backward_args *a);
+int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
 /* peak.c */
-double TIER(fma_burst)(int64_t rounds);
+double ISA(fma_burst)(int64_t rounds);
 #endif
 
 #endif

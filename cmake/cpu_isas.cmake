@@ -1,0 +1,30 @@
+# The CPU backend: src/cpu/backend*.c is compiled once; every other file once per ISA level, with
+# CPU_ISA naming it (cpu/simd/simd.h maps one 16-lane vector type onto it). It is chosen at run time.
+set(CPU_ISAS scalar)
+set(CPU_ISA_FLAGS_scalar -O2)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND CPU_ISAS avx2 avx512)
+  set(CPU_ISA_FLAGS_avx2 -O3 -march=x86-64-v3)
+  set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
+endif()
+
+if(OTTAVA_SANITIZE)
+  foreach(isa IN LISTS CPU_ISAS)
+    list(APPEND CPU_ISA_FLAGS_${isa} -O1)
+  endforeach()
+endif()
+
+set(common_sources ${sources})
+list(FILTER common_sources INCLUDE REGEX "/backend[^/]*\\.c$")
+set(isa_sources ${sources})
+list(FILTER isa_sources EXCLUDE REGEX "/backend[^/]*\\.c$")
+
+add_library(ottava_cpu STATIC ${common_sources})
+foreach(isa IN LISTS CPU_ISAS)
+  add_library(ottava_cpu_${isa} OBJECT ${isa_sources})
+  target_include_directories(ottava_cpu_${isa} PRIVATE src include)
+  target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}})
+  target_compile_definitions(ottava_cpu_${isa} PRIVATE CPU_ISA=${isa} CPU_ISA_${isa}=1)
+  target_sources(ottava_cpu PRIVATE $<TARGET_OBJECTS:ottava_cpu_${isa}>)
+  target_compile_definitions(ottava_cpu PRIVATE CPU_HAS_${isa}=1)
+endforeach()
