@@ -394,7 +394,7 @@ ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
 }
 
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
-    for (int i = 0; q && i < q->count; i++) TRY(op_quantize(cx, &(quantize_args){.x = x, .q = &q->item[i]}));
+    for (int i = 0; q && i < q->count; i++) TRY(quantize(cx, x, &q->item[i]));
     return OTT_OK;
 }
 

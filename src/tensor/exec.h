@@ -25,13 +25,10 @@ typedef struct hook {
     void *user;
 } hook;
 
-/* Times the ops that run. What an op has made by another op (the forms of a QOUT, by quantize) counts there
-   and not for itself. */
+/* Times the ops that run. The forms of a QOUT count for the op that makes them. */
 typedef struct op_times {
-    double nested; /* of the op at hand: spent in ops it called */
-    /* Hears of each op when it has run: when it began (clock_seconds), how long it took, and how much of that
-       itself. */
-    void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds, double own);
+    /* Hears of each op when it has run: when it began (clock_seconds) and how long it took. */
+    void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds);
     void *user;
 } op_times;
 

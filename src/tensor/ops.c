@@ -200,27 +200,6 @@ static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, co
     }
 }
 
-/* An op that runs while it is timed. */
-typedef struct op_timing {
-    double began, nested_before;
-} op_timing;
-
-static op_timing time_begin(const exec *cx) {
-    op_timing t = {0};
-    if (!cx->times) return t;
-    t.nested_before = cx->times->nested;
-    cx->times->nested = 0;
-    t.began = clock_seconds();
-    return t;
-}
-
-static void time_end(const exec *cx, op_timing t, enum op_index op, const void *args) {
-    if (!cx->times) return;
-    double seconds = clock_seconds() - t.began, own = seconds - cx->times->nested;
-    cx->times->nested = t.nested_before + seconds;
-    cx->times->ran(cx->times->user, op, args, t.began, seconds, own);
-}
-
 /* The workspace of the op at hand: the plan's, or, where there is no plan, device memory of its own. */
 static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
                                  plan_buffer *out) {
@@ -240,12 +219,11 @@ static ott_status close_workspace(exec *cx, plan_buffer *b) {
 static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
                           const plan_buffer *workspace) {
     if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
-    void *outer = cx->workspace; /* of an op that has a form made by another */
+    double began = cx->times ? clock_seconds() : 0;
     cx->workspace = workspace->data;
-    op_timing timing = time_begin(cx);
     ott_status status = dispatch(table, cx, op, args, false);
-    time_end(cx, timing, op, args);
-    cx->workspace = outer;
+    cx->workspace = NULL;
+    if (cx->times) cx->times->ran(cx->times->user, op, args, began, clock_seconds() - began);
     return status;
 }
 

@@ -134,7 +134,7 @@ static const char *describe(object *o, const op_info *info, const void *args) {
 
 /* ---- one operation ---- */
 
-static void see(void *user, enum op_index op, const void *args, double began, double seconds, double own) {
+static void see(void *user, enum op_index op, const void *args, double began, double seconds) {
     profile *p = user;
     object arguments;
     op_kind kind = op_kind_of_call(op, args);
@@ -144,7 +144,7 @@ static void see(void *user, enum op_index op, const void *args, double began, do
     follow_parts(p, op, args, began);
     slice(p, scaled ? "scaled_mm" : info->name, op_kind_name(kind), began, seconds,
           describe(&arguments, info, args));
-    count->seconds += own;
+    count->seconds += seconds;
     count->calls++;
     if (began + seconds > p->last_end) p->last_end = began + seconds;
 }

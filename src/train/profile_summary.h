@@ -7,7 +7,7 @@
 #include "train/op_kinds.h"
 
 typedef struct profile_count {
-    double seconds; /* without the operations it called */
+    double seconds;
     int64_t calls;
 } profile_count;
 

@@ -91,12 +91,18 @@ static int count_around(const trace *t, const slice *s, bool (*kind)(const slice
     return count;
 }
 
+static bool is_operation(const slice *s) {
+    return !is_step(s) && !is_part(s);
+}
+
+/* An operation is in one phase of one step, and in no other operation: its time is all its own. */
 static void check_nesting(const trace *t) {
     for (int i = 0; i < t->count; i++) {
         const slice *s = &t->slices[i];
         if (!is_step(s) && count_around(t, s, is_step) != 1) fail_msg("%s is in no step", s->name);
-        if (!is_step(s) && !is_part(s) && count_around(t, s, is_part) != 1)
-            fail_msg("%s is in no phase", s->name);
+        if (!is_operation(s)) continue;
+        if (count_around(t, s, is_part) != 1) fail_msg("%s is in no phase", s->name);
+        if (count_around(t, s, is_operation) != 1) fail_msg("%s is in another operation", s->name);
     }
 }
 
