@@ -1,4 +1,4 @@
-/* api/optimizer: one AdamW over all parameters of a module. */
+/* api/optimizer: one update rule over all parameters of a module. */
 #include "api/optimizer.h"
 #include "api/autocast.h"
 #include <math.h>
@@ -44,23 +44,22 @@ static int64_t padded(int64_t floats) {
 
 static void release(ott_optimizer *o) {
     ott_context *context = o->handle.context;
+    plan_destroy(o->plan);
     device_release(context->device, o->block);
     mem_free(context->account, o->parameters);
     handle_close(&o->handle);
 }
 
-/* Each parameter's two moments, then the norms, then the state; returns how many floats that is. */
+/* The rule's state of each parameter, then the step state; returns how many floats that is. */
 static int64_t lay_out(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
         parameter *p = &o->parameters[i];
-        p->moment1 = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
-        at += padded(parameter_count(p));
-        p->moment2 = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
-        at += padded(parameter_count(p));
+        for (int j = 0; j < o->rule->slots; j++) {
+            p->slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
+            at += padded(parameter_count(p));
+        }
     }
-    o->norms = tensor_vector(base ? base + at : NULL, OTT_F32, o->count);
-    at += padded(o->count);
     o->state = tensor_vector(base ? base + at : NULL, OTT_F32, STEP_STATE_COUNT);
     return at + padded(STEP_STATE_COUNT);
 }
@@ -80,6 +79,8 @@ static ott_status build(ott_optimizer *o) {
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
                         &o->block));
     lay_out(o, o->block);
+    TRY(plan_create(context->account, &o->plan));
+    plan_immediate(o->plan, context->device);
     return OTT_OK;
 }
 
@@ -89,6 +90,7 @@ static ott_status open_adamw(ott_context *context, ott_module *module, const ott
     TRY(handle_open(context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &memory));
     ott_optimizer *o = memory;
     o->module = module;
+    o->rule = optimizer_find("adamw");
     o->lr = given->lr;
     o->options = (optimizer_options){.beta1 = (float)given->beta1,
                                      .beta2 = (float)given->beta2,
@@ -143,10 +145,11 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
     exec cx;
     TRY(context_exec(context, &cx));
-    optimizer_schedule(&o->options, o->lr, o->updates + 1, host);
+    cx.plan = o->plan;
+    optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
     TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));
     module_drop(o->module, "an optimizer step was made since");
-    TRY(optimizer_update_parameters(&cx, o->parameters, o->count, &o->options, &o->norms, &o->state));
+    TRY(optimizer_update(&cx, o->rule, &o->options, o->parameters, o->count, &o->state));
     TRY(device_copy_out(cx.device, host, o->state.data, sizeof host));
     context->step++;
     info->skipped = host[STEP_SKIP] != 0.0f;

@@ -1,20 +1,22 @@
-/* api/optimizer: AdamW over the parameters of a public module. Internal to this floor. */
+/* api/optimizer: an update rule over the parameters of a public module. Internal to this floor. */
 #ifndef API_OPTIMIZER_H
 #define API_OPTIMIZER_H
 
 #include "api/module.h"
-#include "train/optimizer.h"
+#include "nn/optimizer.h"
 
 struct ott_optimizer {
     handle handle;
     ott_module *module; /* borrowed; may have been closed since */
+    const optimizer_rule *rule;
     optimizer_options options;
     double lr;
     int64_t updates;
-    parameter *parameters; /* the module's, in its order, with moments of our own */
+    parameter *parameters; /* the module's, in its order, with state of our own */
     int count;
-    void *block; /* device memory: moments of all, norms, step state */
-    tensor norms, state;
+    void *block; /* device memory: the rule's state of all, step state */
+    tensor state;
+    plan *plan; /* immediate: the update's workspace */
 };
 
 /* OTT_ERR_ARGUMENT, naming the function, when the optimizer or its module is closed. */

@@ -39,15 +39,15 @@ static ott_status add_parameters(state_set *set, ott_module *m) {
     return OTT_OK;
 }
 
-static ott_status add_moments(state_set *set, ott_module *m, const ott_optimizer *o) {
-    const char *first, *second;
+static ott_status add_optimizer(state_set *set, ott_module *m, const ott_optimizer *o) {
+    const char *text;
     for (int i = 0; o && i < o->count; i++) {
         const char *name = module_relative_name(m, module_parameter_at(m, i)->p.name);
         const parameter *p = &o->parameters[i];
-        TRY(arena_printf(set->memory, &first, "%s.exp_avg", name));
-        TRY(arena_printf(set->memory, &second, "%s.exp_avg_sq", name));
-        TRY(add(set, first, p->rank, &p->moment1));
-        TRY(add(set, second, p->rank, &p->moment2));
+        for (int j = 0; j < o->rule->slots; j++) {
+            TRY(arena_printf(set->memory, &text, "%s.%s", name, o->rule->slot[j]));
+            TRY(add(set, text, p->rank, &p->slot[j]));
+        }
     }
     return OTT_OK;
 }
@@ -103,7 +103,7 @@ ott_status state_set_open(state_set *set, state_file id, ott_module *m, const ot
     TRY(set_reserve(set, m));
     switch (id) {
     case STATE_MODEL: return add_parameters(set, m);
-    case STATE_OPTIMIZER: return add_moments(set, m, o);
+    case STATE_OPTIMIZER: return add_optimizer(set, m, o);
     case STATE_FLOAT8: return module_visit_linears(m, add_float8, &v);
     case STATE_FILES: break;
     }

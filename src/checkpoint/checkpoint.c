@@ -283,7 +283,7 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
     checkpoint_snapshot snapshot;
     checkpoint_written written = {0};
     if (path) *path = NULL;
-    STATUS_REQUIRE(m->moment1 && m->moment2 && state->step >= 0 && keep >= 0);
+    STATUS_REQUIRE(m->options.optimizer && state->step >= 0 && keep >= 0);
     ott_status status = checkpoint_snapshot_take(m, cfg, recipe_name, state, &snapshot);
     if (status == OTT_OK) status = checkpoint_snapshot_write(&snapshot, folder, keep, &written);
     checkpoint_snapshot_close(&snapshot);

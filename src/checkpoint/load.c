@@ -32,8 +32,8 @@ static ott_status check_set(const safetensors *f, const tensor_set *set) {
     return OTT_OK;
 }
 
-/* A parameter that trains has two moments. */
-static ott_status check_trained(const safetensors *f, const tensor_set *set) {
+/* A parameter that trains has as many tensors as the optimizer has slots. */
+static ott_status check_trained(const safetensors *f, const tensor_set *set, int slots) {
     if (safetensors_count(f) == set->count) return OTT_OK;
     if (safetensors_count(f) == 0)
         return status_fail(
@@ -45,7 +45,7 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set) {
     return status_fail(OTT_ERR_SHAPE,
                        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
                        ": give train.freeze as it was there",
-                       safetensors_path(f), safetensors_count(f) / 2, set->count / 2);
+                       safetensors_path(f), safetensors_count(f) / slots, set->count / slots);
 }
 
 static bool has_weight(const safetensors *f, enum family_module module) {
@@ -105,7 +105,8 @@ static ott_status loader_open(loader *l, const model *m, const char *folder, enu
     if (status == OTT_OK) status = str_finish(&path);
     if (status == OTT_OK) status = safetensors_open(account, path.text, &l->file);
     if (status == OTT_OK && id == CHECKPOINT_MODEL) status = check_projections(l->file, &m->options);
-    if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER) status = check_trained(l->file, &l->set);
+    if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER)
+        status = check_trained(l->file, &l->set, m->options.optimizer->slots);
     if (status == OTT_OK) status = check_set(l->file, &l->set);
     str_free(&path);
     return status;
@@ -118,16 +119,16 @@ static void loader_close(loader *l) {
 
 /* Both files are looked at before the first byte of the model changes. */
 static ott_status load_tensors(model *m, const char *path) {
-    loader weights = {0}, moments = {0};
+    loader weights = {0}, optimizer_state = {0};
     ott_status status;
     TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
-    if (m->moment1) TRY_OUT(loader_open(&moments, m, path, CHECKPOINT_OPTIMIZER));
+    if (m->options.optimizer) TRY_OUT(loader_open(&optimizer_state, m, path, CHECKPOINT_OPTIMIZER));
     TRY_OUT(read_set(m, weights.file, &weights.set));
-    if (m->moment1) TRY_OUT(read_set(m, moments.file, &moments.set));
+    if (m->options.optimizer) TRY_OUT(read_set(m, optimizer_state.file, &optimizer_state.set));
     model_weights_changed(m);
 out:
     loader_close(&weights);
-    loader_close(&moments);
+    loader_close(&optimizer_state);
     return status;
 }
 

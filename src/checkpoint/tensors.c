@@ -26,11 +26,11 @@ ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, v
     return OTT_OK;
 }
 
-static ott_status add_parameter(tensor_set *set, const parameter *p, const char *suffix,
-                                const tensor *value) {
+/* slot: which of the optimizer's, NULL: the value itself. */
+static ott_status add_parameter(tensor_set *set, const parameter *p, const char *slot, const tensor *value) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
     STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
-    TRY(arena_printf(set->memory, &t.name, "%s%s", p->name, suffix));
+    TRY(arena_printf(set->memory, &t.name, slot ? "%s.%s" : "%s", p->name, slot));
     t.shape[0] = p->rank == 2 ? p->rows : p->columns;
     if (p->rank == 2) t.shape[1] = p->columns;
     return tensor_set_add(set, &t, value->data, false);
@@ -39,16 +39,17 @@ static ott_status add_parameter(tensor_set *set, const parameter *p, const char 
 ott_status tensor_set_of_model(tensor_set *set, const model *m) {
     TRY(tensor_set_open(set, m->device->account, m->parameter_count));
     for (int i = 0; i < m->parameter_count; i++)
-        TRY(add_parameter(set, &m->parameters[i], "", &m->parameters[i].value));
+        TRY(add_parameter(set, &m->parameters[i], NULL, &m->parameters[i].value));
     return OTT_OK;
 }
 
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
-    TRY(tensor_set_open(set, m->device->account, 2 * m->parameter_count));
+    const optimizer_rule *rule = m->options.optimizer;
+    TRY(tensor_set_open(set, m->device->account, (int64_t)rule->slots * m->parameter_count));
     for (int i = 0; i < m->parameter_count; i++) {
-        if (m->parameters[i].frozen) continue;
-        TRY(add_parameter(set, &m->parameters[i], ".exp_avg", &m->parameters[i].moment1));
-        TRY(add_parameter(set, &m->parameters[i], ".exp_avg_sq", &m->parameters[i].moment2));
+        const parameter *p = &m->parameters[i];
+        for (int j = 0; !p->frozen && j < rule->slots; j++)
+            TRY(add_parameter(set, p, rule->slot[j], &p->slot[j]));
     }
     return OTT_OK;
 }

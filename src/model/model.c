@@ -146,11 +146,10 @@ static tensor view(const parameter *p, void *store, int64_t offset) {
     return tensor_matrix(store ? (char *)store + offset : NULL, OTT_F32, p->rows, p->columns);
 }
 
-/* Gradient and moments of a parameter at `offset` of their blocks; NULL blocks: none. */
+/* Gradient and optimizer state of a parameter at `offset` of their blocks; NULL blocks: none. */
 static void view_trained(const model *m, parameter *p, int64_t offset) {
     p->grad = view(p, m->grads, offset);
-    p->moment1 = view(p, m->moment1, offset);
-    p->moment2 = view(p, m->moment2, offset);
+    for (int i = 0; i < PARAMETER_SLOTS; i++) p->slot[i] = view(p, m->slot[i], offset);
 }
 
 static ott_status allocate_trained(model *m) {
@@ -158,8 +157,9 @@ static ott_status allocate_trained(model *m) {
     if (m->trained_bytes == 0)
         return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
     TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
-    TRY(device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, "first moments", &m->moment1));
-    return device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, "second moments", &m->moment2);
+    for (int i = 0; m->options.optimizer && i < m->options.optimizer->slots; i++)
+        TRY(device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, m->options.optimizer->slot[i], &m->slot[i]));
+    return OTT_OK;
 }
 
 static ott_status allocate(model *m, model_use use) {
@@ -210,7 +210,10 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     TRY(mem_alloc(d->account, MEM_OTHER, sizeof(model), "model", &memory));
     model *m = memory;
     m->options = *o;
-    if (use == MODEL_INFERENCE) m->options.freeze = NULL;
+    if (use == MODEL_INFERENCE) {
+        m->options.freeze = NULL;
+        m->options.optimizer = NULL;
+    }
     m->device = d;
     m->loss.chunk = INT64_MAX;
     ott_status status = build(m, use, positions);
@@ -235,8 +238,7 @@ void model_close(model *m) {
     rope_release(&m->rope, d);
     device_release(d, m->values);
     device_release(d, m->grads);
-    device_release(d, m->moment1);
-    device_release(d, m->moment2);
+    for (int i = 0; i < PARAMETER_SLOTS; i++) device_release(d, m->slot[i]);
     arena_close(m->names);
     mem_free(d->account, m);
 }

@@ -197,6 +197,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .padding = cfg->model.pad_token_id,
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std,
-                           .freeze = &cfg->train.freeze};
+                           .freeze = &cfg->train.freeze,
+                           .optimizer = optimizer_find(config_word(cfg, "optimizer.name"))};
     return OTT_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "model/family.h"
+#include "nn/optimizer.h"
 #include "nn/rope.h"
 
 typedef struct model_options {
@@ -22,6 +23,8 @@ typedef struct model_options {
     /* train.freeze: patterns of parameters that are not trained. Read by model_open with MODEL_TRAINING;
        borrowed from the configuration; NULL: none. */
     const config_list *freeze;
+    /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
+    const optimizer_rule *optimizer;
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

@@ -60,18 +60,16 @@ static ott_status open_host_batches(trainer *t) {
 }
 
 static ott_status open_buffers(trainer *t) {
-    int64_t tokens = tokens_of(t), parameters = t->m->parameter_count;
-    int64_t words = tokens + parameters + 2 + STEP_STATE_COUNT;
+    int64_t tokens = tokens_of(t), words = tokens + 2 + STEP_STATE_COUNT;
     TRY(open_host_batches(t));
     TRY(device_allocate(t->device, MEM_DATA, 4 * (batch_ints(t) + words), "batch and step state",
                         &t->device_block));
     lay_out_batch(t, t->device_block);
     float *f = (float *)((int32_t *)t->device_block + batch_ints(t));
     t->losses = tensor_vector(f, OTT_F32, tokens);
-    t->norms = tensor_vector(f + tokens, OTT_F32, parameters);
-    t->grad_scale = tensor_vector(f + tokens + parameters, OTT_F32, 1);
-    t->nonfinite = tensor_vector(f + tokens + parameters + 1, OTT_I32, 1);
-    t->state = tensor_vector(f + tokens + parameters + 2, OTT_F32, STEP_STATE_COUNT);
+    t->grad_scale = tensor_vector(f + tokens, OTT_F32, 1);
+    t->nonfinite = tensor_vector(f + tokens + 1, OTT_I32, 1);
+    t->state = tensor_vector(f + tokens + 2, OTT_F32, STEP_STATE_COUNT);
     return OTT_OK;
 }
 
@@ -84,18 +82,33 @@ static ott_status dry_run(trainer *t, plan *p, const tensor *grad_scale) {
     return plan_seal(p);
 }
 
+/* The step that ends what the micro-batches began. */
+static ott_status update(trainer *t) {
+    t->cx.plan = t->update_plan;
+    return optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
+                            t->m->parameter_count, &t->state);
+}
+
+static ott_status dry_run_update(trainer *t) {
+    plan_record(t->update_plan);
+    TRY(update(t));
+    return plan_seal(t->update_plan);
+}
+
 static ott_status plan_memory(trainer *t) {
     TRY(dry_run(t, t->train_plan, &t->grad_scale));
     TRY(dry_run(t, t->evaluate_plan, NULL));
-    int64_t bytes = plan_bytes(t->train_plan);
-    if (plan_bytes(t->evaluate_plan) > bytes) bytes = plan_bytes(t->evaluate_plan);
+    TRY(dry_run_update(t));
+    plan *plans[] = {t->train_plan, t->evaluate_plan, t->update_plan};
+    int64_t bytes = 0;
+    for (int i = 0; i < 3; i++)
+        if (plan_bytes(plans[i]) > bytes) bytes = plan_bytes(plans[i]);
     device_release(t->device, t->arena);
     t->arena = NULL;
     int64_t planned = mem_read(t->account).now + bytes;
     if (planned > t->planned_bytes) t->planned_bytes = planned;
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
-    plan_bind(t->train_plan, t->arena);
-    plan_bind(t->evaluate_plan, t->arena);
+    for (int i = 0; i < 3; i++) plan_bind(plans[i], t->arena);
     return OTT_OK;
 }
 
@@ -143,6 +156,7 @@ static ott_status build(trainer *t, const model_options *shape) {
         (exec){.device = t->device, .is_first_microbatch = true, .data_group = group_self(), .log = t->log};
     TRY(plan_create(t->account, &t->train_plan));
     TRY(plan_create(t->account, &t->evaluate_plan));
+    TRY(plan_create(t->account, &t->update_plan));
     return plan_memory(t);
 }
 
@@ -174,6 +188,7 @@ void trainer_close(trainer *t) {
     if (t->m) model_slot_close(t->m, t->slot);
     plan_destroy(t->train_plan);
     plan_destroy(t->evaluate_plan);
+    plan_destroy(t->update_plan);
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
     device_release(t->device, t->delayed_before);
@@ -284,7 +299,8 @@ static ott_status add_labels(trainer *t, int64_t *labels) {
 }
 
 static ott_status write_state(trainer *t, double learning_rate, int64_t labels) {
-    optimizer_schedule(&t->options.optimizer, learning_rate, t->run.updates + 1, t->host_state);
+    optimizer_schedule(t->m->options.optimizer, &t->options.optimizer, learning_rate, t->run.updates + 1,
+                       t->host_state);
     t->host_state[STEP_TOKENS] = (float)labels;
     t->host_state[STEP_LOSS_SCALING] = t->options.fp16_scaling ? 1.0f : 0.0f;
     t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
@@ -357,7 +373,8 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(write_state(t, learning_rate, out->labels));
     t->whole = false;
     TRY(accumulate_or_abandon(t));
-    TRY(optimizer_update(&t->cx, t->m, &t->options.optimizer, &t->norms, &t->state));
+    plan_replay(t->update_plan);
+    TRY(update(t));
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
     finish_step(t, out);
     t->whole = true;

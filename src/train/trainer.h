@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint.h"
 #include "data/dataset.h"
 #include "model/convert.h"
-#include "train/optimizer.h"
 
 typedef struct trainer_options {
     convert_options convert; /* its recipe is that of the first step */
@@ -30,12 +29,12 @@ typedef struct trainer {
     model *m;
     model_slot *slot;
     exec cx;
-    plan *train_plan, *evaluate_plan;
+    plan *train_plan, *evaluate_plan, *update_plan; /* of a micro-batch, an evaluation, the optimizer */
     void *arena;
     const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
     void *device_block;                          /* batch, losses, step state */
     batch batch;
-    tensor losses, norms, grad_scale, nonfinite, state;
+    tensor losses, grad_scale, nonfinite, state;
     int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
     int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];

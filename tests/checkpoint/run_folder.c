@@ -55,7 +55,8 @@ model_options small_options(void) {
                            .rope = {.kind = ROPE_PLAIN, .theta = 1e4},
                            .norm_epsilon = 1e-5f,
                            .init_style = INIT_HF,
-                           .init_std = 0.02};
+                           .init_std = 0.02,
+                           .optimizer = optimizer_find("adamw")};
 }
 
 /* Any bits, NaNs and subnormals too: a checkpoint copies. */
@@ -73,8 +74,8 @@ model *small_model(run_folder *f, const model_options *o, model_use use, uint64_
     for (int i = 0; seed && i < m->parameter_count; i++) {
         fill(&m->parameters[i].value, seed, 3 * (uint64_t)i);
         if (use == MODEL_INFERENCE) continue;
-        fill(&m->parameters[i].moment1, seed, 3 * (uint64_t)i + 1);
-        fill(&m->parameters[i].moment2, seed, 3 * (uint64_t)i + 2);
+        fill(&m->parameters[i].slot[0], seed, 3 * (uint64_t)i + 1);
+        fill(&m->parameters[i].slot[1], seed, 3 * (uint64_t)i + 2);
     }
     return m;
 }
@@ -82,9 +83,9 @@ model *small_model(run_folder *f, const model_options *o, model_use use, uint64_
 void assert_same_model(const model *a, const model *b) {
     assert_int_equal(a->block_bytes, b->block_bytes);
     assert_memory_equal(a->values, b->values, (size_t)a->block_bytes);
-    if (!a->moment1 || !b->moment1) return;
-    assert_memory_equal(a->moment1, b->moment1, (size_t)a->trained_bytes);
-    assert_memory_equal(a->moment2, b->moment2, (size_t)a->trained_bytes);
+    if (!a->options.optimizer || !b->options.optimizer) return;
+    assert_memory_equal(a->slot[0], b->slot[0], (size_t)a->trained_bytes);
+    assert_memory_equal(a->slot[1], b->slot[1], (size_t)a->trained_bytes);
 }
 
 run_state state_at(int64_t step) {

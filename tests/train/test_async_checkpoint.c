@@ -56,8 +56,8 @@ static void save(rig *r, checkpoint_writer *w) {
 /* Right after the save, before the write can have ended, nothing of the model is as it was. */
 static void change_everything(rig *r) {
     FIXTURE_OK(device_zero(r->device, r->t->m->values, r->t->m->block_bytes));
-    FIXTURE_OK(device_zero(r->device, r->t->m->moment1, r->t->m->block_bytes));
-    FIXTURE_OK(device_zero(r->device, r->t->m->moment2, r->t->m->block_bytes));
+    FIXTURE_OK(device_zero(r->device, r->t->m->slot[0], r->t->m->block_bytes));
+    FIXTURE_OK(device_zero(r->device, r->t->m->slot[1], r->t->m->block_bytes));
     model_weights_changed(r->t->m);
     for (int i = 0; i < 3; i++) rig_step(r);
 }

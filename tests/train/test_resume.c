@@ -284,7 +284,7 @@ static void what_is_loaded_matters(void **state) {
     first_part(the_fixture, v, &here, &o, path);
     open_at(&r, the_fixture, v, &here);
     FIXTURE_OK(trainer_load(r.t, path));
-    FIXTURE_OK(device_zero(r.device, r.t->m->moment2, r.t->m->block_bytes));
+    FIXTURE_OK(device_zero(r.device, r.t->m->slot[1], r.t->m->block_bytes));
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
     assert_true(same_step(&o.step[BREAK], &expected.step[BREAK])); /* the moments act after it */

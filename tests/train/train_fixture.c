@@ -289,7 +289,7 @@ snapshot snapshot_take(const rig *r) {
         const void *data;
         int64_t bytes;
     } blocks[] = {
-        {m->values, m->block_bytes}, {m->moment1, m->trained_bytes}, {m->moment2, m->trained_bytes}};
+        {m->values, m->block_bytes}, {m->slot[0], m->trained_bytes}, {m->slot[1], m->trained_bytes}};
     snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->trained_bytes))};
     for (int i = 0; i < 3; i++) {
         FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));

@@ -1,0 +1,73 @@
+/* nn/optimizer: the rows, and one update of all parameters. */
+#include "nn/optimizer.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- AdamW ---- */
+
+enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
+
+static void schedule_adamw(const optimizer_options *o, int64_t update, float *host_state) {
+    host_state[STEP_CORRECTION1] = (float)(1.0 - pow((double)o->beta1, (double)update));
+    host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
+}
+
+static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state) {
+    return op_adamw(cx, &(adamw_args){.param = &p->value,
+                                      .grad = &p->grad,
+                                      .moment1 = &p->slot[ADAMW_MOMENT1],
+                                      .moment2 = &p->slot[ADAMW_MOMENT2],
+                                      .state = state,
+                                      .beta1 = o->beta1,
+                                      .beta2 = o->beta2,
+                                      .epsilon = o->epsilon,
+                                      .weight_decay = p->decay ? o->weight_decay : 0.0f});
+}
+
+/* ---- the rows ---- */
+
+static const optimizer_rule rows[] = {
+    {.name = "adamw",
+     .slots = 2,
+     .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+     .schedule = schedule_adamw,
+     .step = step_adamw},
+};
+
+const optimizer_rule *optimizer_find(const char *name) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+/* ---- an update ---- */
+
+void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
+                        int64_t update, float *host_state) {
+    host_state[STEP_LEARNING_RATE] = (float)learning_rate;
+    rule->schedule(o, update, host_state);
+}
+
+/* Sums of squares into squares[count], of the first of them that are trained. */
+static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
+                               const tensor *squares, const tensor *state) {
+    int trained = 0;
+    for (int i = 0; i < count; i++) {
+        if (parameters[i].frozen) continue;
+        tensor sum = tensor_columns(*squares, trained++, 1);
+        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].grad, .sum = &sum}));
+    }
+    tensor sums = tensor_columns(*squares, 0, trained);
+    return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
+}
+
+ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                            const parameter *parameters, int count, const tensor *state) {
+    tensor squares;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, count, &squares, &buffer));
+    TRY(measure_norm(cx, o, parameters, count, &squares, state));
+    for (int i = 0; i < count; i++)
+        if (!parameters[i].frozen) TRY(rule->step(cx, o, &parameters[i], state));
+    return plan_close(cx->plan, &buffer);
+}

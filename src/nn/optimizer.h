@@ -1,0 +1,37 @@
+/*
+ * nn/optimizer: update rules as rows of a table, and one update of all parameters by a row, on the device:
+ * gradient norm, clipping, the rule's step for each parameter.
+ */
+#ifndef NN_OPTIMIZER_H
+#define NN_OPTIMIZER_H
+
+#include "nn/parameter.h"
+
+/* Of all rules; each reads what it has. */
+typedef struct optimizer_options {
+    float beta1, beta2, epsilon, weight_decay;
+    float max_norm; /* 0: no clipping */
+} optimizer_options;
+
+typedef struct optimizer_rule {
+    const char *name; /* optimizer.name */
+    /* State tensors of a parameter, fp32 of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
+    int slots;
+    const char *slot[PARAMETER_SLOTS];
+    /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
+    void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
+    /* Updates p.value from p.grad and p.slot; nothing when state[STEP_SKIP] != 0. Workspace is the plan's. */
+    ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state);
+} optimizer_rule;
+
+/* The row of this name; NULL when there is none. */
+const optimizer_rule *optimizer_find(const char *name);
+/* The host's part of the step state for update number `update` (from 1). */
+void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
+                        int64_t update, float *host_state);
+/* One update from the accumulated gradients of parameters[count]; state: fp32[STEP_STATE_COUNT]. Recorded like
+   any other part of a step: its workspace is the plan's. */
+ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                            const parameter *parameters, int count, const tensor *state);
+
+#endif

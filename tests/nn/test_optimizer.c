@@ -1,0 +1,104 @@
+/*
+ * Update rules as rows: each that can be asked for is there; a rule that is not of the table, with a slot and
+ * workspace of its own, is recorded and run as they are; what is frozen stays.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "config/table.h"
+#include "nn/layer_harness.h"
+#include "nn/optimizer.h"
+
+static void each_rule_on_offer_is_a_row(void **state) {
+    (void)state;
+    const config_key *key = table_find("optimizer.name");
+    int rules = 0;
+    for (int i = 0; i < key->choice_count; i++) {
+        const key_choice *c = &key->choices[i];
+        const optimizer_rule *rule = optimizer_find(c->text);
+        assert_int_equal(rule != NULL, c->missing[0] == 0);
+        rules += rule != NULL;
+    }
+    assert_true(rules > 0);
+    assert_null(optimizer_find("adamW"));
+}
+
+/* ---- another rule: sum = sum + grad, value = value + sum, through a buffer it does not need ---- */
+
+enum { ROWS = 2, COLUMNS = 3, COUNT = ROWS * COLUMNS };
+
+static void schedule_nothing(const optimizer_options *o, int64_t update, float *host_state) {
+    (void)o, (void)update, (void)host_state;
+}
+
+static ott_status step_summing(exec *cx, const optimizer_options *o, const parameter *p,
+                               const tensor *state) {
+    tensor sum;
+    plan_buffer buffer;
+    (void)o, (void)state;
+    TRY(exec_open(cx, "sum of gradients", OTT_F32, p->rows, p->columns, &sum, &buffer));
+    TRY(op_add(cx, &(add_args){.x = &p->slot[0], .delta = &p->grad, .y = &sum}));
+    TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &p->slot[0]}));
+    TRY(op_add(cx, &(add_args){.x = &p->value, .delta = &sum, .y = &p->value}));
+    return plan_close(cx->plan, &buffer);
+}
+
+static const optimizer_rule summing = {
+    .name = "summing", .slots = 1, .slot = {"sum"}, .schedule = schedule_nothing, .step = step_summing};
+
+typedef struct updated {
+    parameter parameters[2]; /* the second is frozen */
+    tensor state;
+} updated;
+
+static ott_status update(exec *cx, void *user) {
+    const updated *u = user;
+    return optimizer_update(cx, &summing, &(optimizer_options){.max_norm = 0}, u->parameters, 2, &u->state);
+}
+
+static void open_parameter(harness *h, parameter *p, bool frozen) {
+    *p = (parameter){.rank = 2, .rows = ROWS, .columns = COLUMNS, .frozen = frozen};
+    p->value = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    p->grad = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    p->slot[0] = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    harness_put(h, &p->value, (const float[]){1, 2, 3, 4, 5, 6});
+    harness_put(h, &p->grad, (const float[]){1, 0, 0, 2, 0, 2});
+    harness_put(h, &p->slot[0], (const float[COUNT]){0});
+}
+
+static void expect(harness *h, const tensor *t, const float *expected) {
+    float found[COUNT];
+    harness_get(h, t, found);
+    assert_memory_equal(found, expected, sizeof found);
+}
+
+static void a_rule_brings_its_slots_and_workspace(void **state) {
+    (void)state;
+    harness h;
+    updated u;
+    float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
+    harness_open(&h, 1, NULL);
+    for (int i = 0; i < 2; i++) open_parameter(&h, &u.parameters[i], i == 1);
+    u.state = harness_tensor(&h, OTT_F32, 1, STEP_STATE_COUNT);
+    harness_put(&h, &u.state, host);
+    harness_record(&h, update, &u);
+    int64_t taken = mem_read(h.account).now;
+    for (int i = 0; i < 2; i++) harness_replay(&h, update, &u);
+    assert_int_equal(mem_read(h.account).now, taken);
+    expect(&h, &u.parameters[0].slot[0], (const float[]){2, 0, 0, 4, 0, 4});
+    expect(&h, &u.parameters[0].value, (const float[]){4, 2, 3, 10, 5, 12});
+    expect(&h, &u.parameters[1].value, (const float[]){1, 2, 3, 4, 5, 6});
+    harness_get(&h, &u.state, host);
+    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* of the one that is trained */
+    harness_close(&h);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rule_on_offer_is_a_row),
+        cmocka_unit_test(a_rule_brings_its_slots_and_workspace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
