@@ -272,6 +272,8 @@ int verb_eval(int argc, char **argv) {
          "limit of --against: largest KL divergence of a token (0.01)"},
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
+        {"--device", "NAME", OPTION_TEXT, &o->device,
+         "where to compute: cpu; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };

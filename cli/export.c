@@ -31,7 +31,7 @@ static int choose(const choice *c, const char *word, int *out) {
 }
 
 typedef struct wishes {
-    const char *format, *method, *granularity, *dtype, *out, *from;
+    const char *format, *method, *granularity, *dtype, *out, *from, *device;
 } wishes;
 
 static int take_wishes(const wishes *w, ott_export_options *o) {
@@ -52,6 +52,7 @@ static int take_wishes(const wishes *w, ott_export_options *o) {
     o->granularity = (ott_export_granularity)granularity;
     o->dtype = dtype_of[dtype];
     o->from = w->from;
+    o->device = w->device;
     return OPTIONS_GO_ON;
 }
 
@@ -79,6 +80,7 @@ int verb_export(int argc, char **argv) {
          "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
          "tokenizer files and further keys of config.json; default: model.hf_path of the run"},
+        {"--device", "NAME", OPTION_TEXT, &w.device, "where to compute: cpu; auto: the best there is (auto)"},
     };
     const command c = {
         .name = "export",

@@ -218,6 +218,8 @@ int verb_generate(int argc, char **argv) {
          "trained: the run's own, its FP8 recipe included; or bf16 (trained)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
+        {"--device", "NAME", OPTION_TEXT, &o->device,
+         "where to compute: cpu; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
     };
     const command c = {

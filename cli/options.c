@@ -138,17 +138,12 @@ static const option *find_option(const command *c, const char *text, size_t leng
 }
 
 static int fail_unknown(const command *c, const char *text, size_t length) {
-    enum { MOST = 16 };
+    enum { MOST = 24 };
     const char *names[MOST];
     char word[LONGEST_WORD + 1];
     int count = c->option_count < MOST ? c->option_count : MOST;
     for (int i = 0; i < count; i++) names[i] = c->options[i].name;
     snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), text);
-    if (strcmp(word, "--device") == 0)
-        return cli_error(CLI_BAD_INPUT,
-                         "%s: there is no option %s: GPUs are not built yet, and everything is "
-                         "computed on the CPU",
-                         c->name, word);
     const char *near = options_nearest(word, names, count);
     if (near)
         return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; did you mean %s?", c->name, word, near);

@@ -1,5 +1,5 @@
 # The floors of the house, lowest first. Each is the static library ottava_<floor> made of all of src/<floor>/*.c.
-set(OTTAVA_FLOORS base fp8 tensor config cpu comm tokenizer formats data nn model report checkpoint train eval generate bench api)
+set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn model report checkpoint train eval generate bench api)
 
 # Which floors each may include and link (tools/check_floors.sh holds the includes to the same order).
 set(base_uses)
@@ -8,6 +8,7 @@ set(tensor_uses base fp8)
 set(config_uses base fp8)
 set(cpu_uses base fp8 tensor)
 set(comm_uses base fp8 tensor)
+set(backend_uses base fp8 tensor cpu)
 set(tokenizer_uses base)
 set(formats_uses base fp8 config)
 set(data_uses base config tokenizer formats)
@@ -15,7 +16,7 @@ set(nn_uses base fp8 tensor config)
 set(model_uses nn ${nn_uses})
 set(report_uses base fp8 config formats)
 set(checkpoint_uses model formats report ${model_uses})
-set(train_uses checkpoint report data tokenizer comm cpu ${checkpoint_uses})
+set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})
 set(eval_uses train ${train_uses})
 set(generate_uses train ${train_uses})
 set(bench_uses train ${train_uses})

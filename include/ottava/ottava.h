@@ -109,6 +109,7 @@ typedef struct ott_generate_options {
     int stop_count;
     ott_generate_precision precision;
     const char *tokenizer; /* NULL: the one the model came with */
+    const char *device;    /* as in ott_context_options */
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
@@ -169,8 +170,9 @@ typedef struct ott_export_options {
     /* of OTT_EXPORT_HF_FP8 */
     ott_export_method method;
     ott_export_granularity granularity;
-    const char *from; /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
+    const char *from;   /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
                          NULL: model.hf_path of the run; "": none */
+    const char *device; /* as in ott_context_options */
 } ott_export_options;
 
 OTT_API void ott_export_options_init(ott_export_options *options);
@@ -253,6 +255,7 @@ typedef struct ott_eval_options {
                                        NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999 */
     ott_work_fn progress;           /* NULL: none */
     void *user;
+    const char *device; /* as in ott_context_options */
 } ott_eval_options;
 
 enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };
@@ -354,6 +357,7 @@ typedef struct ott_bench_options {
     const char *recipe;          /* step, generate: FP8's, as float8.recipe_name; NULL: tensorwise */
     int64_t batch_size, seq_len; /* step; 0: 4, and 256 or, from 124M on, 512 */
     const char *path;            /* load: a Hugging Face folder */
+    const char *device;          /* as in ott_context_options */
 } ott_bench_options;
 
 OTT_API void ott_bench_options_init(ott_bench_options *options);

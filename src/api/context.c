@@ -1,5 +1,6 @@
 /* api/context: contexts, versions and errors of the public API. */
 #include "api/handle.h"
+#include "backend/backend.h"
 #include "tensor/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,18 @@ static ott_status check_options(const ott_context_options *o) {
     if (o->threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "ott_context_open: threads = %d: give 0 (all cores) or more",
                            o->threads);
-    return OTT_OK;
+    const backend_driver *driver;
+    return backend_find(o->device, &driver);
+}
+
+static ott_status open_context(const ott_context_options *o, ott_context *context) {
+    TRY(mem_open(&context->account));
+    context->log = (logger){.callback = o->log, .user = o->user, .level = o->log_level};
+    context->threads = o->threads;
+    context->process = getpid();
+    atomic_init(&context->stop, false);
+    atomic_init(&context->owner, 0);
+    return o->device ? mem_strdup(context->account, o->device, &context->device_name) : OTT_OK;
 }
 
 ott_status ott_context_open(const ott_context_options *options, ott_context **out) {
@@ -93,16 +105,12 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     TRY(check_options(&o));
     ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
-    ott_status status = mem_open(&context->account);
+    ott_status status = open_context(&o, context);
     if (status != OTT_OK) {
+        mem_close(context->account);
         free(context);
         return status;
     }
-    context->log = (logger){.callback = o.log, .user = o.user, .level = o.log_level};
-    context->threads = o.threads;
-    context->process = getpid();
-    atomic_init(&context->stop, false);
-    atomic_init(&context->owner, 0);
     *out = context;
     return OTT_OK;
 }
@@ -122,6 +130,7 @@ void ott_context_close(ott_context *context) {
     handle_close_all(context);
     mem_free(context->account, context->autocast);
     device_close(context->device);
+    mem_free(context->account, context->device_name);
     if (context->open_handles > 0) mem_free_all(context->account); /* what the caller's own objects hold */
     mem_close(context->account);
     free(context);

@@ -27,6 +27,7 @@ struct ott_context {
     int depth;                     /* of its nested calls */
     pid_t process;                 /* that opened it */
     int threads;                   /* of the device; 0: all cores */
+    char *device_name;             /* as backend_open takes it */
     struct device *device;         /* NULL until one is needed (context_device) */
     struct plan *plan;             /* in the immediate mode, made with the device */
     struct closed_handles *closed; /* [HANDLE_KINDS], NULL until a handle is opened */

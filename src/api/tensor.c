@@ -1,14 +1,15 @@
 /* api/tensor: tensors of the public API, and the device they are on. */
 #include "api/tensor.h"
+#include "backend/backend.h"
 #include "base/rng.h"
-#include "cpu/cpu.h"
 #include <math.h>
 
 /* ---- the device of a context ---- */
 
 static ott_status open_device(ott_context *context) {
     if (!context->plan) TRY(plan_create(context->account, &context->plan));
-    TRY(cpu_open(context->account, context->threads, NULL, &context->device));
+    TRY(backend_open(context->device_name, context->threads, context->account, &context->log,
+                     &context->device));
     plan_immediate(context->plan, context->device);
     return OTT_OK;
 }

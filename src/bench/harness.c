@@ -1,8 +1,8 @@
 /* bench/harness: measuring cases, and writing what came out. */
 #include "bench/harness.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "cpu/cpu.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ const bench_case *bench_find(const bench *b, const char *what, const char *shape
 
 /* On one thread all work is the caller's. */
 static double now(const bench *b) {
-    return cpu_thread_count(b->cx.device) == 1 ? clock_thread() : clock_seconds();
+    return b->cx.device->threads == 1 ? clock_thread() : clock_seconds();
 }
 
 static int64_t copied(const bench_case *c) {
@@ -99,14 +99,16 @@ static ott_status run_case(bench *b, const bench_case *c, double *seconds) {
     return OTT_OK;
 }
 
-static double run_copy(bench *b, const bench_case *c) {
+static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
     int64_t bytes = copied(c), room = c->region ? c->region / 2 : bytes, at = 0;
     double began = now(b);
     for (int64_t i = 0; i < c->runs; i++, at += bytes) {
         if (at + bytes > room) at = 0;
-        cpu_copy(b->cx.device, (char *)b->copy_to.data + at, (char *)b->copy_from.data + at, bytes);
+        TRY(device_copy(b->cx.device, (char *)b->copy_to.data + at, (char *)b->copy_from.data + at, bytes));
     }
-    return (now(b) - began) / (double)c->runs;
+    TRY(device_synchronize(b->cx.device));
+    *seconds = (now(b) - began) / (double)c->runs;
+    return OTT_OK;
 }
 
 /* The first round finds how many runs a measurement needs to outlast the clock's and the threads' jitter. */
@@ -128,11 +130,11 @@ static ott_status warm_up(bench *b, bench_case *c) {
 static ott_status measure(bench *b) {
     for (int i = 0; i < b->count; i++) TRY(warm_up(b, &b->cases[i]));
     for (int r = 0; r < b->options->repeats; r++) {
-        b->peaks[r] = cpu_measure_peak(b->cx.device);
+        b->peaks[r] = device_peak(b->cx.device, OTT_F32);
         for (int i = 0; i < b->count; i++) {
             bench_case *c = &b->cases[i];
             TRY(run_case(b, c, &c->seconds[r]));
-            if (c->flops == 0) c->copy_seconds[r] = run_copy(b, c);
+            if (c->flops == 0) TRY(run_copy(b, c, &c->copy_seconds[r]));
         }
     }
     b->peak = bench_median(b->peaks, b->options->repeats);
@@ -286,7 +288,7 @@ static void write_json(bench *b, str *out) {
     append_member(out, "processor", processor);
     append_member(out, "device", b->cx.device->name);
     str_printf(out, ",\"threads\":%d,\"repeats\":%d,\"peak_gflops\":%.1f,\"results\":[",
-               cpu_thread_count(b->cx.device), b->options->repeats, b->peak / 1e9);
+               b->cx.device->threads, b->options->repeats, b->peak / 1e9);
     for (int i = 0; i < b->count; i++) {
         if (i > 0) str_append(out, ",");
         write_result(b, &b->cases[i], out);
@@ -303,7 +305,7 @@ static void write_json(bench *b, str *out) {
 /* ---- all of it ---- */
 
 static ott_status run_cases(bench *b, str *out) {
-    TRY(cpu_open(b->account, b->options->threads, NULL, &b->cx.device));
+    TRY(backend_open(b->options->device, b->options->threads, b->account, b->log, &b->cx.device));
     TRY(arena_open(b->account, MEM_OTHER, &b->arena));
     TRY(plan_create(b->account, &b->cx.plan));
     plan_immediate(b->cx.plan, b->cx.device);

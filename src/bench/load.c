@@ -3,11 +3,11 @@
  * does, beside reading the same files into a buffer and no more. Both take turns; before each the system is
  * asked to forget the files, so that they come from where they lie.
  */
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "bench/harness.h"
 #include "checkpoint/hf_model.h"
-#include "cpu/cpu.h"
 #include "formats/shards.h"
 #include "train/progress.h"
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static ott_status open_model(load_bench *l) {
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
     TRY(hf_model_configure(l->account, l->cfg, NULL));
     TRY(model_options_resolve(l->cfg, &l->shape));
-    TRY(cpu_open(l->account, l->options->threads, NULL, &l->device));
+    TRY(backend_open(l->options->device, l->options->threads, l->account, NULL, &l->device));
     return model_open(l->device, &l->shape, MODEL_INFERENCE, 1, &l->m);
 }
 

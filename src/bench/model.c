@@ -1,5 +1,6 @@
 /* bench/model: from a benchmark's options to a model, as a configuration gives it. */
 #include "bench/model.h"
+#include "backend/backend.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ ott_status bench_model_open(const ott_bench_options *o, const char *precision, c
     m->name = precision;
     TRY(mem_open(&m->account));
     TRY(read_config(o, preset, sizes, count, m));
-    return cpu_open(m->account, o->threads, NULL, &m->device);
+    return backend_open(o->device, o->threads, m->account, NULL, &m->device);
 }
 
 void bench_model_close(bench_model *m) {

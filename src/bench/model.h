@@ -3,7 +3,6 @@
 #define BENCH_MODEL_H
 
 #include "bench/harness.h"
-#include "cpu/cpu.h"
 #include "train/precision.h"
 
 enum { BENCH_PRECISIONS_MOST = 3 };

@@ -68,10 +68,13 @@ static ott_status fail_later(const config_key *key, const char *where) {
     return status_fail(OTT_ERR_CONFIG, "%s: %s (%s to go on without)", where, key->reason, text);
 }
 
-/* Where a key was set; its name when it has only a default. */
 static const char *where_of(const config *cfg, const config_key *key) {
     const char *where = cfg->book->keys[table_index(key)].where;
     return where ? where : key->path;
+}
+
+const char *config_where(const config *cfg, const char *key) {
+    return where_of(cfg, table_find(key));
 }
 
 static ott_status check_key(const config *cfg, const config_key *key) {

@@ -89,6 +89,9 @@ void config_close(config *cfg); /* NULL is allowed */
 
 /* Was the key (canonical name, "train.seq_len") given by the file, the command line or config_set? */
 bool config_was_set(const config *cfg, const char *key);
+/* Where a key was given, as messages begin: "run.toml:3: train.device = \"gpu\"", "--device=gpu"; its name when it was
+   not. */
+const char *config_where(const config *cfg, const char *key);
 /* The class of AutoModel's that data.format follows from, "make_squad_dataset"; NULL: it was given itself, or not. */
 const char *config_dataset_class(const config *cfg);
 /* One override, by the rules of the command line; config_check afterwards is the caller's. Accepts aliases

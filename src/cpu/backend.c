@@ -96,6 +96,36 @@ static ott_status choose_isa(const char *name, const cpu_isa **out) {
     return refuse_isa(wanted, !name);
 }
 
+/* ---- peak ---- */
+
+enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond */
+#define PEAK_SETTLING 0.02                     /* seconds until each thread has a core of its own again */
+
+static void burst(void *argument, int thread, int threads) {
+    const cpu_isa *isa = argument;
+    (void)thread, (void)threads;
+    isa->fma_burst(PEAK_ROUNDS);
+}
+
+/* The best of a few bursts, over all threads. */
+static double measure_peak(device *d, ott_dtype format) {
+    cpu_device *c = (cpu_device *)d;
+    (void)format;
+    union {
+        const cpu_isa *given;
+        void *argument;
+    } isa = {.given = c->isa};
+    double work = c->isa->fma_burst(1) * PEAK_ROUNDS * c->base.threads, best = 0, began = clock_seconds();
+    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, isa.argument);
+    for (int i = 0; i < PEAK_BURSTS; i++) {
+        double start = clock_seconds();
+        pool_run(c->pool, burst, isa.argument);
+        double rate = work / (clock_seconds() - start);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
 /* ---- the device table: host memory, and every call completes before it returns ---- */
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
@@ -109,6 +139,26 @@ static void release(device *d, void *data) {
 static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
     (void)d;
     if (bytes > 0) memmove(to, from, (size_t)bytes);
+    return OTT_OK;
+}
+
+typedef struct copy_job {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} copy_job;
+
+static void copy_share(void *argument, int thread, int threads) {
+    const copy_job *job = argument;
+    int64_t begin, end;
+    pool_share(job->bytes, MEM_ALIGNMENT, thread, threads, &begin, &end);
+    if (end > begin) memcpy(job->to + begin, job->from + begin, (size_t)(end - begin));
+}
+
+/* Within the device, by all threads. */
+static ott_status copy_within(device *d, void *to, const void *from, int64_t bytes) {
+    copy_job job = {to, from, bytes};
+    pool_run(((cpu_device *)d)->pool, copy_share, &job);
     return OTT_OK;
 }
 
@@ -136,9 +186,10 @@ static const device_table table = {
     .release = release,
     .copy_in = copy,
     .copy_out = copy,
-    .copy = copy,
+    .copy = copy_within,
     .zero = zero,
     .synchronize = synchronize,
+    .peak = measure_peak,
     .close = close_device,
 };
 
@@ -146,12 +197,13 @@ static const backend_capabilities can = {.alignment = MEM_ALIGNMENT};
 
 static ott_status fill(cpu_device *c, mem *account, int threads) {
     TRY(pool_open(account, threads, &c->pool));
-    c->threads = pool_threads(c->pool);
+    c->base.threads = pool_threads(c->pool);
     void *scratch;
-    TRY(mem_alloc_array(account, MEM_SCRATCH, c->threads, CPU_SCRATCH_BYTES, "thread scratch", &scratch));
+    TRY(mem_alloc_array(account, MEM_SCRATCH, c->base.threads, CPU_SCRATCH_BYTES, "thread scratch",
+                        &scratch));
     c->scratch = scratch;
-    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->isa->name, c->threads,
-             c->threads == 1 ? "" : "s");
+    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->isa->name, c->base.threads,
+             c->base.threads == 1 ? "" : "s");
     return OTT_OK;
 }
 
@@ -171,57 +223,4 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     }
     *out = &c->base;
     return OTT_OK;
-}
-
-/* ---- peak ---- */
-
-enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond */
-#define PEAK_SETTLING 0.02                     /* seconds until each thread has a core of its own again */
-
-static void burst(void *argument, int thread, int threads) {
-    const cpu_isa *isa = argument;
-    (void)thread, (void)threads;
-    isa->fma_burst(PEAK_ROUNDS);
-}
-
-double cpu_measure_peak(device *d) {
-    cpu_device *c = (cpu_device *)d;
-    union {
-        const cpu_isa *given;
-        void *argument;
-    } isa = {.given = c->isa};
-    double work = c->isa->fma_burst(1) * PEAK_ROUNDS * c->threads, best = 0, began = clock_seconds();
-    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, isa.argument);
-    for (int i = 0; i < PEAK_BURSTS; i++) {
-        double start = clock_seconds();
-        pool_run(c->pool, burst, isa.argument);
-        double rate = work / (clock_seconds() - start);
-        if (rate > best) best = rate;
-    }
-    d->peak_flops = best;
-    return best;
-}
-
-/* ---- what ops are measured by ---- */
-
-int cpu_thread_count(const device *d) {
-    return ((const cpu_device *)d)->threads;
-}
-
-typedef struct copy_job {
-    char *to;
-    const char *from;
-    int64_t bytes;
-} copy_job;
-
-static void copy_share(void *argument, int thread, int threads) {
-    const copy_job *job = argument;
-    int64_t begin, end;
-    pool_share(job->bytes, MEM_ALIGNMENT, thread, threads, &begin, &end);
-    if (end > begin) memcpy(job->to + begin, job->from + begin, (size_t)(end - begin));
-}
-
-void cpu_copy(device *d, void *to, const void *from, int64_t bytes) {
-    copy_job job = {to, from, bytes};
-    pool_run(((cpu_device *)d)->pool, copy_share, &job);
 }

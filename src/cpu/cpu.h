@@ -17,11 +17,5 @@
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
 /* ISA levels that cpu_open takes on this machine, worst first, into names[CPU_ISAS_MAX]; returns how many. */
 int cpu_isas(const char **names);
-/* Peak of fp32 fused multiply-adds over all threads of a CPU device, in FLOP/s (an FMA is two), the best of a
-   few bursts; takes a few milliseconds and fills the device's peak_flops. */
-double cpu_measure_peak(device *d);
-int cpu_thread_count(const device *d);
-/* memcpy, shared by all threads of a CPU device: what an op that only moves bytes is measured by. */
-void cpu_copy(device *d, void *to, const void *from, int64_t bytes);
 
 #endif

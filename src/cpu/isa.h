@@ -25,7 +25,6 @@
 typedef struct cpu_device {
     device base; /* first: a device is cast to this */
     pool *pool;
-    int threads;
     char *scratch; /* threads x CPU_SCRATCH_BYTES */
     const struct cpu_isa *isa;
     char name[48]; /* "cpu avx512, 2 threads" */
@@ -45,7 +44,7 @@ static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
 }
 static inline int cpu_threads(const exec *cx) {
-    return cpu_of(cx)->threads;
+    return cx->device->threads;
 }
 /* Runs task(argument, t, threads) on every thread of the context's device. */
 static inline void cpu_run(const exec *cx, pool_task task, void *argument) {

@@ -1,7 +1,7 @@
 /* eval/eval: from a request to its result. */
 #include "eval/eval.h"
+#include "backend/backend.h"
 #include "base/clock.h"
-#include "cpu/cpu.h"
 #include <math.h>
 
 bool eval_advance(eval_job *j) {
@@ -76,7 +76,7 @@ ott_status eval_run(mem *account, const logger *log, const char *path, const ott
                            .seq_len = o->seq_len};
     device *d;
     ott_status status;
-    TRY(cpu_open(account, o->threads, NULL, &d));
+    TRY(backend_open(o->device, o->threads, account, log, &d));
     TRY_OUT(eval_model_open(account, log, d, &s, &own));
     TRY_OUT(open_against(&j, d));
     TRY_OUT(run_task(&j));

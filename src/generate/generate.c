@@ -1,8 +1,8 @@
 /* generate/generate: loading a run's model, and continuing a text with it. */
 #include "generate/generate.h"
+#include "backend/backend.h"
 #include "base/arena.h"
 #include "base/clock.h"
-#include "cpu/cpu.h"
 #include "data/data.h"
 #include "generate/sample.h"
 #include "generate/text.h"
@@ -40,6 +40,7 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     g->options = *o;
     g->options.prompt = NULL;
     TRY(arena_open(g->account, MEM_OTHER, &g->strings));
+    if (o->device) TRY(arena_strdup(g->strings, o->device, &g->options.device));
     if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
     TRY(arena_alloc(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
     const char **stop = memory;
@@ -75,9 +76,9 @@ static ott_status open_codec(text_generator *g, const char *run, const char *che
 
 static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
+    TRY(backend_open(g->options.device, g->options.threads, g->account, g->log, &g->device));
     TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
-    TRY_OUT(cpu_open(g->account, g->options.threads, NULL, &g->device));
     TRY_OUT(open_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));

@@ -31,6 +31,10 @@ ott_status device_synchronize(device *d) {
     return d->table->synchronize(d);
 }
 
+double device_peak(device *d, ott_dtype format) {
+    return d->table->peak ? d->table->peak(d, format) : 0;
+}
+
 void device_close(device *d) {
     if (d) d->table->close(d);
 }

@@ -21,6 +21,7 @@ typedef struct device_table {
     ott_status (*copy)(device *d, void *to, const void *from, int64_t bytes); /* both on the device */
     ott_status (*zero)(device *d, void *data, int64_t bytes);
     ott_status (*synchronize)(device *d);
+    double (*peak)(device *d, ott_dtype format);
     void (*close)(device *d);
 } device_table;
 
@@ -30,9 +31,9 @@ struct device {
     const op_table *ops;
     const backend_capabilities *can;
     mem *account;
-    const char *name;  /* "cpu avx512, 2 threads" */
-    double peak_flops; /* fp32 multiply-adds counted as two, all threads; 0: not measured yet */
-    bool dry_run;      /* nothing is behind its memory (tensor/dry_run.h) */
+    const char *name; /* "cpu avx512, 2 threads" */
+    int threads;      /* of the host that compute; 0: it is no part of the host */
+    bool dry_run;     /* nothing is behind its memory (tensor/dry_run.h) */
 };
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
@@ -43,6 +44,9 @@ ott_status device_copy_out(device *d, void *to_host, const void *from_device, in
 ott_status device_copy(device *d, void *to, const void *from, int64_t bytes);
 ott_status device_zero(device *d, void *data, int64_t bytes);
 ott_status device_synchronize(device *d);
+/* The most FLOP/s (a multiply-add is two) that its products of operands of this format can reach, or 0 where that is
+   not known. The CPU measures it anew each time, for some milliseconds; it computes in fp32 whatever the format. */
+double device_peak(device *d, ott_dtype format);
 void device_close(device *d);
 
 #endif

@@ -1,9 +1,9 @@
 /* train/export: opens a checkpoint's model and writes it aside, then in its place. */
 #include "train/export.h"
+#include "backend/backend.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
-#include "cpu/cpu.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static bool as_trained(const exporter *e) {
 static ott_status open_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
-    TRY(cpu_open(e->account, 1, NULL, &e->device));
+    TRY(backend_open(e->options->device, 1, e->account, e->log, &e->device));
     return inference_open(&e->plan, e->device, 1, NULL, &e->m);
 }
 

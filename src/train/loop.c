@@ -1,11 +1,11 @@
 /* train/loop: a training run. */
 #include "train/loop.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/writer.h"
 #include "comm/launch.h"
-#include "cpu/cpu.h"
 #include "data/data.h"
 #include "model/init.h"
 #include "report/report.h"
@@ -472,8 +472,16 @@ static void log_end(const run *r) {
              str_duration(run_history_sum(&r->progress.history).seconds, time));
 }
 
+static ott_status open_device(run *r) {
+    const config *cfg = r->cfg;
+    ott_status status =
+        backend_open(cfg->train.device, (int)cfg->train.threads, r->account, r->log, &r->device);
+    return status == OTT_OK ? status : status_context(status, "%s", config_where(cfg, "train.device"));
+}
+
 static ott_status open_run(run *r) {
     TRY(launch_check_alone());
+    TRY(open_device(r));
     TRY(run_check_described(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
@@ -481,7 +489,6 @@ static ott_status open_run(run *r) {
     TRY(data_open(r->account, r->log, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
-    TRY(cpu_open(r->account, (int)r->cfg->train.threads, NULL, &r->device));
     TRY(open_trainer(r));
     TRY(open_sources(r));
     TRY(resume_finalize(r->log, &r->folder, &r->start));

@@ -2,7 +2,6 @@
 #include "train/progress.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "cpu/cpu.h"
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -21,13 +20,13 @@ void progress_measure_peak(progress *p, device *d) {
     enum { MEASUREMENTS = 8 };
     p->measured = d;
     p->peaks_to_measure = MEASUREMENTS - 1;
-    raise_peak(p, cpu_measure_peak(d));
+    raise_peak(p, device_peak(d, OTT_BF16));
 }
 
 void progress_begin_step(progress *p, const trainer *t) {
     if (p->peaks_to_measure > 0) {
         p->peaks_to_measure--;
-        raise_peak(p, cpu_measure_peak(p->measured));
+        raise_peak(p, device_peak(p->measured, OTT_BF16));
     }
     trainer_gemms(t, &p->fp8_before, &p->gemms_before);
     p->step_started = clock_seconds();

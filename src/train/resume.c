@@ -67,13 +67,9 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
 /* Only what cannot matter to the losses to come is passed over. */
 static void log_difference(void *user, const char *key, const char *before, const char *now) {
     const comparison *c = user;
-    static const char *const incidental[] = {"run.",
-                                             "checkpoint.",
-                                             "metrics.",
-                                             "profiling.",
-                                             "compile.",
-                                             "train.threads",
-                                             "train.shutdown_timeout_sec"};
+    static const char *const incidental[] = {
+        "run.",     "checkpoint.",  "metrics.",      "profiling.",
+        "compile.", "train.device", "train.threads", "train.shutdown_timeout_sec"};
     for (size_t i = 0; i < sizeof incidental / sizeof *incidental; i++)
         if (str_starts_with(key, incidental[i])) return;
     if (str_starts_with(key, "float8.") && is_float8_incidental(c, key)) return;

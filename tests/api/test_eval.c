@@ -52,6 +52,7 @@ static void bad_options_are_refused(void **state) {
     REFUSED(o.task = OTT_EVAL_COMPARE, "against is missing");
     REFUSED(o.against = "b", "the task is not OTT_EVAL_COMPARE");
     REFUSED(o.threads = -1, "threads = -1");
+    REFUSED(o.device = "cpi", "there is no device \"cpi\"; did you mean \"cpu\"?");
     REFUSED(o.limit = -1, "limit = -1");
     REFUSED(o.seq_len = -1, "seq_len = -1");
     REFUSED(o.kl_max = -1, "kl_max = -1");

@@ -187,6 +187,26 @@ static void test_closed_tensors_are_recycled(void **state) {
     ott_context_close(context);
 }
 
+/* The name is looked at when the context is opened, and need not outlive that. */
+static void a_context_computes_where_it_was_told(void **state) {
+    (void)state;
+    char name[] = "cpu";
+    ott_context_options o;
+    ott_context *own = NULL;
+    ott_tensor *t;
+    ott_context_options_init(&o);
+    o.device = "cuda:0";
+    assert_error(ott_context_open(&o, &own), OTT_ERR_UNSUPPORTED, "GPUs are not built yet");
+    assert_null(own);
+    o.device = "cpi";
+    assert_error(ott_context_open(&o, &own), OTT_ERR_ARGUMENT, "did you mean \"cpu\"?");
+    o.device = name;
+    succeed(ott_context_open(&o, &own));
+    name[0] = 'x';
+    succeed(ott_tensor_open(own, OTT_F32, 2, 2, &t));
+    ott_context_close(own);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_go_in_and_out),
@@ -196,6 +216,7 @@ int main(void) {
         cmocka_unit_test(test_handles_that_are_none),
         cmocka_unit_test(test_another_context),
         cmocka_unit_test(test_closed_tensors_are_recycled),
+        cmocka_unit_test(a_context_computes_where_it_was_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Overrides in every spelling, and which of two settings wins. */
 #include "config/case.h"
+#include <stdio.h>
 
 /* Parses arguments that must be good. */
 #define GOOD(c, cfg, ...)                                                                                    \
@@ -146,8 +147,22 @@ static void test_set(void **state) {
     config_close(NULL);
 }
 
+/* What a key is refused for when it is used begins with where it was given. */
+static void where_a_key_was_given(void **state) {
+    config_case *c = *state;
+    char wanted[128];
+    config *cfg = case_good(c, ".toml", "[train]\nseq_len = 8\n", "--device=cuda:0", NULL);
+    assert_string_equal(cfg->train.device, "cuda:0");
+    assert_string_equal(config_where(cfg, "train.device"), "--device=cuda:0");
+    snprintf(wanted, sizeof wanted, "%s:2: train.seq_len = 8", c->path);
+    assert_string_equal(config_where(cfg, "train.seq_len"), wanted);
+    assert_string_equal(config_where(cfg, "train.seed"), "train.seed");
+    config_close(cfg);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {CASE(test_spellings), CASE(test_switches), CASE(test_lists),
-                                       CASE(test_files),     CASE(test_order),    CASE(test_set)};
+    const struct CMUnitTest tests[] = {CASE(test_spellings),       CASE(test_switches), CASE(test_lists),
+                                       CASE(test_files),           CASE(test_order),    CASE(test_set),
+                                       CASE(where_a_key_was_given)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
