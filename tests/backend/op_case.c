@@ -1,10 +1,8 @@
 /* op_case: arguments from the text of ops.def, and the comparison. */
-#include "op_case.h"
+#include "backend/op_case.h"
 #include "base/rng.h"
 #include <stdio.h>
 #include <string.h>
-
-#include "reference/reference_ops.h"
 
 #define GUARD       64
 #define INPUT_GUARD 0xFF /* NaN in every float format: whoever reads it shows */
@@ -269,7 +267,7 @@ static bool make_field(op_case *c, const op_field *f, case_field *out) {
 }
 
 bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number) {
-    if (op->field_count > CASE_FIELDS_MAX || op->args_size > sizeof c->args) return false;
+    if (op->field_count > OP_ARGS_FIELDS_MAX || op->args_size > sizeof c->args) return false;
     c->op = op;
     c->fixture = fixture_find(op);
     c->act = act;
@@ -292,15 +290,47 @@ bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_ki
 
 /* ---- running and comparing ---- */
 
-ott_status case_run(op_case *c, exec *cx) {
-    memcpy(c->live, c->pristine, (size_t)c->bytes);
-    return op_call(cx->device->ops, cx, c->op, c->args);
+ott_status case_device_open(device *d, case_device *out) {
+    *out = (case_device){.device = d};
+    ott_status status = device_allocate(d, MEM_OTHER, CASE_BLOCK_BYTES, "op case", &out->block);
+    if (status != OTT_OK) device_close(d);
+    return status;
 }
 
-ott_status case_run_reference(op_case *c, device *reference) {
-    exec cx = {.device = reference};
+void case_device_close(case_device *d) {
+    device_release(d->device, d->block);
+    device_close(d->device);
+}
+
+static ott_status to_block(void *user, const char *what, void **address, int64_t bytes) {
+    const op_case *c = user;
+    int64_t offset = (unsigned char *)*address - c->live;
+    (void)what;
+    STATUS_REQUIRE(offset >= 0 && offset + bytes <= c->bytes);
+    *address = c->block + offset;
+    return OTT_OK;
+}
+
+ott_status case_load(op_case *c, const case_device *d) {
+    c->block = d->block;
+    TRY(device_copy_in(d->device, d->block, c->pristine, c->bytes));
+    return op_args_copy(c->op, c->args, to_block, c, &c->loaded);
+}
+
+ott_status case_store(op_case *c, const case_device *d) {
+    return device_copy_out(d->device, c->live, d->block, c->bytes);
+}
+
+ott_status case_run(op_case *c, const case_device *d) {
+    exec cx = {.device = d->device};
+    TRY(case_load(c, d));
+    TRY(op_call(d->device->ops, &cx, c->op, c->loaded.args));
+    return case_store(c, d);
+}
+
+ott_status case_expect(op_case *c, const case_device *reference) {
     TRY(op_check(c->op, c->args));
-    TRY(case_run(c, &cx));
+    TRY(case_run(c, reference));
     memcpy(c->expected, c->live, (size_t)c->bytes);
     return OTT_OK;
 }

@@ -1,6 +1,7 @@
 /*
  * op_case: one generated call of an op: arguments made from the entry's text in ops.def, values, and the
- * comparison of what a device made of them with what the reference made of them.
+ * comparison of what a device made of them with what the reference made of them. A case is made on the host,
+ * copied to a device, run there and copied back.
  *
  * All arrays of a case lie in one block of memory with guard bytes around them and between a matrix's columns
  * and its leading dimension. After a run the outputs' elements must equal the reference's, and every other
@@ -9,9 +10,9 @@
 #ifndef OP_CASE_H
 #define OP_CASE_H
 
+#include "backend/op_args.h"
 #include "tensor/exec.h"
 
-#define CASE_FIELDS_MAX  20
 #define CASE_REGIONS_MAX 64
 #define CASE_BLOCK_BYTES (8 << 20)
 
@@ -57,10 +58,13 @@ typedef struct op_case {
     region regions[CASE_REGIONS_MAX];
     int region_count;
     int64_t bytes; /* of the block in use */
-    case_field fields[CASE_FIELDS_MAX];
-    _Alignas(16) unsigned char args[512];
-    unsigned char *live, *pristine, *expected; /* the block as ops see it, before, and after the reference */
-    char message[400];                         /* what case_compare found */
+    case_field fields[OP_ARGS_FIELDS_MAX];
+    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* their addresses are in `live` */
+    unsigned char *live, *pristine,
+        *expected;        /* the block: after the last run, before, and after the reference */
+    unsigned char *block; /* that the addresses in `loaded` are to be in */
+    op_args loaded;       /* args as the device of the last case_load sees them */
+    char message[400];    /* what case_compare found */
 } op_case;
 
 /* The arrays of a quantized tensor that an op touches. */
@@ -105,10 +109,20 @@ case_field *case_at(op_case *c, const char *field);
 void case_set(op_case *c, const char *field, const void *value, size_t bytes); /* a scalar */
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data);
-/* Runs the case's op from pristine arguments; case_run_reference keeps the result, the other leaves it in
- * c->live. */
-ott_status case_run_reference(op_case *c, device *reference);
-ott_status case_run(op_case *c, exec *cx);
+/* A device with room for a case. */
+typedef struct case_device {
+    device *device;
+    void *block;
+} case_device;
+/* Takes the device over, and closes it when this fails. */
+ott_status case_device_open(device *d, case_device *out);
+void case_device_close(case_device *d);
+/* The pristine block to the device, with c->loaded; and the device's block to c->live. */
+ott_status case_load(op_case *c, const case_device *d);
+ott_status case_store(op_case *c, const case_device *d);
+/* Loads, runs the case's op and stores; case_expect keeps what comes out as what is expected. */
+ott_status case_run(op_case *c, const case_device *d);
+ott_status case_expect(op_case *c, const case_device *reference);
 /* c->live against the reference. False: c->message says where they differ. */
 bool case_compare(op_case *c);
 void case_describe(const op_case *c, char *text, size_t bytes);

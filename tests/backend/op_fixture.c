@@ -1,6 +1,6 @@
 /* op_fixture: what a generated case of an op needs beyond ops.def's text: indices in range, scalars, related
  * sizes. */
-#include "op_case.h"
+#include "backend/op_case.h"
 #include <string.h>
 
 #define SIZE(letter) c->size[(letter) - 'A']

@@ -1,6 +1,6 @@
 /* op_values: the numbers that generated cases are filled with. */
+#include "backend/op_case.h"
 #include "base/rng.h"
-#include "op_case.h"
 #include <math.h>
 
 /* Normal numbers are dear; a table of them is enough. */

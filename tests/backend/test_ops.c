@@ -1,6 +1,7 @@
 /*
- * Every op of ops.def on the CPU against the scalar reference, bit for bit: each format of activations, each
- * instruction-set ISA level this machine has, one to three threads, odd shapes, and values from subnormal to NaN.
+ * Every op of ops.def on every backend against the scalar reference, bit for bit: each format of activations,
+ * odd shapes, and values from subnormal to NaN; the CPU at each ISA level this machine has, on one to three
+ * threads, and behind a fence. A backend is reached through copies alone.
  * The cases come from the op table: a new op is tested as soon as it is there, or this test says what fixture
  * it needs.
  */
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/op_case.h"
+#include "backend/open.h"
 #include "cpu/cpu.h"
-#include "op_case.h"
 #include "reference/reference_ops.h"
 
 #define THREADS_MAX 3
@@ -28,9 +30,7 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 
 static struct {
     mem *account;
-    device *reference, *devices[CPU_ISAS_MAX * THREADS_MAX];
-    const char *isa[CPU_ISAS_MAX * THREADS_MAX];
-    int threads[CPU_ISAS_MAX * THREADS_MAX];
+    case_device reference, devices[CPU_ISAS_MAX * THREADS_MAX + 1];
     int count;
     op_case c;
 } all;
@@ -39,28 +39,34 @@ static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
+static void open_device(const char *name, int threads, const char *isa) {
+    device *d;
+    succeed(test_device_open_named(name, all.account, threads, isa, &d));
+    succeed(case_device_open(d, &all.devices[all.count++]));
+}
+
 static int open_devices(void **state) {
     (void)state;
-    const char *names[CPU_ISAS_MAX];
+    const char *isas[CPU_ISAS_MAX];
+    device *reference;
     succeed(mem_open(&all.account));
-    succeed(reference_device_open(all.account, &all.reference));
+    succeed(reference_device_open(all.account, &reference));
+    succeed(case_device_open(reference, &all.reference));
     succeed(case_memory_open(all.account, &all.c));
-    int isas = cpu_isas(names);
-    assert_in_range(isas, 1, CPU_ISAS_MAX);
-    for (int i = 0; i < isas; i++)
-        for (int threads = THREADS_MIN; threads <= THREADS_MAX; threads++) {
-            all.isa[all.count] = names[i];
-            all.threads[all.count] = threads;
-            succeed(cpu_open(all.account, threads, names[i], &all.devices[all.count++]));
-        }
+    int count = cpu_isas(isas);
+    assert_in_range(count, 1, CPU_ISAS_MAX);
+    for (int i = 0; i < count; i++)
+        for (int threads = THREADS_MIN; threads <= THREADS_MAX; threads++)
+            open_device(NULL, threads, isas[i]);
+    open_device("fenced", 2, NULL);
     return 0;
 }
 
 static int close_devices(void **state) {
     (void)state;
-    for (int i = 0; i < all.count; i++) device_close(all.devices[i]);
+    for (int i = 0; i < all.count; i++) case_device_close(&all.devices[i]);
     case_memory_close(all.account, &all.c);
-    device_close(all.reference);
+    case_device_close(&all.reference);
     assert_int_equal(mem_read(all.account).now, 0);
     mem_close(all.account);
     return 0;
@@ -71,13 +77,11 @@ static int close_devices(void **state) {
 static void run_everywhere(op_case *c) {
     char text[1500];
     case_describe(c, text, sizeof text);
-    if (case_run_reference(c, all.reference) != OTT_OK) fail_msg("reference: %s: %s", text, status_text());
+    if (case_expect(c, &all.reference) != OTT_OK) fail_msg("reference: %s: %s", text, status_text());
     for (int i = 0; i < all.count; i++) {
-        exec cx = {.device = all.devices[i]};
-        if (case_run(c, &cx) != OTT_OK)
-            fail_msg("ISA level %s, %d threads: %s: %s", all.isa[i], all.threads[i], text, status_text());
-        if (!case_compare(c))
-            fail_msg("ISA level %s, %d threads: %s: %s", all.isa[i], all.threads[i], text, c->message);
+        const case_device *d = &all.devices[i];
+        if (case_run(c, d) != OTT_OK) fail_msg("%s: %s: %s", d->device->name, text, status_text());
+        if (!case_compare(c)) fail_msg("%s: %s: %s", d->device->name, text, c->message);
     }
 }
 
@@ -86,8 +90,7 @@ static void test_op(void **state) {
     const op_field *missing = fixture_missing(op);
     if (missing)
         fail_msg("op %s: its field %s cannot be made from \"%s\" alone: add a fixture to "
-                 "tests/cpu/op_fixture.c that "
-                 "sets it",
+                 "tests/backend/op_fixture.c that sets it",
                  op->name, missing->name, missing->text);
     uint64_t number = 0;
     for (int d = 0; d < case_dtypes(op); d++)
@@ -95,8 +98,9 @@ static void test_op(void **state) {
             for (int kind = 0; kind < VALUE_KINDS; kind++)
                 for (int repeat = 0; repeat < REPEATS; repeat++) {
                     if (!case_make(&all.c, op, act_dtypes[d], shape, (value_kind)kind, number++))
-                        fail_msg("op %s, shape %d: the case does not fit the arrays of tests/cpu/op_case.h",
-                                 op->name, shape);
+                        fail_msg(
+                            "op %s, shape %d: the case does not fit the arrays of tests/backend/op_case.h",
+                            op->name, shape);
                     run_everywhere(&all.c);
                 }
 }
@@ -107,16 +111,17 @@ static void test_op(void **state) {
 static void test_quantize_is_its_three_parts(void **state) {
     (void)state;
     op_case *c = &all.c;
-    exec cx = {.device = all.reference};
+    exec cx = {.device = all.reference.device};
     for (uint64_t number = 0; number < 200; number++) {
         assert_true(case_make(c, op_find("quantize"), act_dtypes[number % 3], (int)(number % 8),
                               (value_kind)(number % VALUE_KINDS), number));
-        succeed(case_run_reference(c, all.reference));
-        memcpy(c->live, c->pristine, (size_t)c->bytes);
-        const quantize_args *a = (const quantize_args *)(void *)c->args;
+        succeed(case_expect(c, &all.reference));
+        succeed(case_load(c, &all.reference));
+        const quantize_args *a = (const quantize_args *)(void *)c->loaded.args;
         succeed(reference_ops.amax(&cx, &(amax_args){.x = a->x, .q = a->q}));
         succeed(reference_ops.scale(&cx, &(scale_args){.q = a->q}));
         succeed(reference_ops.cast(&cx, &(cast_args){.x = a->x, .q = a->q}));
+        succeed(case_store(c, &all.reference));
         if (!case_compare(c)) fail_msg("%s", c->message);
     }
 }
@@ -127,9 +132,8 @@ static void make_swiglu(op_case *c) {
     uint64_t number = 0; /* a case with a quantized form and padding behind y's columns */
     do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
     while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
-    succeed(case_run_reference(c, all.reference));
-    memcpy(c->live, c->pristine, (size_t)c->bytes);
-    succeed(reference_ops.swiglu_forward(&(exec){.device = all.reference}, (void *)c->args));
+    succeed(case_expect(c, &all.reference));
+    memcpy(c->live, c->expected, (size_t)c->bytes);
 }
 
 static void expect_difference(op_case *c, const char *message) {

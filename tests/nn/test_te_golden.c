@@ -2,7 +2,7 @@
  * TransformerEngine's rules against their transcription in Python (tests/golden/te_rules.safetensors): scale
  * updates of delayed scaling, current scaling's scales, block and MX casts bit for bit, and the block-scaled
  * products to the accuracy of their fp32 sums. The plain definitions of fp8/ are what is compared; every
- * backend equals those (tests/cpu).
+ * backend equals those (tests/backend).
  */
 #include <setjmp.h>
 #include <stdarg.h>

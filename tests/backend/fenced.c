@@ -1,0 +1,241 @@
+/* fenced: addresses without memory, and calls that find the memory. */
+#include "backend/fenced.h"
+#include "backend/op_args.h"
+#include "tensor/exec.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* One allocation: `fence` is what the host sees, `memory` is inner's. */
+typedef struct fenced_block {
+    char *fence, *memory;
+    int64_t bytes;
+    char what[48];
+} fenced_block;
+
+typedef struct fenced_device {
+    device base; /* first: a device is cast to this */
+    backend_capabilities can;
+    device *inner;
+    const op_table *kernels; /* inner's */
+    pthread_mutex_t lock;    /* of the blocks: a checkpoint's thread copies beside training */
+    fenced_block *blocks;
+    int count, room;
+    char name[80];
+} fenced_device;
+
+static fenced_device *fenced_of(device *d) {
+    return (fenced_device *)d;
+}
+
+/* ---- from a fenced address to the memory behind it ---- */
+
+static const fenced_block *block_around(const fenced_device *f, const void *address) {
+    for (int i = f->count - 1; i >= 0; i--) {
+        const char *fence = f->blocks[i].fence;
+        if ((const char *)address >= fence && (const char *)address <= fence + f->blocks[i].bytes)
+            return &f->blocks[i];
+    }
+    return NULL;
+}
+
+static ott_status find_memory(const fenced_device *f, void **address, int64_t bytes) {
+    const fenced_block *b = block_around(f, *address);
+    if (!b)
+        return status_fail(OTT_ERR_DEVICE,
+                           "%p is no address of this device; copy to the device first (device_copy_in)",
+                           *address);
+    int64_t offset = (char *)*address - b->fence;
+    if (bytes > b->bytes - offset)
+        return status_fail(OTT_ERR_DEVICE, "%lld bytes from byte %lld on end beyond the %lld bytes of %s",
+                           (long long)bytes, (long long)offset, (long long)b->bytes, b->what);
+    *address = b->memory + offset;
+    return OTT_OK;
+}
+
+static ott_status behind_fence(void *user, const char *what, void **address, int64_t bytes) {
+    fenced_device *f = user;
+    (void)what;
+    pthread_mutex_lock(&f->lock);
+    ott_status status = find_memory(f, address, bytes);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+static ott_status check_host(fenced_device *f, const void *address) {
+    pthread_mutex_lock(&f->lock);
+    const fenced_block *b = block_around(f, address);
+    pthread_mutex_unlock(&f->lock);
+    if (!b || (const char *)address == b->fence + b->bytes) return OTT_OK;
+    return status_fail(OTT_ERR_DEVICE,
+                       "a copy between host and device has two device addresses, the second in %s", b->what);
+}
+
+/* ---- ops ---- */
+
+/* A call as inner sees it. */
+typedef struct inner_call {
+    exec cx;
+    op_args args;
+} inner_call;
+
+static ott_status prepare_call(const exec *cx, enum op_index op, const void *args, inner_call *out) {
+    fenced_device *f = fenced_of(cx->device);
+    const op_info *info = op_at((int)op);
+    out->cx = *cx;
+    out->cx.device = f->inner;
+    if (cx->workspace) TRY(behind_fence(f, "workspace", &out->cx.workspace, 1));
+    return op_args_copy(info, args, behind_fence, f, &out->args);
+}
+
+#define OP(name, fields)                                                                                     \
+    static ott_status fenced_op_##name(exec *cx, const name##_args *a) {                                     \
+        inner_call call;                                                                                     \
+        TRY(prepare_call(cx, OP_INDEX_##name, a, &call));                                                    \
+        return fenced_of(cx->device)->kernels->name(&call.cx, (const name##_args *)(void *)call.args.args);  \
+    }
+#include "tensor/ops.def"
+#undef OP
+
+static int64_t workspace(const exec *cx, enum op_index op, const void *args) {
+    const fenced_device *f = fenced_of(cx->device);
+    exec inner = *cx;
+    inner.device = f->inner;
+    return f->kernels->workspace ? f->kernels->workspace(&inner, op, args) : 0;
+}
+
+static const op_table fenced_ops = {
+#define OP(name, fields) .name = fenced_op_##name,
+#include "tensor/ops.def"
+#undef OP
+    .workspace = workspace,
+};
+
+/* What inner's ops find as the table of their device: they have no business there. */
+static const op_table no_ops = {0};
+
+/* ---- memory ---- */
+
+static void keep_block(fenced_device *f, fenced_block b) {
+    pthread_mutex_lock(&f->lock);
+    if (f->count == f->room) {
+        int room = 2 * f->room + 16;
+        fenced_block *grown = realloc(f->blocks, (size_t)room * sizeof *grown);
+        if (!grown) abort();
+        f->blocks = grown;
+        f->room = room;
+    }
+    f->blocks[f->count++] = b;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    fenced_device *f = fenced_of(d);
+    void *memory;
+    TRY(device_allocate(f->inner, kind, bytes, what, &memory));
+    void *fence =
+        mmap(NULL, (size_t)bytes + 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fence == MAP_FAILED) {
+        device_release(f->inner, memory);
+        return status_fail(OTT_ERR_MEMORY, "no addresses for the %lld bytes of %s", (long long)bytes, what);
+    }
+    fenced_block b = {.fence = fence, .memory = memory, .bytes = bytes};
+    snprintf(b.what, sizeof b.what, "%s", what);
+    keep_block(f, b);
+    *out = fence;
+    return OTT_OK;
+}
+
+static void release(device *d, void *data) {
+    fenced_device *f = fenced_of(d);
+    pthread_mutex_lock(&f->lock);
+    int i = 0;
+    while (f->blocks[i].fence != data) i++;
+    fenced_block b = f->blocks[i];
+    f->blocks[i] = f->blocks[--f->count];
+    pthread_mutex_unlock(&f->lock);
+    munmap(b.fence, (size_t)b.bytes + 1);
+    device_release(f->inner, b.memory);
+}
+
+static ott_status copy_in(device *d, void *to_device, const void *from_host, int64_t bytes) {
+    fenced_device *f = fenced_of(d);
+    if (bytes == 0) return OTT_OK;
+    TRY(behind_fence(f, "", &to_device, bytes));
+    TRY(check_host(f, from_host));
+    return device_copy_in(f->inner, to_device, from_host, bytes);
+}
+
+static ott_status copy_out(device *d, void *to_host, const void *from_device, int64_t bytes) {
+    fenced_device *f = fenced_of(d);
+    void *from = (void *)(uintptr_t)from_device;
+    if (bytes == 0) return OTT_OK;
+    TRY(behind_fence(f, "", &from, bytes));
+    TRY(check_host(f, to_host));
+    return device_copy_out(f->inner, to_host, from, bytes);
+}
+
+static ott_status copy(device *d, void *to, const void *from_device, int64_t bytes) {
+    fenced_device *f = fenced_of(d);
+    void *from = (void *)(uintptr_t)from_device;
+    if (bytes == 0) return OTT_OK;
+    TRY(behind_fence(f, "", &to, bytes));
+    TRY(behind_fence(f, "", &from, bytes));
+    return device_copy(f->inner, to, from, bytes);
+}
+
+static ott_status zero(device *d, void *data, int64_t bytes) {
+    fenced_device *f = fenced_of(d);
+    if (bytes == 0) return OTT_OK;
+    TRY(behind_fence(f, "", &data, bytes));
+    return device_zero(f->inner, data, bytes);
+}
+
+static ott_status synchronize(device *d) {
+    return device_synchronize(fenced_of(d)->inner);
+}
+
+static void close_device(device *d) {
+    fenced_device *f = fenced_of(d);
+    device_close(f->inner);
+    pthread_mutex_destroy(&f->lock);
+    free(f->blocks);
+    free(f);
+}
+
+static const device_table table = {
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy = copy,
+    .zero = zero,
+    .synchronize = synchronize,
+    .close = close_device,
+};
+
+ott_status fenced_open(device *inner, bool contiguous_contraction, device **out) {
+    fenced_device *f = calloc(1, sizeof *f);
+    *out = NULL;
+    if (!f) {
+        device_close(inner);
+        return status_fail(OTT_ERR_MEMORY, "no memory for a fenced device");
+    }
+    f->can = *inner->can;
+    f->can.contiguous_contraction = contiguous_contraction;
+    f->base = *inner;
+    f->base.table = &table;
+    f->base.ops = &fenced_ops;
+    f->base.can = &f->can;
+    snprintf(f->name, sizeof f->name, "%s, fenced%s", inner->name,
+             contiguous_contraction ? " and transposed" : "");
+    f->base.name = f->name;
+    f->inner = inner;
+    f->kernels = inner->ops;
+    inner->ops = &no_ops;
+    pthread_mutex_init(&f->lock, NULL);
+    *out = &f->base;
+    return OTT_OK;
+}

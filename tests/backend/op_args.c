@@ -1,0 +1,116 @@
+/* op_args: where the addresses in an op's arguments are, and how many bytes lie behind each. */
+#include "backend/op_args.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct replacing {
+    const op_info *op;
+    op_args_replace replace;
+    void *user;
+} replacing;
+
+static ott_status replace_at(const replacing *r, const char *what, void **address, int64_t bytes) {
+    if (!*address || bytes == 0) return OTT_OK;
+    ott_status status = r->replace(r->user, what, address, bytes);
+    if (status == OTT_OK) return OTT_OK;
+    return status_context(status, "%s: %s", r->op->name, what);
+}
+
+static ott_status replace_member(const replacing *r, const char *of, const char *member, void **address,
+                                 int64_t bytes) {
+    char what[64];
+    snprintf(what, sizeof what, "%s.%s", of, member);
+    return replace_at(r, what, address, bytes);
+}
+
+static ott_status replace_tensor(const replacing *r, const char *what, tensor *t) {
+    int64_t elements = tensor_count(*t) ? (t->rows - 1) * t->ld + t->columns : 0;
+    return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
+}
+
+/* Entries of a side's arrays, up to the last one's end. */
+static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t line_step,
+                           int64_t depth_step) {
+    int64_t along = granularity_line_groups(g, lines), groups = granularity_groups(g, lines, depth);
+    if (groups == 0) return 0;
+    return ((along - 1) * line_step + (groups / along - 1) * depth_step + 1) * (int64_t)sizeof(float);
+}
+
+static ott_status replace_floats(const replacing *r, const char *of, const char *member, float **floats,
+                                 int64_t bytes) {
+    void *address = *floats;
+    TRY(replace_member(r, of, member, &address, bytes));
+    *floats = address;
+    return OTT_OK;
+}
+
+static ott_status replace_side(const replacing *r, const char *of, const side_spec *spec, int64_t lines,
+                               int64_t depth, qside *s) {
+    if (!side_spec_is_fp8(spec)) return OTT_OK;
+    int64_t bytes = scale_bytes(spec->grain, lines, depth, s->line_step, s->depth_step);
+    float *next = (float *)(uintptr_t)s->next;
+    TRY(replace_member(r, of, "codes", &s->data, lines * depth));
+    TRY(replace_floats(r, of, "amax", &s->amax, bytes));
+    TRY(replace_floats(r, of, "scale", &s->scale, bytes));
+    TRY(replace_floats(r, of, "scale_inv", &s->scale_inv, bytes));
+    TRY(replace_floats(r, of, "next", &next, (int64_t)sizeof(float)));
+    s->next = next;
+    return OTT_OK;
+}
+
+static ott_status replace_qtensor(const replacing *r, const char *what, qtensor *q) {
+    char row[48], column[48];
+    snprintf(row, sizeof row, "%s.row", what);
+    snprintf(column, sizeof column, "%s.column", what);
+    TRY(replace_side(r, row, &q->spec.row, q->rows, q->columns, &q->row));
+    return replace_side(r, column, &q->spec.column, q->columns, q->rows, &q->column);
+}
+
+static ott_status replace_qlist(const replacing *r, const char *what, qlist *list) {
+    for (int i = 0; i < list->count; i++) {
+        char item[40];
+        snprintf(item, sizeof item, "%s[%d]", what, i);
+        TRY(replace_qtensor(r, item, &list->item[i]));
+    }
+    return OTT_OK;
+}
+
+static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
+    tensor lines = o->t;
+    float *scale_inv = (float *)(uintptr_t)o->scale_inv;
+    if (o->packed) lines.rows = panel_round(lines.rows);
+    TRY(replace_tensor(r, what, &lines));
+    o->t.data = lines.data;
+    TRY(replace_floats(
+        r, what, "scale_inv", &scale_inv,
+        scale_bytes(o->grain, operand_lines(o), operand_contraction(o), o->line_step, o->depth_step)));
+    o->scale_inv = scale_inv;
+    return OTT_OK;
+}
+
+/* COPY(tensor): the field's own struct, from the one the arguments point at. */
+#define COPY(kind) out->field[i].kind = *(const kind *)value, replace_##kind(&r, f->name, &out->field[i].kind)
+
+static ott_status copy_field(replacing r, int i, const void *args, op_args *out) {
+    const op_field *f = &r.op->fields[i];
+    const void *value, *copy = &out->field[i];
+    if (f->kind == OP_SCALAR) return OTT_OK;
+    memcpy(&value, (const char *)args + f->offset, sizeof value);
+    if (!value) return OTT_OK;
+    memcpy(out->args + f->offset, &copy, sizeof copy);
+    switch (f->kind) {
+    case OP_OPERAND: return COPY(operand);
+    case OP_QTENSOR: return COPY(qtensor);
+    case OP_QOUT: return COPY(qlist);
+    default: return COPY(tensor);
+    }
+}
+
+ott_status op_args_copy(const op_info *op, const void *args, op_args_replace replace, void *user,
+                        op_args *out) {
+    replacing r = {op, replace, user};
+    STATUS_REQUIRE(op->field_count <= OP_ARGS_FIELDS_MAX && op->args_size <= sizeof out->args);
+    memcpy(out->args, args, op->args_size);
+    for (int i = 0; i < op->field_count; i++) TRY(copy_field(r, i, args, out));
+    return OTT_OK;
+}

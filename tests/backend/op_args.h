@@ -1,0 +1,31 @@
+/*
+ * op_args: an op's arguments with every address in them replaced: what carries a call from one memory to
+ * another, the generated op test's block or the other side of a fence.
+ */
+#ifndef TESTS_BACKEND_OP_ARGS_H
+#define TESTS_BACKEND_OP_ARGS_H
+
+#include "tensor/ops.h"
+
+#define OP_ARGS_FIELDS_MAX 20
+#define OP_ARGS_BYTES_MAX  512
+
+/* Replaces *address, at which the op reads or writes `bytes` bytes (never 0). `what` names it: "q[1].column.amax". */
+typedef ott_status (*op_args_replace)(void *user, const char *what, void **address, int64_t bytes);
+
+/* A copy that does not point into the original. */
+typedef struct op_args {
+    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* the op's argument struct */
+    union {
+        tensor tensor;
+        operand operand;
+        qtensor qtensor;
+        qlist qlist;
+    } field[OP_ARGS_FIELDS_MAX];
+} op_args;
+
+/* Arguments that op_check accepts. The first failure of `replace` ends it, and its text names op and field. */
+ott_status op_args_copy(const op_info *op, const void *args, op_args_replace replace, void *user,
+                        op_args *out);
+
+#endif

@@ -1,0 +1,23 @@
+/* open: the CPU, with or without a fence. */
+#include "backend/open.h"
+#include "backend/fenced.h"
+#include "cpu/cpu.h"
+#include <stdlib.h>
+#include <string.h>
+
+ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa,
+                                  device **out) {
+    device *cpu;
+    bool plain = !name || !*name, transposed = !plain && strcmp(name, "fenced_transposed") == 0;
+    if (!plain && !transposed && strcmp(name, "fenced") != 0)
+        return status_fail(OTT_ERR_ARGUMENT, TEST_DEVICE_VARIABLE "=%s: give fenced or fenced_transposed",
+                           name);
+    if (plain) return cpu_open(account, threads, isa, out);
+    *out = NULL;
+    TRY(cpu_open(account, threads, isa, &cpu));
+    return fenced_open(cpu, transposed, out);
+}
+
+ott_status test_device_open(mem *account, int threads, const char *isa, device **out) {
+    return test_device_open_named(getenv(TEST_DEVICE_VARIABLE), account, threads, isa, out);
+}

@@ -1,0 +1,18 @@
+/*
+ * open: the device that tests of layers and of all above them run on: the CPU, or, where the environment
+ * variable OTTAVA_TEST_DEVICE says "fenced" or "fenced_transposed", the CPU behind a fence (backend/fenced.h),
+ * which in the second case asks for columnwise data that lies transposed.
+ */
+#ifndef TESTS_BACKEND_OPEN_H
+#define TESTS_BACKEND_OPEN_H
+
+#include "tensor/device.h"
+
+#define TEST_DEVICE_VARIABLE "OTTAVA_TEST_DEVICE"
+
+/* threads and isa as cpu_open takes them. */
+ott_status test_device_open(mem *account, int threads, const char *isa, device **out);
+/* The same by its name instead of the environment's; NULL or "": the CPU. */
+ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
+
+#endif
