@@ -110,9 +110,10 @@ void curve_free(curve *c);
 
 /* ---- what was measured of FP8 ---- */
 
-/* The smaller, the worse: the SQNR less what its format gives where scaling is no matter (31.5 dB in E4M3, 25.6
-   dB in E5M2: docs/recipes.md); -infinity of values that are not finite, infinity where there is none (only
-   zeros, or no error at all). */
+/* The SQNR that a format gives a Gaussian, whatever its scale (docs/recipes.md), in dB; 0 of a format we do not know. */
+double report_format_sqnr(const char *format);
+/* The smaller, the worse: the SQNR less what its format gives; -infinity of values that are not finite, infinity where there is
+   none (only zeros, or no error at all). */
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);

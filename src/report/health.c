@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The SQNR of a Gaussian, whatever its scale (tests/nn/test_sqnr.c); 0 of a format we do not know. */
-static double format_sqnr(const char *format) {
+double report_format_sqnr(const char *format) {
     if (strcmp(format, "e4m3") == 0) return 31.5;
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
@@ -16,7 +15,7 @@ static double format_sqnr(const char *format) {
 /* A missing SQNR has two meanings, and only amax tells them apart: it is missing too when the tensor is not
  * finite. */
 double report_use_rank(const metrics_use *use) {
-    if (!isnan(use->sqnr_db)) return use->sqnr_db - format_sqnr(use->format);
+    if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;
 }
 
@@ -27,7 +26,7 @@ const char *report_sqnr_text(const metrics_use *use, char out[32]) {
 }
 
 const char *report_beside_text(const metrics_use *use, char out[32]) {
-    double rank = report_use_rank(use), usual = format_sqnr(use->format);
+    double rank = report_use_rank(use), usual = report_format_sqnr(use->format);
     if (isinf(rank) || usual == 0) return strcpy(out, "");
     text_format(out, 32, fabs(rank) < 1e6 ? ", %+.1f beside %.1f" : ", %+.3g beside %.1f", rank, usual);
     return out;

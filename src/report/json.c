@@ -1,84 +1,62 @@
 /* report/json: the rows of the comparison for programs to read. */
-#include "base/number.h"
-#include "report/data.h"
-#include <inttypes.h>
-#include <string.h>
+#include "base/json_write.h"
+#include "report/page.h"
 
-static void append_name(const char *key, str *out) {
-    str_printf(out, ", \"%s\": ", key);
-}
-
-static void append_text(const char *key, const char *text, str *out) {
-    append_name(key, out);
-    str_append_json(out, text, (int64_t)strlen(text));
-}
-
-/* null where there is none. */
-static void append_real(const char *key, double value, str *out) {
-    char number[32];
-    append_name(key, out);
-    str_append(out, number_metric(value, number));
-}
-
-static void append_integer(const char *key, int64_t value, str *out) {
-    append_name(key, out);
-    str_printf(out, "%" PRId64, value);
-}
-
-static void append_runs(const report *r, int index, str *out) {
-    append_name("runs", out);
-    for (int i = 0; i < r->rows[index].count; i++) {
-        const report_run_data *run = report_row_run(r, index, i);
-        str_append(out, i ? ", {\"folder\": " : "[{\"folder\": ");
-        str_append_json(out, run->folder, (int64_t)strlen(run->folder));
-        if (run->seeded) append_integer("seed", run->seed, out);
-        append_real("train_loss", run->summary.train_loss, out);
-        append_real("val_loss", run->summary.val_loss, out);
-        append_name("finished", out);
-        str_append(out, run->finished ? "true}" : "false}");
+static void append_runs(const report *r, int row, str *out) {
+    json_write_key(out, "runs");
+    str_append(out, "[");
+    for (int i = 0; i < r->rows[row].count; i++) {
+        const report_run_data *run = report_row_run(r, row, i);
+        json_write_key(out, NULL);
+        str_append(out, "{");
+        json_write_text(out, "folder", run->folder);
+        json_write_text(out, "label", run->summary.label);
+        if (run->seeded) json_write_integer(out, "seed", run->seed);
+        json_write_real(out, "train_loss", run->summary.train_loss);
+        json_write_real(out, "val_loss", run->summary.val_loss);
+        json_write_bool(out, "finished", run->finished);
+        str_append(out, "}");
     }
     str_append(out, "]");
 }
 
-static void append_gap(const report *r, int index, str *out) {
-    report_gap gap = report_gap_of(r, index);
-    report_verdict verdict = report_judge(r, index);
-    append_real("gap_percent", gap.percent, out);
-    append_real("gap_error", gap.error, out);
-    append_real("gap_margin", gap.margin, out);
-    append_text("gap_of", gap.validation ? "val_loss" : "train_loss", out);
-    if (verdict != REPORT_VERDICT_NONE) append_text("verdict", report_verdict_name(verdict), out);
-    if (r->rows[index].differs) append_text("differs", r->rows[index].differs, out);
+static void append_gap(const report *r, int row, str *out) {
+    report_gap gap = report_gap_of(r, row);
+    report_verdict verdict = report_judge(r, row);
+    json_write_real(out, "gap_percent", gap.percent);
+    json_write_real(out, "gap_error", gap.error);
+    json_write_real(out, "gap_margin", gap.margin);
+    json_write_text(out, "gap_of", gap.validation ? "val_loss" : "train_loss");
+    if (verdict != REPORT_VERDICT_NONE) json_write_text(out, "verdict", report_verdict_name(verdict));
+    if (r->rows[row].differs) json_write_text(out, "differs", r->rows[row].differs);
 }
 
-static void append_row(const report *r, int index, str *out) {
-    const report_row *row = &r->rows[index];
-    const report_summary *s = &row->mean;
-    str_append(out, "{\"label\": ");
-    str_append_json(out, s->label, (int64_t)strlen(s->label));
-    append_text("precision", s->precision, out);
-    append_text("recipe", s->recipe, out);
-    append_integer("steps", s->steps, out);
-    append_integer("tokens", s->tokens, out);
-    append_integer("parameters", s->parameters, out);
-    append_real("train_loss", s->train_loss, out);
-    append_real("train_loss_error", row->train_error, out);
-    append_real("val_loss", s->val_loss, out);
-    append_real("val_loss_error", row->val_error, out);
-    append_real("tokens_per_second", s->tokens_per_second, out);
-    append_real("seconds", s->seconds, out);
-    append_integer("peak_memory_bytes", s->peak_memory_bytes, out);
-    append_integer("fp8_gemms", s->fp8_gemms, out);
-    if (index > 0) append_gap(r, index, out);
-    append_runs(r, index, out);
-    str_append(out, "}");
+void report_append_row(const report *r, int row, str *out) {
+    const report_summary *s = &r->rows[row].mean;
+    json_write_text(out, "label", s->label);
+    json_write_text(out, "precision", s->precision);
+    json_write_text(out, "recipe", s->recipe);
+    json_write_integer(out, "steps", s->steps);
+    json_write_integer(out, "tokens", s->tokens);
+    json_write_integer(out, "parameters", s->parameters);
+    json_write_real(out, "train_loss", s->train_loss);
+    json_write_real(out, "train_loss_error", r->rows[row].train_error);
+    json_write_real(out, "val_loss", s->val_loss);
+    json_write_real(out, "val_loss_error", r->rows[row].val_error);
+    json_write_real(out, "tokens_per_second", s->tokens_per_second);
+    json_write_real(out, "seconds", s->seconds);
+    json_write_integer(out, "peak_memory_bytes", s->peak_memory_bytes);
+    json_write_integer(out, "fp8_gemms", s->fp8_gemms);
+    if (row > 0) append_gap(r, row, out);
+    append_runs(r, row, out);
 }
 
 ott_status report_json(const report *r, str *out) {
     str_append(out, "{\"report\": \"runs\", \"rows\": [");
     for (int i = 0; i < r->row_count; i++) {
-        str_append(out, i ? ",\n" : "\n");
-        append_row(r, i, out);
+        str_append(out, i ? ",\n{" : "\n{");
+        report_append_row(r, i, out);
+        str_append(out, "}");
     }
     str_append(out, "\n]}\n");
     return str_finish(out);

@@ -1,8 +1,8 @@
 /* The report: summaries, the table, the terminal plot and the page, from runs made here. */
 #include "support/folder.h"
+#include "report/drawn.h"
 #include "report/page.h"
 #include "report/axis.h"
-#include "report/chart.h"
 #include "report/report.h"
 #include "report/data.h"
 #include "base/file.h"
@@ -137,9 +137,9 @@ static void unfinished_run(void **state) {
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "my run: has no summary.json"));
     str_free(&text);
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
-    assert_non_null(strstr(text.text, "* Not finished"));
-    str_free(&text);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_drawn(&p, "* Not finished");
+    drawn_close(&p);
     report_close(r);
 }
 
@@ -320,11 +320,9 @@ static void seeds_make_rows(void **state) {
     assert_non_null(strstr(text.text, "\"seed\": 3,"));
     assert_int_equal(occurrences(text.text, "\"folder\""), 7);
     str_free(&text);
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
-    assert_well_formed(text.text);
-    assert_non_null(
-        strstr(text.text, "<span class=\"pill open\">beside BF16: not settled by these seeds</span>"));
-    str_free(&text);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_drawn(&p, "<span class=\"pill open\">beside BF16: not settled by these seeds</span>");
+    drawn_close(&p);
     report_close(r);
 }
 
@@ -396,10 +394,10 @@ static void other_models_and_data(void **state) {
                            "the precision's\n"));
     assert_null(strstr(text.text, "seeds)"));
     str_free(&text);
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
-    assert_well_formed(text.text);
-    assert_non_null(strstr(text.text, "other data than first (model.dim = 512, not 256; data.dataset_path"));
-    str_free(&text);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_non_null(strstr(p.data, "other data than first (model.dim = 512, not 256; data.dataset_path"));
+    assert_drawn(&p, "other data than first (model.dim = 512, not 256; data.dataset_path");
+    drawn_close(&p);
     report_close(r);
 }
 
@@ -482,16 +480,18 @@ static void plot_without_data(void **state) {
     assert_int_equal(report_plot(r, 80, 20, &text), OTT_OK);
     assert_non_null(strstr(text.text, "no training loss to plot"));
     str_free(&text);
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
-    assert_null(strstr(text.text, "<figure"));
-    str_free(&text);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_not_drawn(&p, "<figure");
+    drawn_close(&p);
     folder_write_text(f, "metrics.jsonl", "{\"step\":7,\"loss\":2}\n"); /* a single point */
     report_close(r);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
     assert_int_equal(report_plot(r, 80, 20, &text), OTT_OK);
     assert_non_null(strstr(text.text, "      2 ┤"));
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
     str_free(&text);
+    p = drawn_open(f, r, NULL);
+    assert_drawn(&p, "<polyline class=\"line s0 first\" points=\"558,138\"");
+    drawn_close(&p);
     report_close(r);
 }
 
@@ -500,71 +500,84 @@ static void plot_without_data(void **state) {
 static void page(void **state) {
     folder *f = *state;
     made m;
-    str text = {.account = f->account};
     make_runs(f, &m);
     folder_write_text(f, "a/config.toml", "[train]\nseed = 1\n");
     folder_write_text(f, "b/config.toml", "[train]\nseed = 1\nname = \"<script>alert(1)</script>\"");
     folder_write_text(f, "c/sample.txt", "Thou </pre> & I\x01\xff\n");
     report *r = open_report(f, &m, RUNS);
-    assert_int_equal(report_html(r, "A & <B>", &text), OTT_OK);
-    assert_well_formed(text.text);
-    assert_non_null(strstr(text.text, "<title>A &amp; &lt;B&gt;</title>"));
-    assert_non_null(strstr(text.text, "1,234,567 parameters · 200 steps · 409,600 tokens"));
-    assert_non_null(strstr(
-        text.text, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>+5.00%</td><td>2.2050</td><td>2.1000</td>"));
-    assert_non_null(strstr(text.text, "<span class=\"pill open\">not told from BF16 by one seed</span>"));
-    assert_non_null(strstr(text.text, "<span class=\"pill no\">worse than BF16</span>"));
-    assert_non_null(
-        strstr(text.text,
-               "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n"));
-    assert_non_null(strstr(text.text, "Thou &lt;/pre&gt; &amp; I\xef\xbf\xbd\xef\xbf\xbd\n"));
-    assert_null(strstr(text.text, "<script"));
-    assert_null(strstr(text.text, "http")); /* nothing from elsewhere */
-    assert_null(strstr(text.text, "url("));
-    assert_null(strstr(text.text, "nan"));
-    assert_int_equal(occurrences(text.text, "<figure "), 5);
-    assert_int_equal(occurrences(text.text, "prefers-color-scheme:dark"), 1);
-    assert_int_equal(occurrences(text.text, "<circle "),
-                     3 * 10 + 2 * 10); /* validation losses, and their gaps */
-    assert_non_null(strstr(text.text, "<title>fp8 tensorwise, step 20: 0.5000%</title>"));
-    str_free(&text);
+    drawn_page p = drawn_open(f, r, "A & <B>");
+    assert_drawn(&p, "<title>A &amp; &lt;B&gt;</title>");
+    assert_drawn(&p, "1,234,567 parameters · 200 steps · 409,600 tokens");
+    assert_drawn(&p, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>+5.00%</td><td>2.2050</td><td>2.1000</td>"
+                     "<td>950</td><td>5.00 GiB</td><td>16,800</td><td>0:01:10</td></tr>");
+    assert_drawn(&p, "<span class=\"pill open\">not told from BF16 by one seed</span>");
+    assert_drawn(&p, "<span class=\"pill no\">worse than BF16</span>");
+    assert_drawn(
+        &p, "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n");
+    assert_drawn(&p, "Thou &lt;/pre&gt; &amp; I\x01\xef\xbf\xbd\n");
+    assert_drawn_times(&p, "<figure ", 5);
+    assert_drawn_times(&p, "<circle ", 3 * 10 + 2 * 10); /* validation losses, and their gaps */
+    assert_drawn(&p, "<title>fp8 tensorwise, step 20: 0.5000%</title>");
+    assert_drawn(&p, ">Loss gap to BF16<");
+    assert_not_drawn(&p, "NaN");
+    drawn_close(&p);
     report_close(r);
     r = open_report(f, &m, 1);
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
-    assert_well_formed(text.text);
-    assert_non_null(strstr(text.text, "<h1>bf16</h1>"));
-    assert_null(strstr(text.text, "Loss gap"));
-    assert_null(strstr(text.text, "<span class=\"pill"));
-    str_free(&text);
+    p = drawn_open(f, r, NULL);
+    assert_drawn(&p, "<h1>bf16</h1>");
+    assert_not_drawn(&p, "Loss gap");
+    assert_not_drawn(&p, "<span class=\"pill");
+    drawn_close(&p);
     report_close(r);
 }
 
-/* Coordinates of a chart whose points are known: the frame leaves 56 left, 20 right, 10 above and 34 below.
- */
-static void chart_places_points(void **state) {
+/* Whatever a run is called, its name stays a text; and the page asks for nothing from elsewhere. */
+static void hostile_names(void **state) {
     folder *f = *state;
-    double x[] = {0, 50, 100}, y[] = {10, 5, 0};
-    const curve data = {.count = 3, .x = x, .y = y};
-    const chart_line line = {&data, 1, CHART_POINTS, "run"};
-    const chart c = {.name = "n",
-                     .width = 276,
-                     .height = 150,
-                     .lines = &line,
-                     .count = 1,
-                     .low = NAN,
-                     .high = NAN,
-                     .data_decide = true,
-                     .unit = ""};
-    str text = {.account = f->account};
-    chart_append(&text, &c);
-    assert_int_equal(str_finish(&text), OTT_OK);
-    assert_well_formed(text.text);
-    assert_non_null(strstr(text.text, "points=\"56,13 156,63 256,113 \"")); /* 3% of air above and below */
-    assert_non_null(strstr(text.text, " cx=\"156\" cy=\"63\"><title>run, step 50: 5.0000</title>"));
-    str_free(&text);
+    static const char *const names[] = {"</script><script>x()</script>", "<!--<script>", "\xff\x01\x7f\"\\",
+                                        "@DATA@"};
+    const char *folders[] = {f->path};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const report_summary s = {.label = names[i], .precision = names[i], .recipe = names[i]};
+        report *r;
+        assert_int_equal(report_summary_write(f->account, f->path, &s), OTT_OK);
+        folder_write_text(f, "sample.txt", names[i]);
+        folder_write_text(f, "config.toml", names[i]);
+        assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+        drawn_page p = drawn_open(f, r, names[i]);
+        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* the template's own */
+        assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* the name of SVG */
+        assert_non_null(strstr(p.text.text, "\"http://www.w3.org/2000/svg\""));
+        assert_null(strstr(p.text.text, "https:"));
+        assert_null(strstr(p.text.text, "url("));
+        assert_int_equal(occurrences(p.text.text, "<noscript>"), 1);
+        assert_not_drawn(&p, "<script");
+        drawn_close(&p);
+        report_close(r);
+    }
 }
 
-static void long_curves_keep_spikes(void **state) {
+/* Coordinates of a chart whose points are known: the frame leaves 56 left, 20 right, 10 above and 34 below of 530 x
+   300, with 3% of air above and below. */
+static void chart_places_points(void **state) {
+    folder *f = *state;
+    const char *folders[] = {f->path};
+    report *r;
+    folder_write_text(
+        f, "metrics.jsonl",
+        "{\"step\":0,\"val_loss\":10}\n{\"step\":50,\"val_loss\":5}\n{\"step\":100,\"val_loss\":0}\n");
+    assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_non_null(strstr(p.data, "\"val_loss\": [[0,10], [50,5], [100,0]]"));
+    assert_drawn(&p, "points=\"56,17.2 283,138 510,258.8\"");
+    assert_drawn(&p, " cx=\"283\" cy=\"138\"><title>");
+    assert_drawn(&p, ", step 50: 5.0000</title>");
+    assert_drawn(&p, ">8</text>");
+    drawn_close(&p);
+    report_close(r);
+}
+
+static void long_curves_keep_spikes_and_ends(void **state) {
     folder *f = *state;
     enum { POINTS = 100000 };
     void *memory;
@@ -575,43 +588,15 @@ static void long_curves_keep_spikes(void **state) {
         data.x[i] = i;
         data.y[i] = i == 77777 ? 10 : 0;
     }
-    const chart_line line = {&data, 0, CHART_LINE, "run"};
-    const chart c = {.name = "n",
-                     .width = 276,
-                     .height = 150,
-                     .lines = &line,
-                     .count = 1,
-                     .low = NAN,
-                     .high = NAN,
-                     .data_decide = true,
-                     .unit = ""};
     str text = {.account = f->account};
-    chart_append(&text, &c);
+    report_append_curve("c", &data, &text);
+    assert_int_equal(str_finish(&text), OTT_OK);
     assert_true(text.length < 20000);
-    assert_non_null(strstr(text.text, ",13 ")); /* the top */
+    assert_non_null(strstr(text.text, "\"c\": [[0,0], "));
+    assert_non_null(strstr(text.text, " [77777,10], "));
+    assert_non_null(strstr(text.text, " [99999,0]]"));
     str_free(&text);
     mem_free(f->account, memory);
-}
-
-static void escapes(void **state) {
-    folder *f = *state;
-    static const struct {
-        const char *text, *expected;
-    } cases[] = {
-        {"", ""},
-        {"plain é", "plain é"},
-        {"<a href='x'>\"&amp;\"</a>", "&lt;a href=&#39;x&#39;&gt;&quot;&amp;amp;&quot;&lt;/a&gt;"},
-        {"a\x01\x7f\tb\n", "a\xef\xbf\xbd\xef\xbf\xbd\tb\n"},
-        {"\xff<\xc3", "\xef\xbf\xbd&lt;\xef\xbf\xbd"},
-        {"x\xef\xbf\xbfy\xef\xbf\xbe", "x\xef\xbf\xbdy\xef\xbf\xbd"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        str text = {.account = f->account};
-        str_append(&text, "");
-        html_append_text(&text, cases[i].text);
-        assert_string_equal(text.text, cases[i].expected);
-        str_free(&text);
-    }
 }
 
 /* ---- axes and curves ---- */
@@ -728,8 +713,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(plot_without_data, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(page, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(chart_places_points, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(long_curves_keep_spikes, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(escapes, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(hostile_names, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(long_curves_keep_spikes_and_ends, folder_setup, folder_teardown),
         cmocka_unit_test(axes),
         cmocka_unit_test_setup_teardown(curves, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(memory_runs_out, folder_setup, folder_teardown),

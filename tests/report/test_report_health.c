@@ -1,6 +1,6 @@
 /* What the report says of health lines: the text, the heat map and the table of the page. */
 #include "support/folder.h"
-#include "report/page.h"
+#include "report/drawn.h"
 #include "report/report.h"
 #include "report/data.h"
 #include "base/file.h"
@@ -72,15 +72,12 @@ static str table_of(folder *f) {
     return text;
 }
 
-static str page_of(folder *f) {
+static drawn_page page_of(folder *f) {
     report *r = open_report(f);
-    str text = {.account = f->account};
-    assert_int_equal(report_html(r, NULL, &text), OTT_OK);
+    drawn_page p = drawn_open(f, r, NULL);
     report_close(r);
-    assert_well_formed(text.text);
-    assert_null(strstr(text.text, "nan"));
-    assert_null(strstr(text.text, "url("));
-    return text;
+    assert_not_drawn(&p, "NaN");
+    return p;
 }
 
 static void assert_has(const str *text, const char *part) {
@@ -111,31 +108,37 @@ static void text(void **state) {
 static void page(void **state) {
     folder *f = *state;
     make_run(f);
-    str t = page_of(f);
-    assert_int_equal(occurrences(t.text, "<h2>What FP8 does to the tensors</h2>"), 1);
-    assert_int_equal(occurrences(t.text, "</title></rect>"), 5); /* c has no second cell */
-    assert_has(&t, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
+    drawn_page p = page_of(f);
+    assert_non_null(strstr(
+        p.data, "\"health\": {\"measurements\": 2, \"left_out\": 0, \"steps\": [10, 20], \"modules\": "
+                "[\"a\", \"\\u003cb> & \xef\xbf\xbd\", \"c\"], \"cells\": [\n[{\"step\": 10, \"tensor\": "
+                "\"weight\", \"gemm\": \"output\", \"format\": \"e4m3\", \"sqnr_db\": 21}, "));
+    assert_int_equal(occurrences(p.data, "null]"), 1);
+    assert_non_null(strstr(p.data, "\"left\": [{\"module\": \"c\", \"step\": 10}], \"more_left\": 0"));
+    assert_drawn_times(&p, "<h2>What FP8 does to the tensors</h2>", 1);
+    assert_drawn_times(&p, "</title></rect>", 5); /* c has no second cell */
+    assert_drawn(&p, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
     /* 28.5 dB below E4M3's is the darkest of steps of 4 dB down to 32 below; the cells fill the page. */
-    assert_has(
-        &t,
+    assert_drawn(
+        &p,
         "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
         "-28.5 beside 31.5 (input of output, e4m3)</title>");
-    assert_has(
-        &t,
+    assert_drawn(
+        &p,
         "<rect class=\"h5\" x=\"236\" y=\"50\" width=\"412.5\" height=\"13.5\"><title>a, step 10: 21.0 dB, "
         "-10.5 beside 31.5 (weight of output, e4m3)</title>");
-    assert_has(&t,
-               "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
-               "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.2 dB, -6.2 beside 31.5 (input of output, "
-               "e4m3)</title>");
-    assert_has(&t, ">-32</text>");
-    assert_has(&t, ">0</text>");
-    assert_has(&t, "<td>a</td><td>weight</td><td>output</td><td>e4m3</td><td>2</td><td>0.5 to 1024</td>"
-                   "<td>0.125%</td><td>0%</td><td>11.0 dB</td><td>-20.5</td></tr>\n<tr><td>&lt;b&gt;");
-    assert_has(&t, "The last measurement, at step 20, lowest beside its format's first.</p>");
-    assert_lacks(&t, "not finite");
-    assert_lacks(&t, "only zeros");
-    str_free(&t);
+    assert_drawn(&p,
+                 "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
+                 "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.3 dB, -6.3 beside 31.5 (input of output, "
+                 "e4m3)</title>");
+    assert_drawn(&p, ">-32</text>");
+    assert_drawn(&p, ">0</text>");
+    assert_drawn(&p, "<td>a</td><td>weight</td><td>output</td><td>e4m3</td><td>2</td><td>0.5 to 1024</td>"
+                     "<td>0.125%</td><td>0%</td><td>11.0 dB</td><td>-20.5</td></tr><tr><td>&lt;b&gt;");
+    assert_drawn(&p, "The last measurement, at step 20, lowest beside its format's first.</p>");
+    assert_not_drawn(&p, "not finite");
+    assert_not_drawn(&p, "only zeros");
+    drawn_close(&p);
 }
 
 static void no_module_measured(void **state) {
@@ -146,9 +149,9 @@ static void no_module_measured(void **state) {
     str t = table_of(f);
     assert_lacks(&t, "SQNR");
     str_free(&t);
-    t = page_of(f);
-    assert_lacks(&t, "What FP8 does");
-    str_free(&t);
+    drawn_page p = page_of(f);
+    assert_not_drawn(&p, "What FP8 does");
+    drawn_close(&p);
 }
 
 static void one_step(void **state) {
@@ -156,14 +159,14 @@ static void one_step(void **state) {
     metrics_writer *w = open_writer(f, "metrics.jsonl");
     write_use(w, 12345, "a", "input", 1, 30);
     metrics_close(w);
-    str t = page_of(f);
-    assert_int_equal(occurrences(t.text, "</title></rect>"), 1);
-    assert_has(
-        &t, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below what E4M3 gives */
-    assert_has(&t, ">12.35k</text>");
-    assert_has(&t, "Measurements: 1.<");
-    assert_lacks(&t, "Left FP8");
-    str_free(&t);
+    drawn_page p = page_of(f);
+    assert_drawn_times(&p, "</title></rect>", 1);
+    assert_drawn(
+        &p, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below what E4M3 gives */
+    assert_drawn(&p, ">12.35k</text>");
+    assert_drawn(&p, "Measurements: 1.<");
+    assert_not_drawn(&p, "Left FP8");
+    drawn_close(&p);
 }
 
 /* Null in the file: of a tensor that is not finite it is the worst there is, of zeros or without error it is
@@ -185,12 +188,14 @@ static void without_sqnr(void **state) {
                    "           -  exact  input (output, e4m3)\n"
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
-    t = page_of(f);
-    assert_int_equal(occurrences(t.text, "<rect class=\"hx\""), 3); /* two, and one in the legend */
-    assert_int_equal(occurrences(t.text, "<rect class=\"hz\""), 3);
-    assert_has(&t, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
-    assert_has(&t, "<td>broken</td><td>input</td><td>output</td><td>e4m3</td><td>–</td>");
-    str_free(&t);
+    drawn_page p = page_of(f);
+    assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4); /* cells, and worst uses */
+    assert_int_equal(occurrences(p.data, "\"sqnr_db\": null"), 4);
+    assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two, and one in the legend */
+    assert_drawn_times(&p, "<rect class=\"hz\"", 3);
+    assert_drawn(&p, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
+    assert_drawn(&p, "<td>broken</td><td>input</td><td>output</td><td>e4m3</td><td>–</td>");
+    drawn_close(&p);
 }
 
 /* The run may still be writing a measurement: a module that is not there yet has not left. */
@@ -223,17 +228,21 @@ static void large_run(void **state) {
             write_use(w, step, name, "input", 1, i == 7 && step == 75 ? -20 : 30 - i * 0.05);
         }
     metrics_close(w);
-    str t = page_of(f);
-    assert_int_equal(occurrences(t.text, "</title></rect>"), 240 * 60);
-    assert_has(&t, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
-    assert_has(&t, "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
-    assert_lacks(&t, "layers.60.x");
-    assert_has(&t, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
-    assert_int_equal(occurrences(t.text, "<td>0.5 to 1024</td>"), 40);
-    assert_has(&t, "; 260 more uses of tensors are not shown.</p>");
-    assert_true(t.length < 4 << 20);
-    str_free(&t);
-    t = table_of(f);
+    drawn_page p = page_of(f);
+    assert_int_equal(occurrences(p.data, "{\"step\": "), 240 * 60);
+    assert_non_null(strstr(p.data, "\"measurements\": 150, \"left_out\": 60, "));
+    assert_non_null(strstr(p.data, "\"more_uses\": 260, "));
+    assert_drawn_times(&p, "</title></rect>", 240 * 60);
+    assert_drawn(&p, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
+    assert_drawn(&p,
+                 "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
+    assert_not_drawn(&p, "layers.60.x");
+    assert_drawn(&p, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
+    assert_drawn_times(&p, "<td>0.5 to 1024</td>", 40);
+    assert_drawn(&p, "; 260 more uses of tensors are not shown.</p>");
+    assert_true(p.text.length < 4 << 20);
+    drawn_close(&p);
+    str t = table_of(f);
     assert_has(&t, "at step 150, 5 of 300 measured uses of tensors:\n     15.0 dB  x\xc3\xa9");
     str_free(&t);
 }
@@ -247,10 +256,10 @@ static void equal_modules(void **state) {
         write_use(w, 1, name, "input", 1, 30);
     }
     metrics_close(w);
-    str t = page_of(f);
-    assert_int_equal(occurrences(t.text, "</title></rect>"), 240);
-    assert_has(&t, "Not drawn: 1 modules");
-    str_free(&t);
+    drawn_page p = page_of(f);
+    assert_drawn_times(&p, "</title></rect>", 240);
+    assert_drawn(&p, "Not drawn: 1 modules");
+    drawn_close(&p);
 }
 
 /* The colours end at what the format gives, and reach below the lowest. */
@@ -269,11 +278,11 @@ static void scale_of_colors(void **state) {
         write_use(w, 1, "a", "input", 1, cases[i].low);
         write_use(w, 1, "b", "input", 1, cases[i].high);
         metrics_close(w);
-        str t = page_of(f);
-        assert_has(&t, cases[i].first);
-        assert_has(&t, cases[i].second);
-        assert_has(&t, cases[i].last);
-        str_free(&t);
+        drawn_page p = page_of(f);
+        assert_drawn(&p, cases[i].first);
+        assert_drawn(&p, cases[i].second);
+        assert_drawn(&p, cases[i].last);
+        drawn_close(&p);
     }
 }
 
@@ -286,11 +295,11 @@ static void formats_have_their_norm(void **state) {
     write_format(w, 1, "b", "grad_output", "e5m2", 1, 25.6);
     write_format(w, 1, "b", "input", "e4m3", 1, 28);
     metrics_close(w);
-    str t = page_of(f);
-    assert_has(&t, "<rect class=\"h7\" x=\"236\" y=\"50\"");
-    assert_has(&t, "<title>b, step 1: 28.0 dB, -3.5 beside 31.5 (input of output, e4m3)</title>");
-    str_free(&t);
-    t = table_of(f);
+    drawn_page p = page_of(f);
+    assert_drawn(&p, "<rect class=\"h7\" x=\"236\" y=\"50\"");
+    assert_drawn(&p, "<title>b, step 1: 28.0 dB, -3.5 beside 31.5 (input of output, e4m3)</title>");
+    drawn_close(&p);
+    str t = table_of(f);
     assert_has(&t, "tensors:\n     28.0 dB  b  input (output, e4m3, -3.5 beside 31.5)\n     25.6 dB  a  "
                    "grad_output (output, e5m2, +0.0 beside 25.6)\n");
     str_free(&t);
@@ -311,10 +320,10 @@ static void many_modules_leave(void **state) {
     assert_int_equal(occurrences(t.text, "left FP8 after step 1"), 5);
     assert_has(&t, ": 24 more modules left FP8\n");
     str_free(&t);
-    t = page_of(f);
-    assert_int_equal(occurrences(t.text, "(after step 1)"), 20);
-    assert_has(&t, " and 9 more modules.</p>");
-    str_free(&t);
+    drawn_page p = page_of(f);
+    assert_drawn_times(&p, "(after step 1)", 20);
+    assert_drawn(&p, " and 9 more modules.</p>");
+    drawn_close(&p);
 }
 
 /* Numbers no run has, in the right places. */
@@ -325,11 +334,11 @@ static void absurd_numbers(void **state) {
     write_use(w, INT64_MAX, "a", "input", -1e300, 1e300);
     write_format(w, -5, "", "", "e9m9", 1, 1e-300);
     metrics_close(w);
-    str t = page_of(f);
-    assert_int_equal(occurrences(t.text, "</title></rect>"), 3);
-    assert_has(&t, "-1e+300 dB");
-    str_free(&t);
-    t = table_of(f);
+    drawn_page p = page_of(f);
+    assert_drawn_times(&p, "</title></rect>", 3);
+    assert_drawn(&p, "-1e+300 dB");
+    drawn_close(&p);
+    str t = table_of(f);
     assert_has(&t, "0.0 dB");
     str_free(&t);
 }
@@ -352,11 +361,11 @@ static void two_runs(void **state) {
     write_run(w);
     metrics_close(w);
     assert_int_equal(report_open(f->account, folders, 3, &r), OTT_OK);
-    assert_int_equal(report_html(r, NULL, &t), OTT_OK);
-    assert_well_formed(t.text);
-    assert_int_equal(occurrences(t.text, "<h3>"), 2);
-    assert_int_equal(occurrences(t.text, "<h2>What FP8 does"), 1);
-    str_free(&t);
+    drawn_page p = drawn_open(f, r, NULL);
+    assert_int_equal(occurrences(p.data, "\"health\": {"), 2);
+    assert_drawn_times(&p, "<h3>", 2);
+    assert_drawn_times(&p, "<h2>What FP8 does", 1);
+    drawn_close(&p);
     assert_int_equal(report_table(r, &t), OTT_OK);
     assert_int_equal(occurrences(t.text, "\nb: lowest SQNR beside what its format gives, at step 20"), 2);
     str_free(&t);

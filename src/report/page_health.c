@@ -1,0 +1,198 @@
+/*
+ * report/page_health: what the page shows of FP8's measurements of one run: the lowest SQNR of each module at each
+ * measurement, the worst uses of the last, and the modules that left FP8.
+ */
+#include "base/json_write.h"
+#include "base/number.h"
+#include "report/page.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* more cannot be told apart and only make the page large */
+enum { MOST_USES = 40, MOST_LEFT = 20 };
+
+/* Modules by measurements. */
+typedef struct map {
+    const metrics_health *health;
+    arena *memory;
+    int rows, columns;
+    int64_t left_out;           /* modules that are not shown: those FP8 holds best */
+    int64_t *module;            /* [rows] */
+    int64_t *step;              /* [columns]: the last one, where a column stands for several measurements */
+    const metrics_use **lowest; /* [rows][columns]: the use of lowest SQNR; NULL: not measured */
+} map;
+
+/* ---- the map ---- */
+
+static bool begins_measurement(const metrics_health *h, int64_t use) {
+    return use == 0 || h->uses[use].step != h->uses[use - 1].step;
+}
+
+/* The lowest rank of each module; NaN for modules of which no use is kept. */
+static void find_lowest(const metrics_health *h, double *lowest) {
+    for (int64_t i = 0; i < h->module_count; i++) lowest[i] = NAN;
+    for (int64_t i = 0; i < h->count; i++) {
+        double *module = &lowest[h->uses[i].module];
+        *module = fmin(*module, report_use_rank(&h->uses[i]));
+    }
+}
+
+/* The rank that a module must not be above to be among the lowest MOST_ROWS; `sorted` is room for [module_count]. */
+static double find_limit(const metrics_health *h, const double *lowest, double *sorted) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < h->module_count; i++)
+        if (!isnan(lowest[i])) sorted[count++] = lowest[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, report_compare_doubles);
+    return count > MOST_ROWS ? sorted[MOST_ROWS - 1] : INFINITY;
+}
+
+/* Which modules are shown: m->module; the row of each module: row_of[module_count], -1: none. */
+static ott_status choose_rows(map *m, int64_t *row_of) {
+    void *memory;
+    int64_t count = m->health->module_count;
+    TRY(arena_alloc(m->memory, 2 * count * (int64_t)sizeof(double), &memory));
+    double *lowest = memory;
+    find_lowest(m->health, lowest);
+    double limit = find_limit(m->health, lowest, lowest + count);
+    for (int64_t i = 0; i < count; i++) {
+        bool shown = lowest[i] <= limit && m->rows < MOST_ROWS;
+        row_of[i] = shown ? m->rows : -1;
+        if (shown) m->module[m->rows++] = i;
+        m->left_out += !shown && !isnan(lowest[i]);
+    }
+    return OTT_OK;
+}
+
+static void fill_cells(map *m, int64_t measurements, const int64_t *row_of) {
+    const metrics_health *h = m->health;
+    int64_t measurement = -1;
+    for (int64_t i = 0; i < h->count; i++) {
+        const metrics_use *use = &h->uses[i];
+        measurement += begins_measurement(h, i);
+        int64_t column = measurement * m->columns / measurements, row = row_of[use->module];
+        m->step[column] = use->step;
+        if (row < 0) continue;
+        const metrics_use **cell = &m->lowest[row * m->columns + column];
+        if (!*cell || report_use_rank(use) < report_use_rank(*cell)) *cell = use;
+    }
+}
+
+static ott_status fill_map(map *m) {
+    void *memory;
+    int64_t measurements = 0, word = sizeof(int64_t);
+    for (int64_t i = 0; i < m->health->count; i++) measurements += begins_measurement(m->health, i);
+    m->columns = (int)(measurements < MOST_COLUMNS ? measurements : MOST_COLUMNS);
+    TRY(arena_alloc(m->memory, (MOST_ROWS + m->columns + m->health->module_count) * word, &memory));
+    m->module = memory;
+    m->step = m->module + MOST_ROWS;
+    int64_t *row_of = m->step + m->columns;
+    TRY(choose_rows(m, row_of));
+    TRY(arena_alloc(m->memory, m->rows * m->columns * (int64_t)sizeof *m->lowest, &memory));
+    m->lowest = memory;
+    fill_cells(m, measurements, row_of);
+    return OTT_OK;
+}
+
+/* ---- JSON ---- */
+
+static void append_number(const char *key, double value, str *out) {
+    char text[32];
+    json_write_key(out, key);
+    str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
+}
+
+/* The members of a use, but for its module and step. */
+static void append_use(const metrics_use *use, str *out) {
+    json_write_text(out, "tensor", use->tensor);
+    json_write_text(out, "gemm", use->gemm);
+    json_write_text(out, "format", use->format);
+    if (report_use_rank(use) == -INFINITY)
+        json_write_text(out, "sqnr_db", "not finite");
+    else
+        append_number("sqnr_db", use->sqnr_db, out);
+}
+
+static void append_cell(const metrics_use *use, str *out) {
+    json_write_key(out, NULL);
+    str_append(out, use ? "{" : "null");
+    if (!use) return;
+    json_write_integer(out, "step", use->step);
+    append_use(use, out);
+    str_append(out, "}");
+}
+
+static void append_map(const map *m, str *out) {
+    json_write_integer(out, "measurements", m->health->measurements);
+    json_write_integer(out, "left_out", m->left_out);
+    json_write_key(out, "steps");
+    str_append(out, "[");
+    for (int i = 0; i < m->columns; i++) json_write_integer(out, NULL, m->step[i]);
+    str_append(out, "], \"modules\": [");
+    for (int i = 0; i < m->rows; i++) json_write_text(out, NULL, m->health->modules[m->module[i]].name);
+    str_append(out, "], \"cells\": [");
+    for (int i = 0; i < m->rows; i++) {
+        str_append(out, i ? ",\n[" : "\n[");
+        for (int k = 0; k < m->columns; k++) append_cell(m->lowest[i * m->columns + k], out);
+        str_append(out, "]");
+    }
+    str_append(out, "]");
+}
+
+static ott_status append_worst(const metrics_health *h, str *out) {
+    const metrics_use **worst;
+    int64_t count;
+    TRY(report_worst_uses(h->account, h, &worst, &count));
+    json_write_integer(out, "last_step", h->uses[h->last].step);
+    json_write_integer(out, "more_uses", count > MOST_USES ? count - MOST_USES : 0);
+    json_write_key(out, "worst");
+    str_append(out, "[");
+    for (int64_t i = 0; i < count && i < MOST_USES; i++) {
+        str_append(out, i ? ",\n{" : "\n{");
+        json_write_text(out, "module", h->modules[worst[i]->module].name);
+        append_use(worst[i], out);
+        append_number("amax", worst[i]->amax, out);
+        append_number("scale_min", worst[i]->scale_min, out);
+        append_number("scale_max", worst[i]->scale_max, out);
+        append_number("saturated", worst[i]->saturated, out);
+        append_number("underflowed", worst[i]->underflowed, out);
+        str_append(out, "}");
+    }
+    str_append(out, "]");
+    mem_free(h->account, worst);
+    return OTT_OK;
+}
+
+static void append_left(const report_run_data *run, str *out) {
+    const metrics_module *modules = run->health.modules;
+    int64_t count = 0;
+    json_write_key(out, "left");
+    str_append(out, "[");
+    for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1)) {
+        if (count++ >= MOST_LEFT) continue;
+        json_write_key(out, NULL);
+        str_append(out, "{");
+        json_write_text(out, "module", modules[i].name);
+        json_write_integer(out, "step", modules[i].last_step);
+        str_append(out, "}");
+    }
+    str_append(out, "]");
+    json_write_integer(out, "more_left", count > MOST_LEFT ? count - MOST_LEFT : 0);
+}
+
+ott_status report_append_health(const report *r, int row, str *out) {
+    const report_run_data *run = report_row_run(r, row, 0);
+    map m = {.health = &run->health};
+    if (m.health->count == 0) return OTT_OK;
+    TRY(arena_open(r->account, MEM_OTHER, &m.memory));
+    ott_status status = fill_map(&m);
+    if (status == OTT_OK) {
+        json_write_key(out, "health");
+        str_append(out, "{");
+        append_map(&m, out);
+        append_left(run, out);
+        status = append_worst(m.health, out);
+        str_append(out, "}");
+    }
+    arena_close(m.memory);
+    return status;
+}

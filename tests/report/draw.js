@@ -1,0 +1,31 @@
+// Draws a report.html without a browser: runs its script on elements that only remember, and prints what it made.
+"use strict";
+const page = require("fs").readFileSync(process.argv[2], "utf8");
+const [, data, script] = page.match(/id="data">([^]*?)<\/script>\s*<script>([^]*?)<\/script>/);
+const escape = text =>
+  String(text).replace(/[&<>"]/g, c => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})[c]);
+
+class Element {
+  constructor(tag) {
+    this.tag = tag;
+    this.attributes = this.content = "";
+  }
+  setAttribute(name, value) {
+    this.attributes += ` ${name}="${escape(value)}"`;
+  }
+  append(...children) {
+    this.content += children.map(child => child instanceof Element ? child : escape(child)).join("");
+  }
+  toString() {
+    return `<${this.tag}${this.attributes}>${this.content}</${this.tag}>`;
+  }
+}
+
+const document = {
+  body: new Element("body"),
+  getElementById: () => ({textContent: data}),
+  createElement: tag => new Element(tag),
+  createElementNS: (space, tag) => new Element(tag),
+};
+new Function("document", script)(document);
+process.stdout.write(`<title>${escape(document.title)}</title>${document.body}\n`);
