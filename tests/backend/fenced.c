@@ -197,6 +197,10 @@ static ott_status synchronize(device *d) {
     return device_synchronize(fenced_of(d)->inner);
 }
 
+static double peak(device *d, ott_dtype format) {
+    return device_peak(fenced_of(d)->inner, format);
+}
+
 static void close_device(device *d) {
     fenced_device *f = fenced_of(d);
     device_close(f->inner);
@@ -213,6 +217,7 @@ static const device_table table = {
     .copy = copy,
     .zero = zero,
     .synchronize = synchronize,
+    .peak = peak,
     .close = close_device,
 };
 

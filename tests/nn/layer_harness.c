@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "cpu/cpu.h"
+#include "backend/open.h"
 #include "nn/layer_harness.h"
 
 void harness_ok(ott_status status, const char *what) {
@@ -16,7 +16,7 @@ void harness_ok(ott_status status, const char *what) {
 void harness_open(harness *h, int threads, const char *isa) {
     *h = (harness){.alone = {.rank = 0, .size = 1}};
     HARNESS_OK(mem_open(&h->account));
-    HARNESS_OK(cpu_open(h->account, threads, isa, &h->device));
+    HARNESS_OK(test_device_open(h->account, threads, isa, &h->device));
     HARNESS_OK(plan_create(h->account, &h->plan));
     h->cx = (exec){.device = h->device,
                    .is_first_microbatch = true,
