@@ -6,25 +6,10 @@ enum { STRIP = 128 }; /* rows read at once: a block's */
 
 /* ---- exactly as trained ---- */
 
-typedef struct search {
-    const parameter *weight;
-    const linear *found;
-} search;
-
-static ott_status look(void *user, linear *l) {
-    search *s = user;
-    if (l->weight == s->weight) s->found = l;
-    return OTT_OK;
-}
-
-/* The cast of a parameter under the run's recipe; NULL: it stays in high precision. */
-static ott_status trained_cast(model *m, const parameter *p, const side_spec **out) {
-    search s = {.weight = p};
-    TRY(model_visit_linears(m, look, &s));
-    STATUS_REQUIRE(s.found);
-    const side_spec *row = &s.found->spec.weight.row;
-    *out = s.found->spec.fp8 && side_spec_is_fp8(row) ? row : NULL;
-    return OTT_OK;
+/* How a place is cast under the run's recipe; NULL: it stays in high precision. */
+static const side_spec *trained_cast(const hf_place *at) {
+    const linear_spec *spec = &at->module->linear->spec;
+    return spec->fp8 && side_spec_is_fp8(&spec->weight.row) ? &spec->weight.row : NULL;
 }
 
 static bool resolve(granularity grain, hf_scales *out) {
@@ -56,7 +41,7 @@ static ott_status check_trained(const char *name, const side_spec *s, hf_scales 
 /* Projections may be one matrix in training and several in the file, or the other way round. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->of[i];
-    const parameter *trained = hf_places_parameter(p, i);
+    const parameter *trained = p->of[i].parameter;
     bool is_one_tensor = at->count == at->rows, blocks_fit = at->row % STRIP == 0 && at->first % STRIP == 0;
     if (grain == HF_SCALE_CHANNEL || (at->count == trained->rows && is_one_tensor)) return OTT_OK;
     if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
@@ -66,7 +51,7 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
 }
 
 static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const side_spec *cast) {
-    const char *name = hf_places_parameter(p, i)->name;
+    const char *name = p->of[i].parameter->name;
     hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
     TRY(check_trained(name, cast, &grain));
@@ -108,16 +93,15 @@ static ott_status check_same(const hf_fp8 *f, int i, const side_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     if (same_cast(last && strcmp(last->name, name) == 0 ? last->trained : NULL, cast)) return OTT_OK;
-    return fail_trained(hf_places_parameter(f->places, i)->name,
+    return fail_trained(f->places->of[i].parameter->name,
                         "its family stores it in one tensor with others, which ran in another precision");
 }
 
-static ott_status choose(model *m, hf_fp8 *f) {
+static ott_status choose(hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
-        const side_spec *cast = NULL;
-        if (!hf_is_block_matrix(f->places, i)) continue;
-        if (as_trained) TRY(trained_cast(m, hf_places_parameter(f->places, i), &cast));
+        if (!hf_is_block_matrix(&f->places->of[i])) continue;
+        const side_spec *cast = as_trained ? trained_cast(&f->places->of[i]) : NULL;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
@@ -147,22 +131,22 @@ static ott_status check_method(const hf_fp8 *f) {
                                             "compressed-tensors for them");
 }
 
-static ott_status open_inside(model *m, hf_fp8 *f) {
+static ott_status open_inside(hf_fp8 *f) {
     void *memory;
-    TRY(arena_open(m->device->account, MEM_OTHER, &f->memory));
+    TRY(arena_open(f->places->m->device->account, MEM_OTHER, &f->memory));
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
     f->matrices = memory;
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
     f->kept = memory;
-    TRY(choose(m, f));
+    TRY(choose(f));
     TRY(check_method(f));
     for (int64_t i = 0; i < f->count; i++) TRY(lay_out(f, &f->matrices[i]));
     return OTT_OK;
 }
 
-ott_status hf_fp8_open(model *m, const hf_places *places, const hf_fp8_options *o, hf_fp8 *out) {
+ott_status hf_fp8_open(const hf_places *places, const hf_fp8_options *o, hf_fp8 *out) {
     *out = (hf_fp8){.options = *o, .places = places};
-    ott_status status = open_inside(m, out);
+    ott_status status = open_inside(out);
     if (status != OTT_OK) hf_fp8_close(out);
     return status;
 }

@@ -46,7 +46,7 @@ typedef struct hf_fp8 {
  * Decides which matrices become FP8. AS_TRAINED takes the specs of the model's linear layers (model_convert),
  * and is OTT_ERR_UNSUPPORTED when the file cannot hold exactly what they cast to. `places` is borrowed.
  */
-ott_status hf_fp8_open(model *m, const hf_places *places, const hf_fp8_options *o, hf_fp8 *out);
+ott_status hf_fp8_open(const hf_places *places, const hf_fp8_options *o, hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
 /* Of the tensor that begins with place i; NULL: it stays as it is. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);

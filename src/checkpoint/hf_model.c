@@ -44,7 +44,7 @@ static ott_status set_rope(config *cfg, const hf_config *h) {
 }
 
 static ott_status set_shape(config *cfg, const hf_config *h) {
-    TRY(set_text(cfg, "model.family", h->family->model_type));
+    TRY(set_text(cfg, "model.family", h->family->name));
     TRY(set_int(cfg, "model.dim", h->hidden_size));
     TRY(set_int(cfg, "model.n_layers", h->layers));
     TRY(set_int(cfg, "model.n_heads", h->heads));
@@ -132,7 +132,7 @@ static bool is_fp8(const shard_tensor *t) {
 static ott_status find(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.of[i];
     const int64_t shape[2] = {at->rows, at->columns};
-    int rank = hf_places_parameter(&l->places, i)->rank;
+    int rank = l->places.of[i].parameter->rank;
     *out = shards_find(l->file, at->name);
     if (!*out || !is_fp8(*out)) return shards_expect(l->file, at->name, rank, shape, out);
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
@@ -184,7 +184,7 @@ static ott_status check_tensors(const loading *l) {
 /* Rows of a parameter from the tensor of place i, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
     const hf_place *at = &l->places.of[i];
-    float *to = (float *)hf_places_parameter(&l->places, i)->value.data + at->first * at->columns;
+    float *to = (float *)l->places.of[i].parameter->value.data + at->first * at->columns;
     int64_t first = at->row * at->columns, count = at->count * at->columns;
     for (int64_t done = 0, piece; done < count; done += piece) {
         piece = count - done < BUFFER_FLOATS ? count - done : BUFFER_FLOATS;

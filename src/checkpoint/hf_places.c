@@ -1,47 +1,48 @@
 /* checkpoint/hf_places: parameters and the tensors of a folder. */
 #include "checkpoint/hf_places.h"
-#include "base/str.h"
-#include "model/parts.h"
 #include <string.h>
 
-const parameter *hf_places_parameter(const hf_places *p, int i) {
-    return &p->m->parameters[p->of[i].parameter];
-}
-
-static ott_status add_place(hf_places *places, int index, const parameter_part *part, bool fused) {
-    char whole[PART_NAME_BYTES];
-    int64_t row = 0, rows = part->count, columns = places->m->parameters[index].columns;
+/* A parameter of `e` by its kind, "weight"; the rows that `part` is of it. */
+static ott_status add_place(hf_places *places, const model_module *e, const parameter *p, const char *kind,
+                            const module_part *part) {
+    char name[MODULES_NAME_BYTES];
+    module_part whole;
+    int64_t rows;
     hf_place *at = &places->of[places->count++];
-    *at = (hf_place){.parameter = index,
+    *at = (hf_place){.module = e,
+                     .parameter = p,
                      .first = part->first,
                      .count = part->count,
-                     .columns = places->m->parameters[index].rank == 2 ? columns : 1,
+                     .columns = p->rank == 2 ? p->columns : 1,
                      .rows = part->count};
-    TRY(arena_strdup(places->memory, part->name, &at->name));
+    modules_name(part->role, NAMING_HUGGING_FACE, e->layer, name);
+    TRY(arena_printf(places->memory, &at->name, "%s.%s", name, kind));
     at->fused = at->name;
-    if (!model_whole_of(places->m, part->name, whole, &row, &rows)) return OTT_OK;
-    TRY(arena_strdup(places->memory, whole, &at->fused));
-    if (!fused) return OTT_OK;
+    if (!modules_whole(&places->m->options, part->role, &whole, &rows)) return OTT_OK;
+    modules_name(whole.role, NAMING_HUGGING_FACE, e->layer, name);
+    TRY(arena_printf(places->memory, &at->fused, "%s.%s", name, kind));
+    if (!places->are_fused) return OTT_OK;
     at->name = at->fused;
-    at->row = row;
+    at->row = whole.first;
     at->rows = rows;
     return OTT_OK;
 }
 
-static ott_status add_places(hf_places *places, int index, bool fused) {
-    parameter_part part[PARTS_MOST];
-    int count = model_parts_of(places->m, &places->m->parameters[index], part);
-    for (int i = 0; i < count; i++) TRY(add_place(places, index, &part[i], fused));
+static ott_status add_places(hf_places *places, const model_module *e) {
+    module_part part[MODULES_PARTS];
+    int count = modules_parts(&places->m->options, e, part);
+    for (int i = 0; i < count && !e->tied; i++) TRY(add_place(places, e, e->weight, "weight", &part[i]));
+    for (int i = 0; i < count && e->bias; i++) TRY(add_place(places, e, e->bias, "bias", &part[i]));
     return OTT_OK;
 }
 
 ott_status hf_places_open(const model *m, bool fused, hf_places *out) {
     void *memory;
-    *out = (hf_places){.m = m};
+    *out = (hf_places){.m = m, .are_fused = fused};
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
-    TRY(arena_alloc(out->memory, m->parameter_count * (int64_t)sizeof *out->of * PARTS_MOST, &memory));
+    TRY(arena_alloc(out->memory, m->parameter_count * (int64_t)sizeof *out->of * MODULES_PARTS, &memory));
     out->of = memory;
-    for (int i = 0; i < m->parameter_count; i++) TRY(add_places(out, i, fused));
+    for (int i = 0; i < m->modules.count; i++) TRY(add_places(out, &m->modules.of[i]));
     return OTT_OK;
 }
 
@@ -56,7 +57,7 @@ static ott_status read_part(const hf_places *places, int i, int64_t row, int64_t
     int64_t first = at->row, last = first + at->count;
     int64_t from = row > first ? row : first, to = row + count < last ? row + count : last;
     if (from >= to) return OTT_OK;
-    const float *values = hf_places_parameter(places, i)->value.data;
+    const float *values = at->parameter->value.data;
     return device_copy_out(places->m->device, out + (from - row) * at->columns,
                            values + (at->first + from - first) * at->columns,
                            (to - from) * at->columns * (int64_t)sizeof *values);
@@ -73,7 +74,6 @@ ott_status hf_places_read(const hf_places *p, int first, int64_t row, int64_t co
     return OTT_OK;
 }
 
-bool hf_is_block_matrix(const hf_places *p, int i) {
-    const parameter *of = hf_places_parameter(p, i);
-    return of->rank == 2 && str_starts_with(of->name, "model.layers.");
+bool hf_is_block_matrix(const hf_place *p) {
+    return p->module->layer != MODULES_OUTSIDE && p->parameter->rank == 2;
 }

@@ -12,8 +12,9 @@
 /* Rows that a parameter and a tensor of the folder have in common. A vector's elements count as rows of one
  * column. */
 typedef struct hf_place {
-    int parameter;        /* index in the model */
-    int64_t first, count; /* rows [first, first + count) of it */
+    const model_module *module;
+    const parameter *parameter; /* weight or bias of the module */
+    int64_t first, count;       /* rows [first, first + count) of it */
     int64_t columns;
     const char *name;  /* of the tensor */
     const char *fused; /* what a fusing family calls it: the same for q, k, v, and for gate, up */
@@ -22,19 +23,17 @@ typedef struct hf_place {
 
 typedef struct hf_places {
     const model *m;
+    bool are_fused; /* the folder is of a family that fuses */
     arena *memory;
     hf_place *of; /* [count], in the order of the parameters; those of one tensor in the order of its rows */
     int count;
 } hf_places;
 
-/* fused: the folder is of a family that fuses. */
 ott_status hf_places_open(const model *m, bool fused, hf_places *out);
 void hf_places_close(hf_places *p);
 /* Rows [row, row + count) of the tensor that begins with place `first`, into out[count, columns]. */
 ott_status hf_places_read(const hf_places *p, int first, int64_t row, int64_t count, float *out);
-/* The parameter of place i. */
-const parameter *hf_places_parameter(const hf_places *p, int i);
-/* Is place i of a linear layer's matrix inside a block? */
-bool hf_is_block_matrix(const hf_places *p, int i);
+/* Is it of a linear layer's matrix inside a block? */
+bool hf_is_block_matrix(const hf_place *p);
 
 #endif

@@ -38,18 +38,15 @@ typedef struct saving {
 /* ---- the family it is written under ---- */
 
 static bool can_say(const family *f, const model_options *o) {
-    bool is_llama = strcmp(f->name, "llama") == 0; /* which has no window in transformers */
-    return f->qkv_bias == o->qkv_bias && f->qk_norm == o->qk_norm && !(is_llama && o->window > 0);
+    return f->qkv_bias == o->qkv_bias && f->qk_norm == o->qk_norm &&
+           !(f->window == FAMILY_WINDOW_NONE && o->window > 0);
 }
 
 static ott_status choose_family(const model_options *o, const family **out) {
-    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
     *out = o->family;
     if (can_say(o->family, o)) return OTT_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        *out = family_find(names[i]);
-        if (can_say(*out, o)) return OTT_OK;
-    }
+    for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
+        if (!(*out)->fused && can_say(*out, o)) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.attention_bias = %s with model.qk_norm = %s: no family of Hugging Face that "
                        "Ottava writes has both so",
@@ -81,7 +78,7 @@ static void describe_rope(const rope_options *r, hf_config *c) {
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
 static void describe(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
-    c->family = hf_config_family(s->family->name);
+    c->family = s->family;
     c->hidden_size = o->dim;
     c->intermediate_size = o->hidden;
     c->layers = o->layers;
@@ -136,7 +133,7 @@ static ott_status declare(saving *s, int i) {
     if (at->row > 0) return OTT_OK;
     safetensors_tensor *t =
         add_tensor(s, (departure){x ? PART_CODES : PART_WHOLE, i, x}, at->name, x ? OTT_E4M3 : s->o->dtype);
-    t->rank = hf_places_parameter(&s->places, i)->rank;
+    t->rank = s->places.of[i].parameter->rank;
     t->shape[0] = at->rows;
     t->shape[1] = at->columns;
     if (!x) return OTT_OK;
@@ -222,8 +219,8 @@ static bool blocks_fit(const saving *s, int i) {
 
 static void warn_of_blocks(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
-        const parameter *p = hf_places_parameter(&s->places, i);
-        if (!hf_is_block_matrix(&s->places, i) || blocks_fit(s, i)) continue;
+        const parameter *p = s->places.of[i].parameter;
+        if (!hf_is_block_matrix(&s->places.of[i]) || blocks_fit(s, i)) continue;
         log_warning(s->o->log,
                     "%s is [%" PRId64 ", %" PRId64
                     "], no multiples of 128: neither vLLM nor transformers loads "
@@ -246,7 +243,7 @@ static void warn_of_readers(const saving *s) {
 
 static ott_status quantize(saving *s) {
     const hf_fp8_options options = {s->o->method, s->o->granularity};
-    TRY(hf_fp8_open(s->m, &s->places, &options, &s->fp8));
+    TRY(hf_fp8_open(&s->places, &options, &s->fp8));
     warn_of_readers(s);
     return hf_fp8_measure(&s->fp8, s->buffer);
 }

@@ -48,22 +48,21 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, int
                        safetensors_path(f), safetensors_count(f) / slots, set->count / slots);
 }
 
-static bool has_weight(const safetensors *f, enum family_module module) {
-    char name[128], weight[160];
-    snprintf(weight, sizeof weight, "%s.weight", family_module_name(module, NAMING_HUGGING_FACE, 0, name));
+static bool has_weight(const safetensors *f, module_role role) {
+    char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
+    snprintf(weight, sizeof weight, "%s.weight", modules_name(role, NAMING_HUGGING_FACE, 0, name));
     return safetensors_find(f, weight) != NULL;
 }
 
 /* Does the file have these projections in one? `otherwise`: it has neither. */
-static bool has_fused(const safetensors *f, enum family_module fused, enum family_module apart,
-                      bool otherwise) {
+static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
 
 /* Projections in one or apart: state.json does not say, the names of the tensors do. */
 static ott_status check_projections(const safetensors *f, const model_options *o) {
-    bool qkv = has_fused(f, FAMILY_qkv, FAMILY_q, o->fused_qkv);
-    bool gate_up = has_fused(f, FAMILY_gate_up, FAMILY_gate, o->fused_gate_up);
+    bool qkv = has_fused(f, ROLE_QKV, ROLE_Q, o->fused_qkv);
+    bool gate_up = has_fused(f, ROLE_GATE_UP, ROLE_GATE, o->fused_gate_up);
     if (qkv == o->fused_qkv && gate_up == o->fused_gate_up) return OTT_OK;
     static const char *const words[] = {"false", "true"};
     return status_fail(

@@ -1,6 +1,7 @@
 /* config/alias: the table aliases.def expands to, and its look-ups. */
 #include "config/alias.h"
 #include "base/str.h"
+#include "config/family.h"
 #include "config/foreign.h"
 #include "config/reasons.h"
 #include <string.h>
@@ -17,8 +18,9 @@ static const config_alias aliases[] = {
 };
 
 static const alias_value values[] = {
-#define MEANS(k, theirs, word)  {.key = k, .patterns = theirs, .ours = word},
-#define ASKS(k, theirs, reason) {.key = k, .patterns = theirs, .asks = reason},
+#define MEANS(k, theirs, word)                        {.key = k, .patterns = theirs, .ours = word},
+#define ASKS(k, theirs, reason)                       {.key = k, .patterns = theirs, .asks = reason},
+#define MEANS_FAMILY(k, constant, name, classes, ...) MEANS(k, "*" classes "Config*", name)
 #include "config/values.def"
 };
 

@@ -6,6 +6,8 @@
 #ifndef CONFIG_CHOICES_H
 #define CONFIG_CHOICES_H
 
+#include "config/family.h"
+
 #define CHOICES_preset(X)                                                                                    \
     X(PRESET_NONE, "none", "")                                                                               \
     X(PRESET_DEBUG, "debug", "")                                                                             \
@@ -46,12 +48,8 @@
     X(INIT_KEMPNER, "kempner", "")                                                                           \
     X(INIT_TITAN, "titan", "")
 
-#define CHOICES_model_family(X)                                                                              \
-    X(MODEL_FAMILY_LLAMA, "llama", "")                                                                       \
-    X(MODEL_FAMILY_MISTRAL, "mistral", "")                                                                   \
-    X(MODEL_FAMILY_QWEN2, "qwen2", "")                                                                       \
-    X(MODEL_FAMILY_PHI3, "phi3", "")                                                                         \
-    X(MODEL_FAMILY_QWEN3, "qwen3", "")
+#define CHOICES_FAMILY(X, constant, name, ...) X(MODEL_FAMILY_##constant, name, "")
+#define CHOICES_model_family(X)                FAMILIES(CHOICES_FAMILY, X)
 
 #define CHOICES_model_type(X) X(MODEL_TYPE_TRANSFORMER, "transformer", "")
 

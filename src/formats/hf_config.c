@@ -14,23 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const hf_family families[] = {
-    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-};
-enum { FAMILY_COUNT = sizeof families / sizeof *families };
-
-const hf_family *hf_config_families(int *count) {
-    *count = FAMILY_COUNT;
-    return families;
-}
-
-const hf_family *hf_config_family(const char *model_type) {
-    for (int i = 0; i < FAMILY_COUNT; i++)
-        if (strcmp(families[i].model_type, model_type) == 0) return &families[i];
-    return NULL;
-}
-
 /* ---- messages ---- */
 
 ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format,
@@ -84,12 +67,8 @@ const hf_key *hf_keys(int *count) {
     return keys;
 }
 
-static bool is_family(const hf_family *f, const char *model_type) {
-    return strcmp(f->model_type, model_type) == 0;
-}
-
-bool hf_key_applies(const hf_key *k, const hf_family *f) {
-    return k->offset != offsetof(hf_config, attention_bias) || is_family(f, "llama") || is_family(f, "qwen3");
+bool hf_key_applies(const hf_key *k, const family *f) {
+    return k->offset != offsetof(hf_config, attention_bias) || f->bias_key;
 }
 
 hf_value hf_key_get(const hf_key *k, const hf_config *c) {
@@ -123,17 +102,16 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
 }
 
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
-    enum { QWEN3_HEAD_DIM = 128 };
     *out = (hf_value){0};
     if (k->type == HF_BOOL) return true; /* false, in all families */
     if (k->offset == offsetof(hf_config, kv_heads)) {
         out->integer = c->heads;
-        return is_family(c->family, "llama") || is_family(c->family, "phi3");
+        return c->family->kv_heads_optional;
     }
     if (k->offset != offsetof(hf_config, head_dim)) return false;
-    bool is_qwen3 = is_family(c->family, "qwen3");
-    out->integer = is_qwen3 ? QWEN3_HEAD_DIM : c->heads > 0 ? c->hidden_size / c->heads : 0;
-    return is_qwen3 || (c->heads > 0 && c->hidden_size % c->heads == 0);
+    int own = c->family->head_dim;
+    out->integer = own ? own : c->heads > 0 ? c->hidden_size / c->heads : 0;
+    return own || (c->heads > 0 && c->hidden_size % c->heads == 0);
 }
 
 static const char *describe(const hf_key *k, char out[96]) {
@@ -176,8 +154,8 @@ static ott_status read_keys(const char *name, json_t *root, hf_config *c) {
         if (value)
             TRY(hf_key_read(k, name, value, &v));
         else if (!hf_key_default(k, c, &v))
-            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s",
-                           c->family->model_type, describe(k, expected));
+            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->name,
+                           describe(k, expected));
         hf_key_set(k, c, v);
     }
     return OTT_OK;
@@ -185,22 +163,35 @@ static ott_status read_keys(const char *name, json_t *root, hf_config *c) {
 
 /* ---- the family, and what it must not have ---- */
 
+/* "llama, mistral and phi3 can be loaded" */
+static const char *list_families(char out[128]) {
+    size_t length = 0;
+    for (int i = 0; i < FAMILY_COUNT; i++)
+        length += (size_t)text_format(out + length, 128 - length, "%s%s",
+                                      i == 0                 ? ""
+                                      : i < FAMILY_COUNT - 1 ? ", "
+                                                             : " and ",
+                                      family_table[i].name);
+    return out;
+}
+
 static ott_status fail_family(const char *name, json_t *value) {
     const char *words[FAMILY_COUNT], *type = json_is_string(value) ? json_string_value(value) : "";
+    char list[128];
     const char *asked = alias_asked("model_type", type);
     if (asked)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s; %s can be loaded", asked,
-                       HF_CONFIG_FAMILIES);
-    for (int i = 0; i < FAMILY_COUNT; i++) words[i] = families[i].model_type;
+                       list_families(list));
+    for (int i = 0; i < FAMILY_COUNT; i++) words[i] = family_table[i].name;
     const char *nearest = str_nearest(type, words, FAMILY_COUNT);
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s can be loaded%s%s%s",
-                   HF_CONFIG_FAMILIES, nearest ? "; the nearest is '" : "", nearest ? nearest : "",
+                   list_families(list), nearest ? "; the nearest is '" : "", nearest ? nearest : "",
                    nearest ? "'" : "");
 }
 
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     json_t *type = hf_get(root, "model_type"), *architectures = hf_get(root, "architectures");
-    c->family = json_is_string(type) ? hf_config_family(json_string_value(type)) : NULL;
+    c->family = json_is_string(type) ? family_find(json_string_value(type)) : NULL;
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
@@ -208,7 +199,7 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
         strcmp(architecture, c->family->architecture) == 0)
         return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures,
-                   "a %s language model is [\"%s\"]", c->family->model_type, c->family->architecture);
+                   "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
 }
 
 /* A key by which a file of a known family asks for something the block does not compute. */

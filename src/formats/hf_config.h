@@ -7,6 +7,7 @@
 #define FORMATS_HF_CONFIG_H
 
 #include "base/str.h"
+#include "config/family.h"
 
 #define HF_CONFIG_NAME "config.json"
 
@@ -14,20 +15,8 @@ enum { HF_CONFIG_MOST_EOS = 8 };
 
 typedef enum hf_rope { HF_ROPE_PLAIN, HF_ROPE_LLAMA3 } hf_rope;
 
-/* What the file calls a family; what tells its models from others is in model/family.h. */
-typedef struct hf_family {
-    const char *model_type;   /* "qwen2" */
-    const char *architecture; /* "Qwen2ForCausalLM" */
-} hf_family;
-
-/* The families that are read, and how many. */
-const hf_family *hf_config_families(int *count);
-const hf_family *hf_config_family(const char *model_type); /* NULL: not one of them */
-/* "llama, mistral, ..." for messages. */
-#define HF_CONFIG_FAMILIES "llama, mistral, qwen2, qwen3 and phi3"
-
 typedef struct hf_config {
-    const hf_family *family;
+    const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
     double rms_norm_eps, rope_theta;

@@ -23,7 +23,7 @@ typedef union hf_value {
 } hf_value;
 
 const hf_key *hf_keys(int *count);
-bool hf_key_applies(const hf_key *k, const hf_family *f); /* false: the family does not look at it */
+bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 void hf_key_set(const hf_key *k, hf_config *c, hf_value v);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);

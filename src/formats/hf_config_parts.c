@@ -94,7 +94,7 @@ bool hf_rope_equal(const hf_config *a, const hf_config *b) {
 
 /* ---- sliding window ---- */
 
-enum { DEFAULT_WINDOW = 4096, DEFAULT_FULL_LAYERS = 28 }; /* transformers', where the key is absent */
+enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers', where the key is absent */
 
 static ott_status read_size(const char *name, json_t *root, const char *key, int64_t fallback, int64_t least,
                             int64_t *out) {
@@ -128,12 +128,12 @@ static ott_status count_windows(const char *name, json_t *root, int64_t layers, 
     return hf_fail(OTT_ERR_FORMAT, name, "layer_types", types, "must be a list of num_hidden_layers words");
 }
 
-static ott_status read_qwen_window(const char *name, json_t *root, hf_config *c) {
+static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
     bool uses;
     int64_t windows;
     TRY(hf_get_bool(name, root, "use_sliding_window", false, &uses));
     if (!uses) return OTT_OK;
-    TRY(read_size(name, root, "sliding_window", DEFAULT_WINDOW, 1, &c->sliding_window));
+    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
     TRY(count_windows(name, root, c->layers, &windows));
     if (windows == 0) c->sliding_window = 0;
     if (windows == 0 || windows == c->layers || c->sliding_window == 0) return OTT_OK;
@@ -143,12 +143,14 @@ static ott_status read_qwen_window(const char *name, json_t *root, hf_config *c)
 }
 
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
-    const char *type = c->family->model_type;
     c->sliding_window = 0;
-    if (strcmp(type, "llama") == 0) return OTT_OK; /* transformers' llama looks at no such key */
-    if (strcmp(type, "qwen2") == 0 || strcmp(type, "qwen3") == 0) return read_qwen_window(name, root, c);
-    int64_t fallback = strcmp(type, "mistral") == 0 ? DEFAULT_WINDOW : 0;
-    return read_size(name, root, "sliding_window", fallback, 1, &c->sliding_window);
+    switch (c->family->window) {
+    case FAMILY_WINDOW_NONE: break;
+    case FAMILY_WINDOW_LAYERS: return read_layer_windows(name, root, c);
+    case FAMILY_WINDOW_KEY:
+        return read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window);
+    }
+    return OTT_OK;
 }
 
 /* ---- special tokens ---- */

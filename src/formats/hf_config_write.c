@@ -51,11 +51,11 @@ static ott_status put_word(editor *e, const char *key, const char *word) {
 
 static ott_status edit_family(editor *e) {
     json_t *type = json_object_get(e->root, "model_type");
-    if (!e->is_new && json_is_string(type) && strcmp(json_string_value(type), e->c->family->model_type) == 0)
+    if (!e->is_new && json_is_string(type) && strcmp(json_string_value(type), e->c->family->name) == 0)
         return OTT_OK;
     str_printf(&e->value, "[\n    \"%s\"\n  ]", e->c->family->architecture);
     TRY(put_value(e, "architectures"));
-    str_printf(&e->value, "\"%s\"", e->c->family->model_type);
+    str_printf(&e->value, "\"%s\"", e->c->family->name);
     return put_value(e, "model_type");
 }
 
@@ -74,8 +74,7 @@ static ott_status edit_key(editor *e, const hf_key *k) {
     hf_value now = hf_key_get(k, e->c), said;
     if (!hf_key_applies(k, e->c->family)) {
         if (!now.truth) return OTT_OK; /* attention_bias */
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name,
-                           e->c->family->model_type);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name, e->c->family->name);
     }
     bool is_said =
         value ? hf_key_read(k, HF_CONFIG_NAME, value, &said) == OTT_OK : hf_key_default(k, e->c, &said);
@@ -123,19 +122,11 @@ static ott_status edit_rope(editor *e) {
     return put_value(e, "rope_scaling");
 }
 
-static bool is_qwen(const hf_config *c) {
-    return str_starts_with(c->family->model_type, "qwen");
-}
-
-static bool is_llama(const hf_config *c) {
-    return strcmp(c->family->model_type, "llama") == 0;
-}
-
 static ott_status put_window(editor *e, const char *key) {
     return e->c->sliding_window > 0 ? put_int(e, key, e->c->sliding_window) : put_word(e, key, "null");
 }
 
-static ott_status put_qwen_window(editor *e) {
+static ott_status put_layer_windows(editor *e) {
     bool uses = e->c->sliding_window > 0;
     TRY(put_word(e, "use_sliding_window", uses ? "true" : "false"));
     if (uses || e->is_new) TRY(put_window(e, "sliding_window"));
@@ -145,14 +136,16 @@ static ott_status put_qwen_window(editor *e) {
 /* Which layers have a window is said in terms of their number. */
 static ott_status edit_window(editor *e) {
     bool is_same = e->before.sliding_window == e->c->sliding_window && e->before.layers == e->c->layers;
-    if (is_llama(e->c) && e->c->sliding_window > 0)
+    const family *f = e->c->family;
+    if (f->window == FAMILY_WINDOW_NONE && e->c->sliding_window > 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "sliding_window: a llama model has none in transformers; write it as "
-                           "a mistral model, which is the same but for the window");
+                           "sliding_window: a %s model has none in transformers; write it as "
+                           "a mistral model, which is the same but for the window",
+                           f->name);
     if (!e->is_new && is_same) return OTT_OK;
     TRY(json_edit_remove(&e->text, "layer_types"));
-    if (is_qwen(e->c)) return put_qwen_window(e);
-    return is_llama(e->c) ? OTT_OK : put_window(e, "sliding_window");
+    if (f->window == FAMILY_WINDOW_LAYERS) return put_layer_windows(e);
+    return f->window == FAMILY_WINDOW_NONE ? OTT_OK : put_window(e, "sliding_window");
 }
 
 static ott_status put_token(editor *e, const char *key, int64_t id) {
@@ -221,10 +214,11 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 
 /* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
 static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
-    if (strcmp(key, "attention_bias") == 0) return is_llama(c) || strcmp(c->family->model_type, "qwen3") == 0;
-    if (strcmp(key, "max_window_layers") == 0) return is_qwen(c) && c->sliding_window > 0;
-    if (strcmp(key, "use_sliding_window") == 0) return is_qwen(c);
-    if (strcmp(key, "sliding_window") == 0) return !is_llama(c);
+    family_window window = c->family->window;
+    if (strcmp(key, "attention_bias") == 0) return c->family->bias_key;
+    if (strcmp(key, "max_window_layers") == 0) return window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0;
+    if (strcmp(key, "use_sliding_window") == 0) return window == FAMILY_WINDOW_LAYERS;
+    if (strcmp(key, "sliding_window") == 0) return window != FAMILY_WINDOW_NONE;
     if (strcmp(key, "torch_dtype") == 0) return c->dtype != OTT_DTYPE_COUNT;
     return strcmp(key, "quantization_config") != 0 || is_quantized;
 }

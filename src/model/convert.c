@@ -12,19 +12,8 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    enum family_module modules[NAMES_PER_BLOCK]; /* [per_layer] */
-    int per_layer;
-    int next;             /* index of the linear in forward order: per_layer a layer, then the head */
     delayed_want *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
-
-/* Does one of the layer's names, in the frameworks' spellings, pass the test? */
-static bool any_name(const conversion *c, int index, name_test test, const char *text) {
-    int layer = index / c->per_layer;
-    bool is_head = layer >= c->m->options.layers;
-    named_module m = {is_head ? FAMILY_head : c->modules[index % c->per_layer], layer};
-    return names_any(&m, test, text);
-}
 
 /* ---- the size of a layer ---- */
 
@@ -58,33 +47,35 @@ static ott_status keep(conversion *c, linear *l, const recipe **r, convert_kept 
 }
 
 /* The option that keeps a layer at either end of the model in high precision, NULL: none. */
-static const char *kept_at_an_end(const conversion *c, int index) {
-    int64_t layer = index / c->per_layer, layers = c->m->options.layers;
-    if (layer >= layers) return NULL; /* the head is in no block */
-    if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
-    return layer >= layers - c->options->keep_last ? "float8.keep_last_layers covers its block" : NULL;
+static const char *kept_at_an_end(const conversion *c, const model_module *e) {
+    if (e->layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
+    if (e->layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
+    bool last = e->layer >= c->m->options.layers - c->options->keep_last;
+    return last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
 /* Is the layer kept by its name? */
-static ott_status apply_filters(conversion *c, linear *l, int index, const recipe **r) {
+static ott_status apply_filters(conversion *c, const model_module *e, const recipe **r) {
+    linear *l = e->linear;
     const convert_options *o = c->options;
     char reason[160];
     for (int f = 0; f < o->filter_count; f++) {
         if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
-        if (!any_name(c, index, names_contain, o->filter[f])) continue;
+        if (!names_any(e, names_contain, o->filter[f])) continue;
         snprintf(reason, sizeof reason, "float8.filter_fqns has \"%s\"", o->filter[f]);
         return keep(c, l, r, CONVERT_KEPT_FILTER, reason);
     }
     if (l->below == LINEAR_FALLEN) return keep(c, l, r, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
-    const char *end = kept_at_an_end(c, index);
+    const char *end = kept_at_an_end(c, e);
     return end ? keep(c, l, r, CONVERT_KEPT_END, end) : OTT_OK;
 }
 
-static ott_status apply_rules(conversion *c, linear *l, int index, const recipe **r) {
+static ott_status apply_rules(conversion *c, const model_module *e, const recipe **r) {
+    linear *l = e->linear;
     char reason[160];
     for (int i = 0; i < c->options->rule_count; i++) {
         const module_rule *rule = &c->options->rules[i];
-        if (!any_name(c, index, names_fit, rule->match)) continue;
+        if (!names_any(e, names_fit, rule->match)) continue;
         *r = rule->recipe;
         if (recipe_gemm_is_fp8(rule->recipe, GEMM_COUNT)) return OTT_OK;
         if (rule->recipe->activation != c->m->activation)
@@ -125,12 +116,13 @@ static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
     return keep(c, l, r, CONVERT_KEPT_SMALL, reason);
 }
 
-static ott_status recipe_of(conversion *c, linear *l, int index, const recipe **r) {
+static ott_status recipe_of(conversion *c, const model_module *e, const recipe **r) {
+    linear *l = e->linear;
     *r = c->options->recipe;
     l->skip_reason = NULL;
     if (!recipe_gemm_is_fp8(*r, GEMM_COUNT)) return OTT_OK;
-    TRY(apply_filters(c, l, index, r));
-    if (!l->skip_reason) TRY(apply_rules(c, l, index, r));
+    TRY(apply_filters(c, e, r));
+    if (!l->skip_reason) TRY(apply_rules(c, e, r));
     if (!l->skip_reason) TRY(apply_size(c, l, r));
     if (l->skip_reason)
         log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->skip_reason);
@@ -142,17 +134,21 @@ static ott_status recipe_of(conversion *c, linear *l, int index, const recipe **
 
 /* ---- the conversion ---- */
 
-static ott_status convert_linear(void *user, linear *l) {
-    conversion *c = user;
+static ott_status convert_linear(conversion *c, const model_module *e) {
     const recipe *r;
     linear_spec spec;
-    int index = c->next++;
-    c->summary.linears++;
-    TRY(recipe_of(c, l, index, &r));
+    TRY(recipe_of(c, e, &r));
     recipe_compile(r, c->m->activation, &spec);
-    TRY(linear_set_spec(l, c->m->device, &spec));
-    linear_wants(l, c->wanted + (int64_t)index * TENSOR_COUNT);
+    TRY(linear_set_spec(e->linear, c->m->device, &spec));
+    linear_wants(e->linear, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
     return OTT_OK;
+}
+
+static ott_status convert_all(conversion *c) {
+    const module_list *all = &c->m->modules;
+    for (int i = 0; i < all->count; i++)
+        if (all->of[i].kind == MODULE_LINEAR) TRY(convert_linear(c, &all->of[i]));
+    return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
 /* Where gate and up are made in high precision they wait in it. */
@@ -174,11 +170,11 @@ static ott_status check_names(const model *m, const convert_options *o) {
     if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
-            TRY(names_check_filter(&m->options, o->filter[i], o->log));
+            TRY(names_check_filter(&m->modules, o->filter[i], o->log));
         else if (o->reduced)
             log_info(o->log, "%s has no effect: model.reduce makes every layer small", o->filter[i]);
     }
-    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->options, o->rules[i].match));
+    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->modules, o->rules[i].match));
     return OTT_OK;
 }
 
@@ -224,17 +220,15 @@ static ott_status check_masters(const model *m, const convert_options *o) {
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
-    c.per_layer = names_block_linears(&m->options, c.modules);
-    int64_t wants = (m->options.layers * c.per_layer + 1) * TENSOR_COUNT;
+    int64_t most = (int64_t)m->modules.count * TENSOR_COUNT;
     void *memory;
     TRY(check_masters(m, o));
     TRY(check_recipes(o));
     TRY(check_names(m, o));
-    TRY(mem_alloc_array(account, MEM_OTHER, wants, sizeof *c.wanted, "states of delayed scaling", &memory));
+    TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;
     m->activation = o->recipe->activation;
-    ott_status status = model_visit_linears(m, convert_linear, &c);
-    if (status == OTT_OK) status = delayed_store_set(&m->delayed, m->device, c.wanted, (int)wants);
+    ott_status status = convert_all(&c);
     mem_free(account, memory);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;

@@ -2,9 +2,8 @@
 #include "model/init.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "model/parts.h"
-#include <stdlib.h>
-#include <string.h>
+#include <math.h>
+#include <stdio.h>
 
 /* How one parameter starts: normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: all
  * `constant`. */
@@ -13,27 +12,22 @@ typedef struct start {
     float constant;
 } start;
 
-static bool is_residual_projection(const char *name) {
-    return str_ends_with(name, "o_proj.weight") || str_ends_with(name, "down_proj.weight");
+/* Does it add to the residual stream? */
+static bool is_residual_projection(module_role role) {
+    return role == ROLE_O || role == ROLE_DOWN;
 }
 
-static int layer_of(const char *name) {
-    const char *place = strstr(name, "layers.");
-    return place ? atoi(place + strlen("layers.")) : 0;
+static start start_titan(const model *m, module_role role, int layer) {
+    if (role == ROLE_EMBEDDING) return (start){.deviation = 1.0};
+    if (role == ROLE_HEAD) return (start){.deviation = 1.0 / sqrt((double)m->options.dim), .cut = 3.0};
+    bool scaled = is_residual_projection(role) || role == ROLE_UP;
+    return (start){.deviation = scaled ? 0.02 / sqrt(2.0 * (layer + 1)) : 0.02};
 }
 
-static start start_titan(const model *m, const parameter *p) {
-    if (p == m->embedding.weight) return (start){.deviation = 1.0};
-    if (p == m->loss.head.weight) return (start){.deviation = 1.0 / sqrt((double)m->options.dim), .cut = 3.0};
-    bool scaled = is_residual_projection(p->name) || str_ends_with(p->name, "up_proj.weight");
-    return (start){.deviation = scaled ? 0.02 / sqrt(2.0 * (layer_of(p->name) + 1)) : 0.02};
-}
-
-static start start_of(const model *m, const parameter *p) {
-    if (p->rank == 1) return (start){.constant = str_ends_with(p->name, ".bias") ? 0.0f : 1.0f};
-    if (m->options.init_style == INIT_TITAN) return start_titan(m, p);
+static start start_of_weight(const model *m, module_role role, int layer) {
+    if (m->options.init_style == INIT_TITAN) return start_titan(m, role, layer);
     double deviation = m->options.init_std;
-    if (m->options.init_style == INIT_KEMPNER && is_residual_projection(p->name))
+    if (m->options.init_style == INIT_KEMPNER && is_residual_projection(role))
         deviation /= sqrt(2.0 * (double)m->options.layers);
     return (start){.deviation = deviation};
 }
@@ -86,13 +80,9 @@ typedef struct initializing {
     int64_t done;
 } initializing;
 
-/* The elements of p, which go to `to` on the device. */
-static ott_status fill(initializing *w, const parameter *p, float *to) {
-    piece next = {.s = start_of(w->m, p),
-                  .seed = w->seed,
-                  .stream = rng_stream(p->name),
-                  .count = parameter_count(p),
-                  .out = w->host};
+/* `count` elements, which go to `to` on the device, of the parameter that has this name by itself. */
+static ott_status fill(initializing *w, start s, const char *name, int64_t count, float *to) {
+    piece next = {.s = s, .seed = w->seed, .stream = rng_stream(name), .count = count, .out = w->host};
     for (; next.first < next.count; next.first += next.length) {
         next.length = next.count - next.first < w->piece ? next.count - next.first : w->piece;
         pool_run(w->pool, fill_share, &next);
@@ -103,19 +93,30 @@ static ott_status fill(initializing *w, const parameter *p, float *to) {
 }
 
 /* A fused projection starts as its parts would. */
-static ott_status fill_parts(initializing *w, const parameter *p) {
-    parameter_part part[PARTS_MOST];
-    float *to = p->value.data;
-    int parts = model_parts_of(w->m, p, part);
-    if (parts == 1) return fill(w, p, to);
+static ott_status fill_weight(initializing *w, const model_module *e) {
+    module_part part[MODULES_PARTS];
+    const model *m = w->m;
+    float *to = e->weight->value.data;
+    int parts = modules_parts(&m->options, e, part);
     for (int i = 0; i < parts; i++) {
-        parameter own = *p;
-        own.name = part[i].name;
-        *(p->rank == 2 ? &own.rows : &own.columns) = part[i].count;
-        TRY(fill(w, &own, to));
-        to += parameter_count(&own);
+        char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
+        int64_t count = part[i].count * e->shape[1];
+        modules_name(part[i].role, NAMING_HUGGING_FACE, e->layer, name);
+        snprintf(weight, sizeof weight, "%s.weight", name);
+        TRY(fill(w, start_of_weight(m, part[i].role, e->layer), weight, count, to));
+        to += count;
     }
     return OTT_OK;
+}
+
+static ott_status fill_module(initializing *w, const model_module *e) {
+    const start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
+    if (e->kind == MODULE_NORM)
+        TRY(fill(w, ones, e->weight->name, parameter_count(e->weight), e->weight->value.data));
+    else if (!e->tied)
+        TRY(fill_weight(w, e));
+    if (!e->bias) return OTT_OK;
+    return fill(w, zeros, e->bias->name, parameter_count(e->bias), e->bias->value.data);
 }
 
 static ott_status fill_all(initializing *w, int threads) {
@@ -124,7 +125,7 @@ static ott_status fill_all(initializing *w, int threads) {
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
     w->host = host;
     TRY(pool_open(m->device->account, w->progress.total < SMALL_MODEL ? 1 : threads, &w->pool));
-    for (int i = 0; i < m->parameter_count; i++) TRY(fill_parts(w, &m->parameters[i]));
+    for (int i = 0; i < m->modules.count; i++) TRY(fill_module(w, &m->modules.of[i]));
     return OTT_OK;
 }
 

@@ -8,7 +8,6 @@
 /* ---- parameters ---- */
 
 enum { PATTERN_BYTES = 256 };
-enum { PER_LAYER = 14 }; /* parameters of a block at most: 9 weights, 3 biases, 2 norms of heads */
 
 static int64_t padded(int64_t count) {
     int64_t bytes = count * (int64_t)sizeof(float);
@@ -22,12 +21,12 @@ static bool fits(const char *pattern, const char *parameter_name) {
     return str_glob(pattern, parameter_name) || str_glob(below, parameter_name);
 }
 
-static bool is_frozen(model *m, enum family_module module, int layer, const char *kind) {
+static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
     bool found = false;
     for (int style = 0; freeze && style < NAMING_COUNT; style++) {
-        char name[PATTERN_BYTES], text[128];
-        family_module_name(module, (naming)style, layer, text);
+        char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
+        modules_name(e->role, (naming)style, e->layer, text);
         snprintf(name, sizeof name, "%s.%s", text, kind);
         for (int64_t i = 0; i < freeze->count; i++)
             if (fits(freeze->items[i], name)) found = m->freezes[i] = true;
@@ -35,105 +34,70 @@ static bool is_frozen(model *m, enum family_module module, int layer, const char
     return found;
 }
 
-/* Declares the next parameter, "<module>.weight". rows 0: a vector. */
-static ott_status declare(model *m, enum family_module module, int layer, int64_t rows, int64_t columns,
-                          const char **name, parameter **out) {
-    char text[128];
-    family_module_name(module, NAMING_HUGGING_FACE, layer, text);
-    TRY(arena_strdup(m->names, text, name));
-    parameter *p = &m->parameters[m->parameter_count++];
-    TRY(arena_printf(m->names, &p->name, "%s.weight", text));
-    p->rank = rows ? 2 : 1;
-    p->rows = rows ? rows : 1;
-    p->columns = columns;
-    p->decay = rows != 0;
-    p->frozen = is_frozen(m, module, layer, "weight");
-    *out = p;
-    return OTT_OK;
+/* Declares the next parameter, "<module>.<kind>": a matrix, or a vector of `columns` when rows is 0. */
+static ott_status declare_parameter(model *m, const model_module *e, const char *kind, int64_t rows,
+                                    int64_t columns, parameter **out) {
+    parameter *p = *out = &m->parameters[m->parameter_count++];
+    *p = (parameter){.rank = rows ? 2 : 1,
+                     .rows = rows ? rows : 1,
+                     .columns = columns,
+                     .decay = rows != 0,
+                     .frozen = is_frozen(m, e, kind)};
+    return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
 
-static ott_status declare_linear(model *m, enum family_module module, int layer, int64_t in, int64_t out,
-                                 linear *l) {
-    l->in = in;
-    l->out = out;
-    l->compute_step = -1;
-    return declare(m, module, layer, out, in, &l->name, &l->weight);
+static ott_status declare_parameters(model *m, model_module *e) {
+    bool is_matrix = e->rank == 2;
+    if (e->tied)
+        e->weight = m->embedding.weight;
+    else
+        TRY(declare_parameter(m, e, "weight", is_matrix ? e->shape[0] : 0, e->shape[e->rank - 1],
+                              &e->weight));
+    return e->has_bias ? declare_parameter(m, e, "bias", 0, e->shape[0], &e->bias) : OTT_OK;
 }
 
-/* A projection of q, k or v, with its bias where the model has them. */
-static ott_status declare_biased(model *m, enum family_module module, int layer, int64_t in, int64_t out,
-                                 linear *l) {
-    TRY(declare_linear(m, module, layer, in, out, l));
-    if (!m->options.qkv_bias) return OTT_OK;
-    parameter *p = &m->parameters[m->parameter_count++];
-    *p = (parameter){.rank = 1, .rows = 1, .columns = l->out};
-    p->frozen = is_frozen(m, module, layer, "bias");
-    l->bias = p;
-    return arena_printf(m->names, &p->name, "%s.bias", l->name);
-}
-
-static ott_status declare_head_norm(model *m, enum family_module module, int layer, norm *n) {
-    if (!m->options.qk_norm) return OTT_OK;
-    n->epsilon = m->options.norm_epsilon;
-    return declare(m, module, layer, 0, m->options.head_dim, &n->name, &n->weight);
-}
-
-static ott_status declare_norm(model *m, enum family_module module, int layer, norm *n) {
-    n->epsilon = m->options.norm_epsilon;
-    return declare(m, module, layer, 0, m->options.dim, &n->name, &n->weight);
-}
-
-static ott_status declare_block(model *m, int i) {
+/* Makes the module the layer that runs. */
+static void bind_module(model *m, model_module *e) {
     const model_options *o = &m->options;
-    block *b = &m->blocks[i];
-    attention *a = &b->attention;
-    int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
-    a->heads = o->heads;
-    a->kv_heads = o->kv_heads;
-    a->head_dim = o->head_dim;
-    a->window = o->window;
-    a->rope = &m->rope;
-    TRY(declare_norm(m, FAMILY_attention_norm, i, &b->attention_norm));
-    if (o->fused_qkv) {
-        TRY(declare_biased(m, FAMILY_qkv, i, o->dim, query + 2 * key, &a->qkv));
-    } else {
-        TRY(declare_biased(m, FAMILY_q, i, o->dim, query, &a->q));
-        TRY(declare_biased(m, FAMILY_k, i, o->dim, key, &a->k));
-        TRY(declare_biased(m, FAMILY_v, i, o->dim, key, &a->v));
+    char *owner = e->layer == MODULES_OUTSIDE ? (char *)m : (char *)&m->blocks[e->layer];
+    void *layer = owner + modules_offset(e->role);
+    switch (e->kind) {
+    case MODULE_EMBEDDING:
+        e->embedding = layer;
+        *e->embedding = (embedding){e->name, e->weight, o->has_padding, o->padding};
+        break;
+    case MODULE_NORM:
+        e->norm = layer;
+        *e->norm = (norm){e->name, e->weight, o->norm_epsilon};
+        break;
+    case MODULE_LINEAR:
+        e->linear = layer;
+        *e->linear = (linear){.name = e->name,
+                              .in = e->shape[1],
+                              .out = e->shape[0],
+                              .weight = e->weight,
+                              .bias = e->bias,
+                              .compute_step = -1};
+        break;
     }
-    TRY(declare_head_norm(m, FAMILY_q_norm, i, &a->q_norm));
-    TRY(declare_head_norm(m, FAMILY_k_norm, i, &a->k_norm));
-    TRY(declare_linear(m, FAMILY_o, i, query, o->dim, &a->o));
-    TRY(declare_norm(m, FAMILY_mlp_norm, i, &b->mlp_norm));
-    if (o->fused_gate_up) {
-        TRY(declare_linear(m, FAMILY_gate_up, i, o->dim, 2 * o->hidden, &b->mlp.gate_up));
-    } else {
-        TRY(declare_linear(m, FAMILY_gate, i, o->dim, o->hidden, &b->mlp.gate));
-        TRY(declare_linear(m, FAMILY_up, i, o->dim, o->hidden, &b->mlp.up));
-    }
-    return declare_linear(m, FAMILY_down, i, o->hidden, o->dim, &b->mlp.down);
 }
 
-static ott_status declare_head(model *m) {
-    linear *head = &m->loss.head;
-    if (!m->options.tied) return declare_linear(m, FAMILY_head, 0, m->options.dim, m->options.vocab, head);
-    char text[128];
-    TRY(arena_strdup(m->names, family_module_name(FAMILY_head, NAMING_HUGGING_FACE, 0, text), &head->name));
-    head->in = m->options.dim;
-    head->out = m->options.vocab;
-    head->compute_step = -1;
-    head->weight = m->embedding.weight;
-    return OTT_OK;
+static void prepare_blocks(model *m) {
+    const model_options *o = &m->options;
+    for (int64_t i = 0; i < o->layers; i++)
+        m->blocks[i].attention = (attention){.heads = o->heads,
+                                             .kv_heads = o->kv_heads,
+                                             .head_dim = o->head_dim,
+                                             .window = o->window,
+                                             .rope = &m->rope};
 }
 
 static ott_status declare_all(model *m) {
-    TRY(declare(m, FAMILY_embedding, 0, m->options.vocab, m->options.dim, &m->embedding.name,
-                &m->embedding.weight));
-    m->embedding.has_padding = m->options.has_padding;
-    m->embedding.padding = m->options.padding;
-    for (int i = 0; i < m->options.layers; i++) TRY(declare_block(m, i));
-    TRY(declare_norm(m, FAMILY_final_norm, 0, &m->final_norm));
-    TRY(declare_head(m));
+    prepare_blocks(m);
+    for (int i = 0; i < m->modules.count; i++) {
+        TRY(declare_parameters(m, &m->modules.of[i]));
+        bind_module(m, &m->modules.of[i]);
+    }
     for (int i = 0; i < m->parameter_count; i++) {
         int64_t bytes = padded(parameter_count(&m->parameters[i]));
         m->block_bytes += bytes;
@@ -182,7 +146,7 @@ static ott_status allocate(model *m, model_use use) {
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
-        if (!m->freezes[i]) return names_fail_freeze(&m->options, freeze->items[i]);
+        if (!m->freezes[i]) return names_fail_freeze(&m->modules, freeze->items[i]);
     return OTT_OK;
 }
 
@@ -190,7 +154,9 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
-    TRY(arena_alloc(m->names, (PER_LAYER * o->layers + 3) * (int64_t)sizeof(parameter), &memory));
+    TRY(modules_make(m->names, o, &m->modules));
+    int64_t most = 2 * (int64_t)m->modules.count; /* weight and bias */
+    TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
     TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;
@@ -225,15 +191,18 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return OTT_OK;
 }
 
-static ott_status release_linear(void *user, linear *l) {
-    linear_release(l, user);
-    return OTT_OK;
+/* Those that are bound: opening may have failed before that. */
+static void release_linears(model *m) {
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i];
+        if (e->kind == MODULE_LINEAR && e->linear) linear_release(e->linear, m->device);
+    }
 }
 
 void model_close(model *m) {
     if (!m) return;
     device *d = m->device;
-    if (m->blocks) model_visit_linears(m, release_linear, d);
+    release_linears(m);
     delayed_store_release(&m->delayed, d);
     rope_release(&m->rope, d);
     device_release(d, m->values);
@@ -259,26 +228,18 @@ int64_t model_frozen_count(const model *m) {
 }
 
 int64_t model_matmul_weights(const model *m) {
-    int64_t count = m->options.vocab * m->options.dim;
-    for (int i = 0; i < m->parameter_count; i++)
-        if (m->parameters[i].rank == 2) count += parameter_count(&m->parameters[i]);
-    int64_t embeddings = m->options.tied ? 1 : 2; /* counted above: the table, and the head again */
-    return count - embeddings * m->options.vocab * m->options.dim;
-}
-
-/* The layers that the model has of one block. */
-static ott_status visit_block(block *b, model_linear_visit visit, void *user) {
-    attention *a = &b->attention;
-    mlp *f = &b->mlp;
-    linear *all[] = {&a->qkv, &a->q, &a->k, &a->v, &a->o, &f->gate_up, &f->gate, &f->up, &f->down};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->weight) TRY(visit(user, all[i]));
-    return OTT_OK;
+    int64_t count = 0;
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i];
+        if (e->kind == MODULE_LINEAR) count += e->shape[0] * e->shape[1];
+    }
+    return count;
 }
 
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
-    for (int64_t i = 0; i < m->options.layers; i++) TRY(visit_block(&m->blocks[i], visit, user));
-    return visit(user, &m->loss.head);
+    for (int i = 0; i < m->modules.count; i++)
+        if (m->modules.of[i].kind == MODULE_LINEAR) TRY(visit(user, m->modules.of[i].linear));
+    return OTT_OK;
 }
 
 ott_status model_connect(model *m) {

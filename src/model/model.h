@@ -7,15 +7,15 @@
 
 #include "base/arena.h"
 #include "model/block.h"
-#include "model/options.h"
-#include "nn/embedding.h"
+#include "model/modules.h"
 #include "nn/loss.h"
 
 typedef struct model {
     model_options options;
     device *device;
     arena *names;
-    parameter *parameters; /* in the order they are used forward; a tied head adds none */
+    module_list modules;
+    parameter *parameters; /* of the modules, in the order they are used forward; a tied head adds none */
     int parameter_count;
     bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *values, *grads,

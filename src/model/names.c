@@ -4,49 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 128 };
-
-/* Modules of a model, without their layers. */
-typedef struct module_list {
-    enum family_module module[FAMILY_MODULE_COUNT];
-    int count;
-} module_list;
-
-/* ---- what the model has ---- */
-
-int names_block_linears(const model_options *o, enum family_module out[NAMES_PER_BLOCK]) {
-    int count = 0;
-    if (o->fused_qkv)
-        out[count++] = FAMILY_qkv;
-    else
-        for (int i = FAMILY_q; i <= FAMILY_v; i++) out[count++] = (enum family_module)i;
-    out[count++] = FAMILY_o;
-    if (o->fused_gate_up)
-        out[count++] = FAMILY_gate_up;
-    else
-        for (int i = FAMILY_gate; i <= FAMILY_up; i++) out[count++] = (enum family_module)i;
-    out[count++] = FAMILY_down;
-    return count;
-}
-
-static module_list linear_modules(const model_options *o) {
-    module_list list;
-    list.count = names_block_linears(o, list.module);
-    list.module[list.count++] = FAMILY_head;
-    return list;
-}
-
-/* Embedding and norms. */
-static void add_others(const model_options *o, module_list *list) {
-    list->module[list->count++] = FAMILY_embedding;
-    list->module[list->count++] = FAMILY_attention_norm;
-    if (o->qk_norm) {
-        list->module[list->count++] = FAMILY_q_norm;
-        list->module[list->count++] = FAMILY_k_norm;
-    }
-    list->module[list->count++] = FAMILY_mlp_norm;
-    list->module[list->count++] = FAMILY_final_norm;
-}
+enum { NAME_BYTES = MODULES_NAME_BYTES };
 
 /* Parts of models that are none of ours, which filters of published configurations name all the same. */
 static const struct {
@@ -91,18 +49,19 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
-bool names_any(const named_module *m, name_test test, const char *text) {
+bool names_any(const model_module *m, name_test test, const char *text) {
     for (int style = 0; style < NAMING_COUNT; style++) {
         char name[NAME_BYTES];
-        if (test(family_module_name(m->module, (naming)style, m->layer, name), text)) return true;
+        if (test(modules_name(m->role, (naming)style, m->layer, name), text)) return true;
     }
     return false;
 }
 
-static bool any_of(const model_options *o, const module_list *list, name_test test, const char *text) {
-    for (int layer = 0; layer < o->layers; layer++)
-        for (int i = 0; i < list->count; i++)
-            if (names_any(&(named_module){list->module[i], layer}, test, text)) return true;
+/* Is it the name of a linear layer, or of another module? */
+static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
+    for (int i = 0; i < list->count; i++)
+        if ((list->of[i].kind == MODULE_LINEAR) == linears && names_any(&list->of[i], test, text))
+            return true;
     return false;
 }
 
@@ -133,16 +92,19 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
 }
 
 /* The layer whose number stands in the text, as far as the model goes; else the first. */
-static int layer_in(const model_options *o, const char *text) {
+static int layer_in(const module_list *list, const char *text) {
     long number = strtol(text + strcspn(text, "0123456789"), NULL, 10);
-    return number < o->layers ? (int)number : (int)o->layers - 1;
+    int last = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->of[i].layer > last) last = list->of[i].layer;
+    return number < last ? (int)number : last;
 }
 
 /* Names to choose the nearest of: modules in all spellings, and the parts of a block they are in; each in
    full, inside its block, and by its last component, which all stand for the full one. */
 typedef struct name_list {
-    char full[3 * FAMILY_MODULE_COUNT * NAMING_COUNT][NAME_BYTES];
-    const char *name[9 * FAMILY_MODULE_COUNT * NAMING_COUNT];
+    char full[3 * ROLE_COUNT * NAMING_COUNT][NAME_BYTES];
+    const char *name[9 * ROLE_COUNT * NAMING_COUNT];
     int count;
 } name_list;
 
@@ -158,48 +120,52 @@ static void add_name(name_list *list, const char *text, size_t length) {
 }
 
 /* The module, then what it is in: "model.layers.0.mlp", "model.layers.0". */
-static void add_names(name_list *list, enum family_module module, naming style, int layer) {
+static void add_names(name_list *names, const model_module *m, naming style) {
     char text[NAME_BYTES];
-    family_module_name(module, style, layer, text);
+    modules_name(m->role, style, m->layer, text);
     size_t block = strcspn(text, "0123456789"), length = strlen(text);
-    add_name(list, text, length);
+    add_name(names, text, length);
     while (length > block) {
         do length--;
         while (length > block && text[length] != '.');
-        if (length > block) add_name(list, text, length);
+        if (length > block) add_name(names, text, length);
     }
 }
 
-static void list_names(name_list *list, const module_list *modules, int layer) {
-    list->count = 0;
+/* Of the linear layers, or of all modules; of one layer, and what is in none. */
+static void list_names(name_list *names, const module_list *list, bool linears_only, int layer) {
+    names->count = 0;
     for (int style = 0; style < NAMING_COUNT; style++)
-        for (int i = 0; i < modules->count; i++) add_names(list, modules->module[i], (naming)style, layer);
+        for (int i = 0; i < list->count; i++) {
+            const model_module *m = &list->of[i];
+            bool is_there = m->layer == layer || m->layer == MODULES_OUTSIDE;
+            if (is_there && (m->kind == MODULE_LINEAR || !linears_only)) add_names(names, m, (naming)style);
+        }
 }
 
-static ott_status fail_name(const model_options *o, const module_list *modules, const char *key,
-                            const char *text, const char *problem) {
-    name_list list;
-    char word[NAME_BYTES], example[NAME_BYTES];
+static ott_status fail_name(const module_list *list, bool linears_only, const char *key, const char *text,
+                            const char *problem) {
+    name_list names;
+    char word[NAME_BYTES];
     literal_part(text, word);
-    list_names(&list, modules, layer_in(o, word));
-    const char *near = str_nearest(word, list.name, list.count);
-    for (int i = 0; i < list.count; i++)
-        if (near == list.name[i])
+    list_names(&names, list, linears_only, layer_in(list, word));
+    const char *near = str_nearest(word, names.name, names.count);
+    for (int i = 0; i < names.count; i++)
+        if (near == names.name[i])
             return status_fail(OTT_ERR_CONFIG, "%s has \"%s\", %s; the nearest is %s", key,
-                               str_show(text).text, problem, list.full[i / 3]);
-    family_module_name(modules->module[0], NAMING_HUGGING_FACE, 0, example);
+                               str_show(text).text, problem, names.full[i / 3]);
+    const model_module *example = list->of;
+    while (example->kind != MODULE_LINEAR) example++;
     return status_fail(OTT_ERR_CONFIG,
                        "%s has \"%s\", %s; names are as %s, or as KempnerForge and torchtitan have them", key,
-                       str_show(text).text, problem, example);
+                       str_show(text).text, problem, example->name);
 }
 
 /* ---- texts of the configuration ---- */
 
-ott_status names_check_filter(const model_options *o, const char *text, const logger *log) {
-    module_list linears = linear_modules(o), others = {.count = 0};
-    add_others(o, &others);
-    if (any_of(o, &linears, names_contain, text)) return OTT_OK;
-    if (any_of(o, &others, names_contain, text)) {
+ott_status names_check_filter(const module_list *list, const char *text, const logger *log) {
+    if (any_of(list, true, names_contain, text)) return OTT_OK;
+    if (any_of(list, false, names_contain, text)) {
         log_info(log, "float8.filter_fqns has \"%s\", which names no linear layer; FP8 reaches no others",
                  str_show(text).text);
         return OTT_OK;
@@ -210,17 +176,14 @@ ott_status names_check_filter(const model_options *o, const char *text, const lo
                      foreign_parts[i].models);
             return OTT_OK;
         }
-    return fail_name(o, &linears, "float8.filter_fqns", text, "which is in the name of no linear layer");
+    return fail_name(list, true, "float8.filter_fqns", text, "which is in the name of no linear layer");
 }
 
-ott_status names_check_rule(const model_options *o, const char *pattern) {
-    module_list linears = linear_modules(o);
-    if (any_of(o, &linears, names_fit, pattern)) return OTT_OK;
-    return fail_name(o, &linears, "float8.module", pattern, "a pattern that fits no linear layer");
+ott_status names_check_rule(const module_list *list, const char *pattern) {
+    if (any_of(list, true, names_fit, pattern)) return OTT_OK;
+    return fail_name(list, true, "float8.module", pattern, "a pattern that fits no linear layer");
 }
 
-ott_status names_fail_freeze(const model_options *o, const char *pattern) {
-    module_list modules = linear_modules(o);
-    add_others(o, &modules);
-    return fail_name(o, &modules, "train.freeze", pattern, "which names no parameter");
+ott_status names_fail_freeze(const module_list *list, const char *pattern) {
+    return fail_name(list, false, "train.freeze", pattern, "which names no parameter");
 }

@@ -6,33 +6,22 @@
 #define MODEL_NAMES_H
 
 #include "base/log.h"
-#include "model/options.h"
-
-/* A module of the model; `layer` counts inside blocks only. */
-typedef struct named_module {
-    enum family_module module;
-    int layer;
-} named_module;
-
-enum { NAMES_PER_BLOCK = 7 };
-
-/* The linear layers of a block in forward order, q (or qkv) first; returns how many. */
-int names_block_linears(const model_options *o, enum family_module out[NAMES_PER_BLOCK]);
+#include "model/modules.h"
 
 /* Does `text` say this name? A filter's text is part of it, a rule's pattern fits it. */
 typedef bool (*name_test)(const char *name, const char *text);
 bool names_contain(const char *name, const char *text);
 bool names_fit(const char *name, const char *pattern);
 /* Does one of the module's spellings pass the test? */
-bool names_any(const named_module *m, name_test test, const char *text);
+bool names_any(const model_module *m, name_test test, const char *text);
 
 /* A filter's text must be in the name of a linear layer. Accepted too, with one line that says so: a module
    that FP8 never reaches, and a part that only other models have (experts, a vision tower), as published
    configurations name them for several models at once. OTT_ERR_CONFIG with the nearest name. */
-ott_status names_check_filter(const model_options *o, const char *text, const logger *log);
+ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* A rule's pattern must fit a linear layer. OTT_ERR_CONFIG with the nearest name. */
-ott_status names_check_rule(const model_options *o, const char *pattern);
+ott_status names_check_rule(const module_list *list, const char *pattern);
 /* OTT_ERR_CONFIG for a pattern of train.freeze that names no parameter, with the nearest name. */
-ott_status names_fail_freeze(const model_options *o, const char *pattern);
+ott_status names_fail_freeze(const module_list *list, const char *pattern);
 
 #endif

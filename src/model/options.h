@@ -3,7 +3,7 @@
 #define MODEL_OPTIONS_H
 
 #include "config/config.h"
-#include "model/family.h"
+#include "config/family.h"
 #include "nn/optimizer.h"
 #include "nn/rope.h"
 

@@ -140,17 +140,17 @@ static void reads_the_families(void **state) {
 
     c = must_parse(qwen2);
     check_dims(&c, (int64_t[]){3584, 18944, 28, 28, 4, 128, 152064, 131072});
-    assert_true(c.family == hf_config_family("qwen2") && c.rms_norm_eps == 1e-6);
+    assert_true(c.family == family_find("qwen2") && c.rms_norm_eps == 1e-6);
     assert_int_equal(c.sliding_window, 0); /* 131072, but not used */
 
     c = must_parse(phi4);
     check_dims(&c, (int64_t[]){5120, 17920, 40, 40, 10, 128, 100352, 16384});
-    assert_true(c.family == hf_config_family("phi3") && c.rope_theta == 250000);
+    assert_true(c.family == family_find("phi3") && c.rope_theta == 250000);
     assert_int_equal(c.pad, 100349);
 
     c = must_parse(qwen3);
     check_dims(&c, (int64_t[]){1024, 3072, 28, 16, 8, 128, 151936, 40960});
-    assert_true(c.family == hf_config_family("qwen3") && c.tie_word_embeddings);
+    assert_true(c.family == family_find("qwen3") && c.tie_word_embeddings);
 }
 
 /* ---- one key of a good file changed ---- */
@@ -446,7 +446,7 @@ static void changes_family(void **state) {
     c.sliding_window = 512;
     assert_int_equal(hf_config_text(f->account, &c, llama, NULL, &out), OTT_ERR_UNSUPPORTED);
     assert_error_names("write it as a mistral model");
-    c.family = hf_config_family("mistral");
+    c.family = family_find("mistral");
     char *text = rewrite(f, &c, llama, NULL);
     assert_non_null(strstr(text, "\"model_type\": \"mistral\""));
     assert_non_null(strstr(text, "\"MistralForCausalLM\""));
@@ -547,7 +547,7 @@ static void new_files(void **state) {
         "  \"num_hidden_layers\": 2,\n  \"num_key_value_heads\": 1,\n  \"pad_token_id\": null,\n"
         "  \"rms_norm_eps\": 1e-05,\n  \"rope_scaling\": null,\n  \"rope_theta\": 10000.0,\n"
         "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"bfloat16\",\n  \"vocab_size\": 32\n}\n";
-    hf_config small = {.family = hf_config_family("llama"),
+    hf_config small = {.family = family_find("llama"),
                        .hidden_size = 8,
                        .intermediate_size = 16,
                        .layers = 2,

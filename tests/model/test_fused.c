@@ -5,12 +5,12 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "model/init.h"
-#include "model/parts.h"
 #include "model/tiny_model.h"
 
 enum { SEQUENCES = 3, LENGTH = 24, TOKENS = SEQUENCES * LENGTH };
@@ -23,22 +23,31 @@ static void open_pair(tiny *apart, tiny *fused, model_options o) {
     HARNESS_OK(model_initialize(fused->m, 11, 3));
 }
 
-/* Values of a part of the fused model beside the parameter of the other. */
-static void compare_parts(tiny *apart, tiny *fused,
-                          float (*difference)(const float *, const float *, int64_t), bool grads,
-                          float limit) {
-    for (int i = 0; i < fused->m->parameter_count; i++) {
-        const parameter *whole = &fused->m->parameters[i];
-        parameter_part part[PARTS_MOST];
-        int parts = model_parts_of(fused->m, whole, part);
+typedef float (*compare)(const float *, const float *, int64_t);
+
+/* A part of the fused model's weight or bias beside the parameter of the other. */
+static void compare_part(tiny *apart, const parameter *whole, const char *name, const module_part *part,
+                         compare difference, bool grads, float limit) {
+    const parameter *own = tiny_parameter(apart, name);
+    const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &whole->grad : &whole->value;
+    int64_t width = whole->rank == 2 ? whole->columns : 1;
+    assert_int_equal(parameter_count(own), part->count * width);
+    float found = difference(a->data, (const float *)b->data + part->first * width, parameter_count(own));
+    if (found > limit) fail_msg("%s is off by %g", name, (double)found);
+}
+
+static void compare_parts(tiny *apart, tiny *fused, compare difference, bool grads, float limit) {
+    for (int i = 0; i < fused->m->modules.count; i++) {
+        const model_module *e = &fused->m->modules.of[i];
+        module_part part[MODULES_PARTS];
+        int parts = modules_parts(&fused->m->options, e, part);
         for (int j = 0; j < parts; j++) {
-            const parameter *own = tiny_parameter(apart, part[j].name);
-            const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &whole->grad : &whole->value;
-            int64_t width = whole->rank == 2 ? whole->columns : 1;
-            assert_int_equal(parameter_count(own), part[j].count * width);
-            float found =
-                difference(a->data, (const float *)b->data + part[j].first * width, parameter_count(own));
-            if (found > limit) fail_msg("%s is off by %g", part[j].name, (double)found);
+            char module[MODULES_NAME_BYTES], name[MODULES_NAME_BYTES + 8];
+            modules_name(part[j].role, NAMING_HUGGING_FACE, e->layer, module);
+            snprintf(name, sizeof name, "%s.weight", module);
+            compare_part(apart, e->weight, name, &part[j], difference, grads, limit);
+            snprintf(name, sizeof name, "%s.bias", module);
+            if (e->bias) compare_part(apart, e->bias, name, &part[j], difference, grads, limit);
         }
     }
 }

@@ -7,14 +7,19 @@
 #include <cmocka.h>
 
 #include "config/config.h"
-#include "model/options.h"
+#include "model/modules.h"
 
-/* Weights of the linear layers, embeddings and norms. */
-static int64_t count_parameters(const model_options *o) {
-    int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
-    int64_t norms = 2 * o->dim + (o->qk_norm ? 2 * o->head_dim : 0);
-    int64_t block = o->dim * (2 * q + 2 * kv) + 3 * o->dim * o->hidden + norms;
-    return o->layers * block + (o->tied ? 1 : 2) * o->vocab * o->dim + o->dim;
+/* Weights of all modules. */
+static int64_t count_parameters(mem *account, const model_options *o) {
+    arena *memory;
+    module_list list;
+    int64_t count = 0;
+    assert_int_equal(arena_open(account, MEM_OTHER, &memory), OTT_OK);
+    assert_int_equal(modules_make(memory, o, &list), OTT_OK);
+    for (int i = 0; i < list.count; i++)
+        if (!list.of[i].tied) count += list.of[i].shape[0] * (list.of[i].rank == 2 ? list.of[i].shape[1] : 1);
+    arena_close(memory);
+    return count;
 }
 
 static void check(const char *preset, const char *family_name, int64_t parameters) {
@@ -26,7 +31,7 @@ static void check(const char *preset, const char *family_name, int64_t parameter
     assert_int_equal(config_parse(account, NULL, 2, arguments, &cfg), OTT_OK);
     assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
     assert_string_equal(o.family->name, family_name);
-    assert_int_equal(count_parameters(&o), parameters);
+    assert_int_equal(count_parameters(account, &o), parameters);
     bool qwen = strcmp(family_name, "qwen3") == 0;
     assert_true(o.qk_norm == qwen && o.norm_epsilon == (qwen ? 1e-6F : 1e-5F));
     config_close(cfg);

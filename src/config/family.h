@@ -1,0 +1,53 @@
+/*
+ * config/family: the model families: one row for each says what tells its models from others, here and in
+ * transformers' config.json. Readers of configurations and of Hugging Face folders, presets and models take
+ * what they need from the row, so that a family is added by adding one.
+ */
+#ifndef CONFIG_FAMILY_H
+#define CONFIG_FAMILY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How config.json says that attention has a sliding window. */
+typedef enum family_window {
+    FAMILY_WINDOW_NONE,  /* it does not: transformers' models of the family have none */
+    FAMILY_WINDOW_KEY,   /* sliding_window */
+    FAMILY_WINDOW_LAYERS /* use_sliding_window, and which layers have one */
+} family_window;
+
+typedef struct family {
+    const char *name;         /* config.json's model_type, "llama" */
+    const char *architecture; /* "LlamaForCausalLM" */
+    bool qkv_bias;            /* biases of q, k and v */
+    bool qk_norm;             /* RMSNorm of each head of q and k */
+    bool fused;               /* in files, q, k, v are one tensor, and so are gate and up */
+    /* config.json */
+    bool bias_key;          /* attention_bias is a key, for biases of q, k, v and o */
+    bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
+    int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
+    family_window window;
+    int window_size; /* where sliding_window is left out; 0: none */
+} family;
+
+/* X(argument, constant, name, what transformers' classes begin with, other members): in this order they are
+   tried for a model that its own family's config.json cannot describe. */
+#define FAMILIES(X, argument)                                                                                \
+    X(argument, LLAMA, "llama", "Llama", .bias_key = true, .kv_heads_optional = true)                        \
+    X(argument, MISTRAL, "mistral", "Mistral", .window = FAMILY_WINDOW_KEY, .window_size = 4096)             \
+    X(argument, QWEN2, "qwen2", "Qwen2", .qkv_bias = true, .window = FAMILY_WINDOW_LAYERS,                   \
+      .window_size = 4096)                                                                                   \
+    X(argument, QWEN3, "qwen3", "Qwen3", .qk_norm = true, .bias_key = true, .head_dim = 128,                 \
+      .window = FAMILY_WINDOW_LAYERS, .window_size = 4096)                                                   \
+    X(argument, PHI3, "phi3", "Phi3", .fused = true, .kv_heads_optional = true, .window = FAMILY_WINDOW_KEY)
+
+enum {
+#define FAMILY_ONE(argument, constant, ...) +1
+    FAMILY_COUNT = FAMILIES(FAMILY_ONE, )
+#undef FAMILY_ONE
+};
+
+extern const family family_table[FAMILY_COUNT];
+const family *family_find(const char *name); /* NULL when there is none */
+
+#endif

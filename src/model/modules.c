@@ -1,0 +1,179 @@
+/* model/modules: one row for each role, and the list made of them. */
+#include "model/modules.h"
+#include "model/model.h"
+#include <stddef.h>
+#include <stdio.h>
+
+/* A length of a weight, said by the model's options. */
+typedef enum extent {
+    NONE, /* the weight has no such axis */
+    DIM,
+    QUERY, /* heads of q side by side */
+    KEY,
+    QUERY_KEY_VALUE,
+    HEAD,
+    HIDDEN,
+    TWICE_HIDDEN,
+    VOCAB
+} extent;
+
+typedef struct role_row {
+    module_kind kind;
+    bool in_block;
+    size_t offset;        /* modules_offset */
+    extent rows, columns; /* of the weight; of a norm, only columns */
+    bool is_qkv;          /* has biases where the model's q, k and v have them */
+    module_role part;     /* it is so many roles in one, from this one on */
+    int parts;
+    const char *name[NAMING_COUNT]; /* inside its block */
+} role_row;
+
+#define IN_MODEL(member) .offset = offsetof(model, member)
+#define IN_BLOCK(member) .in_block = true, .offset = offsetof(block, member)
+
+static const role_row role_rows[ROLE_COUNT] = {
+    [ROLE_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(embedding), VOCAB, DIM,
+                        .name = {"model.embed_tokens", "token_embedding.embedding", "tok_embeddings"}},
+    [ROLE_ATTENTION_NORM] = {MODULE_NORM, IN_BLOCK(attention_norm), NONE, DIM,
+                             .name = {"input_layernorm", "attention_norm", "attention_norm"}},
+    [ROLE_QKV] = {MODULE_LINEAR, IN_BLOCK(attention.qkv), QUERY_KEY_VALUE, DIM, true, ROLE_Q, 3,
+                  .name = {"self_attn.qkv_proj", "attention.qkv_proj", "attention.wqkv"}},
+    [ROLE_Q] = {MODULE_LINEAR, IN_BLOCK(attention.q), QUERY, DIM, true,
+                .name = {"self_attn.q_proj", "attention.q_proj", "attention.wq"}},
+    [ROLE_K] = {MODULE_LINEAR, IN_BLOCK(attention.k), KEY, DIM, true,
+                .name = {"self_attn.k_proj", "attention.k_proj", "attention.wk"}},
+    [ROLE_V] = {MODULE_LINEAR, IN_BLOCK(attention.v), KEY, DIM, true,
+                .name = {"self_attn.v_proj", "attention.v_proj", "attention.wv"}},
+    [ROLE_Q_NORM] = {MODULE_NORM, IN_BLOCK(attention.q_norm), NONE, HEAD,
+                     .name = {"self_attn.q_norm", "attention.q_norm", "attention.q_norm"}},
+    [ROLE_K_NORM] = {MODULE_NORM, IN_BLOCK(attention.k_norm), NONE, HEAD,
+                     .name = {"self_attn.k_norm", "attention.k_norm", "attention.k_norm"}},
+    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, QUERY,
+                .name = {"self_attn.o_proj", "attention.o_proj", "attention.wo"}},
+    [ROLE_MLP_NORM] = {MODULE_NORM, IN_BLOCK(mlp_norm), NONE, DIM,
+                       .name = {"post_attention_layernorm", "mlp_norm", "ffn_norm"}},
+    [ROLE_GATE_UP] = {MODULE_LINEAR, IN_BLOCK(mlp.gate_up), TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
+                      .name = {"mlp.gate_up_proj", "mlp.gate_up_proj", "feed_forward.w13"}},
+    [ROLE_GATE] = {MODULE_LINEAR, IN_BLOCK(mlp.gate), HIDDEN, DIM,
+                   .name = {"mlp.gate_proj", "mlp.gate_proj", "feed_forward.w1"}},
+    [ROLE_UP] = {MODULE_LINEAR, IN_BLOCK(mlp.up), HIDDEN, DIM,
+                 .name = {"mlp.up_proj", "mlp.up_proj", "feed_forward.w3"}},
+    [ROLE_DOWN] = {MODULE_LINEAR, IN_BLOCK(mlp.down), DIM, HIDDEN,
+                   .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
+    [ROLE_FINAL_NORM] = {MODULE_NORM, IN_MODEL(final_norm), NONE, DIM,
+                         .name = {"model.norm", "norm", "norm"}},
+    [ROLE_HEAD] = {MODULE_LINEAR, IN_MODEL(loss.head), VOCAB, DIM,
+                   .name = {"lm_head", "output_head.proj", "output"}},
+};
+
+static bool has_role(const model_options *o, module_role role) {
+    switch (role) {
+    case ROLE_QKV: return o->fused_qkv;
+    case ROLE_Q:
+    case ROLE_K:
+    case ROLE_V: return !o->fused_qkv;
+    case ROLE_Q_NORM:
+    case ROLE_K_NORM: return o->qk_norm;
+    case ROLE_GATE_UP: return o->fused_gate_up;
+    case ROLE_GATE:
+    case ROLE_UP: return !o->fused_gate_up;
+    default: return true;
+    }
+}
+
+static int64_t length_of(const model_options *o, extent e) {
+    int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
+    switch (e) {
+    case NONE: return 0;
+    case DIM: return o->dim;
+    case QUERY: return query;
+    case KEY: return key;
+    case QUERY_KEY_VALUE: return query + 2 * key;
+    case HEAD: return o->head_dim;
+    case HIDDEN: return o->hidden;
+    case TWICE_HIDDEN: return 2 * o->hidden;
+    case VOCAB: return o->vocab;
+    }
+    return 0;
+}
+
+int64_t modules_offset(module_role role) {
+    return (int64_t)role_rows[role].offset;
+}
+
+const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]) {
+    const role_row *row = &role_rows[role];
+    const char *root = style == NAMING_HUGGING_FACE ? "model." : "";
+    if (row->in_block)
+        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root, layer, row->name[style]);
+    else
+        snprintf(out, MODULES_NAME_BYTES, "%s", row->name[style]);
+    return out;
+}
+
+/* ---- the list ---- */
+
+static ott_status add_module(arena *memory, const model_options *o, module_role role, int layer,
+                             module_list *list) {
+    const role_row *row = &role_rows[role];
+    char name[MODULES_NAME_BYTES];
+    model_module *m = &list->of[list->count++];
+    *m = (model_module){.role = role,
+                        .kind = row->kind,
+                        .layer = layer,
+                        .has_bias = row->is_qkv && o->qkv_bias,
+                        .tied = role == ROLE_HEAD && o->tied};
+    if (row->rows != NONE) m->shape[m->rank++] = length_of(o, row->rows);
+    m->shape[m->rank++] = length_of(o, row->columns);
+    return arena_strdup(memory, modules_name(role, NAMING_HUGGING_FACE, layer, name), &m->name);
+}
+
+static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,
+                            int layer, module_list *list) {
+    for (module_role role = from; role < to; role++)
+        if (has_role(o, role)) TRY(add_module(memory, o, role, layer, list));
+    return OTT_OK;
+}
+
+ott_status modules_make(arena *memory, const model_options *o, module_list *out) {
+    const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* of a block */
+    int64_t count = ROLE_COUNT - (end - first);
+    void *place;
+    *out = (module_list){0};
+    for (module_role role = first; role < end; role++) count += has_role(o, role) ? o->layers : 0;
+    TRY(arena_alloc(memory, count * (int64_t)sizeof *out->of, &place));
+    out->of = place;
+    TRY(add_roles(memory, o, 0, first, MODULES_OUTSIDE, out));
+    for (int layer = 0; layer < o->layers; layer++) TRY(add_roles(memory, o, first, end, layer, out));
+    return add_roles(memory, o, end, ROLE_COUNT, MODULES_OUTSIDE, out);
+}
+
+/* ---- parts ---- */
+
+int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]) {
+    const role_row *row = &role_rows[m->role];
+    int64_t first = 0;
+    if (row->parts == 0) {
+        part[0] = (module_part){.role = m->role, .count = m->shape[0]};
+        return 1;
+    }
+    for (int i = 0; i < row->parts; i++) {
+        module_role role = row->part + (module_role)i;
+        part[i] = (module_part){role, first, length_of(o, role_rows[role].rows)};
+        first += part[i].count;
+    }
+    return row->parts;
+}
+
+bool modules_whole(const model_options *o, module_role part, module_part *at, int64_t *rows) {
+    for (module_role role = 0; role < ROLE_COUNT; role++) {
+        const role_row *row = &role_rows[role];
+        if (part < row->part || part >= row->part + (module_role)row->parts) continue;
+        *at = (module_part){.role = role, .count = length_of(o, role_rows[part].rows)};
+        for (module_role before = row->part; before < part; before++)
+            at->first += length_of(o, role_rows[before].rows);
+        *rows = length_of(o, row->rows);
+        return true;
+    }
+    return false;
+}

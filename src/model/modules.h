@@ -1,0 +1,95 @@
+/*
+ * model/modules: what a model is made of: a list of modules in the order they run, made once from its options.
+ * Whatever is done to a whole model walks this list: declaring parameters, initial weights, conversion to FP8,
+ * names in filters, checkpoints, Hugging Face folders, counting. Layers need not have the same modules.
+ */
+#ifndef MODEL_MODULES_H
+#define MODEL_MODULES_H
+
+#include "base/arena.h"
+#include "model/options.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+/* What a module is in its model or block, in the order they run. */
+typedef enum module_role {
+    ROLE_EMBEDDING,
+    ROLE_ATTENTION_NORM,
+    ROLE_QKV,
+    ROLE_Q,
+    ROLE_K,
+    ROLE_V,
+    ROLE_Q_NORM,
+    ROLE_K_NORM,
+    ROLE_O,
+    ROLE_MLP_NORM,
+    ROLE_GATE_UP,
+    ROLE_GATE,
+    ROLE_UP,
+    ROLE_DOWN,
+    ROLE_FINAL_NORM,
+    ROLE_HEAD,
+    ROLE_COUNT
+} module_role;
+
+typedef enum module_kind { MODULE_EMBEDDING, MODULE_NORM, MODULE_LINEAR } module_kind;
+
+enum { MODULES_OUTSIDE = -1 }; /* the layer of what is in no block */
+
+typedef struct model_module {
+    module_role role;
+    module_kind kind;
+    int layer;
+    const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
+    int rank;         /* of the weight, as in files: 1 [columns], 2 [rows, columns] */
+    int64_t shape[2];
+    bool has_bias; /* [rows] */
+    bool tied;     /* its weight is the embedding's */
+    /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
+    union {
+        embedding *embedding;
+        norm *norm;
+        linear *linear;
+    };
+    parameter *weight, *bias; /* bias NULL: none */
+} model_module;
+
+typedef struct module_list {
+    model_module *of;
+    int count;
+} module_list;
+
+/* The list of a model with these options, in `memory`; nothing is bound to a layer yet. */
+ott_status modules_make(arena *memory, const model_options *o, module_list *out);
+
+/* Where a module's layer is, counted from the start of its block; of the model, when it is in none. */
+int64_t modules_offset(module_role role);
+
+/* How a framework spells a module's name; all are understood in filters. */
+typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
+
+enum { MODULES_NAME_BYTES = 128 };
+/* Writes the name of a module into `out` and returns it. */
+const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]);
+
+/*
+ * Projections that may be one matrix or several: q, k and v, and gate and up. The rows of the parts lie one
+ * below the other in the whole. How a model has them (options.fused_qkv, fused_gate_up) and how a family's
+ * files have them need not agree; initial weights do not depend on it.
+ */
+enum { MODULES_PARTS = 3 };
+
+/* Rows [first, first + count) of a module's weight and bias. */
+typedef struct module_part {
+    module_role role;
+    int64_t first, count;
+} module_part;
+
+/* The parts of a module, in order; one that is never fused is its own only part. Returns how many. */
+int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
+/* The whole that a part belongs to: its role, in *at the rows the part has of it, and how many rows it has.
+   False: it belongs to none. */
+bool modules_whole(const model_options *o, module_role part, module_part *at, int64_t *rows);
+
+#endif
