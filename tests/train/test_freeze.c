@@ -125,10 +125,9 @@ typedef struct makings {
     int count;
 } makings;
 
-static void count_making(void *user, enum op_index op, const void *args, double began, double seconds,
-                         double own) {
+static void count_making(void *user, enum op_index op, const void *args, double began, double seconds) {
     makings *m = user;
-    (void)began, (void)seconds, (void)own;
+    (void)began, (void)seconds;
     if (op == OP_INDEX_quantize) m->count += ((const quantize_args *)args)->x->data == m->master;
     if (op == OP_INDEX_convert) m->count += ((const convert_args *)args)->x->data == m->master;
 }
