@@ -3,6 +3,7 @@
 #include "api/state.h"
 #include "api/autocast.h"
 #include "base/file.h"
+#include "base/staging.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,13 +301,13 @@ static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o
                .aside.account = account,
                .file.account = account};
     ott_status status;
-    char aside[FILE_ASIDE_NAME];
-    file_aside_name(folder, aside);
+    char aside[STAGING_NAME_SIZE];
+    staging_name(folder, aside);
     str_append(&s.aside, aside);
     TRY_OUT(str_finish(&s.aside));
     TRY_OUT(mem_alloc(account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &s.buffer));
     TRY_OUT(check_place(&s));
-    file_remove_stale(account, folder);
+    staging_remove_stale(account, folder);
     status = write_all(&s);
     if (status == OTT_OK) status = put_in_place(&s);
     if (status != OTT_OK) give_up(&s, status);

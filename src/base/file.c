@@ -1,9 +1,10 @@
 /*
- * base/file: whole files and folders, writing aside, positioned reads. Paths are resolved in buffers of
+ * base/file: whole files and folders, staged writing, positioned reads. Paths are resolved in buffers of
  * PATH_MAX bytes, since most of these functions have no memory account.
  */
 #define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath and friends under every -std */
 #include "base/file.h"
+#include "base/staging.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -262,8 +263,7 @@ ott_status file_sync_folder(const char *path) {
     return sync_entry(AT_FDCWD, resolved, path);
 }
 
-/* Makes a rename durable: syncs the folder that holds `path`. */
-static ott_status sync_parent(const char *path) {
+ott_status file_sync_parent(const char *path) {
     char folder[PATH_MAX];
     TRY(copy_path(path, folder));
     char *slash = strrchr(folder, '/');
@@ -284,24 +284,25 @@ ott_status file_rename(const char *from, const char *to) {
         return status_fail(status_from_errno(reason), "%s: cannot rename to %s: %s", from, to,
                            strerror(reason));
     }
-    return sync_parent(to);
+    return file_sync_parent(to);
 }
 
-/* ---- writing aside ---- */
+/* ---- writing ---- */
 
-typedef struct aside {
-    char path[PATH_MAX];             /* as the caller named it, for messages */
-    char target[PATH_MAX];           /* with links resolved: a link stays, what it points to is replaced */
-    char temporary[FILE_ASIDE_NAME]; /* "" for a device or pipe, which is written in place, never replaced */
+typedef struct staged {
+    char path[PATH_MAX];   /* as the caller named it, for messages */
+    char target[PATH_MAX]; /* with links resolved: a link stays, what it points to is replaced */
+    char
+        temporary[STAGING_NAME_SIZE]; /* "" for a device or pipe, which is written in place, never replaced */
     int descriptor;
-} aside;
+} staged;
 
 /* TARGET.ottava-tmp-PID; a number follows when ranks on other hosts, or an earlier crash, took that name. */
-static int open_unique(aside *a) {
+static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;
     for (int attempt = 0; attempt < 100 && descriptor < 0 && errno == EEXIST; attempt++) {
-        file_aside_name(a->target, a->temporary);
+        staging_name(a->target, a->temporary);
         size_t length = strlen(a->temporary);
         if (attempt > 0) snprintf(a->temporary + length, sizeof a->temporary - length, "-%d", attempt);
         descriptor = open(a->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -309,7 +310,7 @@ static int open_unique(aside *a) {
     return descriptor;
 }
 
-static ott_status aside_open(aside *a, const char *path) {
+static ott_status staged_open(staged *a, const char *path) {
     struct stat info;
     TRY(copy_path(path, a->path));
     if (!realpath(path, a->target)) memcpy(a->target, a->path, sizeof a->path);
@@ -325,7 +326,7 @@ static ott_status aside_open(aside *a, const char *path) {
     return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
 }
 
-static ott_status aside_write(aside *a, const void *data, int64_t bytes) {
+static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
     for (const char *from = data; bytes > 0;) {
         ssize_t written = write(a->descriptor, from, (size_t)bytes);
         if (written < 0 && errno == EINTR) continue;
@@ -337,14 +338,14 @@ static ott_status aside_write(aside *a, const void *data, int64_t bytes) {
 }
 
 /* Closes a; removes what was written. Keeps the error text of the failure that led here. */
-static void aside_abandon(aside *a) {
+static void staged_abandon(staged *a) {
     if (a->descriptor >= 0) close(a->descriptor);
     a->descriptor = -1;
     if (a->temporary[0]) unlink(a->temporary);
 }
 
 /* Closes a; what was written becomes the target, or is removed when any step fails. */
-static ott_status aside_commit(aside *a) {
+static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));
     int failed = close(a->descriptor); /* network file systems report a full disk here */
@@ -353,18 +354,18 @@ static ott_status aside_commit(aside *a) {
     if (a->temporary[0] && rename(a->temporary, a->target) != 0) TRY_OUT(fail_system(a->path, "replace"));
 out:
     if (status != OTT_OK)
-        aside_abandon(a);
+        staged_abandon(a);
     else if (a->temporary[0])
-        status = sync_parent(a->target);
+        status = file_sync_parent(a->target);
     return status;
 }
 
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
-    aside a;
-    TRY(aside_open(&a, path));
-    ott_status status = aside_write(&a, data, bytes);
-    if (status == OTT_OK) return aside_commit(&a);
-    aside_abandon(&a);
+    staged a;
+    TRY(staged_open(&a, path));
+    ott_status status = staged_write(&a, data, bytes);
+    if (status == OTT_OK) return staged_commit(&a);
+    staged_abandon(&a);
     return status;
 }
 
@@ -372,7 +373,7 @@ enum { WRITER_BUFFER = 256 * 1024 };
 
 struct file_writer {
     mem *account;
-    aside aside;
+    staged file;
     ott_status failed; /* the first failed append: nothing may be committed after it */
     int64_t used;
     char buffer[WRITER_BUFFER];
@@ -384,7 +385,7 @@ ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
     TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
     file_writer *w = memory;
     w->account = account;
-    ott_status status = aside_open(&w->aside, path);
+    ott_status status = staged_open(&w->file, path);
     if (status != OTT_OK) {
         mem_free(account, w);
         return status;
@@ -394,16 +395,16 @@ ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
 }
 
 static ott_status flush(file_writer *w) {
-    w->failed = aside_write(&w->aside, w->buffer, w->used);
+    w->failed = staged_write(&w->file, w->buffer, w->used);
     w->used = 0;
     return w->failed;
 }
 
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
     if (w->failed != OTT_OK)
-        return status_fail(w->failed, "%s: cannot write: an earlier write failed", w->aside.path);
+        return status_fail(w->failed, "%s: cannot write: an earlier write failed", w->file.path);
     if (bytes > WRITER_BUFFER - w->used) TRY(flush(w));
-    if (bytes > WRITER_BUFFER) return w->failed = aside_write(&w->aside, data, bytes);
+    if (bytes > WRITER_BUFFER) return w->failed = staged_write(&w->file, data, bytes);
     if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
     w->used += bytes;
     return OTT_OK;
@@ -413,9 +414,9 @@ ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, i
     if (w->failed == OTT_OK) TRY(flush(w));
     if (w->failed != OTT_OK) return file_writer_append(w, NULL, 0);
     for (const char *from = data; bytes > 0;) {
-        ssize_t written = pwrite(w->aside.descriptor, from, (size_t)bytes, (off_t)offset);
+        ssize_t written = pwrite(w->file.descriptor, from, (size_t)bytes, (off_t)offset);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return w->failed = fail_system(w->aside.path, "write");
+        if (written < 0) return w->failed = fail_system(w->file.path, "write");
         from += written;
         offset += written;
         bytes -= written;
@@ -430,14 +431,14 @@ ott_status file_writer_commit(file_writer *w) {
         file_writer_abandon(w);
         return status;
     }
-    status = aside_commit(&w->aside);
+    status = staged_commit(&w->file);
     mem_free(w->account, w);
     return status;
 }
 
 void file_writer_abandon(file_writer *w) {
     if (!w) return;
-    aside_abandon(&w->aside);
+    staged_abandon(&w->file);
     mem_free(w->account, w);
 }
 

@@ -1,12 +1,11 @@
 /*
- * base/file: files and folders. Everything written is complete or absent: written aside, synced, renamed.
+ * base/file: files and folders. Everything written is complete or absent (base/staging.h).
  * Every failure names the path and the system's reason.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
 #include "base/mem.h"
-#include <limits.h>
 #include <stdbool.h>
 
 bool file_exists(const char *path);
@@ -29,11 +28,11 @@ typedef struct file_list {
 } file_list;
 ott_status file_list_folder(mem *account, const char *path, file_list *out);
 void file_list_free(file_list *list);
-/* Writes `bytes` of data to path: aside (file_aside_name), fsync, rename, fsync of the folder. */
+/* Writes `bytes` of data to path: under its staging name, fsync, rename, fsync of the folder. */
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
 
-/* A file being written aside. Appends are buffered; nothing is visible at `path` before file_writer_commit.
- */
+/* A file being written under its staging name. Appends are buffered; nothing is visible at `path` before
+   file_writer_commit. */
 typedef struct file_writer file_writer;
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
@@ -41,13 +40,10 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
 ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes);
 ott_status file_writer_commit(file_writer *w); /* flush, fsync, rename; closes w whatever happens */
 void file_writer_abandon(file_writer *w);      /* removes what was written; NULL is allowed */
-/* What is written aside for `path`, a file or a folder, is called PATH.ottava-tmp-PROCESS. */
-#define FILE_ASIDE_NAME (PATH_MAX + 48)
-void file_aside_name(const char *path, char out[FILE_ASIDE_NAME]);
-/* Removes what processes that are gone left aside of `path`. To be called before writing it. */
-void file_remove_stale(mem *account, const char *path);
 /* Syncs every file of a folder and the folder itself. */
 ott_status file_sync_folder(const char *path);
+/* Makes a rename durable: syncs the folder that holds `path`. */
+ott_status file_sync_parent(const char *path);
 
 /* Positioned reads of a file that is too large to hold. */
 typedef struct file_reader {

@@ -2,20 +2,15 @@
  * checkpoint/checkpoint: saving. Tensors stream from where they are to their file through one small buffer, so
  * that writing a checkpoint needs no memory worth planning.
  */
-#define _GNU_SOURCE /* renameat2 */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/staging.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
 #include "checkpoint/snapshot.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 18 };
 
@@ -25,7 +20,8 @@ typedef struct saver {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder; /* of the checkpoints */
-    str aside, final;   /* where this one is written, where it will be */
+    str final;          /* where this one will be */
+    staging staging;    /* where it is written */
     str file;           /* path of the file at hand */
     void *buffer;       /* [BUFFER_BYTES] */
     checkpoint_state state;
@@ -33,7 +29,7 @@ typedef struct saver {
 
 static ott_status name_file(saver *s, const char *name) {
     s->file.length = 0;
-    str_printf(&s->file, "%s/%s", s->aside.text, name);
+    str_printf(&s->file, "%s/%s", s->staging.path.text, name);
     return str_finish(&s->file);
 }
 
@@ -79,45 +75,12 @@ static ott_status write_extra(saver *s, const char *name, const char *text, int6
 }
 
 static ott_status write_all(saver *s) {
-    TRY(file_remove_tree(s->aside.text));
-    TRY(file_make_folder(s->aside.text));
     for (int id = 0; id < CHECKPOINT_FILE_COUNT; id++) TRY(write_file(s, (enum checkpoint_file_id)id));
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)
         TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));
     TRY(name_file(s, CHECKPOINT_STATE_NAME));
-    TRY(checkpoint_state_write(s->account, s->file.text, &s->state));
-    return file_sync_folder(s->aside.text);
-}
-
-/* ---- putting it in place ---- */
-
-static ott_status sync_entries(const char *folder) {
-    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP)) {
-        close(descriptor);
-        return OTT_OK;
-    }
-    int reason = errno;
-    if (descriptor >= 0) close(descriptor);
-    return status_fail(status_from_errno(reason), "%s: cannot sync the folder: %s", folder, strerror(reason));
-}
-
-/* Swaps in one go where the file system can; else there is a moment without the step, but never a half one.
-   What is left of the old one if it cannot be removed is a leftover like any other. */
-static ott_status replace_old(saver *s) {
-    if (renameat2(AT_FDCWD, s->aside.text, AT_FDCWD, s->final.text, RENAME_EXCHANGE) == 0) {
-        TRY(sync_entries(s->folder));
-        (void)file_remove_tree(s->aside.text);
-        return OTT_OK;
-    }
-    s->file.length = 0;
-    str_printf(&s->file, "%s-old", s->aside.text);
-    TRY(str_finish(&s->file));
-    TRY(file_rename(s->final.text, s->file.text));
-    TRY(file_rename(s->aside.text, s->final.text));
-    (void)file_remove_tree(s->file.text);
-    return OTT_OK;
+    return checkpoint_state_write(s->account, s->file.text, &s->state);
 }
 
 /* A checkpoint of another run that was put here keeps its contents, under another name. */
@@ -132,41 +95,17 @@ static ott_status spare_other(saver *s) {
     return file_rename(s->final.text, s->file.text);
 }
 
-static ott_status put_in_place(saver *s) {
-    TRY(spare_other(s));
-    if (!file_exists(s->final.text)) return file_rename(s->aside.text, s->final.text);
-    if (file_is_folder(s->final.text)) return replace_old(s);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the checkpoint's name: move it away", s->final.text);
-}
-
-/* Removes what was written; the error that led here stays the one told. */
-static ott_status give_up(saver *s, ott_status code) {
-    str reason = {.account = s->account};
-    bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
-    str_append(&reason, status_text());
-    bool removed = file_remove_tree(s->aside.text) == OTT_OK;
-    if (!reason.failed)
-        status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s%s", s->state.run.step,
-                    reason.text,
-                    is_disk ? "; make room there or choose another folder with checkpoint.dir" : "",
-                    removed ? "" : "; what was written aside could not be removed");
-    str_free(&reason);
-    return code;
-}
-
 /* ---- removing old ones ---- */
 
 /* Renamed first: a removal that is cut short must not leave a half checkpoint under a checkpoint's name. */
 static ott_status remove_step(saver *s, int64_t step) {
-    str from = {.account = s->account}, to = {.account = s->account};
-    str_printf(&from, "%s/step-%" PRId64, s->folder, step);
-    str_printf(&to, "%s/step-%" PRId64 ".tmp-%ld", s->folder, step, (long)getpid());
-    ott_status status = str_finish(from.failed ? &from : &to);
-    if (status == OTT_OK) status = file_rename(from.text, to.text);
-    if (status == OTT_OK) status = file_remove_tree(to.text);
-    str_free(&from);
-    str_free(&to);
-    return status;
+    char stale[STAGING_NAME_SIZE];
+    s->file.length = 0;
+    str_printf(&s->file, "%s/step-%" PRId64, s->folder, step);
+    TRY(str_finish(&s->file));
+    staging_name(s->file.text, stale);
+    TRY(file_rename(s->file.text, stale));
+    return file_remove_tree(stale);
 }
 
 static ott_status remove_old(saver *s, int64_t keep) {
@@ -191,23 +130,6 @@ static ott_status purge(saver *s, int64_t keep, char **left) {
     return mem_strdup(s->account, status_text(), left);
 }
 
-/* Folders aside whose process is gone. Not being able to remove one is no reason to stop training. */
-static ott_status remove_leftovers(saver *s) {
-    file_list names;
-    int64_t process;
-    TRY(file_list_folder(s->account, s->folder, &names));
-    for (int64_t i = 0; i < names.count; i++) {
-        if (!checkpoint_is_aside(names.names[i], &process)) continue;
-        bool ours = process == getpid(); /* of an earlier process of our number */
-        if (!ours && (process > INT32_MAX || kill((pid_t)process, 0) == 0 || errno != ESRCH)) continue;
-        s->file.length = 0;
-        str_printf(&s->file, "%s/%s", s->folder, names.names[i]);
-        if (!s->file.failed) (void)file_remove_tree(s->file.text);
-    }
-    file_list_free(&names);
-    return str_finish(&s->file);
-}
-
 /* ---- the whole save ---- */
 
 static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const char *folder) {
@@ -216,19 +138,15 @@ static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const ch
     *s = (saver){.account = account,
                  .from = from,
                  .folder = folder,
-                 .aside.account = account,
                  .final.account = account,
                  .file.account = account,
                  .state = from->state};
     str_printf(&s->final, "%s/step-%" PRId64, folder, step);
-    str_printf(&s->aside, "%s/step-%" PRId64 ".tmp-%ld", folder, step, (long)getpid());
     TRY(str_finish(&s->final));
-    TRY(str_finish(&s->aside));
     return mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &s->buffer);
 }
 
 static void saver_close(saver *s) {
-    str_free(&s->aside);
     str_free(&s->final);
     str_free(&s->file);
     mem_free(s->account, s->buffer);
@@ -243,12 +161,20 @@ static ott_status take_mark(saver *s) {
 }
 
 static ott_status save(saver *s) {
-    ott_status status = file_make_folder(s->folder);
-    if (status == OTT_OK) status = take_mark(s);
-    if (status == OTT_OK) status = remove_leftovers(s);
-    if (status == OTT_OK) status = write_all(s);
-    if (status == OTT_OK) status = put_in_place(s);
-    return status == OTT_OK ? OTT_OK : give_up(s, status);
+    TRY(file_make_folder(s->folder));
+    TRY(take_mark(s));
+    staging_remove_stale_in(s->account, s->folder);
+    TRY(staging_open(s->account, s->final.text, &s->staging));
+    ott_status status = write_all(s);
+    if (status == OTT_OK) status = spare_other(s);
+    return staging_end(&s->staging, status);
+}
+
+static ott_status explain(const saver *s, ott_status code) {
+    bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
+    return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->state.run.step,
+                       status_text(),
+                       is_disk ? "; make room there or choose another folder with checkpoint.dir" : "");
 }
 
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char *folder, int64_t keep,
@@ -258,7 +184,8 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     *out = (checkpoint_written){.account = from->account};
     TRY_OUT(saver_open(&s, from, folder));
     TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
-    TRY_OUT(save(&s));
+    status = save(&s);
+    if (status != OTT_OK) TRY_OUT(explain(&s, status));
     TRY_OUT(purge(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);

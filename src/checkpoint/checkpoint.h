@@ -13,7 +13,7 @@
  *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other
  * files
  *
- * It is complete or absent: written into a folder aside, synced, renamed. A tensor is stored whole, whatever
+ * It is complete or absent: written into a staging folder, synced, renamed. A tensor is stored whole, whatever
  * the layout that wrote it, so any layout can read it. When a run's checkpoints are written is
  * checkpoint/writer's.
  */

@@ -34,13 +34,6 @@ static bool is_step_name(const char *name, int64_t *step) {
     return take_step(name, step, &end) && *end == '\0';
 }
 
-bool checkpoint_is_aside(const char *name, int64_t *process) {
-    const char *end;
-    int64_t step;
-    if (!take_step(name, &step, &end) || !str_starts_with(end, ".tmp-")) return false;
-    return take_number(end + strlen(".tmp-"), process, &end) && (*end == '\0' || strcmp(end, "-old") == 0);
-}
-
 bool checkpoint_is_abandoned(const char *name, int64_t *branch) {
     static const char prefix[] = "abandoned-";
     const char *end;

@@ -19,8 +19,6 @@ ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
 /* Whose a checkpoint is; nobody's, of branch 1, when its state cannot be read. */
 ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);
-/* Is `name` "step-N.tmp-PID" (or "step-N.tmp-PID-old")? Then whose it is. */
-bool checkpoint_is_aside(const char *name, int64_t *process);
 /* Is it "abandoned-BRANCH-step-N"? */
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 

@@ -1,7 +1,8 @@
-/* train/export: opens a checkpoint's model and writes it aside, then in its place. */
+/* train/export: opens a checkpoint's model and writes it into a staging folder, which takes its place. */
 #include "train/export.h"
 #include "backend/backend.h"
 #include "base/file.h"
+#include "base/staging.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
 #include "train/export_tokenizer.h"
@@ -19,7 +20,7 @@ typedef struct exporter {
     device *device;
     model *m;
     int64_t tokenizer_files; /* copied of data.tokenizer_path */
-    str aside, goal;         /* where the folder is written, where it will be */
+    str goal;                /* where the folder will be */
 } exporter;
 
 /* ---- opening ---- */
@@ -38,14 +39,10 @@ static ott_status check_goal(const exporter *e) {
 }
 
 static ott_status name_folders(exporter *e, const char *folder) {
-    char aside[FILE_ASIDE_NAME];
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
     str_printf(&e->goal, "%.*s", (int)length, folder);
-    file_aside_name(folder, aside);
-    str_append(&e->aside, aside);
     TRY(str_finish(&e->goal));
-    TRY(str_finish(&e->aside));
     return check_goal(e);
 }
 
@@ -121,24 +118,19 @@ static void say(const exporter *e, const hf_save_summary *s, const char *origina
 
 /* ---- writing ---- */
 
-/* Removes what was written; the error that led here stays the one told. */
-static ott_status give_up(exporter *e, ott_status code) {
-    str reason = {.account = e->account};
-    str_append(&reason, status_text());
-    bool removed = file_remove_tree(e->aside.text) == OTT_OK;
-    if (!reason.failed)
-        status_fail(code, "cannot export to %s: %s%s", e->goal.text, reason.text,
-                    removed ? "" : "; what was written aside could not be removed");
-    str_free(&reason);
-    return code;
+static ott_status write_folder(exporter *e, const hf_save_options *options, const char *folder,
+                               hf_save_summary *sum) {
+    TRY(hf_model_save(e->m, options, folder, sum));
+    return e->options->from ? OTT_OK : export_tokenizer(e->account, e->cfg, folder, &e->tokenizer_files);
 }
 
-static ott_status write_aside(exporter *e, const hf_save_options *options, hf_save_summary *sum) {
-    TRY(file_remove_tree(e->aside.text));
-    TRY(hf_model_save(e->m, options, e->aside.text, sum));
-    if (!e->options->from) TRY(export_tokenizer(e->account, e->cfg, e->aside.text, &e->tokenizer_files));
-    TRY(file_sync_folder(e->aside.text));
-    return file_rename(e->aside.text, e->goal.text);
+static ott_status write_staged(exporter *e, const hf_save_options *options, hf_save_summary *sum) {
+    staging s;
+    TRY(staging_open(e->account, e->goal.text, &s));
+    ott_status status = write_folder(e, options, s.path.text, sum);
+    if (status == OTT_OK)
+        status = check_goal(e); /* writing took a while: what came there meanwhile is not replaced */
+    return staging_end(&s, status);
 }
 
 static ott_status export_model(exporter *e, str *said) {
@@ -157,9 +149,7 @@ static ott_status export_model(exporter *e, str *said) {
                                .granularity = scales[o->granularity],
                                .log = e->log};
     TRY(find_original(e, &options.original));
-    file_remove_stale(e->account, e->goal.text);
-    ott_status status = write_aside(e, &options, &sum);
-    if (status != OTT_OK) return give_up(e, status);
+    TRY(status_context(write_staged(e, &options, &sum), "cannot export to %s", e->goal.text));
     say(e, &sum, options.original, said);
     return OTT_OK;
 }
@@ -177,17 +167,12 @@ ott_status export_run(mem *account, const logger *log, const char *run, const ch
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
     exporter *e = memory;
-    *e = (exporter){.account = account,
-                    .log = log,
-                    .options = options,
-                    .aside.account = account,
-                    .goal.account = account};
+    *e = (exporter){.account = account, .log = log, .options = options, .goal.account = account};
     ott_status status = run_all(e, run, folder, said);
     model_close(e->m);
     device_close(e->device);
     config_close(e->cfg);
     mem_free(account, e->checkpoint);
-    str_free(&e->aside);
     str_free(&e->goal);
     mem_free(account, e);
     return status;

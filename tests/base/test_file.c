@@ -2,6 +2,7 @@
  * clocks. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/staging.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ static void test_write_and_read(void **state) {
     assert_text(at("a"), "");
     assert_int_equal(file_size(at("a"), &bytes), OTT_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(count_names(root), 1); /* nothing is left aside */
+    assert_int_equal(count_names(root), 1); /* nothing is left beside */
     assert_true(file_exists(at("a")));
     assert_false(file_exists(at("b")));
     assert_true(file_is_folder(root));
@@ -207,7 +208,7 @@ static void test_abandon_leaves_nothing(void **state) {
     (void)state;
     file_writer *w, *v;
     assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
-    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK); /* each has its own name aside */
+    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK); /* each has its own staging name */
     assert_int_equal(count_names(root), 2);
     assert_int_equal(file_writer_append(w, "one", 3), OTT_OK);
     assert_int_equal(file_writer_append(v, "two", 3), OTT_OK);
@@ -228,7 +229,7 @@ static long dead_process(void) {
 
 static void test_what_the_dead_left_is_removed(void **state) {
     (void)state;
-    char name[80], aside[FILE_ASIDE_NAME];
+    char name[80], staged[STAGING_NAME_SIZE];
     long dead = dead_process(), alive = (long)getppid();
     const struct {
         const char *format;
@@ -243,15 +244,44 @@ static void test_what_the_dead_left_is_removed(void **state) {
         snprintf(name, sizeof name, left[i].format, left[i].process);
         write_text(at(name), "half");
     }
-    file_aside_name(at("out/"), aside); /* a folder, of an earlier process of our number */
-    assert_int_equal(file_make_folder(aside), OTT_OK);
-    file_remove_stale(m, at("out"));
-    assert_false(file_exists(aside));
+    staging_name(at("out/"), staged); /* a folder, of an earlier process of our number */
+    assert_int_equal(file_make_folder(staged), OTT_OK);
+    staging_remove_stale(m, at("out"));
+    assert_false(file_exists(staged));
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, left[i].format, left[i].process);
         assert_int_equal(file_exists(at(name)), !left[i].stale);
     }
-    file_remove_stale(m, at("none/out"));
+    staging_remove_stale(m, at("none/out"));
+}
+
+/* A folder is absent until it is whole, replaces an older one, and leaves nothing when writing it fails. */
+static void test_staging(void **state) {
+    (void)state;
+    staging s;
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(staging_open(m, at("staged/"), &s), OTT_OK);
+        snprintf(path, sizeof path, "%s/f%d", s.path.text, i);
+        assert_int_equal(file_write_atomic(path, "x", 1), OTT_OK);
+        assert_int_equal(file_exists(at("staged")), i);
+        assert_int_equal(staging_end(&s, OTT_OK), OTT_OK);
+        assert_int_equal(file_exists(at("staged/f0")), i == 0);
+        assert_int_equal(file_exists(at("staged/f1")), i == 1);
+    }
+    assert_int_equal(staging_open(m, at("staged"), &s), OTT_OK);
+    snprintf(path, sizeof path, "%s", s.path.text);
+    assert_int_equal(staging_end(&s, status_fail(OTT_ERR_IO, "the disk is full")), OTT_ERR_IO);
+    assert_string_equal(status_text(), "the disk is full");
+    assert_false(file_exists(path));
+    assert_true(file_exists(at("staged/f1")));
+    write_text(at("taken"), "x");
+    assert_int_equal(staging_open(m, at("taken"), &s), OTT_OK);
+    assert_int_equal(staging_end(&s, OTT_OK), OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "taken: a file has the folder's name"));
+    write_text(at("gone.ottava-tmp-999999999"), "x");
+    staging_remove_stale_in(m, root);
+    assert_false(file_exists(at("gone.ottava-tmp-999999999")));
 }
 
 static void test_patch(void **state) {
@@ -428,6 +458,7 @@ int main(void) {
         TEST(test_writer),
         TEST(test_abandon_leaves_nothing),
         TEST(test_what_the_dead_left_is_removed),
+        TEST(test_staging),
         TEST(test_patch),
         TEST(test_writing_errors_name_the_path),
         TEST(test_full_disk),

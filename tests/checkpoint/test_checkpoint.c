@@ -203,16 +203,17 @@ static long dead_process(void) {
 static void test_leftovers(void **state) {
     run_folder *f = *state;
     long dead = dead_process();
-    assert_int_equal(file_make_folder(at(f, "step-4.tmp-%ld", dead)), OTT_OK);
-    assert_int_equal(file_make_folder(at(f, "step-4.tmp-%ld-old/x", dead)), OTT_OK);
-    assert_int_equal(file_make_folder(at(f, "step-5.tmp-%ld/x", (long)getpid())), OTT_OK);
-    assert_int_equal(file_make_folder(at(f, "step-6.tmp-%ld", (long)getppid())), OTT_OK);
-    assert_int_equal(file_make_folder(at(f, "step-6.tmp-mine")), OTT_OK);
-    write_bytes(at(f, "step-4.tmp-%ld/model.safetensors", dead), "half", 4);
+    assert_int_equal(file_make_folder(at(f, "step-4.ottava-tmp-%ld", dead)), OTT_OK);
+    assert_int_equal(file_make_folder(at(f, "step-4.ottava-tmp-%ld-0/x", dead)), OTT_OK);
+    assert_int_equal(file_make_folder(at(f, "step-5.ottava-tmp-%ld/x", (long)getpid())), OTT_OK);
+    assert_int_equal(file_make_folder(at(f, "step-6.ottava-tmp-%ld", (long)getppid())), OTT_OK);
+    assert_int_equal(file_make_folder(at(f, "step-6.ottava-tmp-mine")), OTT_OK);
+    write_bytes(at(f, "step-4.ottava-tmp-%ld/model.safetensors", dead), "half", 4);
     assert_any(f, f->root, false);
     save_step(f, 5, 1, 0);
     char expected[128];
-    snprintf(expected, sizeof expected, "step-5 step-6.tmp-%ld step-6.tmp-mine ", (long)getppid());
+    snprintf(expected, sizeof expected, "step-5 step-6.ottava-tmp-%ld step-6.ottava-tmp-mine ",
+             (long)getppid());
     assert_string_equal(names_in_root(f), expected);
 }
 
@@ -237,7 +238,7 @@ static void test_file_in_the_way(void **state) {
                  "checkpoint.dir", NULL);
     assert_error(try_save(f, 8, at(f, "file/below")), OTT_ERR_ARGUMENT, "step 8", NULL);
     write_bytes(at(f, "step-8"), "x", 1);
-    assert_error(try_save(f, 8, f->root), OTT_ERR_ARGUMENT, "step-8: a file has the checkpoint's name", NULL);
+    assert_error(try_save(f, 8, f->root), OTT_ERR_ARGUMENT, "step-8: a file has the folder's name", NULL);
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 

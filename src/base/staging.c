@@ -1,0 +1,134 @@
+/* base/staging: writing a folder beside its place, and removing what killed processes left there. */
+#define _GNU_SOURCE /* realpath, kill, renameat2 */
+#include "base/staging.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MARK ".ottava-tmp-"
+
+void staging_name(const char *path, char out[STAGING_NAME_SIZE]) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    snprintf(out, STAGING_NAME_SIZE, "%.*s" MARK "%ld", (int)length, path, (long)getpid());
+}
+
+/* Is `name` BASE.ottava-tmp-PROCESS (base NULL: any), or that with a number behind it, and the process gone? Our own number
+   is that of an earlier process: this one has not begun. */
+static bool is_stale(const char *name, const char *base) {
+    if (base && !str_starts_with(name, base)) return false;
+    const char *mark = base ? name + strlen(base) : strstr(name, MARK);
+    if (!mark || !str_starts_with(mark, MARK)) return false;
+    const char *digits = mark + strlen(MARK);
+    size_t count = strspn(digits, "0123456789");
+    const char *rest = digits + count;
+    if (count == 0 || count > 9) return false;
+    if (*rest && (*rest != '-' || strspn(rest + 1, "0123456789") != strlen(rest + 1))) return false;
+    long process = strtol(digits, NULL, 10);
+    return process == getpid() || (kill((pid_t)process, 0) != 0 && errno == ESRCH);
+}
+
+/* What cannot be looked at or removed is no reason not to write. */
+static void remove_stale(mem *account, const char *folder, const char *base) {
+    file_list names;
+    char path[PATH_MAX];
+    if (file_list_folder(account, folder, &names) != OTT_OK) return;
+    for (int64_t i = 0; i < names.count; i++) {
+        int length = snprintf(path, sizeof path, "%s/%s", folder, names.names[i]);
+        if (length < PATH_MAX && is_stale(names.names[i], base)) (void)file_remove_tree(path);
+    }
+    file_list_free(&names);
+}
+
+void staging_remove_stale_in(mem *account, const char *folder) {
+    remove_stale(account, folder, NULL);
+}
+
+void staging_remove_stale(mem *account, const char *path) {
+    char target[PATH_MAX];
+    if (strlen(path) >= PATH_MAX) return;
+    if (!realpath(path, target)) strcpy(target, path); /* as a writer of `path` finds its place */
+    size_t length = strlen(target);
+    while (length > 1 && target[length - 1] == '/') target[--length] = '\0';
+    char *slash = strrchr(target, '/');
+    if (!slash) {
+        remove_stale(account, ".", target);
+    } else if (slash[1]) {
+        *slash = '\0';
+        remove_stale(account, slash == target ? "/" : target, slash + 1);
+    }
+}
+
+/* ---- a folder ---- */
+
+static void staging_close(staging *s) {
+    str_free(&s->path);
+    str_free(&s->goal);
+}
+
+static ott_status make_folder(const staging *s) {
+    TRY(str_finish(&s->path));
+    TRY(str_finish(&s->goal));
+    staging_remove_stale(s->goal.account, s->goal.text);
+    return file_make_folder(s->path.text);
+}
+
+ott_status staging_open(mem *account, const char *goal, staging *out) {
+    char name[STAGING_NAME_SIZE];
+    *out = (staging){.path.account = account, .goal.account = account};
+    staging_name(goal, name);
+    str_append(&out->path, name);
+    str_append(&out->goal, goal);
+    while (out->goal.length > 1 && goal[out->goal.length - 1] == '/')
+        out->goal.text[--out->goal.length] = '\0';
+    ott_status status = make_folder(out);
+    if (status != OTT_OK) staging_close(out);
+    return status;
+}
+
+/* Swaps in one go where the file system can; else there is a moment without the folder, but never a half one. What is
+   left of the old one, if it cannot be removed, is stale like any other. */
+static ott_status replace_old(const staging *s) {
+    char old[STAGING_NAME_SIZE];
+    const char *path = s->path.text, *goal = s->goal.text;
+    bool swapped = renameat2(AT_FDCWD, path, AT_FDCWD, goal, RENAME_EXCHANGE) == 0;
+    snprintf(old, sizeof old, swapped ? "%s" : "%s-0", path);
+    if (swapped) {
+        TRY(file_sync_parent(goal));
+    } else {
+        TRY(file_rename(goal, old));
+        TRY(file_rename(path, goal));
+    }
+    (void)file_remove_tree(old);
+    return OTT_OK;
+}
+
+static ott_status put_in_place(const staging *s) {
+    TRY(file_sync_folder(s->path.text));
+    if (!file_exists(s->goal.text)) return file_rename(s->path.text, s->goal.text);
+    if (file_is_folder(s->goal.text)) return replace_old(s);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the folder's name: move it away", s->goal.text);
+}
+
+/* The error stays the one told: removing may fail too. */
+static void remove_written(const staging *s, ott_status code) {
+    str reason = {.account = s->path.account};
+    str_append(&reason, status_text());
+    bool removed = file_remove_tree(s->path.text) == OTT_OK;
+    if (!reason.failed)
+        status_fail(code, "%s%s%s%s", reason.text, removed ? "" : "; ", removed ? "" : s->path.text,
+                    removed ? "" : " could not be removed");
+    str_free(&reason);
+}
+
+ott_status staging_end(staging *s, ott_status status) {
+    if (status == OTT_OK) status = put_in_place(s);
+    if (status != OTT_OK) remove_written(s, status);
+    staging_close(s);
+    return status;
+}
