@@ -252,10 +252,10 @@ void ott_autocast_options_init(ott_autocast_options *options) {
     if (options) *options = (ott_autocast_options){.struct_size = sizeof *options, .enabled = 1};
 }
 
-static ott_status region_of(const ott_autocast_options *o, autocast_region *out) {
-    const recipe *r = recipe_find("delayed");
+static ott_status region_of(ott_context *context, const ott_autocast_options *o, autocast_region *out) {
+    const recipe *r;
     *out = (autocast_region){.enabled = o->enabled != 0, .group = o->amax_group};
-    if (o->recipe) TRY(recipe_of(o->recipe, &r));
+    TRY(recipe_to_run(context, o->recipe, "delayed", &r));
     out->recipe = *r;
     return OTT_OK;
 }
@@ -266,7 +266,7 @@ static ott_status begin(ott_context *context, const ott_autocast_options *o) {
     TRY(autocast_of(context, &a));
     if (a->depth == AUTOCAST_DEPTH_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "ott_autocast_begin: %d regions are open: end them", a->depth);
-    TRY(region_of(o, &region));
+    TRY(region_of(context, o, &region));
     if (a->depth == 0) {
         a->was_enabled = false;
         a->first_pending = true;

@@ -1,5 +1,6 @@
 /* api/capability: which devices can run a recipe, and why not. */
 #include "api/recipe.h"
+#include "backend/backend.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -61,15 +62,14 @@ static ott_status no_cuda(const recipe *row) {
 }
 
 static ott_status supported(const char *device_name, const char *recipe_name) {
-    static const char *const names[] = {"cpu", "cuda"};
     const recipe *row;
+    const backend_driver *driver;
     TRY(recipe_named(recipe_name, "ott_supported", &row));
-    if (strcmp(device_name, "cpu") == 0) return row ? recipe_check(row) : OTT_OK;
     if (strcmp(device_name, "cuda") == 0) return no_cuda(row);
-    const char *nearest = str_nearest(device_name, names, 2);
-    return status_fail(OTT_ERR_ARGUMENT, "ott_supported: there is no device \"%s\"; %s%s%s", device_name,
-                       nearest ? "did you mean \"" : "there are cpu and cuda", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+    TRY(status_context(backend_find(device_name, &driver), "ott_supported"));
+    if (!row) return OTT_OK;
+    TRY(recipe_check(row));
+    return backend_check_recipe(driver->can, row);
 }
 
 ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,

@@ -97,8 +97,7 @@ static ott_status convert_one(void *user, ott_module *m) {
 /* ---- the whole ---- */
 
 static ott_status choose_recipe(api_conversion *c, const char *function) {
-    c->recipe = recipe_find("tensorwise");
-    if (c->options->recipe) TRY(recipe_of(c->options->recipe, &c->recipe));
+    TRY(recipe_to_run(c->root->handle.context, c->options->recipe, "tensorwise", &c->recipe));
     if (recipe_gemm_is_fp8(c->recipe, GEMM_COUNT)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: recipe is %s, under which nothing is FP8", function,
                        c->recipe->name);

@@ -135,8 +135,8 @@ static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, b
 
 static ott_status run(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
                       const ott_tensor *to) {
-    const ott_context *context = r->handle.context;
-    TRY(recipe_of(r, &c->row));
+    ott_context *context = r->handle.context;
+    TRY(recipe_to_run(context, r, NULL, &c->row));
     for (int i = 0; i < 2; i++)
         TRY(recipe_gemm_is_fp8(c->row, which) ? take_quantized(c, i, context) : take_tensor(c, i, context));
     TRY(check_shapes(c, bias, to));

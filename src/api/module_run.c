@@ -37,7 +37,7 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
 
 void module_drop(ott_module *m, const char *because) {
     m = module_root(m);
-    if (m->plan) plan_immediate(m->plan, m->handle.context->device);
+    if (m->plan) plan_immediate(m->plan);
     m->not_kept = because;
 }
 
@@ -77,8 +77,8 @@ static ott_status open_exec(ott_module *m, exec *cx) {
     ott_context *context = m->handle.context;
     TRY(context_exec(context, cx));
     if (!m->plan) {
-        TRY(plan_create(context->account, &m->plan));
-        plan_immediate(m->plan, cx->device);
+        TRY(plan_create(cx->device, &m->plan));
+        plan_immediate(m->plan);
     }
     cx->plan = m->plan;
     cx->data_group = group_self();

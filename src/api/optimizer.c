@@ -37,9 +37,9 @@ static ott_status check_adamw(const ott_adamw_options *o, const char *function) 
 
 /* ---- opening and closing ---- */
 
-static int64_t padded(int64_t floats) {
-    int64_t step = MEM_ALIGNMENT / (int64_t)sizeof(float);
-    return (floats + step - 1) / step * step;
+static int64_t padded(const ott_optimizer *o, int64_t floats) {
+    int64_t size = (int64_t)sizeof(float);
+    return backend_align(o->handle.context->device->can, floats * size) / size;
 }
 
 static void release(ott_optimizer *o) {
@@ -57,11 +57,11 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
         parameter *p = &o->parameters[i];
         for (int j = 0; j < o->rule->slots; j++) {
             p->slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
-            at += padded(parameter_count(p));
+            at += padded(o, parameter_count(p));
         }
     }
     o->state = tensor_vector(base ? base + at : NULL, OTT_F32, STEP_STATE_COUNT);
-    return at + padded(STEP_STATE_COUNT);
+    return at + padded(o, STEP_STATE_COUNT);
 }
 
 static ott_status build(ott_optimizer *o) {
@@ -79,8 +79,8 @@ static ott_status build(ott_optimizer *o) {
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
                         &o->block));
     lay_out(o, o->block);
-    TRY(plan_create(context->account, &o->plan));
-    plan_immediate(o->plan, context->device);
+    TRY(plan_create(context->device, &o->plan));
+    plan_immediate(o->plan);
     return OTT_OK;
 }
 

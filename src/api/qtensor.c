@@ -63,7 +63,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     void *memory;
     const recipe *row;
     ott_context *context = r->handle.context;
-    TRY(recipe_of(r, &row));
+    TRY(recipe_to_run(context, r, NULL, &row));
     TRY(context_device(context, &d));
     TRY(handle_open(context, HANDLE_QTENSOR, sizeof(ott_qtensor), &memory));
     ott_qtensor *q = memory;

@@ -128,6 +128,16 @@ ott_status recipe_of(ott_recipe *r, const recipe **out) {
     return OTT_OK;
 }
 
+ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out) {
+    device *d;
+    if (r)
+        TRY(recipe_of(r, out));
+    else
+        *out = recipe_find(otherwise);
+    TRY(context_device(context, &d));
+    return backend_check_recipe(d->can, *out);
+}
+
 /* ---- options ---- */
 
 /* The keys of [float8] that say what a recipe is; the others say which layers of a model it is for, and when.
@@ -223,13 +233,6 @@ static void describe_tensor(const char *name, const quant_spec *q, str *out) {
         str_printf(out, "  %-12s %s\n", name, row);
     else
         str_printf(out, "  %-12s %s, by columns %s\n", name, row, column);
-}
-
-const char *accumulate_name(accumulate_mode mode) {
-    static const char *const names[] = {[ACCUMULATE_FP32] = "fp32",
-                                        [ACCUMULATE_HOPPER_FAST] = "hopper fast",
-                                        [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
-    return names[mode];
 }
 
 const char *const recipe_product_names[GEMM_COUNT] = {"output", "grad_input", "grad_weight"};

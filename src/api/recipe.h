@@ -7,8 +7,6 @@
 /* The table's row, by its name or another's (fp8/recipe_names.h); NULL for "custom", which has no row.
    OTT_ERR_CONFIG names the nearest when there is no such recipe. */
 ott_status recipe_named(const char *name, const char *function, const recipe **out);
-/* "fp32", "hopper fast", "hopper split" */
-const char *accumulate_name(accumulate_mode mode);
 /* "output", "grad_input", "grad_weight" */
 extern const char *const recipe_product_names[GEMM_COUNT];
 

@@ -7,10 +7,15 @@
 /* ---- the device of a context ---- */
 
 static ott_status open_device(ott_context *context) {
-    if (!context->plan) TRY(plan_create(context->account, &context->plan));
-    TRY(backend_open(context->device_name, context->threads, context->account, &context->log,
-                     &context->device));
-    plan_immediate(context->plan, context->device);
+    device *d;
+    TRY(backend_open(context->device_name, context->threads, context->account, &context->log, &d));
+    ott_status status = plan_create(d, &context->plan);
+    if (status != OTT_OK) {
+        device_close(d);
+        return status;
+    }
+    plan_immediate(context->plan);
+    context->device = d;
     return OTT_OK;
 }
 

@@ -47,6 +47,9 @@ ott_status context_exec(ott_context *context, exec *out);
 /* The recipe as it stands, checked. Its delayed sides point at the callbacks of `r`, if it has any; the row
    itself is borrowed until the next ott_recipe_set. */
 ott_status recipe_of(ott_recipe *r, const recipe **out);
+/* The recipe that is to run on the context's device; r NULL: the row `otherwise`. OTT_ERR_UNSUPPORTED when it
+   cannot. */
+ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);
 
 /* OTT_ERR_DTYPE, naming function and argument, unless the tensor is fp32, bf16 or fp16. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);

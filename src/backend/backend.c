@@ -8,7 +8,7 @@ static ott_status open_cpu(mem *account, int threads, device **out) {
     return cpu_open(account, threads, NULL, out);
 }
 
-static const backend_driver cpu = {.name = "cpu", .open = open_cpu};
+static const backend_driver cpu = {.name = "cpu", .can = &cpu_capabilities, .open = open_cpu};
 
 static ott_status fail_name(const char *name) {
     static const char *const names[] = {"auto", "cpu", "cuda"};

@@ -11,6 +11,7 @@
 /* A backend: what its devices can do, and how one is opened. */
 typedef struct backend_driver {
     const char *name; /* "cpu" */
+    const backend_capabilities *can;
     /* `threads` of the host that it may use, 0: all cores. The device is closed with device_close; account outlives
        it. */
     ott_status (*open)(mem *account, int threads, device **out);

@@ -307,8 +307,8 @@ static void write_json(bench *b, str *out) {
 static ott_status run_cases(bench *b, str *out) {
     TRY(backend_open(b->options->device, b->options->threads, b->account, b->log, &b->cx.device));
     TRY(arena_open(b->account, MEM_OTHER, &b->arena));
-    TRY(plan_create(b->account, &b->cx.plan));
-    plan_immediate(b->cx.plan, b->cx.device);
+    TRY(plan_create(b->cx.device, &b->cx.plan));
+    plan_immediate(b->cx.plan);
     TRY(b->entry->add(b));
     TRY(open_copies(b));
     TRY(open_times(b));

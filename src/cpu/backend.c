@@ -193,7 +193,8 @@ static const device_table table = {
     .close = close_device,
 };
 
-static const backend_capabilities can = {.alignment = MEM_ALIGNMENT};
+/* Every recipe: an operand of any format is decoded to fp32 before it is multiplied. */
+const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
 static ott_status fill(cpu_device *c, mem *account, int threads) {
     TRY(pool_open(account, threads, &c->pool));
@@ -215,7 +216,8 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
     cpu_device *c = memory;
     c->isa = chosen;
-    c->base = (device){.table = &table, .ops = chosen->ops, .can = &can, .account = account, .name = c->name};
+    c->base = (device){
+        .table = &table, .ops = chosen->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
     ott_status status = fill(c, account, threads);
     if (status != OTT_OK) {
         close_device(&c->base);

@@ -10,6 +10,8 @@
 #define CPU_ISA_VARIABLE "OTTAVA_ISA" /* environment variable that names a ISA level */
 #define CPU_ISAS_MAX     3
 
+extern const backend_capabilities cpu_capabilities;
+
 /* `threads` as pool_open takes it: 0 is all cores. `ISA level`: "scalar", "avx2" or "avx512"; NULL takes
    OTTAVA_ISA if that is set and not empty, else the best available. The device is closed with device_close;
    `account` must outlive it. OTT_ERR_ARGUMENT for a ISA level that does not exist, OTT_ERR_UNSUPPORTED for one

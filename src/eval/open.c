@@ -134,7 +134,7 @@ ott_status eval_model_open(mem *account, const logger *log, device *d, const eva
     TRY(open_tokenizer(out, s));
     TRY(model_slot_open(out->m, &out->slot));
     out->cx = (exec){.device = d, .is_first_microbatch = true, .log = log};
-    return plan_create(account, &out->plan);
+    return plan_create(d, &out->plan);
 }
 
 void eval_model_close(eval_model *e) {

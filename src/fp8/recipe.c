@@ -171,6 +171,13 @@ scale_block granularity_block(granularity g) {
     return blocks[g];
 }
 
+const char *accumulate_name(accumulate_mode mode) {
+    static const char *const names[] = {[ACCUMULATE_FP32] = "fp32",
+                                        [ACCUMULATE_HOPPER_FAST] = "hopper fast",
+                                        [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
+    return names[mode];
+}
+
 const char *granularity_name(granularity g) {
     static const char *const names[] = {
 #define X(constant, name, lines, depth) name,

@@ -103,6 +103,8 @@ typedef enum accumulate_mode {
     ACCUMULATE_HOPPER_FAST, /* the FP8 tensor core's own accumulator all the way (fp8/tensorcore.h) */
     ACCUMULATE_HOPPER_SPLIT /* the same, promoted to fp32 every 128 elements */
 } accumulate_mode;
+enum { ACCUMULATE_MODES = ACCUMULATE_HOPPER_SPLIT + 1 };
+const char *accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split" */
 
 /* In which order the two scale_inv scales meet a sum. Scales that hold for the whole contraction (tensor, row)
    meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are

@@ -107,7 +107,7 @@ static ott_status open_staging(model_cache *c) {
 static ott_status open_plans(model_cache *c) {
     int64_t most = 0;
     for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {
-        TRY(plan_create(c->device->account, &c->plans[i]));
+        TRY(plan_create(c->device, &c->plans[i]));
         c->cx.plan = c->plans[i];
         plan_record(c->plans[i]);
         TRY(run(c, (int64_t)1 << i));

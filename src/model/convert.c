@@ -159,9 +159,14 @@ static void choose_stored(model *m, bool store) {
     }
 }
 
-static ott_status check_recipes(const convert_options *o) {
-    TRY(recipe_check(o->recipe));
-    for (int i = 0; i < o->rule_count; i++) TRY(recipe_check(o->rules[i].recipe));
+static ott_status check_recipe(const model *m, const recipe *r) {
+    TRY(recipe_check(r));
+    return backend_check_recipe(m->device->can, r);
+}
+
+static ott_status check_recipes(const model *m, const convert_options *o) {
+    TRY(check_recipe(m, o->recipe));
+    for (int i = 0; i < o->rule_count; i++) TRY(check_recipe(m, o->rules[i].recipe));
     return OTT_OK;
 }
 
@@ -223,7 +228,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     int64_t most = (int64_t)m->modules.count * TENSOR_COUNT;
     void *memory;
     TRY(check_masters(m, o));
-    TRY(check_recipes(o));
+    TRY(check_recipes(m, o));
     TRY(check_names(m, o));
     TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;

@@ -52,7 +52,8 @@ typedef struct convert_summary {
 /* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,
    and connects the activations. Logs each layer that stays in high precision under an FP8 recipe, with its reason.
    May be called again with other options between steps: what is delayed scaling before and after keeps its
-   state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h). OTT_ERR_CONFIG, under an
+   state, all else starts anew. OTT_ERR_ARGUMENT for a packed model (model/pack.h), OTT_ERR_UNSUPPORTED for a
+   recipe that the device cannot run. OTT_ERR_CONFIG, under an
    FP8 recipe, for a filter or rule that names no layer (model/names.h), and when no layer is converted though
    none has fallen back. */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);

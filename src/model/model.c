@@ -9,9 +9,8 @@
 
 enum { PATTERN_BYTES = 256 };
 
-static int64_t padded(int64_t count) {
-    int64_t bytes = count * (int64_t)sizeof(float);
-    return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+static int64_t padded(const model *m, int64_t count) {
+    return backend_align(m->device->can, count * (int64_t)sizeof(float));
 }
 
 /* A pattern freezes what it names: a parameter, or all of a module, in any framework's spelling. */
@@ -99,7 +98,7 @@ static ott_status declare_all(model *m) {
         bind_module(m, &m->modules.of[i]);
     }
     for (int i = 0; i < m->parameter_count; i++) {
-        int64_t bytes = padded(parameter_count(&m->parameters[i]));
+        int64_t bytes = padded(m, parameter_count(&m->parameters[i]));
         m->block_bytes += bytes;
         if (!m->parameters[i].frozen) m->trained_bytes += bytes;
     }
@@ -132,7 +131,7 @@ static ott_status allocate(model *m, model_use use) {
     int64_t offset = 0, trained = 0;
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        int64_t bytes = padded(parameter_count(p));
+        int64_t bytes = padded(m, parameter_count(p));
         p->value = view(p, m->values, offset);
         offset += bytes;
         if (p->frozen) continue;

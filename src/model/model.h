@@ -20,7 +20,7 @@ typedef struct model {
     bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *values, *grads,
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
-    int64_t block_bytes;        /* size of values, parameters padded to MEM_ALIGNMENT */
+    int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */
     int64_t trained_bytes; /* size of each of the others, which have the parameters that are not frozen */
     embedding embedding;
     block *blocks;

@@ -23,7 +23,7 @@ static ott_status move_parameters(packing *p, void *store, int64_t *bytes) {
         tensor *value = &p->m->parameters[i].value, moved = *value;
         if (!value->data) continue;
         int64_t at = *bytes;
-        *bytes += (tensor_bytes(*value) + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+        *bytes += backend_align(p->m->device->can, tensor_bytes(*value));
         if (!store) continue;
         moved.data = (char *)store + at;
         TRY(op_convert(&p->cx, &(convert_args){.x = value, .y = &moved}));

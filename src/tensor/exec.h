@@ -39,7 +39,8 @@ struct exec {
     int64_t step;             /* training steps done; the compute copy of a trained weight belongs to one */
     bool is_first_microbatch; /* of its step; in the others weights are what they were */
     group *data_group;        /* ranks that hold the same model and other data */
-    void *workspace; /* of the op that runs: op_table.workspace bytes, aligned to MEM_ALIGNMENT; NULL: none */
+    void *
+        workspace; /* of the op that runs: op_table.workspace bytes, aligned as the device wants it; NULL: none */
     const logger *log;
     const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
     const hook *hook;             /* NULL: none */

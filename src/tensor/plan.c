@@ -6,7 +6,7 @@
 
 typedef struct plan_entry {
     const char *what;
-    int64_t bytes;      /* rounded up to MEM_ALIGNMENT */
+    int64_t bytes;      /* rounded up to the alignment of the device */
     int64_t offset;     /* in the arena, once sealed */
     int32_t born, died; /* times; died < 0 while open */
     void *data;         /* immediate: its device memory, NULL when the entry is free */
@@ -15,7 +15,8 @@ typedef struct plan_entry {
 enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
 
 struct plan {
-    mem *account;
+    device *device; /* whose buffers they are */
+    mem *account;   /* the device's */
     enum plan_state state;
     plan_entry *entries;
     int32_t count, open;
@@ -26,17 +27,17 @@ struct plan {
     int32_t peak_time;
     char *arena;
     bool poison;
-    device *device; /* immediate: where buffers come from */
 };
 
 /* What a tensor points at during the recording: never read or written, only not NULL. */
-static char plan_recording_data[MEM_ALIGNMENT];
+static char plan_recording_data[1];
 
-ott_status plan_create(mem *account, plan **out) {
+ott_status plan_create(device *d, plan **out) {
     void *block;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(plan), "memory plan", &block));
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(plan), "memory plan", &block));
     *out = block;
-    (*out)->account = account;
+    (*out)->device = d;
+    (*out)->account = d->account;
     return OTT_OK;
 }
 
@@ -47,7 +48,6 @@ static void clear(plan *p) {
     p->count = p->open = p->time = p->cursor = p->peak_time = 0;
     p->bytes = p->live_peak = p->saved = p->opened = 0;
     p->arena = NULL;
-    p->device = NULL;
 }
 
 void plan_destroy(plan *p) {
@@ -62,10 +62,9 @@ void plan_record(plan *p) {
     p->state = PLAN_RECORDING;
 }
 
-void plan_immediate(plan *p, device *d) {
+void plan_immediate(plan *p) {
     clear(p);
     p->state = PLAN_IMMEDIATE;
-    p->device = d;
 }
 
 bool plan_recording(const plan *p) {
@@ -143,7 +142,7 @@ static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_
         p->entries[p->count++] = (plan_entry){0};
     }
     plan_entry *e = &p->entries[id];
-    TRY(device_allocate(p->device, MEM_STEP, bytes > 0 ? bytes : MEM_ALIGNMENT, what, &e->data));
+    TRY(device_allocate(p->device, MEM_STEP, bytes > 0 ? bytes : p->device->can->alignment, what, &e->data));
     e->what = what;
     *out = (plan_buffer){.id = id + 1, .data = e->data};
     return OTT_OK;
@@ -159,7 +158,7 @@ static ott_status immediate_close(plan *p, plan_entry *e) {
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
     *out = PLAN_NONE;
     STATUS_REQUIRE(bytes >= 0);
-    bytes = (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
+    bytes = backend_align(p->device->can, bytes);
     if (p->state == PLAN_RECORDING) return record_open(p, what, bytes, out);
     if (p->state == PLAN_IMMEDIATE) return immediate_open(p, what, bytes, out);
     STATUS_REQUIRE(p->state == PLAN_SEALED && p->arena);

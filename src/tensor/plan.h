@@ -25,8 +25,9 @@ typedef struct plan_buffer {
 
 #define PLAN_NONE ((plan_buffer){0})
 
-ott_status plan_create(mem *account, plan **out);
-void plan_destroy(plan *p); /* before the device of the immediate mode is closed; NULL is allowed */
+/* Of buffers on the device, which is borrowed. */
+ott_status plan_create(device *d, plan **out);
+void plan_destroy(plan *p); /* before the device is closed; NULL is allowed */
 
 void plan_record(plan *p);             /* forgets all and starts a recording */
 ott_status plan_seal(plan *p);         /* ends it: packs; every buffer must have been closed */
@@ -39,9 +40,9 @@ int64_t plan_saved(const plan *p);
 void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
 void plan_replay(plan *p);            /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
-/* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. The device
-   is borrowed; what is still open is given back by plan_destroy, plan_record or plan_immediate. */
-void plan_immediate(plan *p, device *d);
+/* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. What
+   is still open is given back by plan_destroy, plan_record or plan_immediate. */
+void plan_immediate(plan *p);
 /* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is
    closed, so that reading it later shows. */
 void plan_poison(plan *p);

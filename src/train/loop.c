@@ -474,9 +474,9 @@ static void log_end(const run *r) {
 
 static ott_status open_device(run *r) {
     const config *cfg = r->cfg;
-    ott_status status =
-        backend_open(cfg->train.device, (int)cfg->train.threads, r->account, r->log, &r->device);
-    return status == OTT_OK ? status : status_context(status, "%s", config_where(cfg, "train.device"));
+    return status_context(
+        backend_open(cfg->train.device, (int)cfg->train.threads, r->account, r->log, &r->device), "%s",
+        config_where(cfg, "train.device"));
 }
 
 static ott_status open_run(run *r) {

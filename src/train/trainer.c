@@ -154,9 +154,9 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(open_buffers(t));
     t->cx =
         (exec){.device = t->device, .is_first_microbatch = true, .data_group = group_self(), .log = t->log};
-    TRY(plan_create(t->account, &t->train_plan));
-    TRY(plan_create(t->account, &t->evaluate_plan));
-    TRY(plan_create(t->account, &t->update_plan));
+    TRY(plan_create(t->device, &t->train_plan));
+    TRY(plan_create(t->device, &t->evaluate_plan));
+    TRY(plan_create(t->device, &t->update_plan));
     return plan_memory(t);
 }
 

@@ -302,7 +302,7 @@ static void requests_are_waited_for_in_any_order(void **state) {
 static ott_status record(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     tensor t = fill(r, r->in, 1);
-    TRY(plan_create(r->account, &r->cx.plan));
+    TRY(plan_create(r->cx.device, &r->cx.plan));
     plan_record(r->cx.plan);
     ott_status status = group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM);
     plan_destroy(r->cx.plan);

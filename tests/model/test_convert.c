@@ -50,6 +50,24 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* Before any layer is touched; a rule's recipe counts as the model's does. */
+static void what_the_device_cannot_run_is_refused(void **state) {
+    (void)state;
+    const backend_capabilities *own = t.h.device->can;
+    backend_capabilities less = *own;
+    const module_rule rule = {"*.down_proj", recipe_find("mxfp8")};
+    convert_options o = {.recipe = recipe_find("tensorwise"), .rules = &rule, .rule_count = 1};
+    less.no_granularity[GRANULARITY_1X32] = "the test forbids it";
+    t.h.device->can = &less;
+    assert_int_equal(model_convert(t.m, &o, NULL), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "recipe mxfp8 cannot run on"));
+    assert_non_null(strstr(status_text(), "1x32: the test forbids it; those that can: fp32"));
+    o.recipe = rule.recipe;
+    assert_int_equal(model_convert(t.m, &o, NULL), OTT_ERR_UNSUPPORTED);
+    expect(&t, &(convert_options){.recipe = recipe_find("tensorwise")}, "TTTTTTTTTTTTTTT");
+    t.h.device->can = own;
+}
+
 static void rules(void **state) {
     (void)state;
     const recipe *rowwise = recipe_find("rowwise"), *bf16 = recipe_find("bf16");
@@ -273,6 +291,7 @@ static void state_goes_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_device_cannot_run_is_refused),
         cmocka_unit_test(rules),
         cmocka_unit_test(a_rule_of_another_activation_is_refused),
         cmocka_unit_test(ends_stay),

@@ -17,7 +17,7 @@ void harness_open(harness *h, int threads, const char *isa) {
     *h = (harness){.alone = {.rank = 0, .size = 1}};
     HARNESS_OK(mem_open(&h->account));
     HARNESS_OK(test_device_open(h->account, threads, isa, &h->device));
-    HARNESS_OK(plan_create(h->account, &h->plan));
+    HARNESS_OK(plan_create(h->device, &h->plan));
     h->cx = (exec){.device = h->device,
                    .is_first_microbatch = true,
                    .plan = h->plan,

@@ -53,7 +53,7 @@ ott_status reference_device_open(mem *account, device **out) {
     void *block;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(device), "reference device", &block));
     device *d = block;
-    static const backend_capabilities can = {.alignment = MEM_ALIGNMENT};
+    static const backend_capabilities can = {.name = "reference", .alignment = MEM_ALIGNMENT};
     *d = (device){
         .table = &host_table, .ops = &reference_ops, .can = &can, .account = account, .name = "reference"};
     *out = d;

@@ -42,6 +42,8 @@ static int64_t fake_workspace(const exec *cx, enum op_index op, const void *args
 static const op_table fake_ops = {
     .convert = fake_convert, .gemm = fake_gemm, .add = fake_add, .workspace = fake_workspace};
 
+static const backend_capabilities fake_can = {.alignment = MEM_ALIGNMENT};
+
 typedef struct fixture {
     mem *account;
     device device;
@@ -52,10 +54,11 @@ typedef struct fixture {
 
 static int setup(void **state) {
     static fixture f;
-    f = (fixture){.device = {.ops = &fake_ops, .name = "fake device"}};
+    f = (fixture){.device = {.ops = &fake_ops, .can = &fake_can, .name = "fake device"}};
     assert_int_equal(mem_open(&f.account), OTT_OK);
+    f.device.account = f.account;
     f.cx.device = &f.device;
-    assert_int_equal(plan_create(f.account, &f.cx.plan), OTT_OK);
+    assert_int_equal(plan_create(&f.device, &f.cx.plan), OTT_OK);
     f.x = f.y = tensor_matrix(f.data, OTT_F32, 2, 3);
     memset(&seen, 0, sizeof seen);
     *state = &f;

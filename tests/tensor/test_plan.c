@@ -15,18 +15,21 @@
 #define BUFFERS 200
 
 static mem *account;
+static device *d;
 static plan *p;
 
 static int setup(void **state) {
     (void)state;
     assert_int_equal(mem_open(&account), OTT_OK);
-    assert_int_equal(plan_create(account, &p), OTT_OK);
+    assert_int_equal(reference_device_open(account, &d), OTT_OK);
+    assert_int_equal(plan_create(d, &p), OTT_OK);
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
     plan_destroy(p);
+    device_close(d);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return 0;
@@ -183,17 +186,35 @@ static void test_out_of_memory_is_an_error(void **state) {
 
 /* ---- the immediate mode ---- */
 
-static device *open_device(void) {
-    device *d;
-    succeed(reference_device_open(account, &d));
-    return d;
+/* Buffers begin and end where the device wants them to, whatever that is. */
+static void test_buffers_are_aligned_as_the_device_wants(void **state) {
+    (void)state;
+    enum { WANTED = 1024 };
+    const backend_capabilities *own = d->can;
+    backend_capabilities coarse = {.alignment = WANTED};
+    _Alignas(WANTED) static char arena[4 * WANTED];
+    d->can = &coarse;
+    for (int round = 0; round < 2; round++) {
+        if (round == 0) plan_record(p);
+        plan_buffer a = open_buffer("a", 1), b = open_buffer("b", WANTED + 1), c = open_buffer("c", WANTED);
+        if (round == 1)
+            assert_int_equal(((uintptr_t)a.data | (uintptr_t)b.data | (uintptr_t)c.data) % WANTED, 0);
+        succeed(plan_close(p, &a));
+        succeed(plan_close(p, &b));
+        succeed(plan_close(p, &c));
+        if (round == 1) break;
+        succeed(plan_seal(p));
+        assert_int_equal(plan_bytes(p), 4 * WANTED);
+        plan_bind(p, arena);
+        plan_replay(p);
+    }
+    d->can = own;
 }
 
 static void test_immediate_buffers_come_and_go(void **state) {
     (void)state;
-    device *d = open_device();
     int64_t before = mem_read(account).now;
-    plan_immediate(p, d);
+    plan_immediate(p);
     assert_false(plan_recording(p));
     plan_buffer a = open_buffer("a", 3 * UNIT), b = open_buffer("b", 5 * UNIT), none = open_buffer("none", 0);
     memset(a.data, 1, 3 * UNIT);
@@ -214,15 +235,13 @@ static void test_immediate_buffers_come_and_go(void **state) {
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
     assert_true(mem_read(account).now >= before);
     plan_destroy(p);
-    device_close(d);
-    succeed(plan_create(account, &p));
+    succeed(plan_create(d, &p));
 }
 
 static void test_immediate_misuse(void **state) {
     (void)state;
-    device *d = open_device();
     plan_buffer b, copy;
-    plan_immediate(p, d);
+    plan_immediate(p);
     b = open_buffer("twice", UNIT);
     copy = b;
     succeed(plan_close(p, &b));
@@ -236,27 +255,24 @@ static void test_immediate_misuse(void **state) {
     assert_int_equal(b.id, 1); /* what failed takes no place */
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_destroy(p);
-    device_close(d);
-    succeed(plan_create(account, &p));
+    succeed(plan_create(d, &p));
 }
 
 /* Destroying, a recording and another immediate mode give back what is open. */
 static void test_immediate_gives_back(void **state) {
     (void)state;
-    device *d = open_device();
-    plan_immediate(p, d);
+    plan_immediate(p);
     for (int i = 0; i < 9; i++) open_buffer("left", UNIT);
-    plan_immediate(p, d);
+    plan_immediate(p);
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
     open_buffer("left", UNIT);
     plan_record(p);
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
-    plan_immediate(p, d);
+    plan_immediate(p);
     open_buffer("left", UNIT);
     plan_destroy(p);
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
-    device_close(d);
-    succeed(plan_create(account, &p));
+    succeed(plan_create(d, &p));
 }
 
 /* ---- properties, over random lifetimes ---- */
@@ -394,6 +410,7 @@ int main(void) {
         TEST(test_seal_wants_every_buffer_closed),
         TEST(test_misuse),
         TEST(test_out_of_memory_is_an_error),
+        TEST(test_buffers_are_aligned_as_the_device_wants),
         TEST(test_immediate_buffers_come_and_go),
         TEST(test_immediate_misuse),
         TEST(test_immediate_gives_back),

@@ -1,0 +1,59 @@
+/* tensor/backend: what of a recipe a backend cannot do. */
+#include "tensor/backend.h"
+#include <stdio.h>
+
+/* The first thing that is in the way. */
+typedef struct obstacle {
+    const char *where; /* "input" */
+    const char *what;  /* "1x128" */
+    const char *why;
+} obstacle;
+
+static bool refuses_side(const backend_capabilities *can, const side_spec *s, obstacle *o) {
+    *o = (obstacle){o->where, dtype_name(s->format), can->no_format[s->format]};
+    if (o->why || !side_spec_is_fp8(s)) return o->why != NULL;
+    *o = (obstacle){o->where, granularity_name(s->grain), can->no_granularity[s->grain]};
+    return o->why != NULL;
+}
+
+static bool refuses_tensor(const backend_capabilities *can, const char *name, const quant_spec *q,
+                           obstacle *o) {
+    o->where = name;
+    return refuses_side(can, &q->row, o) || refuses_side(can, &q->column, o);
+}
+
+static bool refuses(const backend_capabilities *can, const recipe *r, obstacle *o) {
+    static const char *const products[GEMM_COUNT] = {"the output GEMM", "the grad_input GEMM",
+                                                     "the grad_weight GEMM"};
+    if (refuses_tensor(can, "input", &r->input, o) || refuses_tensor(can, "weight", &r->weight, o) ||
+        refuses_tensor(can, "grad_output", &r->grad_output, o))
+        return true;
+    for (int g = 0; g < GEMM_COUNT; g++) {
+        accumulate_mode mode = r->gemm[g].accumulate;
+        *o = (obstacle){products[g], accumulate_name(mode), can->no_accumulate[mode]};
+        if (o->why) return true;
+    }
+    return false;
+}
+
+static void list_possible(const backend_capabilities *can, char *out, size_t size) {
+    obstacle o;
+    int count;
+    const recipe *table = recipe_table(&count);
+    size_t length = 0;
+    out[0] = '\0';
+    for (int i = 0; i < count && length < size; i++)
+        if (!refuses(can, &table[i], &o))
+            length +=
+                (size_t)snprintf(out + length, size - length, "%s%s", length ? ", " : "", table[i].name);
+}
+
+ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r) {
+    obstacle o;
+    char possible[192];
+    if (!refuses(can, r, &o)) return OTT_OK;
+    list_possible(can, possible, sizeof possible);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "recipe %s cannot run on the device %s: %s in %s: %s; those that can: %s", r->name,
+                       can->name, o.where, o.what, o.why, possible[0] ? possible : "none");
+}

@@ -1,0 +1,91 @@
+/* Capabilities: sizes rounded up to the alignment, and recipes that a backend cannot run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tensor/backend.h"
+
+static void sizes_are_rounded_up(void **state) {
+    (void)state;
+    const backend_capabilities can = {.alignment = 256};
+    assert_int_equal(backend_align(&can, 0), 0);
+    assert_int_equal(backend_align(&can, 1), 256);
+    assert_int_equal(backend_align(&can, 256), 256);
+    assert_int_equal(backend_align(&can, INT64_MAX - 256), INT64_MAX - 255);
+}
+
+static void one_that_can_do_all_refuses_nothing(void **state) {
+    (void)state;
+    const backend_capabilities can = {.name = "all"};
+    int count;
+    const recipe *table = recipe_table(&count);
+    for (int i = 0; i < count; i++) assert_int_equal(backend_check_recipe(&can, &table[i]), OTT_OK);
+}
+
+static void refused(const backend_capabilities *can, const char *name, const char *why) {
+    assert_int_equal(backend_check_recipe(can, recipe_find(name)), OTT_ERR_UNSUPPORTED);
+    assert_string_equal(status_text(), why);
+}
+
+static void accepted(const backend_capabilities *can, const char *name) {
+    assert_int_equal(backend_check_recipe(can, recipe_find(name)), OTT_OK);
+}
+
+static void a_granularity_it_has_not(void **state) {
+    (void)state;
+    const backend_capabilities can = {
+        .name = "cuda",
+        .no_granularity = {[GRANULARITY_1X32] = "needs compute capability 10.0",
+                           [GRANULARITY_1X128] = "needs compute capability 9.0"}};
+    refused(&can, "mxfp8",
+            "recipe mxfp8 cannot run on the device cuda: input in 1x32: needs compute capability 10.0; those "
+            "that "
+            "can: fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
+    refused(&can, "block",
+            "recipe block cannot run on the device cuda: input in 1x128: needs compute capability 9.0; those "
+            "that "
+            "can: fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
+    accepted(&can, "rowwise");
+}
+
+static void a_format_it_has_not(void **state) {
+    (void)state;
+    backend_capabilities can = {.name = "old", .no_format = {[OTT_E5M2] = "it has E4M3 only"}};
+    refused(&can, "tensorwise",
+            "recipe tensorwise cannot run on the device old: grad_output in e5m2: it has E4M3 only; those "
+            "that can: "
+            "fp32, bf16, fp16, rowwise, rowwise_with_gw_hp, block, mxfp8");
+    accepted(&can, "rowwise");
+    can.no_format[OTT_BF16] = "it has no BF16";
+    refused(&can, "bf16",
+            "recipe bf16 cannot run on the device old: input in bf16: it has no BF16; those that can: "
+            "fp32, fp16, rowwise, block, mxfp8");
+}
+
+static void a_sum_it_has_not(void **state) {
+    (void)state;
+    backend_capabilities can = {.name = "gpu"};
+    for (int i = 0; i < ACCUMULATE_MODES; i++) can.no_accumulate[i] = "the library sums in its own order";
+    refused(&can, "fp32",
+            "recipe fp32 cannot run on the device gpu: the output GEMM in fp32: the library sums in its own "
+            "order; "
+            "those that can: none");
+    can.no_accumulate[ACCUMULATE_FP32] = NULL;
+    recipe hopper = *recipe_find("tensorwise");
+    hopper.gemm[GEMM_GRAD_WEIGHT].accumulate = ACCUMULATE_HOPPER_SPLIT;
+    assert_int_equal(backend_check_recipe(&can, &hopper), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "the grad_weight GEMM in hopper split: the library"));
+    accepted(&can, "tensorwise");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_rounded_up),     cmocka_unit_test(one_that_can_do_all_refuses_nothing),
+        cmocka_unit_test(a_granularity_it_has_not), cmocka_unit_test(a_format_it_has_not),
+        cmocka_unit_test(a_sum_it_has_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
