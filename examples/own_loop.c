@@ -63,7 +63,7 @@ static void forward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, l->y));
 }
 
-/* dx = dy W, grad = dy^T x. The input is used by columns here; its codes were made in forward. */
+/* dx = dy W, grad = dy^T x. The input is used columnwise here; its codes were made in forward. */
 static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_quantize(l->qdy, l->dy));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw}, dy = {l->dy, l->qdy};
@@ -98,16 +98,16 @@ static void relu_backward(const layer *to, layer *from) {
 
 /* What the cast did to a tensor of the last step. */
 static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
-    ott_side_view side;
+    ott_qdata use;
     ott_statistics s;
-    ott_side_view_init(&side);
-    CHECK(ott_qtensor_side(q, OTT_BY_ROWS, &side));
-    if (!side.codes) return; /* this recipe keeps it in high precision */
+    ott_qdata_init(&use);
+    CHECK(ott_qtensor_data(q, OTT_ROWWISE, &use));
+    if (!use.codes) return; /* this recipe keeps it in high precision */
     ott_statistics_init(&s);
-    CHECK(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s));
+    CHECK(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     printf("  %-12s %6lld scales, the first %-9g amax %-11g saturated %.2f%%, underflowed %.2f%%, SQNR %.1f "
            "dB\n",
-           name, (long long)side.count, side.scale[0], s.amax, 100 * s.saturated, 100 * s.underflowed,
+           name, (long long)use.count, use.scale[0], s.amax, 100 * s.saturated, 100 * s.underflowed,
            s.sqnr_db);
 }
 
@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
         if (i == 1) loss_before = loss;
         if (i == 1 || i % 10 == 0) printf("step %2d  loss %.4f\n", i, loss);
     }
-    puts("first layer, by rows:");
+    puts("first layer, rowwise:");
     show("input", first.qx, first.x);
     show("grad_output", first.qdy, first.dy);
 

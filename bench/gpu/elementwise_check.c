@@ -71,7 +71,7 @@ typedef struct side_reference {
 static side_reference quantize_region(const checker *k, region r, bool column) {
     const kernel_case *c = k->c;
     ott_dtype d = c->source == SOURCE_WEIGHT ? OTT_F32 : OTT_BF16;
-    side_spec spec = {.format = c->format,
+    cast_spec spec = {.format = c->format,
                       .grain = c->grain,
                       .scale = c->rule,
                       .policy = c->grain == GRANULARITY_TENSOR ? AMAX_DELAYED : AMAX_CURRENT};

@@ -3,13 +3,13 @@
  * statistics of a cast, rank groups over the caller's own transport. For a training loop of one's own: see
  * examples/own_loop.c.
  *
- * Recipes say how each tensor of a linear layer Y[M,N] = X[M,K] W[N,K]^T is stored for each of its two uses
- * ("by rows", "by columns": what the product contracts along):
+ * Recipes say how each tensor of a linear layer Y[M,N] = X[M,K] W[N,K]^T is stored for each of its two uses:
+ * rowwise, contracted along its rows, and columnwise, contracted down its columns:
  *
  *     product                   computes      first operand a           second operand b
- *     OTT_GEMM_OUTPUT           Y  = X W^T    input X by rows           weight W by rows
- *     OTT_GEMM_GRAD_INPUT       dX = G W      grad_output G by rows     weight W by columns
- *     OTT_GEMM_GRAD_WEIGHT      dW = G^T X    grad_output G by columns  input X by columns
+ *     OTT_GEMM_OUTPUT           Y  = X W^T    input X rowwise           weight W rowwise
+ *     OTT_GEMM_GRAD_INPUT       dX = G W      grad_output G rowwise     weight W columnwise
+ *     OTT_GEMM_GRAD_WEIGHT      dW = G^T X    grad_output G columnwise  input X columnwise
  *
  * Ownership: what ott_x_open makes, ott_x_close closes (NULL and a closed one are allowed: nothing happens).
  * The memory behind a handle stays known until its context is closed, so a use after close is
@@ -136,11 +136,11 @@ OTT_API void ott_group_close(ott_group *g);
 
 /* ---- quantized tensors ---- */
 
-/* A tensor as a recipe stores it for its use by rows and by columns. */
+/* A tensor as a recipe stores it for its rowwise and its columnwise use. */
 typedef struct ott_qtensor ott_qtensor;
 
 typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
-typedef enum ott_side { OTT_BY_ROWS, OTT_BY_COLUMNS } ott_side;
+typedef enum ott_usage { OTT_ROWWISE, OTT_COLUMNWISE } ott_usage;
 
 /* For a tensor of that shape and role under the recipe, which may be closed or changed later. A recipe that
    keeps a use in high precision needs nothing for it: the products then take the tensor itself. */
@@ -154,27 +154,28 @@ OTT_API ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x);
    g: the largest amax of its ranks counts; NULL: of this one. Nothing to do for other recipes. */
 OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
-/* The pointers are the quantized tensor's own, on the CPU in host memory, valid until it is closed; their
+/* One use of a quantized tensor. The pointers are the quantized tensor's own, on the CPU in host memory, valid until it is closed; their
    contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
-   line / block_lines * line_step + k / block_depth * depth_step; a line is a row by rows, a column by
-   columns. */
-typedef struct ott_side_view {
+   line / block_lines * line_step + k / block_depth * depth_step; a line is a row of the rowwise use, a column
+   of the columnwise one. */
+typedef struct ott_qdata {
     size_t struct_size;
-    ott_dtype format;       /* OTT_E4M3, OTT_E5M2, or the high-precision format of a use that is not FP8 */
-    const uint8_t *codes;   /* [rows][columns]; NULL and count 0 when the use is not FP8 */
-    const float *amax;      /* [count]: largest magnitude of each group */
-    const float *scale;     /* [count]: multiplied on the way to FP8 */
-    const float *scale_inv; /* [count]: 1 / scale, multiplied on the way back */
-    int64_t count;          /* groups */
+    ott_dtype format;     /* OTT_E4M3, OTT_E5M2, or the high-precision format of a use that is not FP8 */
+    const uint8_t *codes; /* NULL and count 0 when the use is not FP8 */
+    int64_t row_step, column_step; /* the code of row i, column j is codes[i * row_step + j * column_step] */
+    const float *amax;             /* [count]: largest magnitude of each group */
+    const float *scale;            /* [count]: multiplied on the way to FP8 */
+    const float *scale_inv;        /* [count]: 1 / scale, multiplied on the way back */
+    int64_t count;                 /* groups */
     int64_t line_step, depth_step;
     int64_t block_lines, block_depth; /* elements that share a scale; INT64_MAX: all */
-} ott_side_view;
+} ott_qdata;
 
-OTT_API void ott_side_view_init(ott_side_view *view);
-OTT_API ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out);
+OTT_API void ott_qdata_init(ott_qdata *view);
+OTT_API ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out);
 /* out = code * scale_inv, one fp32 multiplication, rounded to out's format; of the same shape. OTT_ERR_ARGUMENT
    when that use is not FP8 or nothing has been quantized yet. */
-OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_side side, ott_tensor *out);
+OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out);
 
 typedef struct ott_statistics {
     size_t struct_size;
@@ -187,7 +188,7 @@ typedef struct ott_statistics {
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
 /* What the last ott_quantize of x did to one use of it. x: as it was given there. */
-OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_side side,
+OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 
 /* ---- matrix products ---- */

@@ -15,11 +15,11 @@ enum { GPUS = sizeof gpus / sizeof *gpus };
 #define ANY_LATER 9999
 
 static granularity finest(const recipe *r) {
-    const side_spec *sides[] = {&r->input.row,     &r->input.column,    &r->weight.row,
-                                &r->weight.column, &r->grad_output.row, &r->grad_output.column};
+    const cast_spec *uses[] = {&r->input.rowwise,     &r->input.columnwise,    &r->weight.rowwise,
+                               &r->weight.columnwise, &r->grad_output.rowwise, &r->grad_output.columnwise};
     granularity most = GRANULARITY_TENSOR;
     for (int i = 0; i < 6; i++)
-        if (side_spec_is_fp8(sides[i]) && sides[i]->grain > most) most = sides[i]->grain;
+        if (cast_spec_is_fp8(uses[i]) && uses[i]->grain > most) most = uses[i]->grain;
     return most;
 }
 

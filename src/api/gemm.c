@@ -2,17 +2,17 @@
 #include "api/tensor.h"
 #include <stdio.h>
 
-/* What a product multiplies: the roles of a and b, and by which side of each. */
+/* What a product multiplies: the roles of a and b, and by which use of each. */
 typedef struct product {
     const char *name;
     ott_role role[2];
-    ott_side side[2];
+    ott_usage use[2];
 } product;
 
 static const product products[GEMM_COUNT] = {
-    [OTT_GEMM_OUTPUT] = {"output", {OTT_INPUT, OTT_WEIGHT}, {OTT_BY_ROWS, OTT_BY_ROWS}},
-    [OTT_GEMM_GRAD_INPUT] = {"grad_input", {OTT_GRAD_OUTPUT, OTT_WEIGHT}, {OTT_BY_ROWS, OTT_BY_COLUMNS}},
-    [OTT_GEMM_GRAD_WEIGHT] = {"grad_weight", {OTT_GRAD_OUTPUT, OTT_INPUT}, {OTT_BY_COLUMNS, OTT_BY_COLUMNS}},
+    [OTT_GEMM_OUTPUT] = {"output", {OTT_INPUT, OTT_WEIGHT}, {OTT_ROWWISE, OTT_ROWWISE}},
+    [OTT_GEMM_GRAD_INPUT] = {"grad_input", {OTT_GRAD_OUTPUT, OTT_WEIGHT}, {OTT_ROWWISE, OTT_COLUMNWISE}},
+    [OTT_GEMM_GRAD_WEIGHT] = {"grad_weight", {OTT_GRAD_OUTPUT, OTT_INPUT}, {OTT_COLUMNWISE, OTT_COLUMNWISE}},
 };
 
 static const char *const role_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
@@ -60,8 +60,8 @@ static ott_status take_quantized(call *c, int which, const ott_context *context)
                            c->row->name, c->product->name);
     TRY(handle_check_in(q, HANDLE_QTENSOR, context, "ott_gemm", name));
     TRY(check_quantized(c, which, q));
-    c->operand[which] = c->product->side[which] == OTT_BY_ROWS ? operand_by_rows((tensor){0}, &q->q)
-                                                               : operand_by_columns((tensor){0}, &q->q);
+    c->operand[which] = c->product->use[which] == OTT_ROWWISE ? operand_rowwise((tensor){0}, &q->q)
+                                                              : operand_columnwise((tensor){0}, &q->q);
     return OTT_OK;
 }
 
@@ -81,7 +81,7 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
                            name, dtype_name(t->t.dtype), c->row->name, c->product->name,
                            dtype_name(c->row->activation));
     c->operand[which] =
-        c->product->side[which] == OTT_BY_ROWS ? operand_by_rows(t->t, NULL) : operand_by_columns(t->t, NULL);
+        c->product->use[which] == OTT_ROWWISE ? operand_rowwise(t->t, NULL) : operand_columnwise(t->t, NULL);
     return OTT_OK;
 }
 

@@ -137,7 +137,7 @@ typedef struct attention_body {
 
 static ott_status attention_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     attention_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
     TRY(activation_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(attention_forward(cx, b->layer, &b->places.at, &b->x, &b->saved));
@@ -290,7 +290,7 @@ typedef struct mlp_body {
 
 static ott_status mlp_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     mlp_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
     TRY(activation_adopt(cx, "mlp input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(mlp_forward(cx, b->layer, &b->x, &b->saved));

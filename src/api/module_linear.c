@@ -8,7 +8,7 @@
 
 static ott_status linear_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     linear_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.column_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
     TRY(activation_adopt(cx, "linear input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(linear_forward(cx, b->layer, &b->x, y));

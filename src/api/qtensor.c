@@ -2,36 +2,6 @@
 #include "api/tensor.h"
 #include <math.h>
 
-/* ---- the parts of the block; a first pass with base NULL only counts ---- */
-
-typedef struct layout {
-    char *base;
-    int64_t used;
-} layout;
-
-static void *layout_alloc(layout *l, int64_t bytes) {
-    void *place = l->base ? l->base + l->used : NULL;
-    l->used += (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
-    return place;
-}
-
-static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t depth) {
-    if (!side_spec_is_fp8(s)) return (qside){0};
-    int64_t bytes = granularity_groups(s->grain, lines, depth) * (int64_t)sizeof(float);
-    qside side = {.amax = layout_alloc(l, bytes),
-                  .scale = layout_alloc(l, bytes),
-                  .scale_inv = layout_alloc(l, bytes),
-                  .data = layout_alloc(l, lines * depth)};
-    qside_order(&side, s->grain, lines);
-    return side;
-}
-
-static void lay_out(qtensor *q, layout *at) {
-    q->row = layout_side(at, &q->spec.row, q->rows, q->columns);
-    q->column = quant_spec_shares_data(&q->spec) ? qside_shared(q->row)
-                                                 : layout_side(at, &q->spec.column, q->columns, q->rows);
-}
-
 /* ---- opening and closing ---- */
 
 static void release(ott_qtensor *q, device *d) {
@@ -40,15 +10,18 @@ static void release(ott_qtensor *q, device *d) {
 }
 
 static ott_status allocate(ott_qtensor *q, device *d) {
-    layout size = {0};
-    lay_out(&q->q, &size);
-    if (size.used == 0) return OTT_OK;
-    TRY(device_allocate(d, MEM_WEIGHT, size.used, "a quantized tensor", &q->block));
-    lay_out(&q->q, &(layout){.base = q->block});
-    const delayed_want want = {.state = &q->delayed, .spec = delayed_side(&q->q.spec)};
+    qblocks blocks = {0};
+    TRY(qtensor_lay_out(&q->q, d->can, &blocks));
+    int64_t bytes = blocks.rowwise.bytes + blocks.columnwise.bytes;
+    if (bytes == 0) return OTT_OK;
+    TRY(device_allocate(d, MEM_WEIGHT, bytes, "a quantized tensor", &q->block));
+    blocks.rowwise.data = q->block;
+    blocks.columnwise.data = (char *)q->block + blocks.rowwise.bytes;
+    TRY(qtensor_lay_out(&q->q, d->can, &blocks));
+    const delayed_want want = {.state = &q->delayed, .spec = delayed_cast(&q->q.spec)};
     if (!want.spec) return OTT_OK;
     TRY(delayed_store_set(&q->store, d, &want, 1));
-    q->q.row.next = q->q.column.next = q->delayed.scale.data;
+    q->q.rowwise.next = q->q.columnwise.next = q->delayed.scale.data;
     return OTT_OK;
 }
 
@@ -147,113 +120,72 @@ ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g) {
 
 /* ---- looking at the result ---- */
 
-static ott_status check_side(ott_side side, const char *function) {
-    if (side == OTT_BY_ROWS || side == OTT_BY_COLUMNS) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: side = %d; give OTT_BY_ROWS or OTT_BY_COLUMNS", function,
-                       (int)side);
+static ott_status check_use(ott_usage use, const char *function) {
+    if (use == OTT_ROWWISE || use == OTT_COLUMNWISE) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: use = %d; give OTT_ROWWISE or OTT_COLUMNWISE", function,
+                       (int)use);
 }
 
-static const side_spec *side_spec_at(const ott_qtensor *q, ott_side side) {
-    return side == OTT_BY_ROWS ? &q->q.spec.row : &q->q.spec.column;
+static const cast_spec *spec_at(const ott_qtensor *q, ott_usage use) {
+    return use == OTT_ROWWISE ? &q->q.spec.rowwise : &q->q.spec.columnwise;
 }
 
-static const qside *side_at(const ott_qtensor *q, ott_side side) {
-    return side == OTT_BY_ROWS ? &q->q.row : &q->q.column;
+void ott_qdata_init(ott_qdata *view) {
+    if (view) *view = (ott_qdata){.struct_size = sizeof *view};
 }
 
-static int64_t side_groups(const ott_qtensor *q, ott_side side) {
-    int64_t lines = side == OTT_BY_ROWS ? q->q.rows : q->q.columns;
-    return granularity_groups(side_spec_at(q, side)->grain, lines,
-                              side == OTT_BY_ROWS ? q->q.columns : q->q.rows);
-}
-
-void ott_side_view_init(ott_side_view *view) {
-    if (view) *view = (ott_side_view){.struct_size = sizeof *view};
-}
-
-ott_status ott_qtensor_side(ott_qtensor *q, ott_side side, ott_side_view *out) {
+ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
     API_HANDLE(q, QTENSOR);
     API_REQUIRE(out);
-    TRY(check_side(side, __func__));
-    const side_spec *spec = side_spec_at(q, side);
-    const qside *s = side_at(q, side);
-    ott_side_view view = {.format = q->high_precision};
-    if (side_spec_is_fp8(spec)) {
+    TRY(check_use(use, __func__));
+    const cast_spec *spec = spec_at(q, use);
+    ott_qdata view = {.format = q->high_precision};
+    if (cast_spec_is_fp8(spec)) {
+        bool rowwise = use == OTT_ROWWISE;
+        const qdata *d = rowwise ? &q->q.rowwise : &q->q.columnwise;
         const scale_block share = granularity_block(spec->grain);
-        view = (ott_side_view){.format = spec->format,
-                               .codes = s->data,
-                               .amax = s->amax,
-                               .scale = s->scale,
-                               .scale_inv = s->scale_inv,
-                               .count = side_groups(q, side),
-                               .line_step = s->line_step,
-                               .depth_step = s->depth_step,
-                               .block_lines = share.lines,
-                               .block_depth = share.depth};
+        view = (ott_qdata){.format = spec->format,
+                           .codes = d->data,
+                           .row_step = d->transposed ? 1 : d->ld,
+                           .column_step = d->transposed ? d->ld : 1,
+                           .amax = d->amax,
+                           .scale = d->scale,
+                           .scale_inv = d->scale_inv,
+                           .count = granularity_groups(spec->grain, rowwise ? q->q.rows : q->q.columns,
+                                                       rowwise ? q->q.columns : q->q.rows),
+                           .line_step = d->line_step,
+                           .depth_step = d->depth_step,
+                           .block_lines = share.lines,
+                           .block_depth = share.depth};
     }
-    return api_write_struct(out, &view, sizeof view, "ott_side_view");
+    return api_write_struct(out, &view, sizeof view, "ott_qdata");
 }
 
 /* OTT_ERR_ARGUMENT unless that use is FP8 and was filled. */
-static ott_status check_filled(const ott_qtensor *q, ott_side side, const char *function) {
-    TRY(check_side(side, function));
-    if (!side_spec_is_fp8(side_spec_at(q, side)))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 by %s: its recipe keeps that use in %s",
-                           function, side == OTT_BY_ROWS ? "rows" : "columns", dtype_name(q->high_precision));
+static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *function) {
+    TRY(check_use(use, function));
+    if (!cast_spec_is_fp8(spec_at(q, use)))
+        return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 %s: its recipe keeps that use in %s", function,
+                           use == OTT_ROWWISE ? "rowwise" : "columnwise", dtype_name(q->high_precision));
     if (!q->filled) return status_fail(OTT_ERR_ARGUMENT, "%s: q is empty: ott_quantize fills it", function);
     return OTT_OK;
 }
 
-/* Which scale the element at row i, column j has. */
-static int64_t group_index(const qside *s, scale_block share, ott_side side, int64_t i, int64_t j) {
-    int64_t line = side == OTT_BY_ROWS ? i : j, k = side == OTT_BY_ROWS ? j : i;
-    return line / share.lines * s->line_step + k / share.depth * s->depth_step;
+static ott_status dequantize(const ott_qtensor *q, ott_usage use, const ott_tensor *out) {
+    exec cx;
+    qtensor asked = q->q;
+    TRY(context_exec(q->handle.context, &cx));
+    if (use == OTT_COLUMNWISE) asked.spec.rowwise.format = q->high_precision; /* else that use comes first */
+    return op_dequantize(&cx, &(dequantize_args){.q = &asked, .y = &out->t});
 }
 
-typedef struct host_side {
-    uint8_t *codes;
-    float *scale_inv;
-    void *values; /* in the format of the result */
-} host_side;
-
-static void decode(const ott_qtensor *q, ott_side side, const host_side *h, ott_dtype to) {
-    const side_spec *spec = side_spec_at(q, side);
-    const scale_block share = granularity_block(spec->grain);
-    const qside *s = side_at(q, side);
-    for (int64_t i = 0; i < q->q.rows; i++)
-        for (int64_t j = 0; j < q->q.columns; j++) {
-            int64_t at = i * q->q.columns + j;
-            float value = fp8_to_float(h->codes[at], spec->format);
-            dtype_store(h->values, to, at, value * h->scale_inv[group_index(s, share, side, i, j)]);
-        }
-}
-
-static ott_status dequantize(const ott_qtensor *q, ott_side side, const ott_tensor *out) {
-    device *d;
-    void *memory;
-    mem *account = q->handle.context->account;
-    int64_t groups = side_groups(q, side) * (int64_t)sizeof(float), count = q->q.rows * q->q.columns;
-    TRY(context_device(q->handle.context, &d));
-    TRY(mem_alloc(account, MEM_OTHER, groups + tensor_bytes(out->t) + count, "dequantizing", &memory));
-    host_side h = {.scale_inv = memory, .values = (char *)memory + groups};
-    h.codes = (uint8_t *)h.values + tensor_bytes(out->t);
-    ott_status status = OTT_OK;
-    TRY_OUT(device_copy_out(d, h.codes, side_at(q, side)->data, count));
-    TRY_OUT(device_copy_out(d, h.scale_inv, side_at(q, side)->scale_inv, groups));
-    decode(q, side, &h, out->t.dtype);
-    TRY_OUT(device_copy_in(d, out->t.data, h.values, tensor_bytes(out->t)));
-out:
-    mem_free(account, memory);
-    return status;
-}
-
-ott_status ott_dequantize(ott_qtensor *q, ott_side side, ott_tensor *out) {
+ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out) {
     API_HANDLE(q, QTENSOR);
     API_HANDLE_IN(out, TENSOR, q->handle.context);
-    TRY(check_filled(q, side, __func__));
+    TRY(check_filled(q, use, __func__));
     TRY(tensor_check_number(out, __func__, "out"));
     TRY(tensor_check_shape(out, q->q.rows, q->q.columns, "q is", __func__, "out"));
-    return API_INSIDE(q->handle.context, dequantize(q, side, out));
+    return API_INSIDE(q->handle.context, dequantize(q, use, out));
 }
 
 /* ---- statistics ---- */
@@ -272,7 +204,7 @@ static ott_statistics statistics_from(const float *row) {
                             .scale_max = row[STATISTICS_SCALE_MAX]};
 }
 
-static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_side side, ott_statistics *out) {
+static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_usage use, ott_statistics *out) {
     exec cx;
     tensor t;
     plan_buffer buffer;
@@ -283,19 +215,19 @@ static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_side si
     TRY_OUT(
         op_quantize_statistics(&cx, &(quantize_statistics_args){.x = &x->t, .q = &q->q, .statistics = &t}));
     TRY_OUT(device_copy_out(cx.device, rows, t.data, sizeof rows));
-    *out = statistics_from(rows[side == OTT_BY_COLUMNS]);
+    *out = statistics_from(rows[use == OTT_COLUMNWISE]);
 out:
     plan_close(cx.plan, &buffer); /* cannot fail: it is open */
     return status;
 }
 
-ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_side side, ott_statistics *out) {
+ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use, ott_statistics *out) {
     ott_statistics measured;
     API_HANDLE(q, QTENSOR);
     API_HANDLE_IN(x, TENSOR, q->handle.context);
     API_REQUIRE(out);
-    TRY(check_filled(q, side, __func__));
+    TRY(check_filled(q, use, __func__));
     TRY(check_source(q, x, __func__));
-    TRY(API_INSIDE(q->handle.context, measure(q, x, side, &measured)));
+    TRY(API_INSIDE(q->handle.context, measure(q, x, use, &measured)));
     return api_write_struct(out, &measured, sizeof measured, "ott_statistics");
 }

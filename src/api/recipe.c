@@ -79,8 +79,8 @@ void ott_recipe_close(ott_recipe *r) {
 /* ---- the recipe as it stands ---- */
 
 static void attach(quant_spec *q, const delayed_callbacks *callbacks) {
-    if (q->row.policy == AMAX_DELAYED) q->row.callbacks = callbacks;
-    if (q->column.policy == AMAX_DELAYED) q->column.callbacks = callbacks;
+    if (q->rowwise.policy == AMAX_DELAYED) q->rowwise.callbacks = callbacks;
+    if (q->columnwise.policy == AMAX_DELAYED) q->columnwise.callbacks = callbacks;
 }
 
 static void attach_callbacks(ott_recipe *r) {
@@ -205,7 +205,7 @@ void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
 static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {
     const recipe *row;
     TRY(recipe_of(r, &row));
-    if (!delayed_side(&row->input) && !delayed_side(&row->weight) && !delayed_side(&row->grad_output))
+    if (!delayed_cast(&row->input) && !delayed_cast(&row->weight) && !delayed_cast(&row->grad_output))
         return status_fail(
             OTT_ERR_ARGUMENT,
             "ott_recipe_set_callbacks: recipe %s is not delayed: its scales follow from each tensor",
@@ -226,9 +226,9 @@ ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *
 /* ---- as text ---- */
 
 static void describe_tensor(const char *name, const quant_spec *q, str *out) {
-    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
-    recipe_side_write(&q->row, row);
-    recipe_side_write(&q->column, column);
+    char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
+    recipe_cast_write(&q->rowwise, row);
+    recipe_cast_write(&q->columnwise, column);
     if (strcmp(row, column) == 0)
         str_printf(out, "  %-12s %s\n", name, row);
     else

@@ -9,14 +9,14 @@
 
 #define CELL 112
 
-static void side_text(const side_spec *s, char out[RECIPE_SIDE_TEXT]) {
-    recipe_side_write(s, out);
+static void use_text(const cast_spec *s, char out[RECIPE_CAST_TEXT]) {
+    recipe_cast_write(s, out);
 }
 
 static void tensor_text(const quant_spec *q, char out[CELL]) {
-    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
-    side_text(&q->row, row);
-    side_text(&q->column, column);
+    char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
+    use_text(&q->rowwise, row);
+    use_text(&q->columnwise, column);
     if (strcmp(row, column) == 0)
         snprintf(out, CELL, "%.110s", row);
     else
@@ -29,8 +29,8 @@ static void rule_text(const recipe *r, char out[CELL]) {
                                         [SCALE_TE] = "max/amax, else 1",
                                         [SCALE_E8M0] = "2^k, never saturates",
                                         [SCALE_E8M0_FLOOR] = "2^k, may saturate"};
-    const side_spec *s = &r->input.row;
-    if (!side_spec_is_fp8(s)) {
+    const cast_spec *s = &r->input.rowwise;
+    if (!cast_spec_is_fp8(s)) {
         snprintf(out, CELL, "-");
         return;
     }
@@ -46,11 +46,11 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
              g->accumulate == ACCUMULATE_FP32 ? "" : accumulate_name(g->accumulate));
 }
 
-/* What a layer keeps of its input between forward and backward: the column side, and for each of its groups
+/* What a layer keeps of its input between forward and backward: the columnwise use, and for each of its groups
    amax, scale and scale_inv (nn/activation). One scale a tensor or a column is nothing beside the codes. */
 static double bytes_kept(const recipe *r) {
-    const side_spec *s = &r->input.column;
-    if (!side_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
+    const cast_spec *s = &r->input.columnwise;
+    if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
     if (share.depth == INT64_MAX) return 1;
     return 1 + 3.0 * sizeof(float) / (double)(share.lines * share.depth);
@@ -143,9 +143,9 @@ static void json_text(str *out, const char *name, const char *text) {
 }
 
 static void json_tensor(str *out, const char *name, const quant_spec *q) {
-    char row[RECIPE_SIDE_TEXT], column[RECIPE_SIDE_TEXT];
-    side_text(&q->row, row);
-    side_text(&q->column, column);
+    char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
+    use_text(&q->rowwise, row);
+    use_text(&q->columnwise, column);
     str_printf(out, "\"%s\": {", name);
     json_text(out, "by_rows", row);
     str_append(out, ", ");

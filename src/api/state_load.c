@@ -226,12 +226,12 @@ static const char *stated_recipe(const state_loader *l, const char *fqn) {
    the same format and margin goes on from it. */
 static ott_status make_waiting(const state_loader *l, linear_body *b, const char *fqn,
                                const found_state *found) {
-    side_spec specs[TENSOR_COUNT];
+    cast_spec specs[TENSOR_COUNT];
     delayed_want wanted[TENSOR_COUNT];
     for (int t = 0; t < TENSOR_COUNT; t++) {
         wanted[t] = (delayed_want){.state = &b->layer->delayed[t]};
         if (!found[t].history) continue;
-        specs[t] = (side_spec){.format = found[t].format,
+        specs[t] = (cast_spec){.format = found[t].format,
                                .grain = GRANULARITY_TENSOR,
                                .scale.rule = SCALE_TE,
                                .scale.margin = stated_margin(l, fqn, t),

@@ -33,7 +33,7 @@ struct ott_qtensor {
     handle handle;
     recipe_tensor which;
     qtensor q;
-    ott_dtype high_precision; /* of a side that is not FP8 */
+    ott_dtype high_precision; /* format of a use that is not FP8 */
     void *block;              /* device memory of codes and scales */
     delayed_state delayed;
     delayed_store store;
@@ -44,7 +44,7 @@ struct ott_qtensor {
 ott_status context_device(ott_context *context, device **out);
 /* An execution context on it whose plan opens buffers as they are asked for. */
 ott_status context_exec(ott_context *context, exec *out);
-/* The recipe as it stands, checked. Its delayed sides point at the callbacks of `r`, if it has any; the row
+/* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
    itself is borrowed until the next ott_recipe_set. */
 ott_status recipe_of(ott_recipe *r, const recipe **out);
 /* The recipe that is to run on the context's device; r NULL: the row `otherwise`. OTT_ERR_UNSUPPORTED when it

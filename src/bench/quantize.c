@@ -19,7 +19,7 @@ static ott_status run_cast(bench *b, const activation *e) {
 /* A form of the table, as training has it of an input. */
 typedef struct quantize_form {
     const char *what, *recipe;
-    bool row_only; /* without the side for grad_weight */
+    bool rowwise_only; /* without the use for grad_weight */
     quantize_op op;
 } quantize_form;
 
@@ -47,9 +47,9 @@ static ott_status run(bench *b, void *state) {
 /* The source, and each code once; scales are few. */
 static double bytes_of(const quantize_state *s) {
     const qtensor *q = &s->e.q.item[0];
-    int sides = side_spec_is_fp8(&q->spec.row);
-    if (side_spec_is_fp8(&q->spec.column) && !quant_spec_shares_data(&q->spec)) sides++;
-    return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + sides);
+    int uses = cast_spec_is_fp8(&q->spec.rowwise);
+    if (cast_spec_is_fp8(&q->spec.columnwise) && !qtensor_shares_codes(q)) uses++;
+    return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + uses);
 }
 
 static ott_status open_activation(bench *b, const quantize_form *f, bench_matrix size, const tensor *x,
@@ -57,7 +57,7 @@ static ott_status open_activation(bench *b, const quantize_form *f, bench_matrix
     activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
     plan_buffer none = PLAN_NONE;
     tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
-    if (f->row_only) specs.spec[0].column.format = x->dtype;
+    if (f->rowwise_only) specs.spec[0].columnwise.format = x->dtype;
     return activation_adopt(&b->cx, "FP8 form", view, &none, &specs, e);
 }
 

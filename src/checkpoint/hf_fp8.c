@@ -7,9 +7,9 @@ enum { STRIP = 128 }; /* rows read at once: a block's */
 /* ---- exactly as trained ---- */
 
 /* How a place is cast under the run's recipe; NULL: it stays in high precision. */
-static const side_spec *trained_cast(const hf_place *at) {
+static const cast_spec *trained_cast(const hf_place *at) {
     const linear_spec *spec = &at->module->linear->spec;
-    return spec->fp8 && side_spec_is_fp8(&spec->weight.row) ? &spec->weight.row : NULL;
+    return spec->fp8 && cast_spec_is_fp8(&spec->weight.rowwise) ? &spec->weight.rowwise : NULL;
 }
 
 static bool resolve(granularity grain, hf_scales *out) {
@@ -28,7 +28,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-static ott_status check_trained(const char *name, const side_spec *s, hf_scales *out) {
+static ott_status check_trained(const char *name, const cast_spec *s, hf_scales *out) {
     if (s->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
     if (s->policy != AMAX_CURRENT)
         return fail_trained(name, "its scale is delayed, and comes from earlier steps");
@@ -50,7 +50,7 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
                         "its family's files divide it differently, and scales would be others");
 }
 
-static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const side_spec *cast) {
+static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_spec *cast) {
     const char *name = p->of[i].parameter->name;
     hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
@@ -64,7 +64,7 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const side_
 
 /* ---- which matrices ---- */
 
-static ott_status add_matrix(hf_fp8 *f, int i, const side_spec *trained) {
+static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
     const hf_place *at = &f->places->of[i];
     hf_fp8_matrix *x = &f->matrices[f->count++];
     *x = (hf_fp8_matrix){.name = at->name,
@@ -82,14 +82,14 @@ static ott_status keep(hf_fp8 *f, int i) {
                         name);
 }
 
-static bool same_cast(const side_spec *a, const side_spec *b) {
+static bool same_cast(const cast_spec *a, const cast_spec *b) {
     if (!a || !b) return a == b;
     const quant_spec x = {*a, *a}, y = {*b, *b};
     return quant_spec_equal(&x, &y);
 }
 
 /* The parts of one tensor are cast alike, or stay, all of them. */
-static ott_status check_same(const hf_fp8 *f, int i, const side_spec *cast) {
+static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     if (same_cast(last && strcmp(last->name, name) == 0 ? last->trained : NULL, cast)) return OTT_OK;
@@ -101,7 +101,7 @@ static ott_status choose(hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->of[i])) continue;
-        const side_spec *cast = as_trained ? trained_cast(&f->places->of[i]) : NULL;
+        const cast_spec *cast = as_trained ? trained_cast(&f->places->of[i]) : NULL;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].row > 0) continue; /* a later part of one that is there */

@@ -29,7 +29,7 @@ typedef struct hf_fp8_matrix {
     /* [scale_rows, scale_columns]: amax, then the scale: what codes are multiplied by on the way back or,
        trained, what weights are multiplied by on the way there. */
     float *scale;
-    const side_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
+    const cast_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {

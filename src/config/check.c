@@ -266,8 +266,8 @@ static ott_status check_operands(const config *cfg) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const config_key *key = table_find(keys[i]);
         const char *text = table_get(cfg, key).text;
-        side_spec ignored;
-        if (*text) TRY(status_context(recipe_side_parse(text, OTT_BF16, &ignored), "%s", where_of(cfg, key)));
+        cast_spec ignored;
+        if (*text) TRY(status_context(recipe_cast_parse(text, OTT_BF16, &ignored), "%s", where_of(cfg, key)));
     }
     return OTT_OK;
 }
@@ -275,10 +275,10 @@ static ott_status check_operands(const config *cfg) {
 /* One FP8 scale for all of the weight. */
 static bool weight_is_tensorwise(const config *cfg) {
     const recipe *row = recipe_find(config_word(cfg, "float8.recipe_name"));
-    side_spec weight = {.format = OTT_BF16};
-    if (row) weight = row->weight.row;
-    bool known = !*cfg->float8.weight || recipe_side_parse(cfg->float8.weight, OTT_BF16, &weight) == OTT_OK;
-    return known && side_spec_is_fp8(&weight) && weight.grain == GRANULARITY_TENSOR;
+    cast_spec weight = {.format = OTT_BF16};
+    if (row) weight = row->weight.rowwise;
+    bool known = !*cfg->float8.weight || recipe_cast_parse(cfg->float8.weight, OTT_BF16, &weight) == OTT_OK;
+    return known && cast_spec_is_fp8(&weight) && weight.grain == GRANULARITY_TENSOR;
 }
 
 /* torchao's rule: only one scale per tensor can be gathered or computed ahead. */

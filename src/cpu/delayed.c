@@ -5,8 +5,8 @@
 ott_status ISA(amax_record)(exec *cx, const amax_record_args *a) {
     (void)cx;
     float *seen = a->seen->data;
-    const qside *side = side_spec_is_fp8(&a->q->spec.row) ? &a->q->row : &a->q->column;
-    seen[0] = history_record(seen[0], side->amax[0]);
+    const qdata *use = cast_spec_is_fp8(&a->q->spec.rowwise) ? &a->q->rowwise : &a->q->columnwise;
+    seen[0] = history_record(seen[0], use->amax[0]);
     return OTT_OK;
 }
 

@@ -5,7 +5,7 @@
 typedef struct dequantize_job {
     const qtensor *q;
     const tensor *y;
-    quantize_side side;
+    quantize_use use;
 } dequantize_job;
 
 enum { RUN = 512 }; /* elements whose scale_invs are spread at a time */
@@ -31,7 +31,7 @@ static void multiply_any(ott_dtype d, ott_dtype format, const uint8_t *codes, co
 
 static void dequantize_row(const dequantize_job *job, int64_t r) {
     float room[RUN + 16];
-    const quantize_side *s = &job->side;
+    const quantize_use *s = &job->use;
     const tensor *y = job->y;
     bool each = s->columns != QUANTIZE_ALL;
     int64_t run = each ? RUN : y->columns;
@@ -53,10 +53,10 @@ static void dequantize_task(void *argument, int thread, int threads) {
 }
 
 ott_status ISA(dequantize)(exec *cx, const dequantize_args *a) {
-    quantize_side side[2];
-    if (quantize_sides(a->q, side) == 0)
-        return status_fail(OTT_ERR_INTERNAL, "dequantize: neither side of the tensor is FP8");
-    dequantize_job job = {.q = a->q, .y = a->y, .side = side[0]};
+    quantize_use use[2];
+    if (quantize_uses(a->q, use) == 0)
+        return status_fail(OTT_ERR_INTERNAL, "dequantize: neither use of the tensor is FP8");
+    dequantize_job job = {.q = a->q, .y = a->y, .use = use[0]};
     cpu_run_sized(cx, tensor_count(*a->y), dequantize_task, &job);
     return OTT_OK;
 }

@@ -6,7 +6,7 @@
  * row that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor
  * with delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a
  * second pass. The threads take shares of the units, and a maximum does not depend on the order in which it
- * is taken. Column-side codes lie as the source does, rows x columns: the matrix product reads either
+ * is taken. Columnwise codes lie as the source does, rows x columns: the matrix product reads either
  * orientation.
  */
 #include "cpu/quantize.h"
@@ -16,8 +16,8 @@
 typedef struct quantize_job {
     exec *cx;
     const tensor *x;
-    int sides;
-    quantize_side side[2];
+    int uses;
+    quantize_use use[2];
     bool waits[2]; /* the second pass casts it */
     bool casts;    /* the first pass makes scales and codes, else only amax */
     int threads;
@@ -38,21 +38,21 @@ typedef struct quantize_unit {
 
 /* A thread's scratch. */
 typedef struct quantize_work {
-    float *most[2]; /* amax so far of each side's blocks: those across the unit, or of whole columns, or of
+    float *most[2]; /* amax so far of each use's blocks: those across the unit, or of whole columns, or of
                        all */
     float *runs;    /* of the row at hand, or of the tile's rows: [run][TILE_ROWS] */
     float *spread;  /* a row's scales */
-    void *each;     /* most[] of the side whose blocks are one column wide (quantize_row.h), or NULL */
+    void *each;     /* most[] of the use whose blocks are one column wide (quantize_row.h), or NULL */
 } quantize_work;
 
 /* ---- what is worked on at a time ---- */
 
-static bool is_tiled(const quantize_side *s) {
+static bool is_tiled(const quantize_use *s) {
     return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
 }
 
 /* Rows that are finished together. */
-static int64_t height(const quantize_side *s) {
+static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
 
@@ -60,7 +60,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
 }
 
-static bool whole_columns(const quantize_side *s) {
+static bool whole_columns(const quantize_use *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
 
@@ -83,8 +83,8 @@ static void choose_units(quantize_job *job, int64_t columns) {
     bool whole_rows = false;
     int64_t run = QUANTIZE_ALL;
     job->band = 1;
-    for (int i = 0; i < job->sides; i++) {
-        const quantize_side *s = &job->side[i];
+    for (int i = 0; i < job->uses; i++) {
+        const quantize_use *s = &job->use[i];
         if (s->rows != QUANTIZE_ALL && height(s) > job->band) job->band = height(s);
         if (s->columns != 1 && s->columns < run) run = s->columns;
         whole_rows |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
@@ -93,8 +93,8 @@ static void choose_units(quantize_job *job, int64_t columns) {
         whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
     job->strips = columns > 0 ? quantize_blocks(columns, job->width) : 1;
     job->run = run == QUANTIZE_ALL ? job->width : run;
-    for (int i = 0; i < job->sides; i++) {
-        const quantize_side *s = &job->side[i];
+    for (int i = 0; i < job->uses; i++) {
+        const quantize_use *s = &job->use[i];
         job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns) *
                               (is_tiled(s) ? TILE_ROWS : 1);
         job->each_whole |= whole_columns(s);
@@ -110,7 +110,7 @@ static void choose_ahead(quantize_job *job) {
     int64_t row = job->x->ld * dtype_bytes(job->x->dtype);
     if (job->band != 1 || row * job->x->rows <= (int64_t)CACHED_BYTES * job->threads) return;
     int64_t distance = (AHEAD_BYTES / row + 1) * job->x->ld, mask = 0;
-    for (int i = 0; i < job->sides && job->casts; i++)
+    for (int i = 0; i < job->uses && job->casts; i++)
         if (!job->waits[i]) mask = BLOCK;
     job->ahead[0] = (row_ahead){distance, mask, 0};
     job->ahead[1] = (row_ahead){distance, BLOCK, BLOCK};
@@ -138,16 +138,16 @@ static quantize_work work_of(const quantize_job *job, int thread) {
     w.runs = w.most[1] + with_room(job->most_floats[1]);
     w.spread = w.runs + with_room(runs_floats(job));
     w.each = NULL;
-    for (int i = 0; i < job->sides; i++)
-        if (job->side[i].columns == 1) w.each = w.most[i];
+    for (int i = 0; i < job->uses; i++)
+        if (job->use[i].columns == 1) w.each = w.most[i];
     return w;
 }
 
 /* ---- scales ---- */
 
 /* From amax to scale and scale_inv: `count` groups, `step` apart. */
-static void set_scales(const quantize_side *s, int64_t first, int64_t count, int64_t step) {
-    const qside *at = s->at;
+static void set_scales(const quantize_use *s, int64_t first, int64_t count, int64_t step) {
+    const qdata *at = s->at;
     if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
         scale_neighbours(s, first, count);
         return;
@@ -161,18 +161,18 @@ static void set_scales(const quantize_side *s, int64_t first, int64_t count, int
     }
 }
 
-static void set_all_scales(const quantize_side *s) {
+static void set_all_scales(const quantize_use *s) {
     set_scales(s, 0, s->groups, 1);
 }
 
 /* ---- codes ---- */
 
-static uint8_t *codes_at(const quantize_job *job, const quantize_side *s, int64_t row, int64_t column) {
+static uint8_t *codes_at(const quantize_job *job, const quantize_use *s, int64_t row, int64_t column) {
     return (uint8_t *)s->at->data + row * job->x->columns + column;
 }
 
 /* Rows [row, end), which share their scales, within the unit's columns. */
-static void cast_rows(const quantize_job *job, const quantize_side *s, quantize_unit u, int64_t row,
+static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_unit u, int64_t row,
                       int64_t end, row_ahead ahead, float *spread) {
     bool each = s->columns != QUANTIZE_ALL;
     row_scale scale = {.scale = s->at->scale};
@@ -197,8 +197,8 @@ static void cast_task(void *argument, int thread, int threads) {
     share_units(job, thread, threads, &index, &end);
     for (; index < end; index++) {
         quantize_unit u = unit_at(job, index);
-        for (int i = 0; i < job->sides; i++) {
-            const quantize_side *s = &job->side[i];
+        for (int i = 0; i < job->uses; i++) {
+            const quantize_use *s = &job->use[i];
             int64_t step = at_most(s->rows, job->band);
             for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
                 cast_rows(job, s, u, row, at_most(row + step, u.row_end), job->ahead[2], spread);
@@ -219,14 +219,14 @@ static void raise_blocks(float *most, int64_t step, const float *runs, int64_t c
         for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* The row's largest magnitudes to those of each side's blocks. */
+/* The row's largest magnitudes to those of each use's blocks. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
     if (u.columns == 0) return;
     int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
-    for (int i = 0; i < job->sides; i++) {
-        int64_t columns = job->side[i].columns, per = columns == QUANTIZE_ALL ? runs : columns / job->run;
+    for (int i = 0; i < job->uses; i++) {
+        int64_t columns = job->use[i].columns, per = columns == QUANTIZE_ALL ? runs : columns / job->run;
         if (columns != 1) raise_blocks(w->most[i], 1, w->runs, runs, per);
     }
 }
@@ -236,8 +236,8 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
     amax_tiles(job->x, row, end - row, u.column, u.columns, job->run, each, w->runs);
-    for (int i = 0; i < job->sides; i++) {
-        const quantize_side *s = &job->side[i];
+    for (int i = 0; i < job->uses; i++) {
+        const quantize_use *s = &job->use[i];
         int64_t runs = quantize_blocks(u.columns, job->run);
         int64_t per = s->columns == QUANTIZE_ALL ? runs : s->columns / job->run;
         for (int64_t n = 0; n < runs && s->columns != 1; n++) {
@@ -252,7 +252,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
 }
 
 /* The tile of rows [row, end) is complete. */
-static void finish_tile(const quantize_job *job, const quantize_side *s, float *tile, quantize_unit u,
+static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
     for (int64_t n = 0; n < count; n++, g += s->column_step) {
@@ -271,14 +271,14 @@ static void finish_tile(const quantize_job *job, const quantize_side *s, float *
 
 /* Entries [n, n + count), 16 at most, of most[i]. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
-    bool each = job->side[i].columns == 1;
+    bool each = job->use[i].columns == 1;
     return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
 }
 
 /* The rows [row, end) of the unit are all of their blocks: their amax, and with `casts` scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
-    const quantize_side *s = &job->side[i];
+    const quantize_use *s = &job->use[i];
     if (is_tiled(s)) {
         finish_tile(job, s, w->most[i], u, row, end);
         return;
@@ -298,7 +298,7 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
 static void amax_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
     quantize_work w = work_of(job, thread);
-    for (int i = 0; i < job->sides; i++) memset(w.most[i], 0, (size_t)job->most_floats[i] * sizeof(float));
+    for (int i = 0; i < job->uses; i++) memset(w.most[i], 0, (size_t)job->most_floats[i] * sizeof(float));
     int64_t index, end;
     share_units(job, thread, threads, &index, &end);
     for (; index < end; index++) {
@@ -309,8 +309,8 @@ static void amax_task(void *argument, int thread, int threads) {
                 raise_tile(job, u, row, next, &w);
             else
                 raise_row(job, u, row, &w);
-            for (int i = 0; i < job->sides; i++) {
-                int64_t rows = at_most(height(&job->side[i]), job->band), first = row & -rows;
+            for (int i = 0; i < job->uses; i++) {
+                int64_t rows = at_most(height(&job->use[i]), job->band), first = row & -rows;
                 if (next == u.row_end || next == first + rows) finish_rows(job, i, u, first, next, &w);
             }
         }
@@ -320,8 +320,8 @@ static void amax_task(void *argument, int thread, int threads) {
 /* The threads' maxima of what runs through the whole tensor to one. */
 static void merge_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
-    for (int i = 0; i < job->sides; i++) {
-        const quantize_side *s = &job->side[i];
+    for (int i = 0; i < job->uses; i++) {
+        const quantize_use *s = &job->use[i];
         if (s->rows != QUANTIZE_ALL) continue;
         int64_t begin, end;
         pool_share(s->groups, 64, thread, threads, &begin, &end);
@@ -339,17 +339,17 @@ static void merge_task(void *argument, int thread, int threads) {
 
 /* ---- the ops ---- */
 
-static ott_status check_side(const side_spec *s, const char *side) {
-    if (!side_spec_is_fp8(s) || s->rounding == ROUND_NEAREST) return OTT_OK;
+static ott_status check_use(const cast_spec *s, const char *use) {
+    if (!cast_spec_is_fp8(s) || s->rounding == ROUND_NEAREST) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "quantize: the CPU rounds to nearest, not stochastically (%s side)", side);
+                       "quantize: the CPU rounds to nearest, not stochastically (%s use)", use);
 }
 
 static ott_status start(quantize_job *job, exec *cx, const tensor *x, const qtensor *q) {
-    TRY(check_side(&q->spec.row, "row"));
-    TRY(check_side(&q->spec.column, "column"));
+    TRY(check_use(&q->spec.rowwise, "rowwise"));
+    TRY(check_use(&q->spec.columnwise, "columnwise"));
     *job = (quantize_job){.cx = cx, .x = x};
-    job->sides = quantize_sides(q, job->side);
+    job->uses = quantize_uses(q, job->use);
     choose_units(job, q->columns);
     job->threads = q->rows * q->columns >= CPU_WORTH_SPLITTING ? cpu_threads(cx) : 1;
     if (work_floats(job) * (int64_t)sizeof(float) <= CPU_SCRATCH_BYTES) return OTT_OK;
@@ -377,10 +377,10 @@ static void first_pass(quantize_job *job) {
 static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
     quantize_job job;
     TRY(start(&job, cx, x, q));
-    if (job.sides == 0) return OTT_OK;
+    if (job.uses == 0) return OTT_OK;
     job.casts = true;
-    for (int i = 0; i < job.sides; i++) {
-        const quantize_side *s = &job.side[i];
+    for (int i = 0; i < job.uses; i++) {
+        const quantize_use *s = &job.use[i];
         if (s->spec->policy == AMAX_DELAYED) set_all_scales(s);
         job.waits[i] = s->rows == QUANTIZE_ALL && s->spec->policy == AMAX_CURRENT;
     }
@@ -408,14 +408,14 @@ ott_status ISA(amax)(exec *cx, const amax_args *a) {
 ott_status ISA(scale)(exec *cx, const scale_args *a) {
     quantize_job job;
     TRY(start(&job, cx, NULL, a->q));
-    for (int i = 0; i < job.sides; i++) set_all_scales(&job.side[i]);
+    for (int i = 0; i < job.uses; i++) set_all_scales(&job.use[i]);
     return OTT_OK;
 }
 
 ott_status ISA(cast)(exec *cx, const cast_args *a) {
     quantize_job job;
     TRY(start(&job, cx, a->x, a->q));
-    for (int i = 0; i < job.sides; i++) job.waits[i] = true;
+    for (int i = 0; i < job.uses; i++) job.waits[i] = true;
     choose_ahead(&job);
     run(&job, cast_task, true);
     return OTT_OK;

@@ -1,5 +1,5 @@
 /*
- * cpu/quantize: private to the floor: where a side's scales lie in the tensor, the same for rows and columns,
+ * cpu/quantize: private to the floor: where a use's scales lie in the tensor, the same for rowwise and columnwise,
  * and the scale of each element of a row.
  */
 #ifndef CPU_QUANTIZE_H
@@ -10,22 +10,22 @@
 
 #define QUANTIZE_ALL INT64_MAX /* of the rows or columns */
 
-/* An FP8 side: `rows` x `columns` elements of the tensor share a scale; that of element (i, j) is
+/* One use that is FP8: `rows` x `columns` elements of the tensor share a scale; that of element (i, j) is
    i / rows * row_step + j / columns * column_step. */
-typedef struct quantize_side {
-    const side_spec *spec;
-    const qside *at;
+typedef struct quantize_use {
+    const cast_spec *spec;
+    const qdata *at;
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* divide by them */
     int64_t row_step, column_step;
     int64_t groups;
-} quantize_side;
+} quantize_use;
 
 static inline int64_t quantize_blocks(int64_t count, int64_t block) {
     return block == QUANTIZE_ALL ? 1 : (count + block - 1) / block;
 }
 
-static inline int64_t quantize_group(const quantize_side *s, int64_t row, int64_t column) {
+static inline int64_t quantize_group(const quantize_use *s, int64_t row, int64_t column) {
     return (row >> s->row_shift) * s->row_step + (column >> s->column_shift) * s->column_step;
 }
 
@@ -33,8 +33,9 @@ static inline int quantize_shift(int64_t block) {
     return block == QUANTIZE_ALL ? 63 : __builtin_ctzll((unsigned long long)block);
 }
 
-static inline quantize_side quantize_side_of(const qtensor *q, bool column) {
-    quantize_side s = {.spec = column ? &q->spec.column : &q->spec.row, .at = column ? &q->column : &q->row};
+static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
+    quantize_use s = {.spec = column ? &q->spec.columnwise : &q->spec.rowwise,
+                      .at = column ? &q->columnwise : &q->rowwise};
     scale_block block = granularity_block(s.spec->grain);
     s.rows = column ? block.depth : block.lines;
     s.columns = column ? block.lines : block.depth;
@@ -46,23 +47,23 @@ static inline quantize_side quantize_side_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* The FP8 sides that have data of their own, into side[2]; returns how many. */
-static inline int quantize_sides(const qtensor *q, quantize_side *side) {
+/* The FP8 uses that have data of their own, into use[2]; returns how many. */
+static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
-    if (side_spec_is_fp8(&q->spec.row)) side[count++] = quantize_side_of(q, false);
-    if (side_spec_is_fp8(&q->spec.column) && !quant_spec_shares_data(&q->spec))
-        side[count++] = quantize_side_of(q, true);
+    if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);
+    if (cast_spec_is_fp8(&q->spec.columnwise) && !qtensor_shares_scales(q))
+        use[count++] = quantize_use_of(q, true);
     return count;
 }
 
 /* Scales along a row that do not lie element by element. */
-static inline bool quantize_spreads(const quantize_side *s) {
+static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* The entry of `values` (a side's scales) for each of `count` elements of a row from `column` on, where they
-   lie so or in room[count + 15]. For sides that have several along a row. */
-static inline const float *quantize_spread(const quantize_side *s, const float *values, int64_t row,
+/* The entry of `values` (a use's scales) for each of `count` elements of a row from `column` on, where they
+   lie so or in room[count + 15]. For uses that have several along a row. */
+static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *room) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {

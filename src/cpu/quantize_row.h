@@ -187,23 +187,23 @@ ROW_LOOP void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_
 }
 
 SIMD void cast_row(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
-                   scale_kind kind, const side_spec *s, uint8_t *codes) {
+                   scale_kind kind, const cast_spec *s, uint8_t *codes) {
     WITH_DTYPE(x->dtype, D,
                WITH_FP8(s->format, F, cast_run(x->data, D, from, n, ahead, scale, kind, F, s->mode, codes)));
 }
 
 /* n elements from index `from` on to codes[n]. */
 static void cast_row_one_scale(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
-                               const side_spec *s, uint8_t *codes) {
+                               const cast_spec *s, uint8_t *codes) {
     cast_row(x, from, n, ahead, scale, SCALE_ONE, s, codes);
 }
 
 static void cast_row_each(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
-                          const side_spec *s, uint8_t *codes) {
+                          const cast_spec *s, uint8_t *codes) {
     cast_row(x, from, n, ahead, scale, SCALE_EACH, s, codes);
 }
 
-static void cast_row_blocks(const tensor *x, int64_t from, int64_t n, row_scale scale, const side_spec *s,
+static void cast_row_blocks(const tensor *x, int64_t from, int64_t n, row_scale scale, const cast_spec *s,
                             uint8_t *codes) {
     cast_row(x, from, n, (row_ahead){0}, scale, SCALE_BLOCKS, s, codes);
 }

@@ -35,7 +35,7 @@ SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
 }
 
 /* Scales and scale_invs of neighbouring groups [first, first + count) from their amax. */
-static inline void scale_neighbours(const quantize_side *s, int64_t first, int64_t count) {
+static inline void scale_neighbours(const quantize_use *s, int64_t first, int64_t count) {
     const scale_options *o = &s->spec->scale;
     const float max = dtype_max(s->spec->format);
     for (int64_t g = first, end = first + count; g < end; g += 16) {

@@ -13,7 +13,7 @@ typedef struct block_sums {
 typedef struct statistics_job {
     exec *cx;
     const tensor *x;
-    const quantize_side *side;
+    const quantize_use *use;
     int64_t first, count;
     block_sums *sums;
     int64_t saturated, underflowed;
@@ -97,7 +97,7 @@ static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void
 }
 
 /* The entries of `values` that belong to elements [at, at + count) of rows of `columns`, to room. */
-static const float *lay_scales(const quantize_side *s, const float *values, int64_t columns, int64_t at,
+static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *room) {
     int64_t row = at / columns, column = at % columns;
     for (int64_t done = 0; done < count; row++, column = 0) {
@@ -111,7 +111,7 @@ static const float *lay_scales(const quantize_side *s, const float *values, int6
 
 static void block_task(void *argument, int thread, int threads) {
     statistics_job *j = argument;
-    const quantize_side *s = j->side;
+    const quantize_use *s = j->use;
     statistics_room *room = cpu_scratch(j->cx, thread);
     block_counts counts = {0, 0};
     int64_t block, end, elements = tensor_count(*j->x), columns = j->x->columns;
@@ -132,7 +132,7 @@ static void block_task(void *argument, int thread, int threads) {
     __atomic_fetch_add(&j->underflowed, counts.underflowed, __ATOMIC_RELAXED);
 }
 
-/* ---- one side ---- */
+/* ---- one use ---- */
 
 /* The first thread's scratch holds its room, then the block sums of a round. */
 static void measure_elements(statistics_job *j, float *out) {
@@ -155,7 +155,7 @@ static void measure_elements(statistics_job *j, float *out) {
 }
 
 /* Over all groups. A NaN scale is neither smaller nor larger than another, unless it is the first. */
-static void measure_scales(const quantize_side *s, float *out) {
+static void measure_scales(const quantize_use *s, float *out) {
     v16 amax = v16_zero(), least = v16_set1(s->at->scale[0]), most = least, first = least;
     for (int64_t g = 0; g < s->groups; g += 16) {
         int64_t lanes = s->groups - g < 16 ? s->groups - g : 16;
@@ -174,15 +174,15 @@ ott_status ISA(quantize_statistics)(exec *cx, const quantize_statistics_args *a)
     STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
     memset(row, 0, STATISTICS_COUNT * sizeof(float));
     memset(column, 0, STATISTICS_COUNT * sizeof(float));
-    quantize_side side[2];
-    int sides = quantize_sides(a->q, side);
-    for (int i = 0; i < sides; i++) {
-        float *out = side[i].at == &a->q->row ? row : column;
+    quantize_use use[2];
+    int uses = quantize_uses(a->q, use);
+    for (int i = 0; i < uses; i++) {
+        float *out = use[i].at == &a->q->rowwise ? row : column;
         if (tensor_count(*a->x) == 0) continue;
-        measure_elements(&(statistics_job){.cx = cx, .x = a->x, .side = &side[i]}, out);
-        measure_scales(&side[i], out);
+        measure_elements(&(statistics_job){.cx = cx, .x = a->x, .use = &use[i]}, out);
+        measure_scales(&use[i], out);
     }
-    if (side_spec_is_fp8(&a->q->spec.row) && quant_spec_shares_data(&a->q->spec))
+    if (cast_spec_is_fp8(&a->q->spec.rowwise) && qtensor_shares_scales(a->q))
         memcpy(column, row, STATISTICS_COUNT * sizeof(float));
     return OTT_OK;
 }

@@ -24,7 +24,7 @@ static ott_status find_recipe(const char *name, const recipe **out) {
 
 /* Its scales come from a history of amax, which only a run has. */
 static ott_status check_delayed(const eval_model *e, const recipe *r) {
-    if (r->input.row.policy != AMAX_DELAYED || !side_spec_is_fp8(&r->input.row)) return OTT_OK;
+    if (r->input.rowwise.policy != AMAX_DELAYED || !cast_spec_is_fp8(&r->input.rowwise)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s: \"%s\" takes its scales from earlier training steps, which were not under it: use "

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <string.h>
 
-static float window_amax(const side_spec *spec, const float *amax_history) {
+static float window_amax(const cast_spec *spec, const float *amax_history) {
     const delayed_callbacks *own = spec->callbacks;
     if (own && own->amax) return own->amax(own->user, amax_history, spec->history);
     float most = amax_history[spec->history - 1];
@@ -12,7 +12,7 @@ static float window_amax(const side_spec *spec, const float *amax_history) {
     return most;
 }
 
-static float next_scale(const side_spec *spec, float amax, float old_scale) {
+static float next_scale(const cast_spec *spec, float amax, float old_scale) {
     const delayed_callbacks *own = spec->callbacks;
     float max = dtype_max(spec->format);
     if (own && own->scale) return own->scale(own->user, amax, old_scale, max, spec->scale.margin);
@@ -21,7 +21,7 @@ static float next_scale(const side_spec *spec, float amax, float old_scale) {
     return isinf(scale) ? FLT_MAX : scale;
 }
 
-void history_update(const side_spec *spec, float seen, float *amax_history, float *scale) {
+void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale) {
     int last = spec->history - 1;
     if (seen == 0.0f) return;
     amax_history[last] = seen;

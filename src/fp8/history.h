@@ -16,7 +16,7 @@
 #include "fp8/recipe.h"
 
 /* amax_history[spec->history] and *scale are updated; callbacks of the spec are called in their rules' place. */
-void history_update(const side_spec *spec, float seen, float *amax_history, float *scale);
+void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale);
 /* What a tensor's amax adds to what was seen: the larger one. An amax that is not finite is left out, so that
    one bad step cannot freeze the scale for the length of the amax_history (TransformerEngine records it). */
 float history_record(float seen, float amax);

@@ -12,26 +12,26 @@
     { HIGH_PRECISION(d), HIGH_PRECISION(d) }
 
 /* torchao: dynamic scaling, saturating, to nearest even. */
-#define TORCHAO_SIDE(d, granule, pow2)                                                                       \
+#define TORCHAO_CAST(d, granule, pow2)                                                                       \
     {                                                                                                        \
         .format = (d), .grain = (granule), .scale = {.rule = SCALE_TORCHAO, .power_of_two = (pow2)},         \
         .mode = CAST_SATURATE, .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                             \
     }
-#define TENSORWISE(d)   TORCHAO_SIDE(d, GRANULARITY_TENSOR, false)
-#define TENSORWISE_POW2 TORCHAO_SIDE(OTT_E4M3, GRANULARITY_TENSOR, true)
-#define ROWWISE         TORCHAO_SIDE(OTT_E4M3, GRANULARITY_ROW, true)
+#define TENSORWISE(d)   TORCHAO_CAST(d, GRANULARITY_TENSOR, false)
+#define TENSORWISE_POW2 TORCHAO_CAST(OTT_E4M3, GRANULARITY_TENSOR, true)
+#define ROWWISE         TORCHAO_CAST(OTT_E4M3, GRANULARITY_ROW, true)
 
 /* TransformerEngine: amax of 0, inf or NaN leaves the tensor as it is. `limit`: what an infinite scale
  * becomes. */
-#define TE_SIDE(d, granule, pow2, limit)                                                                     \
+#define TE_CAST(d, granule, pow2, limit)                                                                     \
     {                                                                                                        \
         .format = (d), .grain = (granule),                                                                   \
         .scale = {.rule = SCALE_TE, .power_of_two = (pow2), .infinite = (limit)}, .mode = CAST_SATURATE,     \
         .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                                                    \
     }
-#define CURRENT(d)   TE_SIDE(d, GRANULARITY_TENSOR, false, FLT_MAX)
+#define CURRENT(d)   TE_CAST(d, GRANULARITY_TENSOR, false, FLT_MAX)
 #define BF16_MAX     0x1.fep127f
-#define BLOCK(grain) TE_SIDE(OTT_E4M3, grain, true, BF16_MAX)
+#define BLOCK(grain) TE_CAST(OTT_E4M3, grain, true, BF16_MAX)
 #define DELAYED(d)                                                                                           \
     {                                                                                                        \
         .format = (d), .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_TE, .infinite = FLT_MAX},        \
@@ -201,12 +201,12 @@ int64_t granularity_groups(granularity g, int64_t lines, int64_t depth) {
 
 /* ---- specs ---- */
 
-bool side_spec_is_fp8(const side_spec *s) {
+bool cast_spec_is_fp8(const cast_spec *s) {
     return dtype_is_fp8(s->format);
 }
 
 bool quant_spec_is_fp8(const quant_spec *s) {
-    return side_spec_is_fp8(&s->row) || side_spec_is_fp8(&s->column);
+    return cast_spec_is_fp8(&s->rowwise) || cast_spec_is_fp8(&s->columnwise);
 }
 
 /* `infinite` follows from the granularity and from what is cast (quant_spec_from). */
@@ -216,9 +216,9 @@ static bool scale_options_equal(const scale_options *a, const scale_options *b) 
 }
 
 /* Equal in what they do: fields that a format or a policy ignores do not count. */
-static bool side_spec_equal(const side_spec *a, const side_spec *b) {
+static bool cast_spec_equal(const cast_spec *a, const cast_spec *b) {
     if (a->format != b->format) return false;
-    if (!side_spec_is_fp8(a)) return true;
+    if (!cast_spec_is_fp8(a)) return true;
     if (a->grain != b->grain || a->mode != b->mode || a->rounding != b->rounding || a->policy != b->policy)
         return false;
     if (!scale_options_equal(&a->scale, &b->scale)) return false;
@@ -227,39 +227,41 @@ static bool side_spec_equal(const side_spec *a, const side_spec *b) {
 }
 
 bool quant_spec_equal(const quant_spec *a, const quant_spec *b) {
-    return side_spec_equal(&a->row, &b->row) && side_spec_equal(&a->column, &b->column);
+    return cast_spec_equal(&a->rowwise, &b->rowwise) && cast_spec_equal(&a->columnwise, &b->columnwise);
 }
 
-bool quant_spec_shares_data(const quant_spec *s) {
-    if (!side_spec_equal(&s->row, &s->column)) return false;
-    scale_block block = granularity_block(s->row.grain);
-    return !side_spec_is_fp8(&s->row) || block.lines == block.depth;
+bool quant_spec_shares_scales(const quant_spec *s) {
+    if (!cast_spec_equal(&s->rowwise, &s->columnwise)) return false;
+    scale_block block = granularity_block(s->rowwise.grain);
+    return !cast_spec_is_fp8(&s->rowwise) || block.lines == block.depth;
 }
 
-/* ---- which sides a GEMM multiplies ---- */
+/* ---- which uses a GEMM multiplies ---- */
 
 typedef struct gemm_operands {
     const char *gemm, *name[2];
-    const side_spec *side[2];
+    const cast_spec *use[2];
 } gemm_operands;
 
 static gemm_operands recipe_operands(const recipe *r, recipe_gemm which) {
     switch (which) {
     case GEMM_GRAD_INPUT:
-        return (gemm_operands){
-            "grad_input", {"grad_output.row", "weight.column"}, {&r->grad_output.row, &r->weight.column}};
+        return (gemm_operands){"grad_input",
+                               {"grad_output.rowwise", "weight.columnwise"},
+                               {&r->grad_output.rowwise, &r->weight.columnwise}};
     case GEMM_GRAD_WEIGHT:
         return (gemm_operands){"grad_weight",
-                               {"grad_output.column", "input.column"},
-                               {&r->grad_output.column, &r->input.column}};
+                               {"grad_output.columnwise", "input.columnwise"},
+                               {&r->grad_output.columnwise, &r->input.columnwise}};
     case GEMM_OUTPUT:
     case GEMM_COUNT: break;
     }
-    return (gemm_operands){"output", {"input.row", "weight.row"}, {&r->input.row, &r->weight.row}};
+    return (gemm_operands){
+        "output", {"input.rowwise", "weight.rowwise"}, {&r->input.rowwise, &r->weight.rowwise}};
 }
 
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which) {
-    if (which != GEMM_COUNT) return side_spec_is_fp8(recipe_operands(r, which).side[0]);
+    if (which != GEMM_COUNT) return cast_spec_is_fp8(recipe_operands(r, which).use[0]);
     return recipe_gemm_is_fp8(r, GEMM_OUTPUT) || recipe_gemm_is_fp8(r, GEMM_GRAD_INPUT) ||
            recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT);
 }
@@ -275,7 +277,7 @@ static bool scale_rule_is_e8m0(scale_rule rule) {
 }
 
 /* Every enum within its list, so that no reader meets a value it has no case for. */
-static const char *side_unknown_field(const side_spec *s) {
+static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
     if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
     if (!in_list(s->mode, CAST_OVERFLOW)) return "mode";
@@ -287,53 +289,53 @@ static const char *side_unknown_field(const side_spec *s) {
 
 #define LONGEST_HISTORY (1 << 20)
 
-static ott_status check_delayed(const char *tensor, const char *side, const side_spec *s) {
+static ott_status check_delayed(const char *tensor, const char *use, const cast_spec *s) {
     if (s->policy != AMAX_DELAYED) return OTT_OK;
     if (s->grain != GRANULARITY_TENSOR)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
-                           tensor, side);
+                           tensor, use);
     if (s->history < 1 || s->history > LONGEST_HISTORY)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, side,
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, use,
                            s->history, LONGEST_HISTORY);
     return OTT_OK;
 }
 
-static ott_status check_side(const char *tensor, const char *side, const side_spec *s, ott_dtype activation) {
-    if (!side_spec_is_fp8(s)) {
+static ott_status check_use(const char *tensor, const char *use, const cast_spec *s, ott_dtype activation) {
+    if (!cast_spec_is_fp8(s)) {
         if (s->format == activation) return OTT_OK;
         return status_fail(OTT_ERR_CONFIG,
                            "%s.%s.format is %s: must be e4m3, e5m2 or the row's activation format %s", tensor,
-                           side, dtype_name(s->format), dtype_name(activation));
+                           use, dtype_name(s->format), dtype_name(activation));
     }
-    const char *field = side_unknown_field(s);
+    const char *field = use_unknown_field(s);
     if (field != NULL)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, side, field);
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, use, field);
     if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
         return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales and blocks of 1x32 go together",
-                           tensor, side);
-    return check_delayed(tensor, side, s);
+                           tensor, use);
+    return check_delayed(tensor, use, s);
 }
 
 /* A tensor has one amax history and one scale that follows from it. */
 static ott_status check_one_history(const char *tensor, const quant_spec *q) {
-    bool row = q->row.policy == AMAX_DELAYED, column = q->column.policy == AMAX_DELAYED;
-    if ((!row && !column) || side_spec_equal(&q->row, &q->column)) return OTT_OK;
+    bool delayed = q->rowwise.policy == AMAX_DELAYED || q->columnwise.policy == AMAX_DELAYED;
+    if (!delayed || cast_spec_equal(&q->rowwise, &q->columnwise)) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s.row and %s.column differ: delayed scaling keeps one scale for both uses of a tensor", tensor,
-        tensor);
+        "%s.rowwise and %s.columnwise differ: delayed scaling keeps one scale for both uses of a tensor",
+        tensor, tensor);
 }
 
 static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtype activation) {
-    TRY(check_side(tensor, "row", &q->row, activation));
-    TRY(check_side(tensor, "column", &q->column, activation));
-    bool both = side_spec_is_fp8(&q->row) && side_spec_is_fp8(&q->column);
+    TRY(check_use(tensor, "rowwise", &q->rowwise, activation));
+    TRY(check_use(tensor, "columnwise", &q->columnwise, activation));
+    bool both = cast_spec_is_fp8(&q->rowwise) && cast_spec_is_fp8(&q->columnwise);
     if (both) TRY(check_one_history(tensor, q));
-    if (both && q->row.format != q->column.format)
+    if (both && q->rowwise.format != q->columnwise.format)
         return status_fail(OTT_ERR_CONFIG,
-                           "%s.column.format is %s but %s.row.format is %s: a tensor is cast to one "
+                           "%s.columnwise.format is %s but %s.rowwise.format is %s: a tensor is cast to one "
                            "format in both its GEMMs",
-                           tensor, dtype_name(q->column.format), tensor, dtype_name(q->row.format));
+                           tensor, dtype_name(q->columnwise.format), tensor, dtype_name(q->rowwise.format));
     return OTT_OK;
 }
 
@@ -343,7 +345,7 @@ static bool grain_is_block(granularity g) {
 
 /* Block scales are applied inside the contraction: both operands must cut it into the same blocks. */
 static ott_status check_blocks(const gemm_operands *o) {
-    granularity a = o->side[0]->grain, b = o->side[1]->grain;
+    granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
         return status_fail(OTT_ERR_CONFIG,
                            "%s and %s (%s GEMM): grain 128x128 on both sides is not a block GEMM", o->name[0],
@@ -368,12 +370,12 @@ static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, b
 
 static ott_status check_gemm(const recipe *r, recipe_gemm which) {
     gemm_operands o = recipe_operands(r, which);
-    bool a = side_spec_is_fp8(o.side[0]), b = side_spec_is_fp8(o.side[1]);
+    bool a = cast_spec_is_fp8(o.use[0]), b = cast_spec_is_fp8(o.use[1]);
     if (a != b)
         return status_fail(OTT_ERR_CONFIG, "%s is %s but %s is %s: the %s GEMM needs both in FP8 or neither",
-                           o.name[0], dtype_name(o.side[0]->format), o.name[1], dtype_name(o.side[1]->format),
+                           o.name[0], dtype_name(o.use[0]->format), o.name[1], dtype_name(o.use[1]->format),
                            o.gemm);
-    if (o.side[0]->format == OTT_E5M2 && o.side[1]->format == OTT_E5M2)
+    if (o.use[0]->format == OTT_E5M2 && o.use[1]->format == OTT_E5M2)
         return status_fail(OTT_ERR_CONFIG, "%s and %s are both e5m2: the %s GEMM needs at least one e4m3",
                            o.name[0], o.name[1], o.gemm);
     if (a) TRY(check_blocks(&o));
@@ -397,20 +399,20 @@ ott_status recipe_check(const recipe *r) {
     return status_context(check_row(r), "recipe %s", r->name);
 }
 
-static void side_from(side_spec *s, ott_dtype d) {
-    if (side_spec_is_fp8(s) && s->scale.rule == SCALE_TE && grain_is_block(s->grain))
+static void use_from(cast_spec *s, ott_dtype d) {
+    if (cast_spec_is_fp8(s) && s->scale.rule == SCALE_TE && grain_is_block(s->grain))
         s->scale.infinite = dtype_max(d);
 }
 
 quant_spec quant_spec_from(quant_spec q, ott_dtype d) {
-    side_from(&q.row, d);
-    side_from(&q.column, d);
+    use_from(&q.rowwise, d);
+    use_from(&q.columnwise, d);
     return q;
 }
 
 static quant_spec in_activation(quant_spec q, ott_dtype activation) {
-    if (!side_spec_is_fp8(&q.row)) q.row.format = activation;
-    if (!side_spec_is_fp8(&q.column)) q.column.format = activation;
+    if (!cast_spec_is_fp8(&q.rowwise)) q.rowwise.format = activation;
+    if (!cast_spec_is_fp8(&q.columnwise)) q.columnwise.format = activation;
     return q;
 }
 

@@ -7,13 +7,13 @@
  * twice:
  *
  *     GEMM          computes            contracts over    uses
- *     output        Y  = X W^T          K                 input by rows,        weight by rows
- *     grad_input    dX = G W            N                 grad_output by rows,  weight by columns
- *     grad_weight   dW = G^T X          M                 grad_output by columns, input by columns
+ *     output        Y  = X W^T          K                 input rowwise,           weight rowwise
+ *     grad_input    dX = G W            N                 grad_output rowwise,     weight columnwise
+ *     grad_weight   dW = G^T X          M                 grad_output columnwise,  input columnwise
  *
- * "By rows" contracts along a row, so it may have one scale a row; "by columns" contracts along a column, so
- * it may have one scale a column. A quantization spec is therefore a pair of sides. What a layer keeps of its
- * input between forward and backward follows from the row: its column side, in the column side's format.
+ * The rowwise use contracts along a row, so it may have one scale a row; the columnwise use contracts along a
+ * column, so it may have one scale a column. A quantization spec is therefore a pair of casts. What a layer keeps of
+ * its input between forward and backward follows from the recipe: its columnwise use, in the format of that.
  */
 #ifndef FP8_RECIPE_H
 #define FP8_RECIPE_H
@@ -22,8 +22,8 @@
 #include "fp8/cast.h"
 #include "fp8/scale.h"
 
-/* Which elements share a scale. A side's "lines" are what is contracted along: rows on the row side, columns
-   on the column side. X(constant, name, lines, contracted elements); 0: all of them. */
+/* Which elements share a scale. A use's "lines" are what is contracted along: rows in the rowwise use, columns
+   in the columnwise one. X(constant, name, lines, contracted elements); 0: all of them. */
 #define GRANULARITY_MAP(X)                                                                                   \
     X(TENSOR, "tensor", 0, 0)                                                                                \
     X(ROW, "row", 1, 0)                                                                                      \
@@ -47,7 +47,7 @@ scale_block granularity_block(granularity g);
 const char *granularity_name(granularity g); /* "1x128" */
 /* How many groups of lines `lines` lines make. */
 int64_t granularity_line_groups(granularity g, int64_t lines);
-/* How many scales a side of `lines` lines of `depth` contracted elements has. */
+/* How many scales a use of `lines` lines of `depth` contracted elements has. */
 int64_t granularity_groups(granularity g, int64_t lines, int64_t depth);
 
 typedef enum amax_policy {
@@ -68,7 +68,7 @@ typedef struct delayed_callbacks {
 
 /* One use of one tensor. format F32, BF16 or F16 means the use stays in high precision and the rest is
  * ignored. */
-typedef struct side_spec {
+typedef struct cast_spec {
     ott_dtype format;
     granularity grain;
     scale_options scale;
@@ -80,20 +80,20 @@ typedef struct side_spec {
     int history;                        /* length of the amax history, this step's included */
     bool reduce;                        /* the largest amax of all ranks of the amax group counts */
     const delayed_callbacks *callbacks; /* NULL: none; borrowed */
-} side_spec;
+} cast_spec;
 
 /* What an activation of the graph carries: both uses of the tensor that flows along it. */
 typedef struct quant_spec {
-    side_spec row, column;
+    cast_spec rowwise, columnwise;
 } quant_spec;
 
 bool quant_spec_equal(const quant_spec *a, const quant_spec *b);
-/* True when at least one side is FP8. */
+/* True when at least one use is FP8. */
 bool quant_spec_is_fp8(const quant_spec *s);
-/* True when both sides have the same codes and scales: same format and rule, and a block of elements that is
-   the same seen along rows and along columns. */
-bool quant_spec_shares_data(const quant_spec *s);
-bool side_spec_is_fp8(const side_spec *s);
+/* True when both uses give each element the same scale and code: same format and rule, and a block of elements
+   that is the same seen along rows and along columns. */
+bool quant_spec_shares_scales(const quant_spec *s);
+bool cast_spec_is_fp8(const cast_spec *s);
 /* The spec as it casts a tensor of format d (F32, BF16 or F16): what an infinite scale of a block becomes is
    the largest number of that format. */
 quant_spec quant_spec_from(quant_spec q, ott_dtype d);
@@ -141,7 +141,7 @@ const recipe *recipe_high_precision(ott_dtype d);
 /* True when some GEMM of the row multiplies FP8 operands; which = GEMM_COUNT asks for any. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
 /* Checks that a row is consistent: both operands of a GEMM FP8 or neither, no E5M2 x E5M2, a tensor cast to
-   one format in both its GEMMs, column side granularities that exist. Names the field that is not. */
+   one format in both its GEMMs, columnwise use granularities that exist. Names the field that is not. */
 ott_status recipe_check(const recipe *r);
 
 /* What one linear module runs with: compiled from a recipe, per module. fp8: some GEMM multiplies FP8

@@ -1,4 +1,4 @@
-/* fp8/recipe_text: the words of a side, as a table that is both read and written by. */
+/* fp8/recipe_text: the words of a use, as a table that is both read and written by. */
 #include "fp8/recipe_text.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -61,9 +61,9 @@ static const word words[] = {
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
 /* Every field but the epsilon is an integer. */
-static int field_get(const side_spec *s, field f) {
+static int field_get(const cast_spec *s, field f) {
     switch (f) {
-    case FIELD_FORMAT: return side_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
+    case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
     case FIELD_GRAIN: return (int)s->grain;
     case FIELD_POLICY: return (int)s->policy;
     case FIELD_RULE: return (int)s->scale.rule;
@@ -77,7 +77,7 @@ static int field_get(const side_spec *s, field f) {
     }
 }
 
-static void field_put(side_spec *s, field f, int value) {
+static void field_put(cast_spec *s, field f, int value) {
     switch (f) {
     case FIELD_FORMAT: s->format = (ott_dtype)value; break;
     case FIELD_GRAIN: s->grain = (granularity)value; break;
@@ -94,8 +94,8 @@ static void field_put(side_spec *s, field f, int value) {
 }
 
 /* What the words that are left out stand for, beside these three. */
-static side_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
-    side_spec s = {.format = format,
+static cast_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
+    cast_spec s = {.format = format,
                    .grain = grain,
                    .scale = {.rule = grain == GRANULARITY_1X32 ? SCALE_E8M0 : SCALE_TORCHAO},
                    .mode = CAST_SATURATE,
@@ -112,7 +112,7 @@ static side_spec defaults(ott_dtype format, granularity grain, amax_policy polic
 #define BF16_MAX 0x1.fep127f
 
 /* Only TransformerEngine's rule has a limit of its own. */
-static float infinite_scale(const side_spec *s) {
+static float infinite_scale(const cast_spec *s) {
     if (s->scale.rule != SCALE_TE) return 0.0f;
     return s->grain == GRANULARITY_TENSOR || s->grain == GRANULARITY_ROW ? FLT_MAX : BF16_MAX;
 }
@@ -270,7 +270,7 @@ static bool rule_is_e8m0(scale_rule rule) {
 }
 
 /* Has the field a meaning in s? */
-static bool field_counts(const side_spec *s, field f) {
+static bool field_counts(const cast_spec *s, field f) {
     bool delayed = s->policy == AMAX_DELAYED;
     switch (f) {
     case FIELD_GRAIN: return !delayed || s->grain == GRANULARITY_TENSOR;
@@ -285,13 +285,13 @@ static bool field_counts(const side_spec *s, field f) {
     }
 }
 
-static const char *field_word(const side_spec *s, field f) {
+static const char *field_word(const cast_spec *s, field f) {
     for (int i = 0; i < WORD_COUNT; i++)
         if (words[i].field == f && words[i].value == field_get(s, f)) return words[i].text;
     return "";
 }
 
-static ott_status fail_meaning(const char *text, const side_spec *s, field f) {
+static ott_status fail_meaning(const char *text, const cast_spec *s, field f) {
     if (f == FIELD_HISTORY || f == FIELD_ALGORITHM || f == FIELD_REDUCE)
         return status_fail(OTT_ERR_CONFIG, "\"%s\" has a meaning only beside \"delayed\"", text);
     if (s->policy == AMAX_DELAYED)
@@ -300,7 +300,7 @@ static ott_status fail_meaning(const char *text, const side_spec *s, field f) {
                        field_word(s, FIELD_RULE));
 }
 
-static ott_status check_sentence(const sentence *given, const side_spec *s) {
+static ott_status check_sentence(const sentence *given, const cast_spec *s) {
     for (int f = 0; f < FIELD_COUNT; f++)
         if (given->word[f] && !field_counts(s, (field)f))
             return fail_meaning(given->word[f]->text, s, (field)f);
@@ -312,11 +312,11 @@ static ott_status check_sentence(const sentence *given, const side_spec *s) {
     return OTT_OK;
 }
 
-static side_spec build(const sentence *given) {
+static cast_spec build(const sentence *given) {
     ott_dtype format = (ott_dtype)given->number[FIELD_FORMAT];
     granularity grain = GRANULARITY_TENSOR;
     if (given->word[FIELD_GRAIN]) grain = (granularity)given->number[FIELD_GRAIN];
-    side_spec s = defaults(format, grain, given->word[FIELD_POLICY] ? AMAX_DELAYED : AMAX_CURRENT);
+    cast_spec s = defaults(format, grain, given->word[FIELD_POLICY] ? AMAX_DELAYED : AMAX_CURRENT);
     for (int f = 0; f < FIELD_COUNT; f++)
         if (given->word[f]) field_put(&s, (field)f, given->number[f]);
     s.scale.epsilon = given->epsilon;
@@ -332,11 +332,11 @@ static ott_status check_high(const sentence *given) {
     return OTT_OK;
 }
 
-ott_status recipe_side_parse(const char *text, ott_dtype activation, side_spec *out) {
+ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *out) {
     sentence given = {0};
     TRY(read_words(text, &given));
     if (given.number[FIELD_FORMAT] == HIGH_FORMAT) {
-        *out = (side_spec){.format = activation};
+        *out = (cast_spec){.format = activation};
         return check_high(&given);
     }
     *out = build(&given);
@@ -345,31 +345,31 @@ ott_status recipe_side_parse(const char *text, ott_dtype activation, side_spec *
 
 /* ---- writing ---- */
 
-static bool is_said(const side_spec *s, const side_spec *unsaid, field f) {
+static bool is_said(const cast_spec *s, const cast_spec *unsaid, field f) {
     if (f == FIELD_FORMAT || f == FIELD_POLICY) return f == FIELD_FORMAT || s->policy == AMAX_DELAYED;
     if (!field_counts(s, f)) return false;
     return f == FIELD_EPSILON ? s->scale.epsilon != unsaid->scale.epsilon
                               : field_get(s, f) != field_get(unsaid, f);
 }
 
-static void write_word(const side_spec *s, const word *w, char out[RECIPE_SIDE_TEXT]) {
+static void write_word(const cast_spec *s, const word *w, char out[RECIPE_CAST_TEXT]) {
     char number[32] = "";
     size_t length = strlen(out);
     if (w->field == FIELD_EPSILON)
         write_float(s->scale.epsilon, number);
     else if (takes_number(w))
         snprintf(number, sizeof number, "%d", field_get(s, w->field));
-    snprintf(out + length, RECIPE_SIDE_TEXT - length, "%s%s%s", length ? " " : "", w->text, number);
+    snprintf(out + length, RECIPE_CAST_TEXT - length, "%s%s%s", length ? " " : "", w->text, number);
 }
 
-void recipe_side_write(const side_spec *s, char out[RECIPE_SIDE_TEXT]) {
-    side_spec unsaid = defaults(s->format, GRANULARITY_TENSOR, s->policy);
+void recipe_cast_write(const cast_spec *s, char out[RECIPE_CAST_TEXT]) {
+    cast_spec unsaid = defaults(s->format, GRANULARITY_TENSOR, s->policy);
     out[0] = '\0';
     for (int i = 0; i < WORD_COUNT; i++) {
         const word *w = &words[i];
         if (w->field == FIELD_POLICY) unsaid = defaults(s->format, s->grain, s->policy);
         bool holds = takes_number(w) || w->value == field_get(s, w->field);
         if (holds && is_said(s, &unsaid, w->field)) write_word(s, w, out);
-        if (!side_spec_is_fp8(s) && *out) return;
+        if (!cast_spec_is_fp8(s) && *out) return;
     }
 }

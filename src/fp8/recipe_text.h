@@ -1,5 +1,5 @@
 /*
- * fp8/recipe_text: one use of one tensor (side_spec) as text, the same in configurations, listings and pages.
+ * fp8/recipe_text: one use of one tensor (cast_spec) as text, the same in configurations, listings and pages.
  * Words separated by spaces, the format first:
  *
  *     high                            the activation format; no other word
@@ -18,12 +18,12 @@
 
 #include "fp8/recipe.h"
 
-#define RECIPE_SIDE_TEXT 96
+#define RECIPE_CAST_TEXT 96
 
 /* activation: what "high" stands for (F32, BF16 or F16). OTT_ERR_CONFIG names the word that is unknown, given
    twice, or without meaning beside another, and what is allowed. */
-ott_status recipe_side_parse(const char *text, ott_dtype activation, side_spec *out);
+ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *out);
 /* The shortest text that parses back to an equal spec. Callbacks and stochastic rounding have no words. */
-void recipe_side_write(const side_spec *s, char out[RECIPE_SIDE_TEXT]);
+void recipe_cast_write(const cast_spec *s, char out[RECIPE_CAST_TEXT]);
 
 #endif

@@ -34,14 +34,14 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 
 /* ---- quantize ---- */
 
-/* Index of the group that element (line, k) of a side belongs to. */
+/* Index of the group that element (line, k) of a use belongs to. */
 static int64_t group_of(granularity grain, int64_t line, int64_t k, int64_t line_step, int64_t depth_step) {
     scale_block block = granularity_block(grain);
     return line / block.lines * line_step + k / block.depth * depth_step;
 }
 
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
-                        const side_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
+                        const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes) {
     int64_t lines = column ? columns : rows, depth = column ? rows : columns;
     int64_t groups = granularity_groups(spec->grain, lines, depth);

@@ -15,12 +15,12 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 void reference_amax_rows(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
 void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                             float *amax);
-/* One side of quantize: amax, scale, inverse scale and codes. `column` selects the column side. Any
+/* One use of quantize: amax, scale, inverse scale and codes. `column` selects the columnwise use. Any
    granularity; rounding NEAREST. AMAX_DELAYED: scale[0] is given, all else follows from it. Arrays: amax,
    scale, scale_inv have granularity_groups entries, [block of the contraction][group of lines]; codes is rows x
    columns, dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
-                        const side_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
+                        const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes);
 
 /* A GEMM operand: element (i, k) of op(A) is a[i*ld + k], or a[k*ld + i] when transposed. scale_inv: NULL (no

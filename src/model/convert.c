@@ -18,7 +18,7 @@ typedef struct conversion {
 /* ---- the size of a layer ---- */
 
 ott_status convert_is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
-    granularity grain = r->input.row.grain;
+    granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) {
         *worth = !(in <= 4096 && out <= 1024);
         return OTT_OK;

@@ -3,8 +3,7 @@
  * forms they want. Each distinct quantization spec among the consumers is made once, by the producer; q, k
  * and v share one.
  *
- * An activation lives in planned buffers: the high-precision tensor, and for each form its row side and its column
- * side, so that forward can let go of what backward does not need.
+ * An activation lives in planned buffers: the high-precision tensor, and for each form one for each use, so that forward can let go of what backward does not need.
  */
 #ifndef NN_ACTIVATION_H
 #define NN_ACTIVATION_H
@@ -15,10 +14,10 @@
 typedef struct activation_specs {
     int count;
     quant_spec spec[QLIST_MAX];
-    const float *next[QLIST_MAX]; /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
-    bool column_used[QLIST_MAX];  /* some consumer contracts this form in its grad_weight GEMM */
+    const float *next[QLIST_MAX];    /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
+    bool columnwise_used[QLIST_MAX]; /* some consumer contracts this form in its grad_weight GEMM */
     bool
-        column_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
+        columnwise_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -30,7 +29,7 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
 typedef struct activation {
     tensor t; /* the high-precision tensor */
     qlist q;
-    plan_buffer buffer, row[QLIST_MAX], column[QLIST_MAX];
+    plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
 /* Opens the tensor and all its forms. specs may be NULL: none. `what` is a static text for the memory plan.

@@ -3,16 +3,16 @@
 #include "fp8/history.h"
 #include <math.h>
 
-const side_spec *delayed_side(const quant_spec *q) {
-    if (side_spec_is_fp8(&q->row) && q->row.policy == AMAX_DELAYED) return &q->row;
-    if (side_spec_is_fp8(&q->column) && q->column.policy == AMAX_DELAYED) return &q->column;
+const cast_spec *delayed_cast(const quant_spec *q) {
+    if (cast_spec_is_fp8(&q->rowwise) && q->rowwise.policy == AMAX_DELAYED) return &q->rowwise;
+    if (cast_spec_is_fp8(&q->columnwise) && q->columnwise.policy == AMAX_DELAYED) return &q->columnwise;
     return NULL;
 }
 
 /* ---- the store ---- */
 
 /* Does a state go on under this spec? */
-static bool continues(const delayed_state *s, const side_spec *spec) {
+static bool continues(const delayed_state *s, const cast_spec *spec) {
     return s->seen.data && s->spec.format == spec->format && s->spec.scale.margin == spec->scale.margin;
 }
 

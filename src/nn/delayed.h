@@ -11,7 +11,7 @@
 
 /* Of one tensor. All views; data NULL when its scaling is not delayed. */
 typedef struct delayed_state {
-    side_spec spec;
+    cast_spec spec;
     tensor seen, scale;  /* fp32[1] */
     tensor amax_history; /* fp32[spec.history] */
 } delayed_state;
@@ -24,12 +24,12 @@ typedef struct delayed_store {
 } delayed_store;
 
 /* What of a tensor's two uses is delayed; NULL: neither. */
-const side_spec *delayed_side(const quant_spec *q);
+const cast_spec *delayed_cast(const quant_spec *q);
 
 /* A state that is wanted, and where it goes. */
 typedef struct delayed_want {
     delayed_state *state;
-    const side_spec *spec; /* NULL: none is wanted */
+    const cast_spec *spec; /* NULL: none is wanted */
 } delayed_want;
 
 /* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its

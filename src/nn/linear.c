@@ -1,56 +1,31 @@
 /* nn/linear: the layer FP8 is for. */
 #include "nn/linear.h"
 
-static int64_t align_up(int64_t bytes) {
-    return (bytes + MEM_ALIGNMENT - 1) / MEM_ALIGNMENT * MEM_ALIGNMENT;
-}
+/* ---- the weight as the GEMMs read it ---- */
 
-/* The compute weight's parts inside one device block, laid out by a first pass with base NULL that only
- * counts. */
-typedef struct layout {
-    char *base;
-    int64_t used;
-} layout;
-
-static void *layout_alloc(layout *l, int64_t bytes) {
-    void *place = l->base ? l->base + l->used : NULL;
-    l->used += align_up(bytes);
-    return place;
-}
-
-static qside layout_side(layout *l, const side_spec *s, int64_t lines, int64_t depth) {
-    if (!side_spec_is_fp8(s)) return (qside){0};
-    int64_t groups = granularity_groups(s->grain, lines, depth);
-    qside side = {.amax = layout_alloc(l, groups * 4),
-                  .scale = layout_alloc(l, groups * 4),
-                  .scale_inv = layout_alloc(l, groups * 4),
-                  .data = layout_alloc(l, lines * depth)};
-    qside_order(&side, s->grain, lines);
-    return side;
-}
-
-static void lay_out(linear *l, layout *at) {
+/* Bytes of the weight in the activation format, 0 where the GEMMs read only FP8 codes or the master itself. */
+static int64_t high_precision_bytes(const linear *l) {
     const quant_spec *w = &l->spec.weight;
-    bool needs_high_precision = !side_spec_is_fp8(&w->row) || !side_spec_is_fp8(&w->column);
-    l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = *w};
-    l->quantized.row = layout_side(at, &w->row, l->out, l->in);
-    l->quantized.column = quant_spec_shares_data(w) ? qside_shared(l->quantized.row)
-                                                    : layout_side(at, &w->column, l->in, l->out);
-    l->compute = l->weight->value;
-    if (needs_high_precision && l->spec.activation != OTT_F32)
-        l->compute = tensor_matrix(layout_alloc(at, l->out * l->in * dtype_bytes(l->spec.activation)),
-                                   l->spec.activation, l->out, l->in);
+    bool needed = !cast_spec_is_fp8(&w->rowwise) || !cast_spec_is_fp8(&w->columnwise);
+    return needed && l->spec.activation != OTT_F32 ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
+    qblocks blocks = {0};
     linear_release(l, d);
     l->spec = *spec;
-    layout size = {0};
-    lay_out(l, &size);
-    if (size.used == 0) return OTT_OK;
-    TRY(device_allocate(d, MEM_WEIGHT, size.used, l->name, &l->compute_block));
-    layout place = {.base = l->compute_block};
-    lay_out(l, &place);
+    l->compute = l->weight->value;
+    l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = spec->weight};
+    TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
+    int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes,
+            high_precision = high_precision_bytes(l);
+    if (quantized + high_precision == 0) return OTT_OK;
+    TRY(device_allocate(d, MEM_WEIGHT, quantized + high_precision, l->name, &l->compute_block));
+    blocks.rowwise.data = l->compute_block;
+    blocks.columnwise.data = (char *)l->compute_block + blocks.rowwise.bytes;
+    TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
+    if (high_precision)
+        l->compute = tensor_matrix((char *)l->compute_block + quantized, l->spec.activation, l->out, l->in);
     return OTT_OK;
 }
 
@@ -64,7 +39,7 @@ void linear_release(linear *l, device *d) {
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
     const quant_spec *specs[TENSOR_COUNT] = {&l->spec.input, &l->spec.weight, &l->spec.grad_output};
     for (int t = 0; t < TENSOR_COUNT; t++)
-        wanted[t] = (delayed_want){.state = &l->delayed[t], .spec = delayed_side(specs[t])};
+        wanted[t] = (delayed_want){.state = &l->delayed[t], .spec = delayed_cast(specs[t])};
 }
 
 static const float *next_scale(const linear *l, recipe_tensor which) {
@@ -72,7 +47,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
 }
 
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
-    l->quantized.row.next = l->quantized.column.next = next_scale(l, TENSOR_WEIGHT);
+    l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
@@ -123,54 +98,48 @@ static const qtensor *weight_form(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
-/* Places for the packed lines of `from` and for its scales. */
-static operand lay_out_packed(layout *at, const linear *l, const operand *from) {
-    operand o = *from;
-    int64_t groups = granularity_groups(o.grain, l->out, l->in);
-    o.packed = true;
-    o.t.data = layout_alloc(at, panel_round(l->out) * l->in * dtype_bytes(o.t.dtype));
-    o.scale_inv = from->scale_inv ? layout_alloc(at, groups * 4) : NULL;
-    return o;
-}
+/* ---- packing ---- */
 
-/* Fills the places with what `from` has. */
+/* Fills `to`, whose data and scale_inv are places, with what `from` has. */
 static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
     tensor panels = tensor_matrix(to->t.data, to->t.dtype, panel_round(l->out), l->in);
     TRY(op_pack(cx, &(pack_args){.x = &from->t, .y = &panels}));
     if (!from->scale_inv) return OTT_OK;
     int64_t groups = granularity_groups(from->grain, l->out, l->in);
-    tensor scales = tensor_vector((float *)from->scale_inv, OTT_F32, groups),
-           copy = tensor_vector((float *)to->scale_inv, OTT_F32, groups);
-    return op_convert(cx, &(convert_args){.x = &scales, .y = &copy});
+    return device_copy(cx->device, (void *)to->scale_inv, from->scale_inv, groups * (int64_t)sizeof(float));
 }
 
 ott_status linear_pack(exec *cx, linear *l) {
     TRY(make_compute(cx, l));
-    operand plain = operand_by_rows(l->compute, weight_form(l));
-    layout place = {0};
-    lay_out_packed(&place, l, &plain);
+    operand plain = operand_rowwise(l->compute, weight_form(l)), packed = plain;
+    int64_t scales =
+        plain.scale_inv ? granularity_groups(plain.grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
+    int64_t codes = backend_align(cx->device->can, panel_round(l->out) * l->in * dtype_bytes(plain.t.dtype));
     void *block;
-    TRY(device_allocate(cx->device, MEM_WEIGHT, place.used, l->name, &block));
-    place = (layout){.base = block};
-    operand packed = lay_out_packed(&place, l, &plain);
+    TRY(device_allocate(cx->device, MEM_WEIGHT, codes + scales, l->name, &block));
+    packed.packed = true;
+    packed.t.data = block;
+    if (scales) packed.scale_inv = (const float *)((char *)block + codes);
     ott_status status = fill_packed(cx, l, &plain, &packed);
     if (status != OTT_OK) {
         device_release(cx->device, block);
         return status;
     }
     linear_release(l, cx->device);
-    l->quantized.row = l->quantized.column = (qside){0};
+    l->quantized.rowwise = l->quantized.columnwise = (qdata){0};
     l->compute.data = NULL;
     l->compute_block = block;
     l->packed = packed;
     return OTT_OK;
 }
 
+/* ---- the GEMMs ---- */
+
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y) {
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
-    operand a = operand_by_rows(x->t, activation_form(x, l->input_form));
-    operand b = l->packed.t.data ? l->packed : operand_by_rows(l->compute, weight_form(l));
+    operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
+    operand b = l->packed.t.data ? l->packed : operand_rowwise(l->compute, weight_form(l));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
@@ -182,8 +151,8 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
     TRY(refresh(cx, l));
-    operand a = operand_by_rows(g->t, activation_form(g, l->grad_form));
-    operand b = operand_by_columns(l->compute, weight_form(l));
+    operand a = operand_rowwise(g->t, activation_form(g, l->grad_form));
+    operand b = operand_columnwise(l->compute, weight_form(l));
     return exec_gemm(
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){
@@ -191,8 +160,8 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
 }
 
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
-    operand a = operand_by_columns(g->t, activation_form(g, l->grad_form));
-    operand b = operand_by_columns(x->t, activation_form(x, l->input_form));
+    operand a = operand_columnwise(g->t, activation_form(g, l->grad_form));
+    operand b = operand_columnwise(x->t, activation_form(x, l->input_form));
     return exec_gemm(cx, GEMM_GRAD_WEIGHT,
                      &(gemm_args){.a = &a,
                                   .b = &b,

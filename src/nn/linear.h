@@ -25,7 +25,7 @@ typedef struct linear {
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. */
     tensor compute;                      /* in the activation format; the master itself in fp32 */
-    qtensor quantized;                   /* FP8 sides */
+    qtensor quantized;                   /* both uses, where FP8 */
     operand packed;                      /* b of linear_forward, after linear_pack; data NULL: not packed */
     void *compute_block;                 /* device memory behind all of these; owned by the linear */
     int64_t compute_step;                /* exec.step it was made for; -1: never */

@@ -9,7 +9,7 @@ static bool is_fused(const mlp *m) {
 static ott_status connect_stored(mlp *m) {
     int form;
     ott_dtype high = m->down.spec.activation;
-    quant_spec spec = {.row = recipe_find("rowwise")->input.row, .column = {.format = high}};
+    quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
     m->stored_specs = (activation_specs){0};
     return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
 }

@@ -131,13 +131,13 @@ static ott_status check_tensor(binding *b, const op_field *f, const op_shape *sh
 static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *shape, const qtensor *q) {
     TRY(bind_size(b, f, shape->rows, shape->rows_fixed, q->rows, "rows"));
     TRY(bind_size(b, f, shape->columns, shape->columns_fixed, q->columns, "columns"));
-    const qside *sides[2] = {&q->row, &q->column};
-    const side_spec *specs[2] = {&q->spec.row, &q->spec.column};
+    const qdata *uses[2] = {&q->rowwise, &q->columnwise};
+    const cast_spec *specs[2] = {&q->spec.rowwise, &q->spec.columnwise};
     for (int i = 0; i < 2; i++)
-        if (side_spec_is_fp8(specs[i]) &&
-            !(sides[i]->data && sides[i]->amax && sides[i]->scale && sides[i]->scale_inv))
-            return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s side", b->op->name,
-                               f->name, i ? "column" : "row");
+        if (cast_spec_is_fp8(specs[i]) &&
+            !(uses[i]->data && uses[i]->amax && uses[i]->scale && uses[i]->scale_inv))
+            return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s use", b->op->name, f->name,
+                               i ? "columnwise" : "rowwise");
     return OTT_OK;
 }
 

@@ -1,5 +1,5 @@
 /*
- * tensor/statistics: what the op quantize_statistics measures of one side of a quantized tensor: a row of
+ * tensor/statistics: what the op quantize_statistics measures of one use of a quantized tensor: a row of
  * floats, one slot each.
  */
 #ifndef TENSOR_STATISTICS_H

@@ -13,7 +13,7 @@ static const char *const both_gemms[TENSOR_COUNT] = {"output+grad_weight", "outp
                                                      "grad_input+grad_weight"};
 static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-enum { SIDES = 2, SLOT_FLOATS = SIDES * STATISTICS_COUNT };
+enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
 /* One tensor of one layer at the last measurement. */
 typedef struct slot {
@@ -28,7 +28,7 @@ struct health {
     linear **layers;
     int64_t layer_count;
     slot *slots; /* [layers][TENSOR_COUNT] */
-    float *host; /* [layers][TENSOR_COUNT][SIDES][STATISTICS_COUNT] */
+    float *host; /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] */
     void *block; /* the same on the device */
     bool measuring;
 };
@@ -47,7 +47,7 @@ static ott_status measure(void *user, exec *cx, const char *module, recipe_tenso
     health *h = user;
     int64_t at = find_slot(h, module, which);
     if (at < 0) return OTT_OK;
-    tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, SIDES, STATISTICS_COUNT);
+    tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->slots[at] = (slot){.measured = true, .spec = q->spec};
     return op_quantize_statistics(cx, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
 }
@@ -94,12 +94,13 @@ static ott_status write_tensor(const health *h, metrics_writer *metrics, int64_t
     const float *row = h->host + at * SLOT_FLOATS, *column = row + STATISTICS_COUNT;
     const char *module = h->layers[layer]->name, *word = tensor_words[which];
     if (!h->slots[at].measured) return OTT_OK;
-    if (side_spec_is_fp8(&spec->row))
+    if (cast_spec_is_fp8(&spec->rowwise))
         TRY(write_use(h, metrics, module, word,
-                      quant_spec_shares_data(spec) ? both_gemms[which] : gemm_of[which][0],
-                      dtype_name(spec->row.format), row));
-    if (!side_spec_is_fp8(&spec->column) || quant_spec_shares_data(spec)) return OTT_OK;
-    return write_use(h, metrics, module, word, gemm_of[which][1], dtype_name(spec->column.format), column);
+                      quant_spec_shares_scales(spec) ? both_gemms[which] : gemm_of[which][0],
+                      dtype_name(spec->rowwise.format), row));
+    if (!cast_spec_is_fp8(&spec->columnwise) || quant_spec_shares_scales(spec)) return OTT_OK;
+    return write_use(h, metrics, module, word, gemm_of[which][1], dtype_name(spec->columnwise.format),
+                     column);
 }
 
 /* ---- falling back ---- */
@@ -108,15 +109,16 @@ static ott_status write_tensor(const health *h, metrics_writer *metrics, int64_t
    counts as the lowest. */
 static double worst_of(const health *h, int64_t layer, const char **tensor_word) {
     double worst = INFINITY;
-    for (int use = 0; use < TENSOR_COUNT * SIDES; use++) {
-        int64_t at = layer * TENSOR_COUNT + use / SIDES;
+    for (int use = 0; use < TENSOR_COUNT * USES; use++) {
+        int64_t at = layer * TENSOR_COUNT + use / USES;
         const quant_spec *spec = &h->slots[at].spec;
-        const float *s = h->host + at * SLOT_FLOATS + use % SIDES * STATISTICS_COUNT;
-        if (!h->slots[at].measured || !side_spec_is_fp8(use % SIDES ? &spec->column : &spec->row)) continue;
+        const float *s = h->host + at * SLOT_FLOATS + use % USES * STATISTICS_COUNT;
+        if (!h->slots[at].measured || !cast_spec_is_fp8(use % USES ? &spec->columnwise : &spec->rowwise))
+            continue;
         double sqnr = isfinite(s[STATISTICS_NOISE]) ? sqnr_of(s) : -INFINITY;
         if (!(sqnr < worst)) continue;
         worst = sqnr;
-        *tensor_word = tensor_words[use / SIDES];
+        *tensor_word = tensor_words[use / USES];
     }
     return worst;
 }

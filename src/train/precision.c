@@ -16,14 +16,14 @@ static bool is_block(granularity g) {
     return g == GRANULARITY_1X128 || g == GRANULARITY_128X128;
 }
 
-static void apply_delayed(const config *cfg, side_spec *s) {
+static void apply_delayed(const config *cfg, cast_spec *s) {
     s->scale.margin = (int)cfg->float8.margin;
     s->history = (int)cfg->float8.amax_history_len;
     s->algorithm = cfg->float8.amax_compute_algo == ALGO_MAX ? AMAX_MAX : AMAX_MOST_RECENT;
     s->reduce = cfg->float8.reduce_amax;
 }
 
-static void apply_scale(const config *cfg, side_spec *s) {
+static void apply_scale(const config *cfg, cast_spec *s) {
     switch (s->scale.rule) {
     case SCALE_TE:
         s->scale.epsilon = (float)cfg->float8.amax_epsilon;
@@ -39,13 +39,13 @@ static void apply_scale(const config *cfg, side_spec *s) {
 }
 
 /* torchao's switch holds for every cast, so operand keys do not escape it. */
-static void apply_pow2(const config *cfg, side_spec *s) {
+static void apply_pow2(const config *cfg, cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
     bool kept = s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain));
     if (cfg->float8.round_scales_to_power_of_2 && rounds && !kept) s->scale.power_of_two = true;
 }
 
-static void apply_options_to(const config *cfg, side_spec *s) {
+static void apply_options_to(const config *cfg, cast_spec *s) {
     if (s->policy == AMAX_DELAYED)
         apply_delayed(cfg, s);
     else
@@ -54,19 +54,19 @@ static void apply_options_to(const config *cfg, side_spec *s) {
 }
 
 /* TransformerEngine's formats: E4M3 forward, and gradients in either. torchao's recipes have their own. */
-static void apply_format(const config *cfg, side_spec *s) {
+static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
 }
 
-typedef void (*side_change)(const config *cfg, side_spec *s);
+typedef void (*use_change)(const config *cfg, cast_spec *s);
 
-static void change_tensor(const config *cfg, quant_spec *q, side_change change) {
-    if (side_spec_is_fp8(&q->row)) change(cfg, &q->row);
-    if (side_spec_is_fp8(&q->column)) change(cfg, &q->column);
+static void change_tensor(const config *cfg, quant_spec *q, use_change change) {
+    if (cast_spec_is_fp8(&q->rowwise)) change(cfg, &q->rowwise);
+    if (cast_spec_is_fp8(&q->columnwise)) change(cfg, &q->columnwise);
 }
 
-static void change_sides(const config *cfg, recipe *r, side_change change) {
+static void change_uses(const config *cfg, recipe *r, use_change change) {
     change_tensor(cfg, &r->input, change);
     change_tensor(cfg, &r->weight, change);
     change_tensor(cfg, &r->grad_output, change);
@@ -77,7 +77,7 @@ static ott_status read_rows(const config *cfg, precision_plan *p) {
     STATUS_REQUIRE(p->row_count <= PRECISION_ROWS);
     for (int i = 0; i < p->row_count; i++) {
         p->rows[i] = table[i];
-        change_sides(cfg, &p->rows[i], apply_options_to);
+        change_uses(cfg, &p->rows[i], apply_options_to);
         change_tensor(cfg, &p->rows[i].grad_output, apply_format);
     }
     return OTT_OK;
@@ -91,18 +91,18 @@ static const recipe *find_row(const precision_plan *p, const char *name) {
 
 /* ---- operand keys ---- */
 
-static ott_status read_side(const char *key, const char *text, side_spec *out) {
-    return status_context(recipe_side_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
+static ott_status read_use(const char *key, const char *text, cast_spec *out) {
+    return status_context(recipe_cast_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
 /* torchao's defaulting: the use in the later GEMM is as the one in the earlier, unless it is given. */
 static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
                               const char *column, quant_spec *q) {
     if (*row) {
-        TRY(read_side(row_key, row, &q->row));
-        q->column = q->row;
+        TRY(read_use(row_key, row, &q->rowwise));
+        q->columnwise = q->rowwise;
     }
-    return *column ? read_side(column_key, column, &q->column) : OTT_OK;
+    return *column ? read_use(column_key, column, &q->columnwise) : OTT_OK;
 }
 
 static ott_status read_operands(const config *cfg, recipe *r) {
@@ -112,7 +112,7 @@ static ott_status read_operands(const config *cfg, recipe *r) {
                     cfg->float8.weight_for_grad_input, &r->weight));
     TRY(read_tensor("float8.grad_output", cfg->float8.grad_output, "float8.grad_output_for_grad_weight",
                     cfg->float8.grad_output_for_grad_weight, &r->grad_output));
-    change_sides(cfg, r, apply_pow2);
+    change_uses(cfg, r, apply_pow2);
     return OTT_OK;
 }
 
@@ -141,9 +141,9 @@ static product_keys keys_of(const config *cfg, recipe_gemm which) {
 
 /* How the partial sums of blocks are scaled is TransformerEngine's, whoever spells the operands. */
 static scale_order order_of(const recipe *r, recipe_gemm which) {
-    const side_spec *a = which == GEMM_OUTPUT       ? &r->input.row
-                         : which == GEMM_GRAD_INPUT ? &r->grad_output.row
-                                                    : &r->grad_output.column;
+    const cast_spec *a = which == GEMM_OUTPUT       ? &r->input.rowwise
+                         : which == GEMM_GRAD_INPUT ? &r->grad_output.rowwise
+                                                    : &r->grad_output.columnwise;
     return is_block(a->grain) ? SCALE_A_THEN_B : SCALE_PRODUCT;
 }
 
@@ -208,7 +208,7 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
     if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    TRY(check(&p->fp8)); /* before the products, which need FP8 operands on both sides or on neither */
+    TRY(check(&p->fp8)); /* before the products, which need FP8 operands in both operands or in neither */
     if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
         FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
              "float8.grad_output",

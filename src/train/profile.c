@@ -91,8 +91,8 @@ static void add_operand(object *o, const char *name, const operand *x) {
     add(o, name, value);
 }
 
-static const char *side_text(const side_spec *s, char out[40]) {
-    bool fp8 = side_spec_is_fp8(s);
+static const char *use_text(const cast_spec *s, char out[40]) {
+    bool fp8 = cast_spec_is_fp8(s);
     snprintf(out, 40, "%s%s%s", dtype_name(s->format), fp8 ? " by " : "",
              fp8 ? granularity_name(s->grain) : "");
     return out;
@@ -101,7 +101,7 @@ static const char *side_text(const side_spec *s, char out[40]) {
 static void add_qtensor(object *o, const char *name, const qtensor *q) {
     char value[160], row[40], column[40];
     snprintf(value, sizeof value, "[%lld,%lld] rows %s, columns %s", (long long)q->rows,
-             (long long)q->columns, side_text(&q->spec.row, row), side_text(&q->spec.column, column));
+             (long long)q->columns, use_text(&q->spec.rowwise, row), use_text(&q->spec.columnwise, column));
     add(o, name, value);
 }
 

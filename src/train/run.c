@@ -57,14 +57,14 @@ static int64_t chunk_from(const config *cfg) {
    grad_weight product contracts. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len;
-    const side_spec *side = &r->input.column;
-    int64_t depth = side_spec_is_fp8(side) ? granularity_block(side->grain).depth : INT64_MAX;
+    const cast_spec *use = &r->input.columnwise;
+    int64_t depth = cast_spec_is_fp8(use) ? granularity_block(use->grain).depth : INT64_MAX;
     if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
         "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, whose scales are of "
         "%s blocks",
-        (long long)o->chunk, (long long)depth, r->name, granularity_name(side->grain));
+        (long long)o->chunk, (long long)depth, r->name, granularity_name(use->grain));
 }
 
 static ott_status check_chunks(const precision_plan *precision, const trainer_options *o) {

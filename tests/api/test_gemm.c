@@ -33,7 +33,7 @@ static fixture open_fixture(const char *name) {
 
 /* ---- against the definition ---- */
 
-static granularity grain_of(const ott_side_view *v) {
+static granularity grain_of(const ott_qdata *v) {
     for (int g = 0; g < GRANULARITY_COUNT; g++) {
         scale_block block = granularity_block((granularity)g);
         if (block.lines == v->block_lines && block.depth == v->block_depth) return (granularity)g;
@@ -42,11 +42,11 @@ static granularity grain_of(const ott_side_view *v) {
     return GRANULARITY_TENSOR;
 }
 
-static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_side side) {
-    ott_side_view v;
-    ott_side_view_init(&v);
-    succeed(ott_qtensor_side(q, side, &v));
-    bool transposed = side == OTT_BY_COLUMNS;
+static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use) {
+    ott_qdata v;
+    ott_qdata_init(&v);
+    succeed(ott_qtensor_data(q, use, &v));
+    bool transposed = use == OTT_COLUMNWISE;
     int64_t ld = ott_tensor_columns(t);
     if (!v.codes)
         return (reference_operand){
@@ -70,14 +70,14 @@ static void check_product(const fixture *f, ott_gemm_kind which, bool accumulate
     ott_tensor *at[2] = {which == OTT_GEMM_OUTPUT ? f->x : f->g, which == OTT_GEMM_GRAD_WEIGHT ? f->x : f->w};
     ott_qtensor *aq[2] = {which == OTT_GEMM_OUTPUT ? f->qx : f->qg,
                           which == OTT_GEMM_GRAD_WEIGHT ? f->qx : f->qw};
-    ott_side sides[2] = {which == OTT_GEMM_GRAD_WEIGHT ? OTT_BY_COLUMNS : OTT_BY_ROWS,
-                         which == OTT_GEMM_OUTPUT ? OTT_BY_ROWS : OTT_BY_COLUMNS};
+    ott_usage uses[2] = {which == OTT_GEMM_GRAD_WEIGHT ? OTT_COLUMNWISE : OTT_ROWWISE,
+                         which == OTT_GEMM_OUTPUT ? OTT_ROWWISE : OTT_COLUMNWISE};
     const ott_operand a = {at[0], aq[0]}, b = {at[1], aq[1]};
     ott_tensor *to = open_normal(f->context, OTT_F32, rows, columns, 9),
                *add = open_normal(f->context, OTT_F32, 1, columns, 10);
     succeed(ott_tensor_read(to, expected, rows * columns));
     succeed(ott_tensor_read(add, bias, columns));
-    const reference_operand ra = operand_of(at[0], aq[0], sides[0]), rb = operand_of(at[1], aq[1], sides[1]);
+    const reference_operand ra = operand_of(at[0], aq[0], uses[0]), rb = operand_of(at[1], aq[1], uses[1]);
     reference_gemm(rows, columns, depth, &ra, &rb, &f->row->gemm[which], bias, accumulate, expected, OTT_F32,
                    columns);
     succeed(ott_gemm(f->r, which, &a, &b, add, accumulate, to));

@@ -37,8 +37,8 @@ static ott_status use(ott_context *context) {
     STEP(ott_qtensor_open(context, 48, 32, r, OTT_WEIGHT, &qw));
     STEP(ott_quantize(qx, x));
     STEP(ott_quantize(qw, w));
-    STEP(ott_quantize_statistics(qx, x, OTT_BY_ROWS, &s));
-    STEP(ott_dequantize(qx, OTT_BY_COLUMNS, back));
+    STEP(ott_quantize_statistics(qx, x, OTT_ROWWISE, &s));
+    STEP(ott_dequantize(qx, OTT_COLUMNWISE, back));
     STEP(ott_gemm(r, OTT_GEMM_OUTPUT, &(ott_operand){x, qx}, &(ott_operand){w, qw}, NULL, 0, y));
     STEP(ott_group_open(context, &alone, &g));
     STEP(ott_qtensor_update_scale(qx, g));

@@ -19,22 +19,22 @@ static const quant_spec *spec_of(const recipe *row, ott_role role) {
     return specs[role];
 }
 
-/* What one side must be, by the scalar definition. */
+/* What one use must be, by the scalar definition. */
 typedef struct expected {
     uint8_t codes[COUNT];
     float amax[COUNT], scale[COUNT], scale_inv[COUNT];
 } expected;
 
-static void check_side(ott_qtensor *q, ott_side side, const side_spec *spec, const void *x, ott_dtype dtype) {
+static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, const void *x, ott_dtype dtype) {
     static expected e;
-    ott_side_view view;
-    bool column = side == OTT_BY_COLUMNS;
+    ott_qdata view;
+    bool column = use == OTT_COLUMNWISE;
     int64_t lines = column ? COLUMNS : ROWS, depth = column ? ROWS : COLUMNS;
-    ott_side_view_init(&view);
-    succeed(ott_qtensor_side(q, side, &view));
+    ott_qdata_init(&view);
+    succeed(ott_qtensor_data(q, use, &view));
     assert_int_equal(view.struct_size, sizeof view);
     assert_int_equal(view.format, spec->format);
-    if (!side_spec_is_fp8(spec)) {
+    if (!cast_spec_is_fp8(spec)) {
         assert_null(view.codes);
         assert_int_equal(view.count, 0);
         return;
@@ -56,21 +56,21 @@ static void check_side(ott_qtensor *q, ott_side side, const side_spec *spec, con
         }
 }
 
-static void check_dequantized(ott_context *context, ott_qtensor *q, ott_side side) {
+static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage use) {
     static float values[COUNT];
-    ott_side_view view;
+    ott_qdata view;
     ott_tensor *out = open_tensor(context, OTT_F32, ROWS, COLUMNS);
-    ott_side_view_init(&view);
-    succeed(ott_qtensor_side(q, side, &view));
+    ott_qdata_init(&view);
+    succeed(ott_qtensor_data(q, use, &view));
     if (!view.codes) {
-        assert_error(ott_dequantize(q, side, out), OTT_ERR_ARGUMENT, "q is not FP8 by");
+        assert_error(ott_dequantize(q, use, out), OTT_ERR_ARGUMENT, "q is not FP8 ");
         return;
     }
-    succeed(ott_dequantize(q, side, out));
+    succeed(ott_dequantize(q, use, out));
     succeed(ott_tensor_read(out, values, COUNT));
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++) {
-            int64_t line = side == OTT_BY_ROWS ? i : j, k = side == OTT_BY_ROWS ? j : i;
+            int64_t line = use == OTT_ROWWISE ? i : j, k = use == OTT_ROWWISE ? j : i;
             float scale_inv = view.scale_inv[line / view.block_lines * view.line_step +
                                              k / view.block_depth * view.depth_step];
             assert_true(values[i * COLUMNS + j] ==
@@ -92,10 +92,10 @@ static void test_every_recipe_by_the_definition(void **state) {
             const quant_spec *spec = spec_of(recipe_find(recipes[i]), (ott_role)role);
             ott_recipe_close(r); /* it is not needed any more */
             succeed(ott_quantize(q, x));
-            check_side(q, OTT_BY_ROWS, &spec->row, ott_tensor_data(x), dtype);
-            check_side(q, OTT_BY_COLUMNS, &spec->column, ott_tensor_data(x), dtype);
-            check_dequantized(context, q, OTT_BY_ROWS);
-            check_dequantized(context, q, OTT_BY_COLUMNS);
+            check_use(q, OTT_ROWWISE, &spec->rowwise, ott_tensor_data(x), dtype);
+            check_use(q, OTT_COLUMNWISE, &spec->columnwise, ott_tensor_data(x), dtype);
+            check_dequantized(context, q, OTT_ROWWISE);
+            check_dequantized(context, q, OTT_COLUMNWISE);
             succeed(ott_qtensor_update_scale(q, NULL)); /* nothing, or the first update */
             ott_qtensor_close(q);
             ott_tensor_close(x);
@@ -106,9 +106,9 @@ static void test_every_recipe_by_the_definition(void **state) {
 /* ---- delayed scaling ---- */
 
 static float scale_of(ott_qtensor *q) {
-    ott_side_view view;
-    ott_side_view_init(&view);
-    succeed(ott_qtensor_side(q, OTT_BY_ROWS, &view));
+    ott_qdata view;
+    ott_qdata_init(&view);
+    succeed(ott_qtensor_data(q, OTT_ROWWISE, &view));
     return view.scale[0];
 }
 
@@ -234,13 +234,13 @@ static ott_status pretend(void *user, float *values, int64_t count, ott_reduce k
 }
 
 static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
-    ott_side_view view;
+    ott_qdata view;
     ott_tensor *x = open_tensor(context, dtype, 2, 256);
     ott_qtensor *q = open_qtensor(context, 2, 256, r, OTT_INPUT);
     succeed(ott_tensor_fill(x, dtype == OTT_F16 ? 0x1p-24 : 1e-39));
     succeed(ott_quantize(q, x));
-    ott_side_view_init(&view);
-    succeed(ott_qtensor_side(q, OTT_BY_ROWS, &view));
+    ott_qdata_init(&view);
+    succeed(ott_qtensor_data(q, OTT_ROWWISE, &view));
     return view.scale[0];
 }
 
@@ -302,21 +302,21 @@ static void test_statistics(void **state) {
     ott_statistics_init(&s);
     succeed(ott_tensor_write(x, exact, 8));
     succeed(ott_quantize(q, x)); /* scale 1: small integers are exact */
-    succeed(ott_quantize_statistics(q, x, OTT_BY_COLUMNS, &s));
+    succeed(ott_quantize_statistics(q, x, OTT_COLUMNWISE, &s));
     assert_true(s.saturated == 0 && s.underflowed == 0 && isinf(s.sqnr_db) && s.amax == 4);
     assert_true(s.scale_min == 1 && s.scale_max == 1);
     succeed(ott_tensor_write(x, rough, 8));
     succeed(ott_quantize(q, x));
-    succeed(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s));
+    succeed(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     assert_true(s.saturated == 0.125 && s.underflowed == 0.125 && s.amax == 1000);
     double noise = 552.0 * 552.0, signal = 1e6 + 9 + 16 + 25 + 36 + 49;
     assert_true(fabs(s.sqnr_db - 10 * log10(signal / noise)) < 1e-4);
     s.struct_size = offsetof(ott_statistics, sqnr_db); /* a program that knows fewer fields */
     s.sqnr_db = -5;
-    succeed(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s));
+    succeed(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     assert_true(s.sqnr_db == -5);
     s.struct_size = 0;
-    assert_error(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s), OTT_ERR_ARGUMENT, "ott_statistics_init");
+    assert_error(ott_quantize_statistics(q, x, OTT_ROWWISE, &s), OTT_ERR_ARGUMENT, "ott_statistics_init");
     ott_context_close(context);
 }
 
@@ -325,7 +325,7 @@ static void test_statistics(void **state) {
 static void test_wrong_arguments(void **state) {
     (void)state;
     ott_qtensor *q = NULL;
-    ott_side_view view;
+    ott_qdata view;
     ott_statistics s;
     ott_context *context = open_context(), *other = open_context();
     ott_recipe *r = open_recipe(context, "rowwise_with_gw_hp"), *strange = open_recipe(other, "rowwise");
@@ -344,28 +344,28 @@ static void test_wrong_arguments(void **state) {
     assert_error(ott_qtensor_open(context, 4, 8, r, (ott_role)3, &q), OTT_ERR_ARGUMENT, "role = 3");
     assert_null(q);
     q = open_qtensor(context, 4, 8, r, OTT_INPUT);
-    ott_side_view_init(&view);
+    ott_qdata_init(&view);
     ott_statistics_init(&s);
-    assert_error(ott_dequantize(q, OTT_BY_ROWS, x), OTT_ERR_ARGUMENT, "ott_dequantize: q is empty");
-    assert_error(ott_quantize_statistics(q, x, OTT_BY_ROWS, &s), OTT_ERR_ARGUMENT, "q is empty");
+    assert_error(ott_dequantize(q, OTT_ROWWISE, x), OTT_ERR_ARGUMENT, "ott_dequantize: q is empty");
+    assert_error(ott_quantize_statistics(q, x, OTT_ROWWISE, &s), OTT_ERR_ARGUMENT, "q is empty");
     assert_error(ott_quantize(NULL, x), OTT_ERR_ARGUMENT, "ott_quantize: q is NULL");
     assert_error(ott_quantize(q, NULL), OTT_ERR_ARGUMENT, "ott_quantize: x is NULL");
     assert_error(ott_quantize(q, tokens), OTT_ERR_DTYPE, "ott_quantize: x is i32; give fp32, bf16 or fp16");
     assert_error(ott_quantize(q, wide), OTT_ERR_SHAPE, "ott_quantize: x is [8, 4], but q is [4, 8]");
     assert_error(ott_quantize(q, foreign), OTT_ERR_ARGUMENT, "ott_quantize: x belongs to another context");
     succeed(ott_quantize(q, x));
-    assert_error(ott_qtensor_side(q, (ott_side)2, &view), OTT_ERR_ARGUMENT, "ott_qtensor_side: side = 2");
-    assert_error(ott_qtensor_side(q, OTT_BY_ROWS, NULL), OTT_ERR_ARGUMENT, "out is NULL");
+    assert_error(ott_qtensor_data(q, (ott_usage)2, &view), OTT_ERR_ARGUMENT, "ott_qtensor_data: use = 2");
+    assert_error(ott_qtensor_data(q, OTT_ROWWISE, NULL), OTT_ERR_ARGUMENT, "out is NULL");
     view.struct_size = 0;
-    assert_error(ott_qtensor_side(q, OTT_BY_ROWS, &view), OTT_ERR_ARGUMENT, "ott_side_view_init");
-    assert_error(ott_dequantize(q, OTT_BY_COLUMNS, x), OTT_ERR_ARGUMENT,
-                 "q is not FP8 by columns: its recipe keeps that use in bf16");
-    assert_error(ott_dequantize(q, OTT_BY_ROWS, wide), OTT_ERR_SHAPE, "out is [8, 4], but q is [4, 8]");
-    assert_error(ott_dequantize(q, OTT_BY_ROWS, tokens), OTT_ERR_DTYPE, "out is i32");
+    assert_error(ott_qtensor_data(q, OTT_ROWWISE, &view), OTT_ERR_ARGUMENT, "ott_qdata_init");
+    assert_error(ott_dequantize(q, OTT_COLUMNWISE, x), OTT_ERR_ARGUMENT,
+                 "q is not FP8 columnwise: its recipe keeps that use in bf16");
+    assert_error(ott_dequantize(q, OTT_ROWWISE, wide), OTT_ERR_SHAPE, "out is [8, 4], but q is [4, 8]");
+    assert_error(ott_dequantize(q, OTT_ROWWISE, tokens), OTT_ERR_DTYPE, "out is i32");
     ott_qtensor_close(q);
     assert_error(ott_quantize(q, x), OTT_ERR_ARGUMENT, "q is a quantized tensor that has been closed");
     assert_error(ott_qtensor_update_scale(q, NULL), OTT_ERR_ARGUMENT, "has been closed");
-    assert_error(ott_qtensor_side(q, OTT_BY_ROWS, &view), OTT_ERR_ARGUMENT, "has been closed");
+    assert_error(ott_qtensor_data(q, OTT_ROWWISE, &view), OTT_ERR_ARGUMENT, "has been closed");
     ott_qtensor_close(q);
     ott_qtensor_close(NULL);
     ott_context_close(context);

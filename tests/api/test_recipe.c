@@ -130,7 +130,7 @@ static void test_inconsistent_options(void **state) {
     ott_recipe *r = open_recipe(context, "tensorwise");
     succeed(ott_recipe_set(r, "input", "e5m2"));
     assert_error(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q), OTT_ERR_CONFIG,
-                 "grad_output.column and input.column are both e5m2");
+                 "grad_output.columnwise and input.columnwise are both e5m2");
     assert_null(q);
     succeed(ott_recipe_set(r, "grad_output", "e4m3"));
     succeed(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q));

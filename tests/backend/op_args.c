@@ -28,7 +28,7 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
     return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
 }
 
-/* Entries of a side's arrays, up to the last one's end. */
+/* Entries of the arrays of a use, up to the last one's end. */
 static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t line_step,
                            int64_t depth_step) {
     int64_t along = granularity_line_groups(g, lines), groups = granularity_groups(g, lines, depth);
@@ -44,9 +44,9 @@ static ott_status replace_floats(const replacing *r, const char *of, const char 
     return OTT_OK;
 }
 
-static ott_status replace_side(const replacing *r, const char *of, const side_spec *spec, int64_t lines,
-                               int64_t depth, qside *s) {
-    if (!side_spec_is_fp8(spec)) return OTT_OK;
+static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t lines,
+                              int64_t depth, qdata *s) {
+    if (!cast_spec_is_fp8(spec)) return OTT_OK;
     int64_t bytes = scale_bytes(spec->grain, lines, depth, s->line_step, s->depth_step);
     float *next = (float *)(uintptr_t)s->next;
     TRY(replace_member(r, of, "codes", &s->data, lines * depth));
@@ -60,10 +60,10 @@ static ott_status replace_side(const replacing *r, const char *of, const side_sp
 
 static ott_status replace_qtensor(const replacing *r, const char *what, qtensor *q) {
     char row[48], column[48];
-    snprintf(row, sizeof row, "%s.row", what);
-    snprintf(column, sizeof column, "%s.column", what);
-    TRY(replace_side(r, row, &q->spec.row, q->rows, q->columns, &q->row));
-    return replace_side(r, column, &q->spec.column, q->columns, q->rows, &q->column);
+    snprintf(row, sizeof row, "%s.rowwise", what);
+    snprintf(column, sizeof column, "%s.columnwise", what);
+    TRY(replace_use(r, row, &q->spec.rowwise, q->rows, q->columns, &q->rowwise));
+    return replace_use(r, column, &q->spec.columnwise, q->columns, q->rows, &q->columnwise);
 }
 
 static ott_status replace_qlist(const replacing *r, const char *what, qlist *list) {

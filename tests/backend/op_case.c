@@ -187,7 +187,7 @@ static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_f
     return true;
 }
 
-/* One array of a quantized side: written, read, or neither (then it must stay). */
+/* One array of a quantized use: written, read, or neither (then it must stay). */
 static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
                               int64_t columns, int bit) {
     char text[40];
@@ -200,7 +200,7 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
 }
 
 /* Delayed scaling: the scale comes from `next`, or stands already. */
-static bool make_next(op_case *c, const char *label, qside *out) {
+static bool make_next(op_case *c, const char *label, qdata *out) {
     char text[40];
     void *data;
     if (case_draw(c, 3) == 0) return true;
@@ -211,11 +211,11 @@ static bool make_next(op_case *c, const char *label, qside *out) {
     return r;
 }
 
-static bool make_side(op_case *c, const char *label, const side_spec *spec, int64_t lines, const qtensor *q,
-                      qside *out) {
+static bool make_use(op_case *c, const char *label, const cast_spec *spec, int64_t lines, const qtensor *q,
+                     qdata *out) {
     int64_t depth = lines == q->rows ? q->columns : q->rows,
             groups = granularity_groups(spec->grain, lines, depth);
-    qside_order(out, spec->grain, lines);
+    qdata_order(out, spec->grain, lines);
     out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
@@ -231,14 +231,14 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
     q->rows = bound(c, s->rows, s->rows_fixed);
     q->columns = bound(c, s->columns, s->columns_fixed);
-    bool shared = quant_spec_shares_data(&q->spec);
-    snprintf(text, sizeof text, "%s.row", label);
-    if (side_spec_is_fp8(&q->spec.row) && !make_side(c, text, &q->spec.row, q->rows, q, &q->row))
+    bool shared = quant_spec_shares_scales(&q->spec);
+    snprintf(text, sizeof text, "%s.rowwise", label);
+    if (cast_spec_is_fp8(&q->spec.rowwise) && !make_use(c, text, &q->spec.rowwise, q->rows, q, &q->rowwise))
         return false;
-    if (shared) q->column = qside_shared(q->row);
-    snprintf(text, sizeof text, "%s.column", label);
-    return shared || !side_spec_is_fp8(&q->spec.column) ||
-           make_side(c, text, &q->spec.column, q->columns, q, &q->column);
+    if (shared) q->columnwise = qdata_shared(q->rowwise);
+    snprintf(text, sizeof text, "%s.columnwise", label);
+    return shared || !cast_spec_is_fp8(&q->spec.columnwise) ||
+           make_use(c, text, &q->spec.columnwise, q->columns, q, &q->columnwise);
 }
 
 /* Two forms at most here: more would only be more of the same. */

@@ -25,7 +25,7 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
 }
 
-/* ---- quantization specs: torchao's three recipes, a side alone, sides that differ, TransformerEngine's
+/* ---- quantization specs: torchao's three recipes, a use alone, uses that differ, TransformerEngine's
  * rule, blocks, delayed scaling ---- */
 
 #define TORCHAO(d, granule, pow2)                                                                            \
@@ -94,7 +94,7 @@ static void statistics_bind(op_case *c) {
 
 /* A tensor that was not used has seen 0. */
 static void amax_update_prepare(op_case *c) {
-    side_spec spec = DELAYED(OTT_E4M3);
+    cast_spec spec = DELAYED(OTT_E4M3);
     spec.history = (int)SIZE('H');
     spec.format = case_draw(c, 2) ? OTT_E4M3 : OTT_E5M2;
     spec.algorithm = case_draw(c, 2) ? AMAX_MAX : AMAX_MOST_RECENT;
@@ -129,14 +129,14 @@ static const granularity gemm_grains[][2] = {
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Where the scales of a side lie; those of a square block may be another side's, seen the other way. */
+/* Where the scales of a use lie; those of a square block may be another use's, seen the other way. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
-    qside side = {0};
+    qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
-    qside_order(&side, o->grain, shared ? SIZE('K') : lines);
-    if (shared) side = qside_shared(side);
-    o->line_step = side.line_step;
-    o->depth_step = side.depth_step;
+    qdata_order(&use, o->grain, shared ? SIZE('K') : lines);
+    if (shared) use = qdata_shared(use);
+    o->line_step = use.line_step;
+    o->depth_step = use.depth_step;
 }
 
 static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d,

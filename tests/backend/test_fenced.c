@@ -130,18 +130,19 @@ static void a_quantized_form_is_checked(void **state) {
     exec cx = {.device = fence.d};
     float host[COUNT] = {0}, *room = allocate(fence.d, COUNT);
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
-    qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.row = {.format = OTT_E4M3}}};
-    qside_order(&q.row, GRANULARITY_TENSOR, ROWS);
-    q.row.data = room;
-    q.row.amax = room + 8;
-    q.row.scale = room + 9;
-    q.row.scale_inv = host;
+    qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
+    qdata_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
+    q.rowwise.data = room;
+    q.rowwise.amax = room + 8;
+    q.rowwise.scale = room + 9;
+    q.rowwise.scale_inv = host;
     expect_failure(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}),
-                   "quantize: q.row.scale_inv:", "no address of this device");
-    q.row.scale_inv = room + 10;
+                   "quantize: q.rowwise.scale_inv:", "no address of this device");
+    q.rowwise.scale_inv = room + 10;
     succeed(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}));
-    q.row.data = (char *)room + COUNT * (int)sizeof(float) - COUNT + 1;
-    expect_failure(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), "quantize: q.row.codes:", "beyond");
+    q.rowwise.data = (char *)room + COUNT * (int)sizeof(float) - COUNT + 1;
+    expect_failure(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}),
+                   "quantize: q.rowwise.codes:", "beyond");
     device_release(fence.d, room);
 }
 

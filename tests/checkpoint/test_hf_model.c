@@ -838,7 +838,7 @@ static void check_trained(shards *s, const recipe *r, const parameter *p, const 
     static float amax[MOST], scale[MOST], scale_inv[MOST];
     static uint8_t codes[MOST], read[MOST];
     char name[128];
-    const side_spec *spec = &r->weight.row;
+    const cast_spec *spec = &r->weight.rowwise;
     reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale,
                        scale_inv, codes);
     const shard_tensor *t = shards_find(s, p->name);
@@ -900,7 +900,7 @@ static void test_as_trained_together(void **state) {
             check_trained(s, r, &m->parameters[i], "_scale");
     shards_close(s);
     float scale = scale_inverse(
-        scale_from_amax(amax_of(m, "model.layers.1.self_attn.qkv_proj"), OTT_E4M3, &r->weight.row.scale));
+        scale_from_amax(amax_of(m, "model.layers.1.self_attn.qkv_proj"), OTT_E4M3, &r->weight.rowwise.scale));
     m->options.family = family_find("llama");
     save(m, at(f, "llama"), &options);
     succeed(shards_open(f->account, at(f, "llama"), &s));

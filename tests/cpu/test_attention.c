@@ -175,9 +175,9 @@ static double difference(exact *x, double *data, const tensor *dout, int token, 
     int heads = of_query ? s->heads : s->kv_heads, shared = of_query ? 1 : s->heads / s->kv_heads;
     int head = column / s->head_dim * shared, end = of_query ? token + 1 : s->tokens;
     double *at = data + (int64_t)token * heads * s->head_dim + column, kept = *at, step = 1e-4, loss[2];
-    for (int side = 0; side < 2; side++) {
-        *at = kept + (side ? step : -step);
-        loss[side] = exact_loss(x, dout, token, end, head, head + shared);
+    for (int use = 0; use < 2; use++) {
+        *at = kept + (use ? step : -step);
+        loss[use] = exact_loss(x, dout, token, end, head, head + shared);
     }
     *at = kept;
     return (loss[1] - loss[0]) / (2.0 * step);

@@ -22,19 +22,19 @@ typedef enum values {
     VALUES_KINDS
 } values;
 
-typedef struct side {
+typedef struct use {
     ott_dtype format;
     bool transposed;
     int padding; /* leading dimension beyond the columns */
     bool scaled;
     granularity grain;
-    bool turned; /* the scales lie as qside_shared has them */
+    bool turned; /* the scales lie as qdata_shared has them */
     bool packed; /* b: the lines are packed, not transposed and without padding */
-} side;
+} use;
 
 typedef struct gemm_case {
     int64_t m, n, k;
-    side a, b;
+    use a, b;
     ott_dtype c;
     int c_padding;
     gemm_spec spec;
@@ -92,23 +92,23 @@ static float *some_floats(int64_t count, values v) {
     return x;
 }
 
-static int64_t side_rows(const side *s, int64_t lines, int64_t k) {
+static int64_t use_rows(const use *s, int64_t lines, int64_t k) {
     return s->transposed ? k : lines;
 }
-static int64_t side_columns(const side *s, int64_t lines, int64_t k) {
+static int64_t use_columns(const use *s, int64_t lines, int64_t k) {
     return s->transposed ? lines : k;
 }
 
-static void *side_matrix(const side *s, int64_t lines, int64_t k, values v) {
-    int64_t columns = side_columns(s, lines, k);
-    return some_matrix(s->format, side_rows(s, lines, k), columns, columns + s->padding, v);
+static void *use_matrix(const use *s, int64_t lines, int64_t k, values v) {
+    int64_t columns = use_columns(s, lines, k);
+    return some_matrix(s->format, use_rows(s, lines, k), columns, columns + s->padding, v);
 }
 
-static operand side_operand(const side *s, void *data, int64_t lines, int64_t k, const float *scale_inv) {
-    qside scales = {0};
-    qside_order(&scales, s->grain, s->turned ? k : lines);
-    if (s->turned) scales = qside_shared(scales);
-    operand o = {.t = tensor_matrix(data, s->format, side_rows(s, lines, k), side_columns(s, lines, k)),
+static operand use_operand(const use *s, void *data, int64_t lines, int64_t k, const float *scale_inv) {
+    qdata scales = {0};
+    qdata_order(&scales, s->grain, s->turned ? k : lines);
+    if (s->turned) scales = qdata_shared(scales);
+    operand o = {.t = tensor_matrix(data, s->format, use_rows(s, lines, k), use_columns(s, lines, k)),
                  .transposed = s->transposed,
                  .packed = s->packed,
                  .scale_inv = s->scaled ? scale_inv : NULL,
@@ -119,7 +119,7 @@ static operand side_operand(const side *s, void *data, int64_t lines, int64_t k,
     return o;
 }
 
-static reference_operand side_reference(const operand *o) {
+static reference_operand use_reference(const operand *o) {
     return (reference_operand){.data = o->t.data,
                                .format = o->t.dtype,
                                .ld = o->t.ld,
@@ -143,8 +143,8 @@ static void *pack_lines(const void *plain, ott_dtype d, int64_t lines, int64_t k
 }
 
 static gemm_data make(const gemm_case *t) {
-    gemm_data d = {.a = side_matrix(&t->a, t->m, t->k, t->values),
-                   .b = side_matrix(&t->b, t->n, t->k, t->values)};
+    gemm_data d = {.a = use_matrix(&t->a, t->m, t->k, t->values),
+                   .b = use_matrix(&t->b, t->n, t->k, t->values)};
     d.scale_inv_a = some_floats(granularity_groups(t->a.grain, t->m, t->k), t->values);
     d.scale_inv_b = some_floats(granularity_groups(t->b.grain, t->n, t->k), t->values);
     d.bias = some_floats(t->n, t->values);
@@ -180,9 +180,9 @@ static void assert_same(const gemm_case *t, const gemm_data *d, const device *on
 
 static void check(const gemm_case *t) {
     gemm_data d = make(t);
-    operand a = side_operand(&t->a, d.a, t->m, t->k, d.scale_inv_a),
-            b = side_operand(&t->b, d.b, t->n, t->k, d.scale_inv_b);
-    reference_operand ra = side_reference(&a), rb = side_reference(&b);
+    operand a = use_operand(&t->a, d.a, t->m, t->k, d.scale_inv_a),
+            b = use_operand(&t->b, d.b, t->n, t->k, d.scale_inv_b);
+    reference_operand ra = use_reference(&a), rb = use_reference(&b);
     tensor bias = tensor_vector(d.bias, OTT_F32, t->n), c = tensor_matrix(d.c, t->c, t->m, t->n);
     c.ld += t->c_padding;
     void *packed = t->b.packed ? pack_lines(d.b, t->b.format, t->n, t->k) : NULL;
@@ -216,10 +216,10 @@ static const granularity grains[][2] = {
 enum { GRAIN_PAIRS = sizeof grains / sizeof grains[0], FIRST_BLOCKS = 4 };
 
 static void set_grains(gemm_case *t, int64_t pair) {
-    side *sides[] = {&t->a, &t->b};
+    use *uses[] = {&t->a, &t->b};
     for (int i = 0; i < 2; i++) {
-        sides[i]->grain = grains[pair][i];
-        sides[i]->turned = grains[pair][i] == GRANULARITY_128X128 && pick(2);
+        uses[i]->grain = grains[pair][i];
+        uses[i]->turned = grains[pair][i] == GRANULARITY_128X128 && pick(2);
     }
 }
 
@@ -413,8 +413,8 @@ static void packs_as_the_layout_says(void **state) {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int f = 0; f < 5; f++) {
             int64_t n = shapes[i][0], k = shapes[i][1], bytes = panel_round(n) * k * dtype_bytes(formats[f]);
-            side s = {.format = formats[f]};
-            void *plain = side_matrix(&s, n, k, VALUES_ANY_BITS), *packed = malloc((size_t)bytes + 1);
+            use s = {.format = formats[f]};
+            void *plain = use_matrix(&s, n, k, VALUES_ANY_BITS), *packed = malloc((size_t)bytes + 1);
             void *expected = pack_lines(plain, formats[f], n, k);
             tensor x = tensor_matrix(plain, formats[f], n, k),
                    y = tensor_matrix(packed, formats[f], panel_round(n), k);
@@ -470,7 +470,7 @@ static void zeros_keep_their_sign_as_the_reference_says(void **state) {
     float expected, found;
     operand oa = {.t = tensor_matrix(a, OTT_F32, 1, 4), .scale_inv = &minus},
             ob = {.t = tensor_matrix(b, OTT_F32, 1, 4)};
-    reference_operand ra = side_reference(&oa), rb = side_reference(&ob);
+    reference_operand ra = use_reference(&oa), rb = use_reference(&ob);
     gemm_spec spec = {.accumulate = ACCUMULATE_FP32};
     reference_gemm(1, 1, 4, &ra, &rb, &spec, NULL, false, &expected, OTT_F32, 1);
     assert_int_equal(float_bits(expected), 0x80000000u);

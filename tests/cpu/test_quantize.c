@@ -58,23 +58,23 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
     return t;
 }
 
-/* One side's arrays. */
-static qside make_side(int64_t groups, int64_t elements) {
-    qside s = {.data = malloc((size_t)elements + 1)};
+/* One use's arrays. */
+static qdata make_use(int64_t groups, int64_t elements) {
+    qdata s = {.data = malloc((size_t)elements + 1)};
     s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
     s.scale_inv = malloc((size_t)groups * 4);
     assert_true(s.data && s.amax && s.scale && s.scale_inv);
     return s;
 }
 
-static void wipe_side(qside *s, int64_t groups, int64_t elements) {
+static void wipe_use(qdata *s, int64_t groups, int64_t elements) {
     memset(s->data, 0xa5, (size_t)elements + 1);
     memset(s->amax, 0xa5, (size_t)groups * 4);
     memset(s->scale, 0xa5, (size_t)groups * 4);
     memset(s->scale_inv, 0xa5, (size_t)groups * 4);
 }
 
-static void free_side(qside *s) {
+static void free_use(qdata *s) {
     free(s->data), free(s->amax), free(s->scale), free(s->scale_inv);
 }
 
@@ -86,9 +86,9 @@ static void assert_same_floats(const char *on, const char *what, const float *fo
                      (double)expected[i]);
 }
 
-static void assert_same_side(const char *on, const side_spec *s, const qside *found, const qside *expected,
-                             int64_t groups, int64_t elements) {
-    if (!side_spec_is_fp8(s)) groups = elements = 0;
+static void assert_same_use(const char *on, const cast_spec *s, const qdata *found, const qdata *expected,
+                            int64_t groups, int64_t elements) {
+    if (!cast_spec_is_fp8(s)) groups = elements = 0;
     assert_same_floats(on, "amax", found->amax, expected->amax, groups);
     assert_same_floats(on, "scale", found->scale, expected->scale, groups);
     assert_same_floats(on, "scale_inv", found->scale_inv, expected->scale_inv, groups);
@@ -100,7 +100,7 @@ static void assert_same_side(const char *on, const side_spec *s, const qside *fo
 
 /* ---- quantize against the reference ---- */
 
-static int64_t groups_of(const side_spec *s, const tensor *x, bool column) {
+static int64_t groups_of(const cast_spec *s, const tensor *x, bool column) {
     return column ? granularity_groups(s->grain, x->columns, x->rows)
                   : granularity_groups(s->grain, x->rows, x->columns);
 }
@@ -108,13 +108,13 @@ static int64_t groups_of(const side_spec *s, const tensor *x, bool column) {
 /* Delayed scaling's scale is given: at `next`, or where it is used. */
 static const float given_scale = 3.7f;
 
-static void give_scale(const side_spec *s, qside *out, int64_t groups, bool as_next) {
+static void give_scale(const cast_spec *s, qdata *out, int64_t groups, bool as_next) {
     if (s->policy != AMAX_DELAYED) return;
     out->next = as_next ? &given_scale : NULL;
     for (int64_t g = 0; g < groups && !as_next; g++) out->scale[g] = given_scale;
 }
 
-static void reference_side(const tensor *x, const side_spec *s, bool column, qside *out) {
+static void reference_use(const tensor *x, const cast_spec *s, bool column, qdata *out) {
     give_scale(s, out, groups_of(s, x, column), false);
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, s, column, out->amax, out->scale,
                        out->scale_inv, out->data);
@@ -127,34 +127,34 @@ static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q)
 }
 
 static void check_quantize(const tensor *x, const quant_spec *spec) {
-    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->row, x, false);
-    int64_t column_groups = groups_of(&spec->column, x, true);
-    qside row = make_side(row_groups, elements), column = make_side(column_groups, elements);
-    qside wanted_row = make_side(row_groups, elements), wanted_column = make_side(column_groups, elements);
-    qside_order(&row, spec->row.grain, x->rows);
-    qside_order(&column, spec->column.grain, x->columns);
-    reference_side(x, &spec->row, false, &wanted_row);
-    reference_side(x, &spec->column, true, &wanted_column);
-    bool shared = quant_spec_shares_data(spec);
+    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->rowwise, x, false);
+    int64_t column_groups = groups_of(&spec->columnwise, x, true);
+    qdata row = make_use(row_groups, elements), column = make_use(column_groups, elements);
+    qdata wanted_row = make_use(row_groups, elements), wanted_column = make_use(column_groups, elements);
+    qdata_order(&row, spec->rowwise.grain, x->rows);
+    qdata_order(&column, spec->columnwise.grain, x->columns);
+    reference_use(x, &spec->rowwise, false, &wanted_row);
+    reference_use(x, &spec->columnwise, true, &wanted_column);
+    bool shared = quant_spec_shares_scales(spec);
     qtensor q = {.rows = x->rows, .columns = x->columns, .spec = *spec};
     for (int i = 0; i < 4 * all.count; i++) {
         exec cx = {.device = all.list[i / 4]};
-        bool delayed = spec->row.policy == AMAX_DELAYED || spec->column.policy == AMAX_DELAYED;
+        bool delayed = spec->rowwise.policy == AMAX_DELAYED || spec->columnwise.policy == AMAX_DELAYED;
         if (i % 4 > 1 && !delayed) continue;
-        wipe_side(&row, row_groups, elements);
-        wipe_side(&column, column_groups, elements);
-        give_scale(&spec->row, &row, row_groups, i % 4 > 1);
-        give_scale(&spec->column, &column, column_groups, i % 4 > 1);
-        q.row = row, q.column = shared ? qside_shared(row) : column;
+        wipe_use(&row, row_groups, elements);
+        wipe_use(&column, column_groups, elements);
+        give_scale(&spec->rowwise, &row, row_groups, i % 4 > 1);
+        give_scale(&spec->columnwise, &column, column_groups, i % 4 > 1);
+        q.rowwise = row, q.columnwise = shared ? qdata_shared(row) : column;
         ott_status status =
             i % 2 ? quantize_in_parts(&cx, x, &q) : op_quantize(&cx, &(quantize_args){.x = x, .q = &q});
         if (status != OTT_OK) fail_msg("%s: %s", cx.device->name, status_text());
-        assert_same_side(cx.device->name, &spec->row, &q.row, &wanted_row, row_groups, elements);
-        if (!shared) /* else the same arrays, in the row side's order */
-            assert_same_side(cx.device->name, &spec->column, &q.column, &wanted_column, column_groups,
-                             elements);
+        assert_same_use(cx.device->name, &spec->rowwise, &q.rowwise, &wanted_row, row_groups, elements);
+        if (!shared) /* else the same arrays, in the rowwise use's order */
+            assert_same_use(cx.device->name, &spec->columnwise, &q.columnwise, &wanted_column, column_groups,
+                            elements);
     }
-    free_side(&row), free_side(&column), free_side(&wanted_row), free_side(&wanted_column);
+    free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
 }
 
 /* A NaN's amax, scale and scale_inv are the same bits on every instruction set, whatever the bits in the
@@ -169,34 +169,34 @@ static void test_nan_is_one_number(void **state) {
     halves[3 * COLUMNS + 7] = 0x7d01, halves[5 * COLUMNS + 9] = 0xfe35;
     tensor x = tensor_matrix(halves, OTT_F16, ROWS, COLUMNS);
     for (size_t n = 0; n < 2 * sizeof grains / sizeof *grains; n++) {
-        side_spec s = {.format = OTT_E4M3, .grain = grains[n / 2], .scale = {.rule = SCALE_TORCHAO}};
+        cast_spec s = {.format = OTT_E4M3, .grain = grains[n / 2], .scale = {.rule = SCALE_TORCHAO}};
         quant_spec spec = {s, {.format = OTT_F16}};
         if (n % 2) spec = (quant_spec){{.format = OTT_F16}, s};
         int64_t groups = groups_of(&s, &x, n % 2);
-        qside side = make_side(groups, ELEMENTS);
-        qside_order(&side, s.grain, n % 2 ? COLUMNS : ROWS);
-        qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .row = side, .column = side};
+        qdata use = make_use(groups, ELEMENTS);
+        qdata_order(&use, s.grain, n % 2 ? COLUMNS : ROWS);
+        qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .rowwise = use, .columnwise = use};
         for (int i = 0; i < all.count; i++) {
             exec cx = {.device = all.list[i]};
             int found = 0;
             if (op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}) != OTT_OK) fail_msg("%s", status_text());
             for (int64_t g = 0; g < groups; g++) {
-                if (!isnan(side.amax[g])) continue;
+                if (!isnan(use.amax[g])) continue;
                 found++;
-                if (float_bits(side.amax[g]) != 0x7fc00000u || float_bits(side.scale[g]) != 0x7fc00000u ||
-                    float_bits(side.scale_inv[g]) != 0x7fc00000u)
+                if (float_bits(use.amax[g]) != 0x7fc00000u || float_bits(use.scale[g]) != 0x7fc00000u ||
+                    float_bits(use.scale_inv[g]) != 0x7fc00000u)
                     fail_msg("%s, %s: amax %08x", cx.device->name, granularity_name(s.grain),
-                             float_bits(side.amax[g]));
+                             float_bits(use.amax[g]));
             }
             assert_true(found >= 1);
         }
-        free_side(&side);
+        free_use(&use);
     }
 }
 
-static side_spec some_side(ott_dtype format, granularity grain) {
+static cast_spec some_use(ott_dtype format, granularity grain) {
     const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE, SCALE_E8M0, SCALE_E8M0_FLOOR};
-    return (side_spec){.format = format,
+    return (cast_spec){.format = format,
                        .grain = grain,
                        .mode = pick(2) ? CAST_SATURATE : CAST_OVERFLOW,
                        .policy = pick(6) ? AMAX_CURRENT : AMAX_DELAYED,
@@ -208,19 +208,19 @@ static side_spec some_side(ott_dtype format, granularity grain) {
 
 static const ott_dtype codes[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};
 
-static side_spec any_side(int formats) {
-    return some_side(codes[pick(formats)], (granularity)pick(GRANULARITY_COUNT));
+static cast_spec any_use(int formats) {
+    return some_use(codes[pick(formats)], (granularity)pick(GRANULARITY_COUNT));
 }
 
-static void every_pair_of_sides(void **state) {
+static void every_pair_of_uses(void **state) {
     (void)state;
     for (int i = 0; i < 3 * GRANULARITY_COUNT * 3 * GRANULARITY_COUNT; i++)
         for (int v = 0; v < VALUES_KINDS; v++) {
             int rest = i;
             ott_dtype row = codes[rest % 3], column = codes[rest / 3 % 3];
             rest /= 9;
-            quant_spec spec = {some_side(row, (granularity)(rest % GRANULARITY_COUNT)),
-                               some_side(column, (granularity)(rest / GRANULARITY_COUNT))};
+            quant_spec spec = {some_use(row, (granularity)(rest % GRANULARITY_COUNT)),
+                               some_use(column, (granularity)(rest / GRANULARITY_COUNT))};
             tensor x = some_tensor(high_precision[pick(3)], 45, 283, 283 + 5 * pick(2), (values)v);
             check_quantize(&x, &spec);
             free(x.data);
@@ -228,14 +228,14 @@ static void every_pair_of_sides(void **state) {
 }
 
 /* Both sides the same: tensorwise and in squares they share their data. */
-static void sides_that_may_share(void **state) {
+static void uses_that_may_share(void **state) {
     (void)state;
     for (int grain = 0; grain < GRANULARITY_COUNT; grain++)
         for (int v = 0; v < VALUES_KINDS; v++)
             for (int repeat = 0; repeat < 2; repeat++) {
-                side_spec side = some_side(codes[repeat], (granularity)grain);
+                cast_spec use = some_use(codes[repeat], (granularity)grain);
                 tensor x = some_tensor(high_precision[pick(3)], 140, 270, 270 + 5 * pick(2), (values)v);
-                check_quantize(&x, &(quant_spec){side, side});
+                check_quantize(&x, &(quant_spec){use, use});
                 free(x.data);
             }
 }
@@ -248,7 +248,7 @@ static void many_shapes(void **state) {
         int64_t rows = sizes[pick(count)], columns = sizes[pick(count)];
         tensor x = some_tensor(high_precision[pick(3)], rows, columns, columns + pick(9),
                                (values)pick(VALUES_KINDS));
-        quant_spec spec = {any_side(3), any_side(3)};
+        quant_spec spec = {any_use(3), any_use(3)};
         check_quantize(&x, &spec);
         free(x.data);
     }
@@ -262,8 +262,8 @@ static void shapes_that_are_shared(void **state) {
         for (int repeat = 0; repeat < 10; repeat++) {
             tensor x = some_tensor(high_precision[pick(3)], shapes[i][0], shapes[i][1],
                                    shapes[i][1] + pick(4), (values)pick(VALUES_KINDS));
-            quant_spec spec = {any_side(2), any_side(2)};
-            if (repeat % 4 == 0) spec.column = spec.row;
+            quant_spec spec = {any_use(2), any_use(2)};
+            if (repeat % 4 == 0) spec.columnwise = spec.rowwise;
             check_quantize(&x, &spec);
             free(x.data);
         }
@@ -280,7 +280,7 @@ static void every_bf16_and_f16_number(void **state) {
         for (int format = 0; format < 2; format++)
             for (int mode = 0; mode < 2; mode++) {
                 tensor x = tensor_matrix(every, high_precision[d], 256, 256);
-                side_spec s = {
+                cast_spec s = {
                     .format = codes[format], .mode = (cast_mode)mode, .scale = {.rule = SCALE_NONE}};
                 check_quantize(&x, &(quant_spec){s, s});
             }
@@ -302,7 +302,7 @@ static void fp32_around_every_boundary(void **state) {
         }
         for (int mode = 0; mode < 2; mode++) {
             tensor x = tensor_matrix(near, OTT_F32, PER_CODE, 256);
-            side_spec s = {.format = codes[format], .mode = (cast_mode)mode, .scale = {.rule = SCALE_NONE}};
+            cast_spec s = {.format = codes[format], .mode = (cast_mode)mode, .scale = {.rule = SCALE_NONE}};
             check_quantize(&x, &(quant_spec){s, s});
         }
     }
@@ -324,7 +324,7 @@ static void block_scales_of_every_amax(void **state) {
     tensor x = tensor_matrix(amax, OTT_F32, 1, 256 * PER_EXPONENT);
     for (int format = 0; format < 2; format++)
         for (int i = 0; i < 5; i++) {
-            side_spec s = {.format = codes[format],
+            cast_spec s = {.format = codes[format],
                            .grain = i == 0 ? GRANULARITY_1X32 : GRANULARITY_1X128,
                            .scale = {.rule = i == 0 ? SCALE_E8M0 : SCALE_TE,
                                      .power_of_two = i & 1,
@@ -339,19 +339,19 @@ static void block_scales_of_every_amax(void **state) {
 static void delayed_keeps_the_given_scale(void **state) {
     (void)state;
     tensor x = some_tensor(OTT_F32, 5, 40, 40, VALUES_NORMAL);
-    side_spec s = {.format = OTT_E4M3, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 4};
+    cast_spec s = {.format = OTT_E4M3, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 4};
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.list[i]};
-        qside side = make_side(1, 200);
-        side.scale[0] = 4.0f, side.scale_inv[0] = 0.25f;
-        qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .row = side, .column = side};
+        qdata use = make_use(1, 200);
+        use.scale[0] = 4.0f, use.scale_inv[0] = 0.25f;
+        qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .rowwise = use, .columnwise = use};
         assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), OTT_OK);
-        assert_true(side.scale[0] == 4.0f && side.scale_inv[0] == 0.25f);
-        assert_true(side.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
+        assert_true(use.scale[0] == 4.0f && use.scale_inv[0] == 0.25f);
+        assert_true(use.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
         for (int64_t e = 0; e < 200; e++)
-            assert_int_equal(((uint8_t *)side.data)[e],
+            assert_int_equal(((uint8_t *)use.data)[e],
                              e4m3_from_float(((float *)x.data)[e] * 4.0f, CAST_SATURATE));
-        free_side(&side);
+        free_use(&use);
     }
     free(x.data);
 }
@@ -361,16 +361,16 @@ static void refuses_what_it_cannot_do(void **state) {
     float x[4] = {0}, f[4];
     uint8_t bytes[4];
     tensor t = tensor_matrix(x, OTT_F32, 2, 2);
-    qside side = {.data = bytes, .amax = f, .scale = f, .scale_inv = f};
-    qtensor q = {.rows = 2, .columns = 2, .row = side, .column = side};
+    qdata use = {.data = bytes, .amax = f, .scale = f, .scale_inv = f};
+    qtensor q = {.rows = 2, .columns = 2, .rowwise = use, .columnwise = use};
     exec cx = {.device = all.list[0]};
-    side_spec good = {.format = OTT_E4M3}, stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};
+    cast_spec good = {.format = OTT_E4M3}, stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};
     q.spec = (quant_spec){good, stochastic};
     assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &t, .q = &q}), OTT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(status_text(), "column side"));
+    assert_non_null(strstr(status_text(), "columnwise use"));
     q.spec = (quant_spec){stochastic, good};
     assert_int_equal(op_cast(&cx, &(cast_args){.x = &t, .q = &q}), OTT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(status_text(), "row side"));
+    assert_non_null(strstr(status_text(), "rowwise use"));
 }
 
 /* ---- convert ---- */
@@ -430,8 +430,8 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nan_is_one_number),     cmocka_unit_test(every_pair_of_sides),
-        cmocka_unit_test(sides_that_may_share),       cmocka_unit_test(many_shapes),
+        cmocka_unit_test(test_nan_is_one_number),     cmocka_unit_test(every_pair_of_uses),
+        cmocka_unit_test(uses_that_may_share),        cmocka_unit_test(many_shapes),
         cmocka_unit_test(shapes_that_are_shared),     cmocka_unit_test(every_bf16_and_f16_number),
         cmocka_unit_test(fp32_around_every_boundary), cmocka_unit_test(delayed_keeps_the_given_scale),
         cmocka_unit_test(block_scales_of_every_amax), cmocka_unit_test(refuses_what_it_cannot_do),

@@ -9,15 +9,15 @@
 #include <float.h>
 #include <string.h>
 
-static side_spec delayed(ott_dtype format, amax_algorithm algorithm, int history, int margin) {
-    return (side_spec){.format = format,
+static cast_spec delayed(ott_dtype format, amax_algorithm algorithm, int history, int margin) {
+    return (cast_spec){.format = format,
                        .policy = AMAX_DELAYED,
                        .algorithm = algorithm,
                        .history = history,
                        .scale = {.rule = SCALE_TE, .margin = margin, .infinite = FLT_MAX}};
 }
 
-static void assert_trace(const side_spec *spec, const float *seen, const float *scales, int count) {
+static void assert_trace(const cast_spec *spec, const float *seen, const float *scales, int count) {
     float amax_history[64] = {0}, scale = 1.0f;
     for (int i = 0; i < count; i++) {
         history_update(spec, seen[i], amax_history, &scale);
@@ -33,7 +33,7 @@ static void published_traces(void **state) {
     const float seen[] = {2, 8, 0, 1, INFINITY, 4, .5f, .25f, .25f, .25f};
     const float max[] = {224, 56, 56, 56, 56, 56, 56, 56, 112, 896};
     const float recent[] = {224, 56, 56, 448, 448, 112, 896, 1792, 1792, 1792};
-    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
+    cast_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
     assert_trace(&s, seen, max, 10);
     s.algorithm = AMAX_MOST_RECENT;
     assert_trace(&s, seen, recent, 10);
@@ -43,7 +43,7 @@ static void published_traces(void **state) {
 static void rolls_only_what_was_seen(void **state) {
     (void)state;
     const float seen[] = {8, 0, 0, 0, 0, 1}, scales[] = {56, 56, 56, 56, 56, 56};
-    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
+    cast_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 0);
     assert_trace(&s, seen, scales, 6);
 }
 
@@ -52,7 +52,7 @@ static void follows_formula(void **state) {
     (void)state;
     for (int margin = 0; margin <= 2; margin += 2)
         for (int format = 0; format < 2; format++) {
-            side_spec s = delayed(format ? OTT_E5M2 : OTT_E4M3, AMAX_MAX, 31, margin);
+            cast_spec s = delayed(format ? OTT_E5M2 : OTT_E4M3, AMAX_MAX, 31, margin);
             float amax_history[31] = {0}, scale = 1.0f;
             for (int t = 0; t < 80; t++) {
                 float amax = t < 40 ? (float)t + 0.25f : 0.25f;
@@ -65,7 +65,7 @@ static void follows_formula(void **state) {
 
 static void edges(void **state) {
     (void)state;
-    side_spec s = delayed(OTT_E5M2, AMAX_MAX, 3, 0);
+    cast_spec s = delayed(OTT_E5M2, AMAX_MAX, 3, 0);
     float amax_history[3] = {0}, scale = 1.0f;
     history_update(&s, 0x1p-149f, amax_history, &scale); /* 57344 / 2^-149 is infinite */
     assert_true(scale == FLT_MAX);
@@ -74,7 +74,7 @@ static void edges(void **state) {
     s.algorithm = AMAX_MOST_RECENT;
     history_update(&s, NAN, amax_history, &scale);
     assert_true(scale == FLT_MAX);
-    side_spec one = delayed(OTT_E4M3, AMAX_MAX, 1, 0);
+    cast_spec one = delayed(OTT_E4M3, AMAX_MAX, 1, 0);
     history_update(&one, 2.0f, amax_history, &scale);
     assert_true(scale == 224.0f && amax_history[0] == 0.0f);
 }
@@ -115,7 +115,7 @@ static void callbacks_take_the_place_of_the_rules(void **state) {
     (void)state;
     int lengths = 0;
     delayed_callbacks own = {.amax = second_newest, .user = &lengths};
-    side_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 1);
+    cast_spec s = delayed(OTT_E4M3, AMAX_MAX, 4, 1);
     s.callbacks = &own;
     float amax_history[4] = {0}, scale = 1.0f;
     history_update(&s, 7.0f, amax_history, &scale);

@@ -52,7 +52,7 @@ static void high_precision_rows(void **state) {
         assert_false(recipe_gemm_is_fp8(r, GEMM_COUNT));
         assert_false(quant_spec_is_fp8(&r->input) || quant_spec_is_fp8(&r->weight) ||
                      quant_spec_is_fp8(&r->grad_output));
-        assert_int_equal(r->input.row.format, formats[i]);
+        assert_int_equal(r->input.rowwise.format, formats[i]);
     }
     assert_null(recipe_high_precision(OTT_E4M3));
 }
@@ -66,7 +66,7 @@ static void fp8_rows_equal_torchao(void **state) {
         const char *name;
         struct {
             int format, grain, pow2;
-        } input[2], weight[2], grad_output[2]; /* row side, column side */
+        } input[2], weight[2], grad_output[2]; /* rowwise use, columnwise use */
     } rows[] = {
         {"tensorwise",
          {{OTT_E4M3, T, 0}, {OTT_E4M3, T, 0}},
@@ -83,21 +83,22 @@ static void fp8_rows_equal_torchao(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const recipe *r = row(rows[i].name);
-        const side_spec *sides[6] = {&r->input.row,     &r->input.column,    &r->weight.row,
-                                     &r->weight.column, &r->grad_output.row, &r->grad_output.column};
+        const cast_spec *uses[6] = {&r->input.rowwise,       &r->input.columnwise,
+                                    &r->weight.rowwise,      &r->weight.columnwise,
+                                    &r->grad_output.rowwise, &r->grad_output.columnwise};
         assert_int_equal(r->activation, OTT_BF16);
         for (int s = 0; s < 6; s++) {
             const int *expected = s < 2   ? &rows[i].input[s].format
                                   : s < 4 ? &rows[i].weight[s - 2].format
                                           : &rows[i].grad_output[s - 4].format;
-            assert_int_equal(sides[s]->format, expected[0]);
-            if (!side_spec_is_fp8(sides[s])) continue;
-            assert_int_equal(sides[s]->grain, expected[1]);
-            assert_int_equal(sides[s]->scale.power_of_two, expected[2]);
-            assert_int_equal(sides[s]->scale.rule, SCALE_TORCHAO);
-            assert_int_equal(sides[s]->mode, CAST_SATURATE);
-            assert_int_equal(sides[s]->rounding, ROUND_NEAREST);
-            assert_int_equal(sides[s]->policy, AMAX_CURRENT);
+            assert_int_equal(uses[s]->format, expected[0]);
+            if (!cast_spec_is_fp8(uses[s])) continue;
+            assert_int_equal(uses[s]->grain, expected[1]);
+            assert_int_equal(uses[s]->scale.power_of_two, expected[2]);
+            assert_int_equal(uses[s]->scale.rule, SCALE_TORCHAO);
+            assert_int_equal(uses[s]->mode, CAST_SATURATE);
+            assert_int_equal(uses[s]->rounding, ROUND_NEAREST);
+            assert_int_equal(uses[s]->policy, AMAX_CURRENT);
         }
         for (int g = 0; g < GEMM_COUNT; g++) {
             assert_int_equal(r->gemm[g].fast_accumulate, g == GEMM_OUTPUT);
@@ -126,36 +127,36 @@ static void specs_are_compared_by_what_they_do(void **state) {
     assert_false(quant_spec_equal(&a, &row("tensorwise")->grad_output));
     assert_false(quant_spec_equal(&a, &row("rowwise")->input));
 
-    b.column.history = 16; /* no history under current scaling */
+    b.columnwise.history = 16; /* no history under current scaling */
     assert_true(quant_spec_equal(&a, &b));
-    a.column.policy = b.column.policy = AMAX_DELAYED;
+    a.columnwise.policy = b.columnwise.policy = AMAX_DELAYED;
     assert_false(quant_spec_equal(&a, &b));
 
     b = a;
-    b.row.scale.epsilon = 1e-4f;
+    b.rowwise.scale.epsilon = 1e-4f;
     assert_false(quant_spec_equal(&a, &b));
     b = a;
-    b.row.rounding = ROUND_STOCHASTIC;
+    b.rowwise.rounding = ROUND_STOCHASTIC;
     assert_false(quant_spec_equal(&a, &b));
-    a.row.format = b.row.format = OTT_BF16; /* in high precision the rest is ignored */
+    a.rowwise.format = b.rowwise.format = OTT_BF16; /* in high precision the rest is ignored */
     assert_true(quant_spec_equal(&a, &b));
 }
 
 static void which_specs_share_data(void **state) {
     (void)state;
-    assert_true(quant_spec_shares_data(&row("tensorwise")->input));
-    assert_true(quant_spec_shares_data(&row("tensorwise")->grad_output));
-    assert_false(quant_spec_shares_data(&row("rowwise")->input));
-    assert_false(quant_spec_shares_data(&row("rowwise_with_gw_hp")->weight));
-    assert_false(quant_spec_shares_data(&row("rowwise_with_gw_hp")->input));
-    assert_true(quant_spec_shares_data(&row("bf16")->input));
+    assert_true(quant_spec_shares_scales(&row("tensorwise")->input));
+    assert_true(quant_spec_shares_scales(&row("tensorwise")->grad_output));
+    assert_false(quant_spec_shares_scales(&row("rowwise")->input));
+    assert_false(quant_spec_shares_scales(&row("rowwise_with_gw_hp")->weight));
+    assert_false(quant_spec_shares_scales(&row("rowwise_with_gw_hp")->input));
+    assert_true(quant_spec_shares_scales(&row("bf16")->input));
 }
 
-static void a_spec_is_fp8_by_either_side(void **state) {
+static void a_spec_is_fp8_by_either_use(void **state) {
     (void)state;
     assert_true(quant_spec_is_fp8(&row("rowwise_with_gw_hp")->input));
-    assert_true(side_spec_is_fp8(&row("rowwise_with_gw_hp")->input.row));
-    assert_false(side_spec_is_fp8(&row("rowwise_with_gw_hp")->input.column));
+    assert_true(cast_spec_is_fp8(&row("rowwise_with_gw_hp")->input.rowwise));
+    assert_false(cast_spec_is_fp8(&row("rowwise_with_gw_hp")->input.columnwise));
     assert_false(quant_spec_is_fp8(&row("bf16")->input));
 }
 
@@ -194,31 +195,31 @@ static void expect_refusal(const recipe *r, const char *field) {
 static void check_names_a_wrong_format(void **state) {
     (void)state;
     REFUSES("tensorwise", r.activation = OTT_E4M3, "activation");
-    REFUSES("tensorwise", r.input.row.format = OTT_I32, "input.row.format");
-    REFUSES("rowwise_with_gw_hp", r.input.column.format = OTT_F16, "input.column.format");
-    REFUSES("bf16", r.weight.column.format = OTT_F32, "weight.column.format");
-    REFUSES("tensorwise", r.weight.column.format = OTT_E5M2, "weight.column.format");
-    REFUSES("tensorwise", r.grad_output.row.format = OTT_E4M3, "grad_output.column.format");
+    REFUSES("tensorwise", r.input.rowwise.format = OTT_I32, "input.rowwise.format");
+    REFUSES("rowwise_with_gw_hp", r.input.columnwise.format = OTT_F16, "input.columnwise.format");
+    REFUSES("bf16", r.weight.columnwise.format = OTT_F32, "weight.columnwise.format");
+    REFUSES("tensorwise", r.weight.columnwise.format = OTT_E5M2, "weight.columnwise.format");
+    REFUSES("tensorwise", r.grad_output.rowwise.format = OTT_E4M3, "grad_output.columnwise.format");
 }
 
 static void check_names_a_wrong_pair(void **state) {
     (void)state;
-    REFUSES("tensorwise", r.input.row.format = OTT_BF16, "input.row");
-    REFUSES("tensorwise", r.weight.column.format = OTT_BF16, "weight.column");
-    REFUSES("rowwise_with_gw_hp", r.grad_output.column = r.grad_output.row, "grad_output.column");
-    REFUSES("tensorwise", r.weight = r.grad_output, "weight.column");
-    REFUSES("tensorwise", r.input = r.grad_output; r.grad_output.row.format = OTT_BF16;
-            r.weight.column.format = OTT_BF16, "input.column");
+    REFUSES("tensorwise", r.input.rowwise.format = OTT_BF16, "input.rowwise");
+    REFUSES("tensorwise", r.weight.columnwise.format = OTT_BF16, "weight.columnwise");
+    REFUSES("rowwise_with_gw_hp", r.grad_output.columnwise = r.grad_output.rowwise, "grad_output.columnwise");
+    REFUSES("tensorwise", r.weight = r.grad_output, "weight.columnwise");
+    REFUSES("tensorwise", r.input = r.grad_output; r.grad_output.rowwise.format = OTT_BF16;
+            r.weight.columnwise.format = OTT_BF16, "input.columnwise");
 }
 
 static void check_names_a_wrong_value(void **state) {
     (void)state;
-    REFUSES("rowwise", r.input.column.grain = (granularity)9, "input.column.grain");
-    REFUSES("rowwise", r.weight.row.scale.rule = (scale_rule)9, "weight.row.scale.rule");
-    REFUSES("rowwise", r.weight.row.mode = (cast_mode)9, "weight.row.mode");
-    REFUSES("rowwise", r.weight.row.rounding = (cast_rounding)9, "weight.row.rounding");
-    REFUSES("rowwise", r.weight.row.policy = (amax_policy)9, "weight.row.policy");
-    REFUSES("rowwise", r.weight.row.algorithm = (amax_algorithm)9, "weight.row.algorithm");
+    REFUSES("rowwise", r.input.columnwise.grain = (granularity)9, "input.columnwise.grain");
+    REFUSES("rowwise", r.weight.rowwise.scale.rule = (scale_rule)9, "weight.rowwise.scale.rule");
+    REFUSES("rowwise", r.weight.rowwise.mode = (cast_mode)9, "weight.rowwise.mode");
+    REFUSES("rowwise", r.weight.rowwise.rounding = (cast_rounding)9, "weight.rowwise.rounding");
+    REFUSES("rowwise", r.weight.rowwise.policy = (amax_policy)9, "weight.rowwise.policy");
+    REFUSES("rowwise", r.weight.rowwise.algorithm = (amax_algorithm)9, "weight.rowwise.algorithm");
     REFUSES("rowwise", r.gemm[GEMM_GRAD_INPUT].order = (scale_order)9, "gemm[grad_input].order");
     REFUSES("rowwise", r.gemm[GEMM_OUTPUT].accumulate = (accumulate_mode)9, "gemm[output].accumulate");
 }
@@ -227,12 +228,12 @@ static void check_names_what_does_not_go_together(void **state) {
     (void)state;
     REFUSES("bf16", r.gemm[GEMM_GRAD_WEIGHT].accumulate = ACCUMULATE_HOPPER_FAST,
             "gemm[grad_weight].accumulate");
-    REFUSES("rowwise", r.input.row.scale.rule = SCALE_E8M0, "input.row.scale.rule");
-    REFUSES("rowwise", r.input.row.grain = GRANULARITY_1X32, "input.row.scale.rule");
-    REFUSES("rowwise", r.input.row.grain = GRANULARITY_1X128, "input.row");
-    REFUSES("rowwise", r.input.row.grain = r.weight.row.grain = GRANULARITY_128X128, "input.row");
-    REFUSES("rowwise", r.input.row.policy = AMAX_DELAYED, "input.row.grain");
-    REFUSES("tensorwise", r.weight.row.policy = AMAX_DELAYED, "weight.row.history");
+    REFUSES("rowwise", r.input.rowwise.scale.rule = SCALE_E8M0, "input.rowwise.scale.rule");
+    REFUSES("rowwise", r.input.rowwise.grain = GRANULARITY_1X32, "input.rowwise.scale.rule");
+    REFUSES("rowwise", r.input.rowwise.grain = GRANULARITY_1X128, "input.rowwise");
+    REFUSES("rowwise", r.input.rowwise.grain = r.weight.rowwise.grain = GRANULARITY_128X128, "input.rowwise");
+    REFUSES("rowwise", r.input.rowwise.policy = AMAX_DELAYED, "input.rowwise.grain");
+    REFUSES("tensorwise", r.weight.rowwise.policy = AMAX_DELAYED, "weight.rowwise.history");
 }
 
 static void check_needs_its_texts(void **state) {
@@ -251,7 +252,7 @@ int main(void) {
         cmocka_unit_test(which_gemms_are_fp8),
         cmocka_unit_test(specs_are_compared_by_what_they_do),
         cmocka_unit_test(which_specs_share_data),
-        cmocka_unit_test(a_spec_is_fp8_by_either_side),
+        cmocka_unit_test(a_spec_is_fp8_by_either_use),
         cmocka_unit_test(compile_copies_the_row),
         cmocka_unit_test(check_names_a_wrong_format),
         cmocka_unit_test(check_names_a_wrong_pair),

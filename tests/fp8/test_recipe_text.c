@@ -1,4 +1,4 @@
-/* Tests of fp8/recipe_text: every side of the table there and back, each word's meaning, and texts that are
+/* Tests of fp8/recipe_text: every use of the table there and back, each word's meaning, and texts that are
  * wrong. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,25 +10,25 @@
 #include <float.h>
 #include <string.h>
 
-static bool same(const side_spec *a, const side_spec *b) {
+static bool same(const cast_spec *a, const cast_spec *b) {
     quant_spec x = {*a, *a}, y = {*b, *b};
     return quant_spec_equal(&x, &y);
 }
 
-static side_spec good(const char *text) {
-    side_spec s;
-    if (recipe_side_parse(text, OTT_BF16, &s) != OTT_OK) fail_msg("%s: %s", text, status_text());
+static cast_spec good(const char *text) {
+    cast_spec s;
+    if (recipe_cast_parse(text, OTT_BF16, &s) != OTT_OK) fail_msg("%s: %s", text, status_text());
     return s;
 }
 
 /* Writes s and reads that. */
-static void there_and_back(const side_spec *s, ott_dtype activation, const char *of) {
-    char text[RECIPE_SIDE_TEXT], again[RECIPE_SIDE_TEXT];
-    side_spec back;
-    recipe_side_write(s, text);
-    if (recipe_side_parse(text, activation, &back) != OTT_OK) fail_msg("%s: %s: %s", of, text, status_text());
+static void there_and_back(const cast_spec *s, ott_dtype activation, const char *of) {
+    char text[RECIPE_CAST_TEXT], again[RECIPE_CAST_TEXT];
+    cast_spec back;
+    recipe_cast_write(s, text);
+    if (recipe_cast_parse(text, activation, &back) != OTT_OK) fail_msg("%s: %s: %s", of, text, status_text());
     if (!same(s, &back)) fail_msg("%s: \"%s\" reads back as something else", of, text);
-    recipe_side_write(&back, again);
+    recipe_cast_write(&back, again);
     assert_string_equal(text, again);
 }
 
@@ -39,17 +39,17 @@ static void every_row_there_and_back(void **state) {
     for (int i = 0; i < count; i++) {
         const quant_spec *tensors[] = {&table[i].input, &table[i].weight, &table[i].grad_output};
         for (int t = 0; t < TENSOR_COUNT; t++) {
-            there_and_back(&tensors[t]->row, table[i].activation, table[i].name);
-            there_and_back(&tensors[t]->column, table[i].activation, table[i].name);
+            there_and_back(&tensors[t]->rowwise, table[i].activation, table[i].name);
+            there_and_back(&tensors[t]->columnwise, table[i].activation, table[i].name);
         }
     }
 }
 
-/* The text of one side of the table, as a listing shows it. */
+/* The text of one use of the table, as a listing shows it. */
 static void rows_as_texts(void **state) {
     (void)state;
     const struct {
-        const char *recipe, *input, *weight, *grad_output; /* row sides */
+        const char *recipe, *input, *weight, *grad_output; /* row uses */
     } rows[] = {
         {"bf16", "high", "high", "high"},
         {"tensorwise", "e4m3", "e4m3", "e5m2"},
@@ -59,22 +59,22 @@ static void rows_as_texts(void **state) {
         {"block", "e4m3 1x128 te pow2", "e4m3 128x128 te pow2", "e4m3 1x128 te pow2"},
         {"mxfp8", "e4m3 1x32", "e4m3 1x32", "e4m3 1x32"},
     };
-    char text[RECIPE_SIDE_TEXT];
+    char text[RECIPE_CAST_TEXT];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const recipe *r = recipe_find(rows[i].recipe);
         assert_non_null(r);
-        recipe_side_write(&r->input.row, text);
+        recipe_cast_write(&r->input.rowwise, text);
         assert_string_equal(text, rows[i].input);
-        recipe_side_write(&r->weight.row, text);
+        recipe_cast_write(&r->weight.rowwise, text);
         assert_string_equal(text, rows[i].weight);
-        recipe_side_write(&r->grad_output.row, text);
+        recipe_cast_write(&r->grad_output.rowwise, text);
         assert_string_equal(text, rows[i].grad_output);
     }
 }
 
 static void words_mean(void **state) {
     (void)state;
-    side_spec s = good("e4m3");
+    cast_spec s = good("e4m3");
     assert_true(s.format == OTT_E4M3 && s.grain == GRANULARITY_TENSOR && s.scale.rule == SCALE_TORCHAO);
     assert_true(s.mode == CAST_SATURATE && s.rounding == ROUND_NEAREST && s.policy == AMAX_CURRENT);
     s = good("  e5m2   overflow pow2 row ");
@@ -94,7 +94,7 @@ static void words_mean(void **state) {
     assert_true(s.algorithm == AMAX_MOST_RECENT && !s.reduce && s.scale.margin == 1);
     s = good("e4m3 delayed te tensor algo=max");
     assert_true(s.history == 1024 && s.reduce && s.algorithm == AMAX_MAX);
-    assert_int_equal(recipe_side_parse("high", OTT_F16, &s), OTT_OK);
+    assert_int_equal(recipe_cast_parse("high", OTT_F16, &s), OTT_OK);
     assert_int_equal(s.format, OTT_F16);
 }
 
@@ -115,17 +115,17 @@ static void shortest(void **state) {
          "e5m2 delayed margin=-16 history=1048576 algo=most_recent no_reduce overflow"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        char text[RECIPE_SIDE_TEXT];
-        side_spec s = good(texts[i][0]);
-        recipe_side_write(&s, text);
+        char text[RECIPE_CAST_TEXT];
+        cast_spec s = good(texts[i][0]);
+        recipe_cast_write(&s, text);
         assert_string_equal(text, texts[i][1]);
         there_and_back(&s, OTT_BF16, texts[i][0]);
     }
 }
 
 static void bad(const char *text, const char *wanted) {
-    side_spec s;
-    assert_int_equal(recipe_side_parse(text, OTT_BF16, &s), OTT_ERR_CONFIG);
+    cast_spec s;
+    assert_int_equal(recipe_cast_parse(text, OTT_BF16, &s), OTT_ERR_CONFIG);
     if (!strstr(status_text(), wanted) || strchr(status_text(), '\n'))
         fail_msg("\"%s\": \"%s\" is not in: %s", text, wanted, status_text());
 }
@@ -208,11 +208,11 @@ static void hostile_texts(void **state) {
     bad("e4m3 caf\xe9", "is not");
     bad("e4m3\trow", "is not");
     for (uint64_t i = 0; i < 20000; i++) {
-        side_spec s;
+        cast_spec s;
         strcpy(text, bases[i % 4]);
         for (uint64_t k = 0; k <= i % 3; k++)
             text[rng_u32(5, i, 2 * k) % strlen(bases[i % 4])] = (char)(1 + rng_u32(5, i, 2 * k + 1) % 255);
-        if (recipe_side_parse(text, OTT_BF16, &s) == OTT_OK)
+        if (recipe_cast_parse(text, OTT_BF16, &s) == OTT_OK)
             there_and_back(&s, OTT_BF16, text);
         else
             assert_true(status_text()[0] && !strchr(status_text(), '\n'));

@@ -12,8 +12,8 @@
 
 static const gemm_spec plain = {.accumulate = ACCUMULATE_FP32, .order = SCALE_PRODUCT};
 
-static side_spec side(ott_dtype d, granularity grain, bool pow2) {
-    return (side_spec){.format = d, .grain = grain, .scale = {.rule = SCALE_TORCHAO, .power_of_two = pow2}};
+static cast_spec use(ott_dtype d, granularity grain, bool pow2) {
+    return (cast_spec){.format = d, .grain = grain, .scale = {.rule = SCALE_TORCHAO, .power_of_two = pow2}};
 }
 
 static void fill_normal(float *x, int64_t count, uint64_t stream) {
@@ -88,7 +88,7 @@ static void quantize_by_hand(void **state) {
     float amax[2], scale[2], scale_inv[2];
     uint8_t codes[4];
 
-    side_spec s = side(OTT_E4M3, GRANULARITY_TENSOR, false);
+    cast_spec s = use(OTT_E4M3, GRANULARITY_TENSOR, false);
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
     assert_same_bits(amax[0], 4.0f);
     assert_same_bits(scale[0], 112.0f);
@@ -96,7 +96,7 @@ static void quantize_by_hand(void **state) {
     const float tensorwise[] = {112.0f, -224.0f, 56.0f, 448.0f};
     for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), tensorwise[i]);
 
-    s = side(OTT_E4M3, GRANULARITY_ROW, true);
+    s = use(OTT_E4M3, GRANULARITY_ROW, true);
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
     const float by_row[] = {128.0f, -256.0f, 32.0f, 256.0f}; /* scales 224 and 112, floored to 128 and 64 */
     for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), by_row[i]);
@@ -110,7 +110,7 @@ static void quantize_by_hand(void **state) {
     assert_same_bits(amax[1], 4.0f);
 }
 
-/* The column side of a matrix is the row side of its transpose, transposed. */
+/* The columnwise use of a matrix is the rowwise use of its transpose, transposed. */
 static void columns_are_rows_of_the_transpose(void **state) {
     (void)state;
     enum { M = 13, N = 7, LD = 9 };
@@ -121,7 +121,7 @@ static void columns_are_rows_of_the_transpose(void **state) {
         for (int j = 0; j < N; j++) t[j * M + i] = x[i * LD + j];
     const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW};
     for (int g = 0; g < 2; g++) {
-        side_spec s = side(OTT_E5M2, grains[g], g == 0);
+        cast_spec s = use(OTT_E5M2, grains[g], g == 0);
         float amax[2][M], scale[2][M], scale_inv[2][M];
         uint8_t codes[2][M * N];
         reference_quantize(x, OTT_BF16, M, N, LD, &s, true, amax[0], scale[0], scale_inv[0], codes[0]);
@@ -145,7 +145,7 @@ static void quantize_special_rows(void **state) {
                                 /**/ 0x00, 0x7f, 0x80, /**/ 0x6e, 0x76, 0xfe};
     float amax[4], scale[4], scale_inv[4];
     uint8_t codes[12];
-    side_spec s = side(OTT_E4M3, GRANULARITY_ROW, false);
+    cast_spec s = use(OTT_E4M3, GRANULARITY_ROW, false);
     reference_quantize(x, OTT_F32, 4, 3, 3, &s, false, amax, scale, scale_inv, codes);
     assert_memory_equal(codes, expected, sizeof codes);
     assert_same_bits(scale[0], (float)4.48e14);
@@ -158,7 +158,7 @@ static void quantize_follows_the_cast_mode(void **state) {
     const float x[] = {500.0f, -INFINITY};
     float amax, scale, scale_inv;
     uint8_t codes[2];
-    side_spec s = {.format = OTT_E4M3, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_NONE}};
+    cast_spec s = {.format = OTT_E4M3, .grain = GRANULARITY_TENSOR, .scale = {.rule = SCALE_NONE}};
     reference_quantize(x, OTT_F32, 1, 2, 2, &s, false, &amax, &scale, &scale_inv, codes);
     assert_true(codes[0] == 0x7e && codes[1] == 0xfe && scale == 1.0f);
     s.mode = CAST_OVERFLOW;
@@ -170,7 +170,7 @@ static void quantize_of_nothing(void **state) {
     (void)state;
     float amax = 9.0f, scale = 9.0f, scale_inv = 9.0f;
     uint8_t code = 77;
-    side_spec s = side(OTT_E4M3, GRANULARITY_TENSOR, false);
+    cast_spec s = use(OTT_E4M3, GRANULARITY_TENSOR, false);
     reference_quantize(&amax, OTT_F32, 0, 5, 5, &s, false, &amax, &scale, &scale_inv, &code);
     assert_same_bits(amax, 0.0f);
     assert_same_bits(scale, (float)4.48e14);
@@ -368,11 +368,11 @@ static void cast_quality(void **state) {
     uint8_t *codes = malloc(M * K);
     fill_normal(x, M * K, 1);
     const struct {
-        side_spec spec;
+        cast_spec spec;
         double expected;
-    } rows[] = {{side(OTT_E4M3, GRANULARITY_TENSOR, false), 31.5},
-                {side(OTT_E4M3, GRANULARITY_ROW, true), 31.5},
-                {side(OTT_E5M2, GRANULARITY_TENSOR, false), 25.6}};
+    } rows[] = {{use(OTT_E4M3, GRANULARITY_TENSOR, false), 31.5},
+                {use(OTT_E4M3, GRANULARITY_ROW, true), 31.5},
+                {use(OTT_E5M2, GRANULARITY_TENSOR, false), 25.6}};
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         reference_quantize(x, OTT_F32, M, K, K, &rows[r].spec, false, amax, scale, scale_inv, codes);
         double signal = 0, noise = 0;
@@ -394,7 +394,7 @@ typedef struct quantized {
     float *amax, *scale, *scale_inv;
 } quantized;
 
-static reference_operand quantize_operand(const float *x, int64_t rows, int64_t k, const side_spec *s,
+static reference_operand quantize_operand(const float *x, int64_t rows, int64_t k, const cast_spec *s,
                                           quantized *q) {
     q->codes = malloc((size_t)(rows * k));
     q->amax = malloc(sizeof(float) * 3 * (size_t)rows);
@@ -405,7 +405,7 @@ static reference_operand quantize_operand(const float *x, int64_t rows, int64_t 
 }
 
 /* SQNR of an FP8 GEMM of two N(0,1) matrices against the same product in double. */
-static double gemm_decibel(const side_spec *left, const side_spec *right) {
+static double gemm_decibel(const cast_spec *left, const cast_spec *right) {
     enum { M = 48, N = 40, K = 512 };
     float *x = malloc(sizeof(float) * M * K), *w = malloc(sizeof(float) * N * K), c[M * N];
     fill_normal(x, M * K, 2);
@@ -429,9 +429,9 @@ static double gemm_decibel(const side_spec *left, const side_spec *right) {
 /* 28.5 dB for E4M3 x E4M3 and 24.6 dB for E5M2 x E4M3; 1920 outputs vary by a few tenths. */
 static void gemm_quality(void **state) {
     (void)state;
-    side_spec tensorwise = side(OTT_E4M3, GRANULARITY_TENSOR, false),
-              gradient = side(OTT_E5M2, GRANULARITY_TENSOR, false);
-    side_spec rowwise = side(OTT_E4M3, GRANULARITY_ROW, true);
+    cast_spec tensorwise = use(OTT_E4M3, GRANULARITY_TENSOR, false),
+              gradient = use(OTT_E5M2, GRANULARITY_TENSOR, false);
+    cast_spec rowwise = use(OTT_E4M3, GRANULARITY_ROW, true);
     assert_true(fabs(gemm_decibel(&tensorwise, &tensorwise) - 28.5) < 0.6);
     assert_true(fabs(gemm_decibel(&rowwise, &rowwise) - 28.5) < 0.6);
     assert_true(fabs(gemm_decibel(&rowwise, &tensorwise) - 28.5) < 0.6);

@@ -9,13 +9,13 @@
 #include "train/precision.h"
 #include <string.h>
 
-static void read_side(const char *text) {
-    side_spec s, again;
-    char shown[RECIPE_SIDE_TEXT], twice[RECIPE_SIDE_TEXT];
-    if (recipe_side_parse(text, OTT_BF16, &s) != OTT_OK) return;
-    recipe_side_write(&s, shown);
-    FUZZ_REQUIRE(recipe_side_parse(shown, OTT_BF16, &again) == OTT_OK);
-    recipe_side_write(&again, twice);
+static void read_use(const char *text) {
+    cast_spec s, again;
+    char shown[RECIPE_CAST_TEXT], twice[RECIPE_CAST_TEXT];
+    if (recipe_cast_parse(text, OTT_BF16, &s) != OTT_OK) return;
+    recipe_cast_write(&s, shown);
+    FUZZ_REQUIRE(recipe_cast_parse(shown, OTT_BF16, &again) == OTT_OK);
+    recipe_cast_write(&again, twice);
     FUZZ_REQUIRE(strcmp(shown, twice) == 0);
 }
 
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (key)
         read_key(account, key, text);
     else
-        read_side(text);
+        read_use(text);
     mem_close(account);
     return 0;
 }

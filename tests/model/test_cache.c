@@ -171,8 +171,8 @@ static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
     recipe r = *recipe_find("block");
-    r.input.row.grain = GRANULARITY_128X128;
-    r.weight.row.grain = GRANULARITY_1X128;
+    r.input.rowwise.grain = GRANULARITY_128X128;
+    r.weight.rowwise.grain = GRANULARITY_1X128;
     model_options o = options_of(0);
     tiny t;
     model_cache *c;

@@ -14,7 +14,7 @@
  * order: q k v o gate up down, ..., head. */
 static ott_status spell(void *user, linear *l) {
     char *text = user;
-    strcat(text, !l->spec.fp8 ? "-" : l->spec.input.row.grain == GRANULARITY_TENSOR ? "T" : "R");
+    strcat(text, !l->spec.fp8 ? "-" : l->spec.input.rowwise.grain == GRANULARITY_TENSOR ? "T" : "R");
     return OTT_OK;
 }
 
@@ -267,9 +267,10 @@ static void state_goes_on(void **state) {
     (void)state;
     const recipe *delayed = recipe_find("delayed");
     recipe shorter = *delayed, e4m3 = *delayed;
-    side_spec *sides[] = {&shorter.input.row,     &shorter.input.column,    &shorter.weight.row,
-                          &shorter.weight.column, &shorter.grad_output.row, &shorter.grad_output.column};
-    for (int i = 0; i < 6; i++) sides[i]->history = 2;
+    cast_spec *uses[] = {&shorter.input.rowwise,       &shorter.input.columnwise,
+                         &shorter.weight.rowwise,      &shorter.weight.columnwise,
+                         &shorter.grad_output.rowwise, &shorter.grad_output.columnwise};
+    for (int i = 0; i < 6; i++) uses[i]->history = 2;
     e4m3.grad_output = e4m3.input;
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = delayed}, NULL));
     delayed_state *d = t.m->blocks[0].mlp.up.delayed;

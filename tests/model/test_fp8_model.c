@@ -91,8 +91,8 @@ static bool same_outcome(const outcome *a, const outcome *b) {
 
 /* Tokens of a chunk of the head: no scale block may be cut. */
 static int64_t chunk_of(const recipe *r) {
-    int64_t depth = granularity_block(r->input.column.grain).depth;
-    return side_spec_is_fp8(&r->input.column) && depth != INT64_MAX ? 128 : CHUNK;
+    int64_t depth = granularity_block(r->input.columnwise.grain).depth;
+    return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
 }
 
 static void open_converted(tiny *t, const recipe *r, int threads, const char *isa) {
@@ -158,15 +158,16 @@ static void an_unfit_recipe_is_not_near(void **state) {
     (void)state;
     outcome bf16 = run(recipe_find("bf16"));
     recipe unscaled = *recipe_find("tensorwise"); /* gradients of 1e-3 and below, stored as they are */
-    unscaled.grad_output.row.format = unscaled.grad_output.column.format = OTT_E4M3;
-    unscaled.grad_output.row.scale = unscaled.grad_output.column.scale = (scale_options){.rule = SCALE_NONE};
+    unscaled.grad_output.rowwise.format = unscaled.grad_output.columnwise.format = OTT_E4M3;
+    unscaled.grad_output.rowwise.scale = unscaled.grad_output.columnwise.scale =
+        (scale_options){.rule = SCALE_NONE};
     outcome o = run(&unscaled);
     print_message("  gradients unscaled: gradient off by %.1e\n", gradient_distance(&o, &bf16));
     assert_true(gradient_distance(&o, &bf16) > GRAD_BOUND);
     outcome_free(&o);
     recipe clipped = *recipe_find("tensorwise"); /* scales 2^5 too large: most weights saturate */
-    clipped.weight.row.scale = (scale_options){.rule = SCALE_TE, .margin = -5};
-    clipped.weight.column.scale = clipped.weight.row.scale;
+    clipped.weight.rowwise.scale = (scale_options){.rule = SCALE_TE, .margin = -5};
+    clipped.weight.columnwise.scale = clipped.weight.rowwise.scale;
     o = run(&clipped);
     print_message("  weights clipped: loss off by %.1e\n", loss_distance(&o, &bf16));
     assert_true(loss_distance(&o, &bf16) > LOSS_BOUND);
@@ -439,8 +440,8 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
 /* A chunk changes where sums over tokens are cut (the head's weight gradient), and the one scale that
    tensorwise gives the logits' gradient; all else, each row's own scales included, is the same in bits. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *whole) {
-    const side_spec *g = &r->grad_output.row;
-    bool one_scale = side_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
+    const cast_spec *g = &r->grad_output.rowwise;
+    bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
     outcome parts = run_in_chunks(r, chunk);
     assert_true(same_floats(whole->losses, parts.losses, whole->tokens));
     if (!one_scale) assert_true(same_floats(whole->grads, parts.grads, whole->head));

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "nn/golden.h"
+#include "fp8/cast.h"
 
 #define NAME_MAX_BYTES 160
 

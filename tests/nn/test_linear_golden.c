@@ -139,21 +139,21 @@ static int count_differences_codes(bench *b, const void *on_device, const golden
     return differences;
 }
 
-/* How many numbers of one side differ from torchao's. A side that only one of the two has is a failure. */
-static int compare_side(bench *b, const char *tensor_name, const char *side_name, const side_spec *spec,
-                        const qside *side) {
-    bool cast = golden_has(&b->file, "%s/%s.%s.codes", b->name, tensor_name, side_name);
-    if (cast != side_spec_is_fp8(spec))
-        fail_msg("%s %s.%s: torchao %s, Ottava %s", b->name, tensor_name, side_name,
+/* How many numbers of one use differ from torchao's. A use that only one of the two has is a failure. */
+static int compare_use(bench *b, const char *tensor_name, const char *use_name, const cast_spec *spec,
+                       const qdata *use) {
+    bool cast = golden_has(&b->file, "%s/%s.%s.codes", b->name, tensor_name, use_name);
+    if (cast != cast_spec_is_fp8(spec))
+        fail_msg("%s %s.%s: torchao %s, Ottava %s", b->name, tensor_name, use_name,
                  cast ? "casts" : "does not cast", cast ? "does not" : "does");
     if (!cast) return 0;
-    golden_tensor codes = golden_read(&b->file, "%s/%s.%s.codes", b->name, tensor_name, side_name);
-    golden_tensor scale = golden_read(&b->file, "%s/%s.%s.scale", b->name, tensor_name, side_name);
-    golden_tensor amax = golden_read(&b->file, "%s/%s.%s.amax", b->name, tensor_name, side_name);
+    golden_tensor codes = golden_read(&b->file, "%s/%s.%s.codes", b->name, tensor_name, use_name);
+    golden_tensor scale = golden_read(&b->file, "%s/%s.%s.scale", b->name, tensor_name, use_name);
+    golden_tensor amax = golden_read(&b->file, "%s/%s.%s.amax", b->name, tensor_name, use_name);
     assert_int_equal(codes.t.dtype, spec->format);
-    int differences = count_differences_codes(b, side->data, &codes) +
-                      count_differences_f32(b, side->scale, &scale) +
-                      count_differences_f32(b, side->amax, &amax);
+    int differences = count_differences_codes(b, use->data, &codes) +
+                      count_differences_f32(b, use->scale, &scale) +
+                      count_differences_f32(b, use->amax, &amax);
     golden_free(&b->file, &codes);
     golden_free(&b->file, &scale);
     golden_free(&b->file, &amax);
@@ -161,8 +161,8 @@ static int compare_side(bench *b, const char *tensor_name, const char *side_name
 }
 
 static int compare_tensor(bench *b, const char *name, const quant_spec *spec, const qtensor *q) {
-    return compare_side(b, name, "row", &spec->row, &q->row) +
-           compare_side(b, name, "column", &spec->column, &q->column);
+    return compare_use(b, name, "row", &spec->rowwise, &q->rowwise) +
+           compare_use(b, name, "column", &spec->columnwise, &q->columnwise);
 }
 
 static int compare_casts(bench *b) {
@@ -180,15 +180,15 @@ typedef struct values {
     int64_t rows, columns;
 } values;
 
-static values golden_operand(bench *b, const char *name, const char *side) {
-    bool fp8 = golden_has(&b->file, "%s/%s.%s.codes", b->name, name, side);
-    golden_tensor data = fp8 ? golden_read(&b->file, "%s/%s.%s.codes", b->name, name, side)
+static values golden_operand(bench *b, const char *name, const char *use) {
+    bool fp8 = golden_has(&b->file, "%s/%s.%s.codes", b->name, name, use);
+    golden_tensor data = fp8 ? golden_read(&b->file, "%s/%s.%s.codes", b->name, name, use)
                              : golden_read(&b->file, "%s/%s", b->name, name);
     golden_tensor scale = {0};
-    if (fp8) scale = golden_read(&b->file, "%s/%s.%s.scale", b->name, name, side);
+    if (fp8) scale = golden_read(&b->file, "%s/%s.%s.scale", b->name, name, use);
     values v = {malloc((size_t)data.count * sizeof(double)), data.t.rows, data.t.columns};
     for (int64_t i = 0; i < data.count; i++) {
-        int64_t line = strcmp(side, "row") == 0 ? i / v.columns : i % v.columns;
+        int64_t line = strcmp(use, "row") == 0 ? i / v.columns : i % v.columns;
         double by = !fp8 ? 1.0 : (double)scale.values[scale.count == 1 ? 0 : line];
         v.data[i] = (double)data.values[i] / by;
     }
@@ -210,8 +210,8 @@ static double allowed(double exact, double magnitude, ott_dtype d) {
 }
 
 typedef struct product {
-    const char *result;                  /* "output" */
-    const char *a, *a_side, *b, *b_side; /* c(i,j) = sum of a's line i times b's line j */
+    const char *result;                /* "output" */
+    const char *a, *a_use, *b, *b_use; /* c(i,j) = sum of a's line i times b's line j */
 } product;
 
 static const product products[GEMM_COUNT] = {
@@ -221,17 +221,17 @@ static const product products[GEMM_COUNT] = {
 };
 
 /* Element `at` of line `line`, contracted by rows or by columns. */
-static double line_value(const values *v, const char *side, int64_t line, int64_t at) {
-    return strcmp(side, "row") == 0 ? v->data[line * v->columns + at] : v->data[at * v->columns + line];
+static double line_value(const values *v, const char *use, int64_t line, int64_t at) {
+    return strcmp(use, "row") == 0 ? v->data[line * v->columns + at] : v->data[at * v->columns + line];
 }
 
 static double exact_product(const product *p, const values *a, const values *b, int64_t i, int64_t j,
                             double *magnitude) {
-    int64_t k = strcmp(p->a_side, "row") == 0 ? a->columns : a->rows;
+    int64_t k = strcmp(p->a_use, "row") == 0 ? a->columns : a->rows;
     double sum = 0;
     *magnitude = 0;
     for (int64_t at = 0; at < k; at++) {
-        double term = line_value(a, p->a_side, i, at) * line_value(b, p->b_side, j, at);
+        double term = line_value(a, p->a_use, i, at) * line_value(b, p->b_use, j, at);
         sum += term;
         *magnitude += fabs(term);
     }
@@ -249,7 +249,7 @@ static void raise_to(double *worst, double error, double bound) {
 }
 
 static errors compare_product(bench *b, const product *p, const tensor *result) {
-    values x = golden_operand(b, p->a, p->a_side), y = golden_operand(b, p->b, p->b_side);
+    values x = golden_operand(b, p->a, p->a_use), y = golden_operand(b, p->b, p->b_use);
     golden_tensor theirs = golden_read(&b->file, "%s/%s", b->name, p->result);
     float *ours = malloc((size_t)theirs.count * sizeof *ours);
     errors worst = {0};
@@ -317,13 +317,14 @@ static int differences_with(const char *file, const linear_spec *spec) {
 static void another_rule_is_found(void **state) {
     (void)state;
     linear_spec s = spec_of(recipe_find("rowwise"), OTT_BF16);
-    s.weight.column.scale.power_of_two = false;
+    s.weight.columnwise.scale.power_of_two = false;
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("rowwise"), OTT_BF16);
-    s.input.row.scale.rule = SCALE_TE; /* differs in rows of zeros and below torchao's smallest amax only */
+    s.input.rowwise.scale.rule =
+        SCALE_TE; /* differs in rows of zeros and below torchao's smallest amax only */
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("tensorwise"), OTT_BF16);
-    s.grad_output.row.scale.power_of_two = s.grad_output.column.scale.power_of_two = true;
+    s.grad_output.rowwise.scale.power_of_two = s.grad_output.columnwise.scale.power_of_two = true;
     assert_true(differences_with("linear_tensorwise", &s) > 0);
 }
 

@@ -129,10 +129,10 @@ static void expect(const char *recipe_name, const char *what, double found, doub
 static void check_casts(const bench *b, const recipe *r) {
     static const char *const words[TENSOR_COUNT] = {"input", "weight", "grad_output"};
     for (int t = 0; t < TENSOR_COUNT; t++)
-        for (int side = 0; side < 2; side++) {
-            const side_spec *s = side ? &b->spec[t].column : &b->spec[t].row;
-            const float *c = b->cast[t][side];
-            if (!side_spec_is_fp8(s)) continue;
+        for (int use = 0; use < 2; use++) {
+            const cast_spec *s = use ? &b->spec[t].columnwise : &b->spec[t].rowwise;
+            const float *c = b->cast[t][use];
+            if (!cast_spec_is_fp8(s)) continue;
             expect(r->name, words[t], decibel((double)c[STATISTICS_SIGNAL], (double)c[STATISTICS_NOISE]),
                    s->format == OTT_E4M3 ? 31.5 : 25.6);
             assert_true(c[STATISTICS_SATURATED] == 0);
@@ -159,11 +159,11 @@ static void every_recipe_keeps_what_is_published(void **state) {
         run(&b, r);
         check_casts(&b, r);
         expect(r->name, "output", sqnr(&b.y, &exact.y, 0),
-               expected_product(r->input.row.format, r->weight.row.format));
+               expected_product(r->input.rowwise.format, r->weight.rowwise.format));
         expect(r->name, "grad_input", sqnr(&b.dx, &exact.dx, 0),
-               expected_product(r->grad_output.row.format, r->weight.column.format));
+               expected_product(r->grad_output.rowwise.format, r->weight.columnwise.format));
         expect(r->name, "grad_weight", sqnr(&b.weight.grad, &exact.weight.grad, 0),
-               expected_product(r->grad_output.column.format, r->input.column.format));
+               expected_product(r->grad_output.columnwise.format, r->input.columnwise.format));
         close_bench(&b);
     }
     close_bench(&exact);

@@ -42,7 +42,7 @@ static int teardown(void **state) {
 
 static void check_history(golden *g, int length, amax_algorithm algorithm, int margin, int format) {
     const char *algorithms[] = {[AMAX_MAX] = "max", [AMAX_MOST_RECENT] = "most_recent"};
-    side_spec s = {.format = formats[format],
+    cast_spec s = {.format = formats[format],
                    .policy = AMAX_DELAYED,
                    .algorithm = algorithm,
                    .history = length,
@@ -104,7 +104,7 @@ typedef struct cast {
     int64_t groups;
 } cast;
 
-static cast cast_of(const golden_tensor *x, const side_spec *s, bool column) {
+static cast cast_of(const golden_tensor *x, const cast_spec *s, bool column) {
     int64_t rows = x->t.rows, columns = x->t.columns;
     cast c = {.groups = granularity_groups(s->grain, column ? columns : rows, column ? rows : columns)};
     c.codes = malloc((size_t)(rows * columns));
@@ -133,7 +133,7 @@ static int differences(golden *g, const char *key, const cast *c) {
     return count;
 }
 
-static void check_cast(golden *g, const golden_tensor *x, const char *name, const side_spec *s, bool column) {
+static void check_cast(golden *g, const golden_tensor *x, const char *name, const cast_spec *s, bool column) {
     char key[64];
     snprintf(key, sizeof key, "%s.%s", name, column ? "column" : "row");
     cast c = cast_of(x, s, column);
@@ -145,8 +145,8 @@ static void check_cast(golden *g, const golden_tensor *x, const char *name, cons
 static void block_and_mx_casts_equal(void **state) {
     golden *g = *state;
     golden_tensor x = golden_read(g, "tensor.x");
-    side_spec row = recipe_find("block")->input.row, block = recipe_find("block")->weight.row,
-              mx = recipe_find("mxfp8")->input.row, ocp = mx;
+    cast_spec row = recipe_find("block")->input.rowwise, block = recipe_find("block")->weight.rowwise,
+              mx = recipe_find("mxfp8")->input.rowwise, ocp = mx;
     ocp.scale.rule = SCALE_E8M0_FLOOR;
     for (int column = 0; column < 2; column++) {
         check_cast(g, &x, "block.1x128", &row, column);
@@ -160,12 +160,12 @@ static void block_and_mx_casts_equal(void **state) {
 static void another_rule_is_found(void **state) {
     golden *g = *state;
     golden_tensor x = golden_read(g, "tensor.x");
-    side_spec s = recipe_find("block")->input.row;
+    cast_spec s = recipe_find("block")->input.rowwise;
     s.scale.power_of_two = false;
     cast c = cast_of(&x, &s, false);
     assert_true(differences(g, "block.1x128.row", &c) > 0);
     cast_free(&c);
-    s = recipe_find("mxfp8")->input.row;
+    s = recipe_find("mxfp8")->input.rowwise;
     s.scale.rule = SCALE_E8M0_FLOOR;
     c = cast_of(&x, &s, false);
     assert_true(differences(g, "mx.roundup.row", &c) > 0);
@@ -175,7 +175,7 @@ static void another_rule_is_found(void **state) {
 
 /* ---- products ---- */
 
-static reference_operand operand_from(const cast *c, const side_spec *s, const golden_tensor *t,
+static reference_operand operand_from(const cast *c, const cast_spec *s, const golden_tensor *t,
                                       bool column) {
     int64_t lines = column ? t->t.columns : t->t.rows;
     return (reference_operand){.data = c->codes,
@@ -207,14 +207,14 @@ static void compare_product(golden *g, const char *key, const float *ours, int64
 
 /* C = A B, the contraction along rows of a (or down its columns), likewise b. */
 static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
-                          const side_spec *a_side, bool a_column, const char *b_name, const side_spec *b_side,
+                          const cast_spec *a_use, bool a_column, const char *b_name, const cast_spec *b_use,
                           bool b_column) {
     char key[64];
     snprintf(key, sizeof key, "gemm.%s.%s", r->name, word);
     golden_tensor a = golden_read(g, "tensor.%s", a_name), b = golden_read(g, "tensor.%s", b_name);
-    cast left = cast_of(&a, a_side, a_column), right = cast_of(&b, b_side, b_column);
-    reference_operand x = operand_from(&left, a_side, &a, a_column),
-                      y = operand_from(&right, b_side, &b, b_column);
+    cast left = cast_of(&a, a_use, a_column), right = cast_of(&b, b_use, b_column);
+    reference_operand x = operand_from(&left, a_use, &a, a_column),
+                      y = operand_from(&right, b_use, &b, b_column);
     int64_t m = a_column ? a.t.columns : a.t.rows, n = b_column ? b.t.columns : b.t.rows;
     int64_t k = a_column ? a.t.rows : a.t.columns;
     float *c = malloc((size_t)(m * n) * sizeof *c);
@@ -232,11 +232,12 @@ static void products_equal(void **state) {
     const char *names[] = {"block", "mxfp8"};
     for (int i = 0; i < 2; i++) {
         const recipe *r = recipe_find(names[i]);
-        check_product(g, r, GEMM_OUTPUT, "output", "x", &r->input.row, false, "w", &r->weight.row, false);
-        check_product(g, r, GEMM_GRAD_INPUT, "grad_input", "g", &r->grad_output.row, false, "w",
-                      &r->weight.column, true);
-        check_product(g, r, GEMM_GRAD_WEIGHT, "grad_weight", "g", &r->grad_output.column, true, "x",
-                      &r->input.column, true);
+        check_product(g, r, GEMM_OUTPUT, "output", "x", &r->input.rowwise, false, "w", &r->weight.rowwise,
+                      false);
+        check_product(g, r, GEMM_GRAD_INPUT, "grad_input", "g", &r->grad_output.rowwise, false, "w",
+                      &r->weight.columnwise, true);
+        check_product(g, r, GEMM_GRAD_WEIGHT, "grad_weight", "g", &r->grad_output.columnwise, true, "x",
+                      &r->input.columnwise, true);
     }
 }
 

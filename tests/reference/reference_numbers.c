@@ -12,38 +12,38 @@ ott_status reference_op_convert(exec *cx, const convert_args *a) {
     return OTT_OK;
 }
 
-/* ---- quantize and its three parts; a side in high precision has nothing to do ---- */
+/* ---- quantize and its three parts; a use in high precision has nothing to do ---- */
 
-static void quantize_side(const tensor *x, const side_spec *spec, bool column, const qside *s) {
-    if (!side_spec_is_fp8(spec)) return;
+static void quantize_use(const tensor *x, const cast_spec *spec, bool column, const qdata *s) {
+    if (!cast_spec_is_fp8(spec)) return;
     if (spec->policy == AMAX_DELAYED && s->next) s->scale[0] = s->next[0];
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
                        s->scale_inv, s->data);
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
-    quantize_side(x, &q->spec.row, false, &q->row);
-    if (!quant_spec_shares_data(&q->spec)) quantize_side(x, &q->spec.column, true, &q->column);
+    quantize_use(x, &q->spec.rowwise, false, &q->rowwise);
+    if (!quant_spec_shares_scales(&q->spec)) quantize_use(x, &q->spec.columnwise, true, &q->columnwise);
 }
 
 void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* How many groups a side has, and the group of element (i, j). */
-static int64_t group_count(const qtensor *q, const side_spec *spec, bool column) {
+/* How many groups a use has, and the group of element (i, j). */
+static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
     return column ? granularity_groups(spec->grain, q->columns, q->rows)
                   : granularity_groups(spec->grain, q->rows, q->columns);
 }
 
-static int64_t group_of(const side_spec *spec, bool column, int64_t i, int64_t j, const qside *s) {
+static int64_t group_of(const cast_spec *spec, bool column, int64_t i, int64_t j, const qdata *s) {
     scale_block block = granularity_block(spec->grain);
     int64_t line = column ? j : i, k = column ? i : j;
     return line / block.lines * s->line_step + k / block.depth * s->depth_step;
 }
 
-static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, bool column, const qside *s) {
-    if (!side_spec_is_fp8(spec)) return;
+static void amax_use(const tensor *x, const qtensor *q, const cast_spec *spec, bool column, const qdata *s) {
+    if (!cast_spec_is_fp8(spec)) return;
     float *amax = s->amax;
     for (int64_t g = 0; g < group_count(q, spec, column); g++) amax[g] = 0;
     for (int64_t i = 0; i < x->rows; i++)
@@ -54,8 +54,8 @@ static void amax_side(const tensor *x, const qtensor *q, const side_spec *spec, 
         }
 }
 
-static void scale_side(const qtensor *q, const side_spec *spec, bool column, const qside *s) {
-    if (!side_spec_is_fp8(spec)) return;
+static void scale_use(const qtensor *q, const cast_spec *spec, bool column, const qdata *s) {
+    if (!cast_spec_is_fp8(spec)) return;
     for (int64_t g = 0; g < group_count(q, spec, column); g++) {
         if (spec->policy == AMAX_CURRENT)
             s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
@@ -65,8 +65,8 @@ static void scale_side(const qtensor *q, const side_spec *spec, bool column, con
     }
 }
 
-static void cast_side(const tensor *x, const side_spec *spec, bool column, const qside *s) {
-    if (!side_spec_is_fp8(spec)) return;
+static void cast_use(const tensor *x, const cast_spec *spec, bool column, const qdata *s) {
+    if (!cast_spec_is_fp8(spec)) return;
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
             float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j, s)];
@@ -76,9 +76,9 @@ static void cast_side(const tensor *x, const side_spec *spec, bool column, const
 
 ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
     (void)cx;
-    bool column = !side_spec_is_fp8(&a->q->spec.row);
-    const side_spec *spec = column ? &a->q->spec.column : &a->q->spec.row;
-    const qside *s = column ? &a->q->column : &a->q->row;
+    bool column = !cast_spec_is_fp8(&a->q->spec.rowwise);
+    const cast_spec *spec = column ? &a->q->spec.columnwise : &a->q->spec.rowwise;
+    const qdata *s = column ? &a->q->columnwise : &a->q->rowwise;
     for (int64_t i = 0; i < a->y->rows; i++)
         for (int64_t j = 0; j < a->y->columns; j++) {
             uint8_t code = ((const uint8_t *)s->data)[i * a->y->columns + j];
@@ -89,22 +89,22 @@ ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
 
 ott_status reference_op_amax(exec *cx, const amax_args *a) {
     (void)cx;
-    amax_side(a->x, a->q, &a->q->spec.row, false, &a->q->row);
-    amax_side(a->x, a->q, &a->q->spec.column, true, &a->q->column);
+    amax_use(a->x, a->q, &a->q->spec.rowwise, false, &a->q->rowwise);
+    amax_use(a->x, a->q, &a->q->spec.columnwise, true, &a->q->columnwise);
     return OTT_OK;
 }
 
 ott_status reference_op_scale(exec *cx, const scale_args *a) {
     (void)cx;
-    scale_side(a->q, &a->q->spec.row, false, &a->q->row);
-    scale_side(a->q, &a->q->spec.column, true, &a->q->column);
+    scale_use(a->q, &a->q->spec.rowwise, false, &a->q->rowwise);
+    scale_use(a->q, &a->q->spec.columnwise, true, &a->q->columnwise);
     return OTT_OK;
 }
 
 ott_status reference_op_cast(exec *cx, const cast_args *a) {
     (void)cx;
-    cast_side(a->x, &a->q->spec.row, false, &a->q->row);
-    cast_side(a->x, &a->q->spec.column, true, &a->q->column);
+    cast_use(a->x, &a->q->spec.rowwise, false, &a->q->rowwise);
+    cast_use(a->x, &a->q->spec.columnwise, true, &a->q->columnwise);
     return OTT_OK;
 }
 
@@ -116,9 +116,9 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
 
 /* ---- what a cast did ---- */
 
-static void statistics_side(const tensor *x, const side_spec *spec, bool column, const qtensor *q,
-                            const qside *s, float *out) {
-    if (!side_spec_is_fp8(spec)) return;
+static void statistics_use(const tensor *x, const cast_spec *spec, bool column, const qtensor *q,
+                           const qdata *s, float *out) {
+    if (!cast_spec_is_fp8(spec)) return;
     double signal = 0, noise = 0, count = (double)tensor_count(*x);
     int64_t saturated = 0, underflowed = 0;
     for (int64_t first = 0; first < tensor_count(*x); first += REDUCE_BLOCK) {
@@ -154,8 +154,8 @@ ott_status reference_op_quantize_statistics(exec *cx, const quantize_statistics_
     (void)cx;
     for (int column = 0; column < 2; column++) {
         float out[STATISTICS_COUNT] = {0};
-        const side_spec *spec = column ? &a->q->spec.column : &a->q->spec.row;
-        statistics_side(a->x, spec, column, a->q, column ? &a->q->column : &a->q->row, out);
+        const cast_spec *spec = column ? &a->q->spec.columnwise : &a->q->spec.rowwise;
+        statistics_use(a->x, spec, column, a->q, column ? &a->q->columnwise : &a->q->rowwise, out);
         for (int i = 0; i < STATISTICS_COUNT; i++) put(a->statistics, column, i, out[i]);
     }
     return OTT_OK;
@@ -165,8 +165,8 @@ ott_status reference_op_quantize_statistics(exec *cx, const quantize_statistics_
 
 ott_status reference_op_amax_record(exec *cx, const amax_record_args *a) {
     (void)cx;
-    const qside *side = side_spec_is_fp8(&a->q->spec.row) ? &a->q->row : &a->q->column;
-    put(a->seen, 0, 0, history_record(at(a->seen, 0, 0), side->amax[0]));
+    const qdata *use = cast_spec_is_fp8(&a->q->spec.rowwise) ? &a->q->rowwise : &a->q->columnwise;
+    put(a->seen, 0, 0, history_record(at(a->seen, 0, 0), use->amax[0]));
     return OTT_OK;
 }
 

@@ -184,9 +184,10 @@ static void test_indices_and_fixed_sizes(void **state) {
 /* ---- quantized tensors and operands ---- */
 
 static qtensor rowwise(int64_t rows, int64_t columns) {
-    qside side = {.data = numbers, .amax = numbers, .scale = numbers, .scale_inv = numbers};
-    side_spec spec = {.format = OTT_E4M3, .grain = GRANULARITY_ROW, .scale = {.rule = SCALE_TORCHAO}};
-    return (qtensor){.rows = rows, .columns = columns, .spec = {spec, spec}, .row = side, .column = side};
+    qdata use = {.data = numbers, .amax = numbers, .scale = numbers, .scale_inv = numbers};
+    cast_spec spec = {.format = OTT_E4M3, .grain = GRANULARITY_ROW, .scale = {.rule = SCALE_TORCHAO}};
+    return (qtensor){
+        .rows = rows, .columns = columns, .spec = {spec, spec}, .rowwise = use, .columnwise = use};
 }
 
 static void test_quantized(void **state) {
@@ -198,9 +199,9 @@ static void test_quantized(void **state) {
     q.columns = D + 1;
     refused(check("quantize", &a), OTT_ERR_SHAPE, "quantize", "q", "5");
     q = rowwise(T, D);
-    q.column.scale = NULL;
+    q.columnwise.scale = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "column");
-    q.spec.column = (side_spec){.format = OTT_BF16}; /* a high-precision side needs no buffers */
+    q.spec.columnwise = (cast_spec){.format = OTT_BF16}; /* a high-precision use needs no buffers */
     assert_int_equal(check("quantize", &a), OTT_OK);
     a.q = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "missing");
@@ -236,13 +237,13 @@ static void test_operands(void **state) {
 }
 
 /* How a linear layer's tensors become operands. */
-static void test_operand_sides(void **state) {
+static void test_operand_uses(void **state) {
     (void)state;
     tensor x = matrix(OTT_BF16, T, D);
     qtensor q = rowwise(T, D);
     float column_scale_inv[D];
-    q.column.scale_inv = column_scale_inv;
-    operand rows = operand_by_rows(x, &q), columns = operand_by_columns(x, &q);
+    q.columnwise.scale_inv = column_scale_inv;
+    operand rows = operand_rowwise(x, &q), columns = operand_columnwise(x, &q);
     assert_int_equal(operand_lines(&rows), T);
     assert_int_equal(operand_contraction(&rows), D);
     assert_int_equal(rows.t.dtype, OTT_E4M3);
@@ -250,23 +251,23 @@ static void test_operand_sides(void **state) {
     assert_int_equal(operand_lines(&columns), D);
     assert_int_equal(operand_contraction(&columns), T);
     assert_ptr_equal(columns.scale_inv, column_scale_inv);
-    q.spec.column = (side_spec){.format = OTT_BF16};
-    columns = operand_by_columns(x, &q);
+    q.spec.columnwise = (cast_spec){.format = OTT_BF16};
+    columns = operand_columnwise(x, &q);
     assert_int_equal(columns.t.dtype, OTT_BF16);
     assert_null(columns.scale_inv);
     assert_int_equal(operand_lines(&columns), D);
-    rows = operand_by_rows(x, NULL);
+    rows = operand_rowwise(x, NULL);
     assert_int_equal(rows.t.dtype, OTT_BF16);
     assert_null(rows.scale_inv);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),          cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_shape_parse),   cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_shapes),        cmocka_unit_test(test_indices_and_fixed_sizes),
-        cmocka_unit_test(test_quantized),     cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_operand_sides),
+        cmocka_unit_test(test_list),         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_shape_parse),  cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_indices_and_fixed_sizes),
+        cmocka_unit_test(test_quantized),    cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_operand_uses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,11 +39,11 @@ static const char *const reduced_demo[] = {"--model.dim=64",
 /* The row with the scale of every use of every tensor left at 1. */
 static recipe without_scales(const char *name) {
     recipe r = *recipe_find(name);
-    side_spec *sides[] = {&r.input.row,     &r.input.column,    &r.weight.row,
-                          &r.weight.column, &r.grad_output.row, &r.grad_output.column};
+    cast_spec *uses[] = {&r.input.rowwise,     &r.input.columnwise,    &r.weight.rowwise,
+                         &r.weight.columnwise, &r.grad_output.rowwise, &r.grad_output.columnwise};
     for (int i = 0; i < 6; i++) {
-        sides[i]->scale.rule = SCALE_NONE;
-        sides[i]->scale.power_of_two = false;
+        uses[i]->scale.rule = SCALE_NONE;
+        uses[i]->scale.power_of_two = false;
     }
     return r;
 }

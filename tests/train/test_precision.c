@@ -85,20 +85,20 @@ static bool same(const recipe *a, const recipe *b) {
     return linear_spec_equal(&x, &y);
 }
 
-static void assert_side(const side_spec *s, const char *wanted) {
-    char text[RECIPE_SIDE_TEXT];
-    recipe_side_write(s, text);
+static void assert_use(const cast_spec *s, const char *wanted) {
+    char text[RECIPE_CAST_TEXT];
+    recipe_cast_write(s, text);
     assert_string_equal(text, wanted);
 }
 
 /* The six operands, in the order of the configuration's keys. */
-static void assert_sides(const recipe *r, const char *const wanted[6]) {
-    assert_side(&r->input.row, wanted[0]);
-    assert_side(&r->input.column, wanted[1]);
-    assert_side(&r->weight.row, wanted[2]);
-    assert_side(&r->weight.column, wanted[3]);
-    assert_side(&r->grad_output.row, wanted[4]);
-    assert_side(&r->grad_output.column, wanted[5]);
+static void assert_uses(const recipe *r, const char *const wanted[6]) {
+    assert_use(&r->input.rowwise, wanted[0]);
+    assert_use(&r->input.columnwise, wanted[1]);
+    assert_use(&r->weight.rowwise, wanted[2]);
+    assert_use(&r->weight.columnwise, wanted[3]);
+    assert_use(&r->grad_output.rowwise, wanted[4]);
+    assert_use(&r->grad_output.columnwise, wanted[5]);
 }
 
 /* ---- without options ---- */
@@ -145,13 +145,13 @@ static void delayed_options(void **state) {
                  "--float8.amax_compute_algo=most_recent", "--float8.reduce_amax=false");
     static const char forward[] = "e4m3 delayed margin=-3 history=16 algo=most_recent no_reduce";
     static const char backward[] = "e5m2 delayed margin=-3 history=16 algo=most_recent no_reduce";
-    assert_sides(&p->fp8, (const char *const[]){forward, forward, forward, forward, backward, backward});
+    assert_uses(&p->fp8, (const char *const[]){forward, forward, forward, forward, backward, backward});
     assert_string_equal(p->fp8.name, "delayed"); /* published options */
     assert_string_equal(p->fp8.display, "DELAYED");
     p = FP8_PLAN("--float8.recipe_name=delayed", "--float8.fp8_format=e4m3");
-    assert_side(&p->fp8.grad_output.row, "e4m3 delayed");
-    assert_side(&p->fp8.grad_output.column, "e4m3 delayed");
-    assert_side(&p->fp8.input.row, "e4m3 delayed");
+    assert_use(&p->fp8.grad_output.rowwise, "e4m3 delayed");
+    assert_use(&p->fp8.grad_output.columnwise, "e4m3 delayed");
+    assert_use(&p->fp8.input.rowwise, "e4m3 delayed");
 }
 
 static void current_options(void **state) {
@@ -159,7 +159,7 @@ static void current_options(void **state) {
     const precision_plan *p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4",
                                        "--float8.round_scales_to_power_of_2", "--float8.fp8_format=e4m3");
     static const char all[] = "e4m3 te pow2 eps=1e-4";
-    assert_sides(&p->fp8, (const char *const[]){all, all, all, all, all, all});
+    assert_uses(&p->fp8, (const char *const[]){all, all, all, all, all, all});
     assert_string_equal(p->fp8.name, "current");
 }
 
@@ -167,9 +167,9 @@ static void block_options(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.recipe_name=block", "--float8.use_f32_scales",
                                        "--float8.amax_epsilon=0.5", "--float8.fp8_format=hybrid");
-    assert_side(&p->fp8.input.column, "e4m3 1x128 te eps=0.5");
-    assert_side(&p->fp8.weight.row, "e4m3 128x128 te eps=0.5");
-    assert_side(&p->fp8.grad_output.row, "e5m2 1x128 te eps=0.5");
+    assert_use(&p->fp8.input.columnwise, "e4m3 1x128 te eps=0.5");
+    assert_use(&p->fp8.weight.rowwise, "e4m3 128x128 te eps=0.5");
+    assert_use(&p->fp8.grad_output.rowwise, "e5m2 1x128 te eps=0.5");
     assert_string_equal(p->fp8.name, "block");
     assert_int_equal(p->fp8.gemm[GEMM_OUTPUT].order, SCALE_A_THEN_B);
 }
@@ -178,16 +178,16 @@ static void mxfp8_options(void **state) {
     (void)state;
     const precision_plan *p =
         FP8_PLAN("--float8.recipe_name=mxfp8", "--float8.mx_scale=floor", "--float8.fp8_format=hybrid");
-    assert_side(&p->fp8.input.row, "e4m3 1x32 e8m0_floor");
-    assert_side(&p->fp8.grad_output.column, "e5m2 1x32 e8m0_floor");
+    assert_use(&p->fp8.input.rowwise, "e4m3 1x32 e8m0_floor");
+    assert_use(&p->fp8.grad_output.columnwise, "e5m2 1x32 e8m0_floor");
     assert_string_equal(p->fp8.display, "MXFP8");
 }
 
 static void torchao_options(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.round_scales_to_power_of_2");
-    assert_sides(&p->fp8, (const char *const[]){"e4m3 pow2", "e4m3 pow2", "e4m3 pow2", "e4m3 pow2",
-                                                "e5m2 pow2", "e5m2 pow2"});
+    assert_uses(&p->fp8, (const char *const[]){"e4m3 pow2", "e4m3 pow2", "e4m3 pow2", "e4m3 pow2",
+                                               "e5m2 pow2", "e5m2 pow2"});
     assert_string_equal(p->fp8.name, "tensorwise");
     p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--float8.round_scales_to_power_of_2");
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp"))); /* always were, and bf16 stays bf16 */
@@ -198,8 +198,8 @@ static void options_of_other_rows(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.module=lm_head=delayed", "--float8.margin=2",
                                        "--float8.schedule=block:10, fp8", "--float8.use_f32_scales");
-    assert_side(&p->rules[0].recipe->weight.row, "e4m3 delayed margin=2");
-    assert_side(&precision_at(p, 0)->weight.row, "e4m3 128x128 te");
+    assert_use(&p->rules[0].recipe->weight.rowwise, "e4m3 delayed margin=2");
+    assert_use(&precision_at(p, 0)->weight.rowwise, "e4m3 128x128 te");
     assert_string_equal(precision_at(p, 10)->name, "tensorwise");
 }
 
@@ -255,8 +255,8 @@ static void operands_follow(void **state) {
     const precision_plan *p =
         FP8_PLAN("--float8.input=e4m3 row", "--float8.weight_for_grad_input=e4m3 row pow2",
                  "--float8.grad_output=e4m3 overflow", "--float8.grad_output_for_grad_weight=e4m3 row");
-    assert_sides(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
-                                                "e4m3 overflow", "e4m3 row"});
+    assert_uses(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
+                                               "e4m3 overflow", "e4m3 row"});
     assert_string_equal(p->fp8.name, "custom");
     assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate); /* the rest is tensorwise's */
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
@@ -264,8 +264,8 @@ static void operands_follow(void **state) {
     /* an operand key is all about its use, but torchao's switch holds for every cast */
     p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4", "--float8.input=e4m3 te",
                  "--float8.round_scales_to_power_of_2");
-    assert_side(&p->fp8.input.row, "e4m3 te pow2");
-    assert_side(&p->fp8.weight.row, "e4m3 te pow2 eps=1e-4");
+    assert_use(&p->fp8.input.rowwise, "e4m3 te pow2");
+    assert_use(&p->fp8.weight.rowwise, "e4m3 te pow2 eps=1e-4");
 }
 
 /* Each row of the table, spelled by its texts, is that row. */
@@ -279,16 +279,16 @@ static void rows_spelled_out(void **state) {
         if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) continue;
         const struct {
             const char *key;
-            const side_spec *side;
-        } keys[6] = {{"input", &r->input.row},
-                     {"input_for_grad_weight", &r->input.column},
-                     {"weight", &r->weight.row},
-                     {"weight_for_grad_input", &r->weight.column},
-                     {"grad_output", &r->grad_output.row},
-                     {"grad_output_for_grad_weight", &r->grad_output.column}};
+            const cast_spec *use;
+        } keys[6] = {{"input", &r->input.rowwise},
+                     {"input_for_grad_weight", &r->input.columnwise},
+                     {"weight", &r->weight.rowwise},
+                     {"weight_for_grad_input", &r->weight.columnwise},
+                     {"grad_output", &r->grad_output.rowwise},
+                     {"grad_output_for_grad_weight", &r->grad_output.columnwise}};
         for (int k = 0; k < 6; k++) {
-            char text[RECIPE_SIDE_TEXT];
-            recipe_side_write(keys[k].side, text);
+            char text[RECIPE_CAST_TEXT];
+            recipe_cast_write(keys[k].use, text);
             snprintf(arguments[k], sizeof arguments[k], "--float8.%s=%s", keys[k].key, text);
         }
         snprintf(arguments[6], sizeof arguments[6], "--float8.fast_accum_output=%s",
@@ -308,8 +308,8 @@ static void all_unit(void **state) {
         FP8_PLAN("--float8.recipe_name=custom", "--float8.input=e4m3 tensor unit",
                  "--float8.weight=e4m3 tensor unit", "--float8.grad_output=e4m3 tensor unit");
     static const char unit[] = "e4m3 unit";
-    assert_sides(&p->fp8, (const char *const[]){unit, unit, unit, unit, unit, unit});
-    assert_int_equal(p->fp8.input.row.scale.rule, SCALE_NONE);
+    assert_uses(&p->fp8, (const char *const[]){unit, unit, unit, unit, unit, unit});
+    assert_int_equal(p->fp8.input.rowwise.scale.rule, SCALE_NONE);
     for (int g = 0; g < GEMM_COUNT; g++) assert_true(recipe_gemm_is_fp8(&p->fp8, (recipe_gemm)g));
     assert_string_equal(p->fp8.name, "custom");
     assert_ptr_equal(precision_at(p, 0), &p->fp8);
@@ -321,17 +321,19 @@ static void custom_in_part(void **state) {
         FP8_PLAN("--float8.recipe_name=custom", "--float8.input=e4m3 row pow2",
                  "--float8.weight=e4m3 row pow2", "--float8.input_for_grad_weight=high",
                  "--float8.weight_for_grad_input=high", "--float8.accumulate=hopper_fast");
-    assert_side(&p->fp8.input.column, "high");
+    assert_use(&p->fp8.input.columnwise, "high");
     assert_modes(&p->fp8, ACCUMULATE_HOPPER_FAST, ACCUMULATE_FP32, ACCUMULATE_FP32);
 }
 
 static void inconsistent_operands(void **state) {
     (void)state;
-    FP8_BAD("float8: recipe custom: input.row is e4m3 but weight.row is bf16: the output GEMM needs both",
-            "--float8.recipe_name=custom", "--float8.input=e4m3");
-    FP8_BAD("float8: recipe custom: input.row is bf16 but weight.row is e4m3", "--float8.input=high");
-    FP8_BAD("float8: recipe custom: grad_output.row and weight.column are both e5m2", "--float8.weight=e5m2");
-    FP8_BAD("float8: recipe custom: input.column.format is e4m3 but input.row.format is e5m2",
+    FP8_BAD(
+        "float8: recipe custom: input.rowwise is e4m3 but weight.rowwise is bf16: the output GEMM needs both",
+        "--float8.recipe_name=custom", "--float8.input=e4m3");
+    FP8_BAD("float8: recipe custom: input.rowwise is bf16 but weight.rowwise is e4m3", "--float8.input=high");
+    FP8_BAD("float8: recipe custom: grad_output.rowwise and weight.columnwise are both e5m2",
+            "--float8.weight=e5m2");
+    FP8_BAD("float8: recipe custom: input.columnwise.format is e4m3 but input.rowwise.format is e5m2",
             "--float8.input=e5m2", "--float8.input_for_grad_weight=e4m3");
     FP8_BAD("grain must cut the contraction alike", "--float8.input=e4m3 1x128");
     FP8_BAD("128x128 on both sides is not a block GEMM", "--float8.input=e4m3 128x128",

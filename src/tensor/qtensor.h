@@ -1,0 +1,105 @@
+/*
+ * tensor/qtensor: a tensor in FP8 for its two uses (fp8/recipe.h): rowwise, contracted along its rows, and columnwise,
+ * contracted down its columns. Where codes, amax and scales lie, whether columnwise codes lie transposed and what both
+ * uses share is decided here, once for every owner of one, from the spec and from what the backend wants.
+ */
+#ifndef TENSOR_QTENSOR_H
+#define TENSOR_QTENSOR_H
+
+#include "fp8/recipe.h"
+#include "tensor/backend.h"
+#include "tensor/tensor.h"
+
+/* One use of a quantized tensor. A line is what is contracted along: a row of the rowwise use, a column of the
+   columnwise one. The arrays amax, scale and scale_inv have an entry for each group of the spec's granularity: that of
+   element (line, k), with block = granularity_block, is entry line / block.lines * line_step + k / block.depth *
+   depth_step. All NULL when the use stays in high precision. */
+typedef struct qdata {
+    void *data;       /* codes: that of row i, column j at i * ld + j, or, transposed, at j * ld + i */
+    int64_t ld;       /* at least a row's elements; transposed: a column's */
+    bool transposed;  /* a column's codes lie side by side */
+    float *amax;      /* largest magnitude of each group */
+    float *scale;     /* multiplied on the way to FP8 */
+    float *scale_inv; /* 1/scale: multiplied on the way back */
+    int64_t line_step, depth_step;
+    const float *next; /* AMAX_DELAYED: where quantize takes the scale from; NULL: it stands in `scale` */
+} qdata;
+
+/* A tensor in FP8 for both uses. Owns nothing. What the uses share are the same pointers in both. */
+typedef struct qtensor {
+    int64_t rows, columns;
+    quant_spec spec;
+    qdata rowwise, columnwise;
+} qtensor;
+
+/* The memory of one use. */
+typedef struct qblock {
+    void *data; /* aligned for the backend; NULL: only count */
+    int64_t bytes;
+} qblock;
+/* The memory of both. What they share lies in the columnwise block, the one that is kept for backward. */
+typedef struct qblocks {
+    qblock rowwise, columnwise;
+} qblocks;
+
+/* Lays q out, whose rows, columns and spec are given, in the two blocks; says in both `bytes` what they must hold. Call it
+   with no data for the bytes, then with the blocks. Both uses share scales when each element has the same one in both
+   (quant_spec_shares_scales), and then codes too, unless the backend wants the contraction contiguous: there columnwise
+   codes lie transposed. OTT_ERR_SHAPE for sizes below 0 or beyond what can be counted. */
+ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
+
+/* Entries lie [block of the contraction][group of lines], so that neighbouring lines' scales do. */
+static inline void qdata_order(qdata *d, granularity g, int64_t lines) {
+    d->line_step = 1;
+    d->depth_step = granularity_line_groups(g, lines);
+}
+/* The columnwise use that shares codes and scales with this rowwise one: lines and contraction change places. */
+static inline qdata qdata_shared(qdata rowwise) {
+    int64_t line_step = rowwise.line_step;
+    rowwise.line_step = rowwise.depth_step;
+    rowwise.depth_step = line_step;
+    return rowwise;
+}
+/* Where the code of row i, column j is. */
+static inline int64_t qdata_index(const qdata *d, int64_t i, int64_t j) {
+    return d->transposed ? j * d->ld + i : i * d->ld + j;
+}
+
+/* Are both uses FP8, with one array of scales; with one of codes? */
+static inline bool qtensor_shares_scales(const qtensor *q) {
+    return cast_spec_is_fp8(&q->spec.rowwise) && cast_spec_is_fp8(&q->spec.columnwise) &&
+           q->rowwise.scale == q->columnwise.scale;
+}
+static inline bool qtensor_shares_codes(const qtensor *q) {
+    return qtensor_shares_scales(q) && q->rowwise.data == q->columnwise.data;
+}
+
+#define QLIST_MAX 4
+/* The quantized forms a producer makes of its output: one for each distinct spec of its consumers. */
+typedef struct qlist {
+    int count;
+    qtensor item[QLIST_MAX];
+} qlist;
+
+/* A GEMM operand: contracted along its rows' elements (transposed false: line = row) or down its columns (transposed
+   true: line = column). packed: t.data is packed lines, t.rows x t.columns are still lines x contraction; only for b,
+   by rows. scale_inv NULL: no scale; else that of (line, k) is where qdata says. */
+typedef struct operand {
+    tensor t;
+    bool transposed, packed;
+    granularity grain;
+    const float *scale_inv;
+    int64_t line_step, depth_step;
+} operand;
+
+static inline int64_t operand_lines(const operand *o) {
+    return o->transposed ? o->t.columns : o->t.rows;
+}
+static inline int64_t operand_contraction(const operand *o) {
+    return o->transposed ? o->t.rows : o->t.columns;
+}
+/* The operand a GEMM sees: FP8 codes where the spec has them, else the high-precision tensor. q may be NULL. */
+operand operand_rowwise(tensor high_precision, const qtensor *q);
+operand operand_columnwise(tensor high_precision, const qtensor *q);
+
+#endif
