@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* getrandom, realpath, link */
 #include "checkpoint/run.h"
 #include "base/file.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
 #include "checkpoint/folder.h"
 #include <errno.h>
@@ -31,29 +32,19 @@ bool run_id_is_valid(const char *text) {
 }
 
 static ott_status take_text(json_t *root, const char *key, char out[PATH_MAX]) {
-    const json_t *value = json_object_get(root, key);
-    if (!value) return OTT_OK;
-    if (!json_is_string(value) || json_string_length(value) >= PATH_MAX)
-        return status_fail(OTT_ERR_FORMAT, "\"%s\" is not a path", key);
-    strcpy(out, json_string_value(value));
-    return OTT_OK;
-}
-
-static ott_status take_number(json_t *root, const char *key, int64_t least, int64_t *out) {
-    const json_t *value = json_object_get(root, key);
-    if (!value) return OTT_OK;
-    if (!json_is_integer(value) || json_integer_value(value) < least)
-        return status_fail(OTT_ERR_FORMAT, "\"%s\" is not a whole number from %" PRId64 " on", key, least);
-    *out = json_integer_value(value);
+    const char *text = "";
+    TRY(json_member_text(root, key, JSON_OPTIONAL, &text));
+    if (strlen(text) >= PATH_MAX) return status_fail(OTT_ERR_FORMAT, "%s is too long for a path", key);
+    strcpy(out, text);
     return OTT_OK;
 }
 
 static ott_status take_record(json_t *root, run_record *out) {
     const char *id = json_string_value(json_object_get(root, "run"));
-    if (!id || !run_id_is_valid(id)) return status_fail(OTT_ERR_FORMAT, "\"run\" is not the id of a run");
+    if (!id || !run_id_is_valid(id)) return status_fail(OTT_ERR_FORMAT, "run is not the id of a run");
     strcpy(out->mark.run, id);
-    TRY(take_number(root, "branch", 1, &out->mark.branch));
-    TRY(take_number(root, "after", -1, &out->after));
+    TRY(json_member_integer(root, "branch", JSON_OPTIONAL, 1, INT64_MAX, &out->mark.branch));
+    TRY(json_member_integer(root, "after", JSON_OPTIONAL, -1, INT64_MAX, &out->after));
     TRY(take_text(root, "origin", out->origin));
     return take_text(root, "folder", out->folder);
 }

@@ -1,6 +1,7 @@
 /* checkpoint/run_history: counting, and history.json. */
 #include "checkpoint/run_history.h"
 #include "base/file.h"
+#include "base/json_member.h"
 #include "checkpoint/json.h"
 #include <inttypes.h>
 #include <math.h>
@@ -127,11 +128,6 @@ ott_status run_history_text(const run_history *h, str *out) {
 
 /* ---- reading ---- */
 
-static double real_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 /* Integers of a history are counts; -1: it is none. */
 static int64_t count_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -143,7 +139,7 @@ static bool take_phase(const json_t *object, report_phase *p) {
     if (!recipe || !*recipe || strlen(recipe) >= sizeof p->recipe) return false;
     *p = (report_phase){.steps = count_of(object, "steps"),
                         .tokens = count_of(object, "tokens"),
-                        .seconds = real_of(object, "seconds"),
+                        .seconds = json_real_or_nan(object, "seconds"),
                         .gemms = count_of(object, "gemms"),
                         .fp8_gemms = count_of(object, "fp8_gemms")};
     memcpy(p->recipe, recipe, strlen(recipe));
@@ -163,8 +159,8 @@ static bool take_history(const json_t *root, run_history *h) {
     for (size_t i = 0; i < kept; i++) h->losses[i] = json_number_value(json_array_get(losses, i));
     h->phase_count = (int)count;
     h->loss_count = count_of(root, "loss_count");
-    h->val_loss = real_of(root, "val_loss");
-    h->last_good_loss = real_of(root, "last_good_loss");
+    h->val_loss = json_real_or_nan(root, "val_loss");
+    h->last_good_loss = json_real_or_nan(root, "last_good_loss");
     h->last_good_step = count_of(root, "last_good_step");
     h->peak_memory_bytes = count_of(root, "peak_memory_bytes");
     return h->loss_count >= (int64_t)kept && (kept == RUN_LOSSES || h->loss_count == (int64_t)kept) &&

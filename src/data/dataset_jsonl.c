@@ -3,6 +3,7 @@
  * and instructions.
  */
 #include "base/file.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
 #include "data/dataset_parts.h"
 #include "tokenizer/parts.h"
@@ -29,41 +30,6 @@ struct row_reader {
 
 /* ---- fields ---- */
 
-static const char *type_name(const json_t *value) {
-    static const char *const names[] = {"an object", "a list", "a text", "a whole number",
-                                        "a number",  "true",   "false",  "null"};
-    return names[json_typeof(value)];
-}
-
-/* The names of the row's fields, as many as fit. */
-static void list_fields(const json_t *object, char out[200]) {
-    size_t length = 0;
-    const char *name;
-    json_t *value, *whole = (json_t *)object; /* the macro wants it so */
-    out[0] = 0;
-    json_object_foreach(whole, name, value) {
-        if (length + strlen(name) + 3 >= 200) return;
-        if (length) memcpy(out + length, ", ", 2), length += 2;
-        memcpy(out + length, name, strlen(name) + 1);
-        length += strlen(name);
-    }
-}
-
-static ott_status need_field(const json_t *object, const char *name, const json_t **out) {
-    char fields[200];
-    *out = json_object_get(object, name);
-    if (*out) return OTT_OK;
-    list_fields(object, fields);
-    return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"; it has %s", name,
-                       fields[0] ? fields : "none");
-}
-
-static ott_status need_text(const json_t *object, const char *name, const json_t **out) {
-    TRY(need_field(object, name, out));
-    if (json_is_string(*out)) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s is %s, not a text", name, type_name(*out));
-}
-
 static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
@@ -73,7 +39,7 @@ static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
 static ott_status add_document(row_reader *r, const json_t *object, int64_t row) {
     (void)row;
     const json_t *text;
-    TRY(need_text(object, r->c.source->text_field, &text));
+    TRY(json_row_text(object, r->c.source->text_field, &text));
     if (json_string_length(text) == 0) return OTT_OK;
     TRY(corpus_add_bos(&r->c));
     TRY(add_text(&r->c, text, 0));
@@ -84,8 +50,8 @@ static ott_status add_document(row_reader *r, const json_t *object, int64_t row)
 static ott_status add_completion(row_reader *r, const json_t *object, int64_t row) {
     (void)row;
     const json_t *prompt, *completion;
-    TRY(need_text(object, r->c.source->prompt_field, &prompt));
-    TRY(need_text(object, r->c.source->completion_field, &completion));
+    TRY(json_row_text(object, r->c.source->prompt_field, &prompt));
+    TRY(json_row_text(object, r->c.source->completion_field, &completion));
     TRY(corpus_add_bos(&r->c));
     TRY(add_text(&r->c, prompt, 0));
     int64_t length = corpus_length(&r->c);
@@ -111,13 +77,14 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
     const json_t *endings, *label;
     int64_t index;
     *ending = NULL;
-    TRY(need_field(object, "endings", &endings));
+    TRY(json_row_field(object, "endings", &endings));
     if (!json_is_array(endings))
-        return status_fail(OTT_ERR_FORMAT, "endings is %s, not a list", type_name(endings));
-    TRY(need_field(object, "label", &label));
+        return status_fail(OTT_ERR_FORMAT, "endings is %s, not a list", json_kind_name(endings));
+    TRY(json_row_field(object, "label", &label));
     if (!read_label(label, &index))
         return status_fail(OTT_ERR_FORMAT, "label is %s, not a whole number: HellaSwag's test rows have none",
-                           json_is_string(label) && !json_string_length(label) ? "empty" : type_name(label));
+                           json_is_string(label) && !json_string_length(label) ? "empty"
+                                                                               : json_kind_name(label));
     int64_t count = (int64_t)json_array_size(endings);
     if (index < 0 || index >= count)
         return status_fail(OTT_ERR_FORMAT,
@@ -125,7 +92,8 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
                            count);
     *ending = json_array_get(endings, (size_t)index);
     if (json_is_string(*ending)) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "endings[%" PRId64 "] is %s, not a text", index, type_name(*ending));
+    return status_fail(OTT_ERR_FORMAT, "endings[%" PRId64 "] is %s, not a text", index,
+                       json_kind_name(*ending));
 }
 
 /* AutoModel looks at the first row of each batch of Hugging Face's map and treats the whole batch alike. */
@@ -141,7 +109,7 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
     const tokenizer *t = r->c.source->tokenizer;
     tokenizer_ids *ids = &r->c.ids;
     unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
-    TRY(need_text(object, "ctx", &context));
+    TRY(json_row_text(object, "ctx", &context));
     TRY(find_ending(object, &ending));
     TRY(add_text(&r->c, context, flags));
     int64_t length = corpus_length(&r->c);
@@ -196,15 +164,15 @@ static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
 static ott_status find_answer(const json_t *object, text_view *out) {
     const json_t *answers, *texts;
     *out = (text_view){"", 0};
-    TRY(need_field(object, "answers", &answers));
+    TRY(json_row_field(object, "answers", &answers));
     texts = json_object_get(answers, "text");
     if (!json_is_array(texts))
         return status_fail(OTT_ERR_FORMAT, "answers is %s, without a list of texts under \"text\"",
-                           type_name(answers));
+                           json_kind_name(answers));
     if (json_array_size(texts) == 0) return OTT_OK;
     if (!json_is_string(json_array_get(texts, 0)))
         return status_fail(OTT_ERR_FORMAT, "answers.text[0] is %s, not a text",
-                           type_name(json_array_get(texts, 0)));
+                           json_kind_name(json_array_get(texts, 0)));
     *out = stripped(json_array_get(texts, 0));
     return OTT_OK;
 }
@@ -214,8 +182,8 @@ static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
     const json_t *context, *question;
     text_view answer;
     str prompt = {.account = r->c.ids.account};
-    TRY(need_text(object, "context", &context));
-    TRY(need_text(object, "question", &question));
+    TRY(json_row_text(object, "context", &context));
+    TRY(json_row_text(object, "question", &question));
     TRY(find_answer(object, &answer));
     str_append(&prompt, "Context: ");
     str_append_bytes(&prompt, json_string_value(context), (int64_t)json_string_length(context));
@@ -230,7 +198,7 @@ static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
 static ott_status append_part(const json_t *object, const char *field, str *prompt) {
     const json_t *text;
     if (!*field) return OTT_OK;
-    TRY(need_text(object, field, &text));
+    TRY(json_row_text(object, field, &text));
     str_append_bytes(prompt, json_string_value(text), (int64_t)json_string_length(text));
     str_append(prompt, " ");
     return OTT_OK;
@@ -241,7 +209,7 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
     const dataset_source *s = r->c.source;
     const json_t *answer;
     str prompt = {.account = r->c.ids.account};
-    TRY(need_text(object, s->completion_field, &answer));
+    TRY(json_row_text(object, s->completion_field, &answer));
     ott_status status = append_part(object, s->context_field, &prompt);
     if (status == OTT_OK) status = append_part(object, s->prompt_field, &prompt);
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
@@ -261,7 +229,7 @@ static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64
                            error.position);
     ott_status status = json_is_object(object)
                             ? r->add(r, object, row)
-                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", type_name(object));
+                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(object));
     json_decref(object);
     return status;
 }

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* memmem, memrchr */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
 #include "base/pool.h"
 #include "data/tokenize.h"
@@ -74,9 +75,8 @@ static ott_status add_document(const corpus_job *j, share *s, const char *text, 
 static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
     const char *field = j->options->text_field;
     if (!json_is_object(row)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
-    const json_t *text = json_object_get(row, field);
-    if (!text) return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"", field);
-    if (!json_is_string(text)) return status_fail(OTT_ERR_FORMAT, "%s is not a text", field);
+    const json_t *text;
+    TRY(json_row_text(row, field, &text));
     return add_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
 }
 

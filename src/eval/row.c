@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE /* memmem */
 #include "eval/row.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -114,28 +115,24 @@ void eval_clean(const char *text, int64_t bytes, str *out) {
 
 /* ---- fields ---- */
 
-static ott_status fail_field(const char *name, const char *what) {
-    return status_fail(OTT_ERR_FORMAT, "%s %s", name, what);
-}
-
 static ott_status read_text(const json_t *object, const char *name, eval_text *out) {
-    const json_t *value = json_object_get(object, name);
-    if (!value) return status_fail(OTT_ERR_FORMAT, "the row has no field \"%s\"", name);
-    if (!json_is_string(value)) return fail_field(name, "is not a text");
+    const json_t *value;
+    TRY(json_row_text(object, name, &value));
     *out = (eval_text){json_string_value(value), (int64_t)json_string_length(value)};
     return OTT_OK;
 }
 
 static ott_status read_endings(const json_t *object, eval_row *row) {
-    const json_t *endings = json_object_get(object, "endings");
-    if (!endings) return status_fail(OTT_ERR_FORMAT, "the row has no field \"endings\"");
-    if (!json_is_array(endings)) return fail_field("endings", "is not a list");
+    const json_t *endings;
+    TRY(json_row_field(object, "endings", &endings));
+    TRY(json_member(object, "endings", JSON_KIND_LIST, JSON_NEEDED, &endings));
     if (json_array_size(endings) != EVAL_ENDINGS)
         return status_fail(OTT_ERR_FORMAT, "endings has %zu texts; HellaSwag has %d",
                            json_array_size(endings), EVAL_ENDINGS);
     for (size_t i = 0; i < EVAL_ENDINGS; i++) {
         const json_t *ending = json_array_get(endings, i);
-        if (!json_is_string(ending)) return status_fail(OTT_ERR_FORMAT, "endings[%zu] is not a text", i);
+        if (!json_is_string(ending))
+            return status_fail(OTT_ERR_FORMAT, "endings[%zu] is %s, not a text", i, json_kind_name(ending));
         row->raw_ending[i] = (eval_text){json_string_value(ending), (int64_t)json_string_length(ending)};
     }
     return OTT_OK;
@@ -143,14 +140,14 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
 
 /* A whole number, or a text of one, as Hugging Face's copy has it. */
 static ott_status read_label(const json_t *object, int *out) {
-    const json_t *value = json_object_get(object, "label");
-    if (!value) return status_fail(OTT_ERR_FORMAT, "the row has no field \"label\"");
+    const json_t *value;
+    TRY(json_row_field(object, "label", &value));
     const char *text = json_string_value(value);
-    if (text && !*text) return fail_field("label", "is empty: HellaSwag's test rows have none");
+    if (text && !*text) return status_fail(OTT_ERR_FORMAT, "label is empty: HellaSwag's test rows have none");
     int64_t label = -1;
     if (json_is_integer(value)) label = json_integer_value(value);
     if (text && text[0] >= '0' && text[0] <= '9' && !text[1]) label = text[0] - '0';
-    if (label < 0 || label >= EVAL_ENDINGS) return fail_field("label", "is not 0, 1, 2 or 3");
+    if (label < 0 || label >= EVAL_ENDINGS) return status_fail(OTT_ERR_FORMAT, "label is not 0, 1, 2 or 3");
     *out = (int)label;
     return OTT_OK;
 }

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* memmem */
 #include "formats/metrics.h"
+#include "base/json_member.h"
 #include "base/str.h"
 #include "formats/metrics_lines.h"
 #include <inttypes.h>
@@ -198,11 +199,6 @@ static void begin_measurement(health_reader *r) {
     h->measurements++;
 }
 
-static double number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 /* A name of a health line, or NULL. */
 static const char *name_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -215,12 +211,12 @@ static ott_status take_use(health_reader *r, const json_t *object, int64_t step)
     const char *module = name_of(object, "module"), *tensor = name_of(object, "tensor");
     const char *gemm = name_of(object, "gemm"), *format = name_of(object, "format");
     metrics_use use = {.step = step,
-                       .amax = number_of(object, "amax"),
-                       .scale_min = number_of(object, "scale_min"),
-                       .scale_max = number_of(object, "scale_max"),
-                       .saturated = number_of(object, "saturated"),
-                       .underflowed = number_of(object, "underflowed"),
-                       .sqnr_db = number_of(object, "sqnr_db")};
+                       .amax = json_real_or_nan(object, "amax"),
+                       .scale_min = json_real_or_nan(object, "scale_min"),
+                       .scale_max = json_real_or_nan(object, "scale_max"),
+                       .saturated = json_real_or_nan(object, "saturated"),
+                       .underflowed = json_real_or_nan(object, "underflowed"),
+                       .sqnr_db = json_real_or_nan(object, "sqnr_db")};
     if (!module || !tensor || !gemm || !format || !json_object_get(object, "sqnr_db")) return OTT_OK;
     TRY(take_module(r, module, &use.module));
     TRY(take_word(r, tensor, &use.tensor));

@@ -1,6 +1,7 @@
 /* report/report: summary.json, reading run folders, and what is computed from them. */
 #include "report/report.h"
 #include "base/file.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -76,72 +77,63 @@ out:
     return status;
 }
 
-static ott_status take_text(arena *texts, const char *path, const json_t *object, const char *key,
-                            const char **out) {
-    const json_t *value = json_object_get(object, key);
-    if (!value) return OTT_OK;
-    if (!json_is_string(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not a string", path, key);
-    TRY(arena_strdup(texts, json_string_value(value), out));
+static ott_status take_text(arena *texts, const json_t *object, const char *key, const char **out) {
+    const char *text = NULL;
+    TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
+    if (!text) return OTT_OK;
+    TRY(arena_strdup(texts, text, out));
     str_disarm((char *)*out, ' '); /* our own copy; a line break would tear the table */
     return OTT_OK;
 }
 
-static ott_status take_real(const char *path, const json_t *object, const char *key, double *out) {
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value)) return OTT_OK;
-    if (!json_is_number(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not a number", path, key);
-    *out = json_number_value(value);
-    return OTT_OK;
+static ott_status take_real(const json_t *object, const char *key, double *out) {
+    return json_member_real(object, key, JSON_OPTIONAL, out);
 }
 
-static ott_status take_integer(const char *path, const json_t *object, const char *key, int64_t *out) {
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value)) return OTT_OK;
-    if (!json_is_integer(value)) return status_fail(OTT_ERR_FORMAT, "%s: %s is not an integer", path, key);
-    *out = json_integer_value(value);
-    return OTT_OK;
+static ott_status take_integer(const json_t *object, const char *key, int64_t *out) {
+    return json_member_integer(object, key, JSON_OPTIONAL, INT64_MIN, INT64_MAX, out);
 }
 
-static ott_status take_phase(arena *texts, const char *path, const json_t *object, report_phase *p) {
+static ott_status take_phase(arena *texts, const json_t *object, report_phase *p) {
     const char *recipe = "";
-    TRY(take_text(texts, path, object, "recipe", &recipe));
+    TRY(take_text(texts, object, "recipe", &recipe));
     snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
-    TRY(take_integer(path, object, "steps", &p->steps));
-    TRY(take_integer(path, object, "tokens", &p->tokens));
-    TRY(take_real(path, object, "seconds", &p->seconds));
-    TRY(take_integer(path, object, "gemms", &p->gemms));
-    return take_integer(path, object, "fp8_gemms", &p->fp8_gemms);
+    TRY(take_integer(object, "steps", &p->steps));
+    TRY(take_integer(object, "tokens", &p->tokens));
+    TRY(take_real(object, "seconds", &p->seconds));
+    TRY(take_integer(object, "gemms", &p->gemms));
+    return take_integer(object, "fp8_gemms", &p->fp8_gemms);
 }
 
-static ott_status take_phases(arena *texts, const char *path, const json_t *object, report_summary *out) {
+static ott_status take_phases(arena *texts, const json_t *object, report_summary *out) {
     const json_t *list = json_object_get(object, "phases");
     size_t count = json_array_size(list);
     void *memory;
     if (count > REPORT_MOST_PHASES)
-        return status_fail(OTT_ERR_FORMAT, "%s: has %zu phases; %d are the most", path, count,
+        return status_fail(OTT_ERR_FORMAT, "phases has %zu members; %d are the most", count,
                            REPORT_MOST_PHASES);
     if (count == 0) return OTT_OK;
     TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &memory));
     memset(memory, 0, count * sizeof(report_phase));
     out->phases = memory;
     for (size_t i = 0; i < count; i++)
-        TRY(take_phase(texts, path, json_array_get(list, i), (report_phase *)memory + i));
+        TRY(take_phase(texts, json_array_get(list, i), (report_phase *)memory + i));
     out->phase_count = (int)count;
     return OTT_OK;
 }
 
 /* Keys that are absent leave what is there: files of other versions stay readable. */
-static ott_status take_summary(arena *texts, const char *path, const json_t *object, report_summary *out) {
-#define X(field) TRY(take_text(texts, path, object, #field, &out->field));
+static ott_status take_summary(arena *texts, const json_t *object, report_summary *out) {
+#define X(field) TRY(take_text(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
 #undef X
-#define X(field) TRY(take_real(path, object, #field, &out->field));
+#define X(field) TRY(take_real(object, #field, &out->field));
     REAL_FIELDS(X)
 #undef X
-#define X(field) TRY(take_integer(path, object, #field, &out->field));
+#define X(field) TRY(take_integer(object, #field, &out->field));
     INTEGER_FIELDS(X)
 #undef X
-    return take_phases(texts, path, object, out);
+    return take_phases(texts, object, out);
 }
 
 static ott_status read_summary(report *r, report_run_data *run, const char *path) {
@@ -158,7 +150,7 @@ static ott_status read_summary(report *r, report_run_data *run, const char *path
         return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object (line %d)", path,
                            object ? 1 : error.line);
     }
-    status = take_summary(r->texts, path, object, &run->summary);
+    status = status_context(take_summary(r->texts, object, &run->summary), "%s", path);
     json_decref(object);
     run->finished = true;
     return status;

@@ -18,13 +18,13 @@ static ott_status check_length(const added_token *token, int64_t bytes, const ch
 
 static ott_status load_token(tokenizer *t, const json_t *object, added_token *token) {
     int64_t id;
-    TRY(json_get_int(object, "id", 0, t->vocab - 1, &id));
+    TRY(json_member_integer(object, "id", JSON_NEEDED, 0, t->vocab - 1, &id));
     TRY(json_get_text(t->texts, object, "content", &token->content));
-    TRY(json_get_bool(object, "special", false, &token->special));
-    TRY(json_get_bool(object, "lstrip", false, &token->lstrip));
-    TRY(json_get_bool(object, "rstrip", false, &token->rstrip));
-    TRY(json_get_bool(object, "single_word", false, &token->single_word));
-    TRY(json_get_bool(object, "normalized", !token->special, &token->normalized));
+    TRY(json_member_bool(object, "special", false, &token->special));
+    TRY(json_member_bool(object, "lstrip", false, &token->lstrip));
+    TRY(json_member_bool(object, "rstrip", false, &token->rstrip));
+    TRY(json_member_bool(object, "single_word", false, &token->single_word));
+    TRY(json_member_bool(object, "normalized", !token->special, &token->normalized));
     token->id = (int32_t)id;
     return check_length(token, token->content.bytes, "");
 }

@@ -50,8 +50,8 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     int64_t start, stop;
     token_step *step;
     TRY(json_get_character(d->t->texts, object, "content", &content));
-    TRY(json_get_int(object, "start", 0, INT32_MAX, &start));
-    TRY(json_get_int(object, "stop", 0, INT32_MAX, &stop));
+    TRY(json_member_integer(object, "start", JSON_NEEDED, 0, INT32_MAX, &start));
+    TRY(json_member_integer(object, "stop", JSON_NEEDED, 0, INT32_MAX, &stop));
     if (d->stage == STAGE_FUSE) {
         if (stop > 0) return status_fail(OTT_ERR_UNSUPPORTED, "stop > 0 behind Fuse is not supported");
         d->stage = STAGE_WHOLE;
@@ -73,7 +73,7 @@ static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     token_step *step;
     if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
     TRY(new_step(d, CHANGE_REPLACE, &step));
-    TRY(json_get_bool(object, "add_prefix_space", true, &add));
+    TRY(json_member_bool(object, "add_prefix_space", true, &add));
     TRY(json_get_character(d->t->texts, object, "replacement", &step->pattern.literal));
     step->content = (text_view){" ", 1};
     step->drop_first = scheme ? strcmp(scheme, "never") != 0 : add;

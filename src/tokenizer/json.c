@@ -44,38 +44,14 @@ ott_status json_read_file(mem *account, const char *path, size_t flags, json_t *
     return status;
 }
 
-ott_status json_get_bool(const json_t *object, const char *key, bool fallback, bool *out) {
-    const json_t *value = json_object_get(object, key);
-    *out = fallback;
-    if (!value || json_is_null(value)) return OTT_OK;
-    if (!json_is_boolean(value)) return status_fail(OTT_ERR_FORMAT, "%s is neither true nor false", key);
-    *out = json_is_true(value);
-    return OTT_OK;
-}
-
-ott_status json_get_int(const json_t *object, const char *key, int64_t smallest, int64_t largest,
-                        int64_t *out) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no integer", key);
-    *out = json_integer_value(value);
-    if (*out < smallest || *out > largest)
-        return status_fail(OTT_ERR_FORMAT, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are possible", key,
-                           *out, smallest, largest);
-    return OTT_OK;
-}
-
-static ott_status copy_text(arena *texts, const json_t *value, text_view *out) {
+ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out) {
+    const json_t *value;
     void *memory;
+    TRY(json_member(object, key, JSON_KIND_TEXT, JSON_NEEDED, &value));
     size_t bytes = json_string_length(value);
     TRY(arena_alloc(texts, (int64_t)bytes + 1, &memory));
     *out = (text_view){memcpy(memory, json_string_value(value), bytes), (int64_t)bytes};
     return OTT_OK;
-}
-
-ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_string(value)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no string", key);
-    return copy_text(texts, value, out);
 }
 
 ott_status json_get_character(arena *texts, const json_t *object, const char *key, text_view *out) {
@@ -103,14 +79,14 @@ ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out) {
 
 static ott_status each_step(tokenizer *t, const json_t *object, const char *list, json_step step,
                             void *context, int nesting) {
-    const char *type = json_string_value(json_object_get(object, "type"));
-    if (!type) return status_fail(OTT_ERR_FORMAT, "type is missing or no string");
+    const char *type;
+    TRY(json_member_text(object, "type", JSON_NEEDED, &type));
     if (strcmp(type, "Sequence") != 0) {
         ott_status status = step(t, object, type, context);
         return status == OTT_OK ? status : status_context(status, "%s", json_show(type).text);
     }
-    const json_t *members = json_object_get(object, list);
-    if (!json_is_array(members)) return status_fail(OTT_ERR_FORMAT, "%s is missing or no array", list);
+    const json_t *members;
+    TRY(json_member(object, list, JSON_KIND_LIST, JSON_NEEDED, &members));
     if (nesting == MAX_NESTING)
         return status_fail(OTT_ERR_FORMAT, "more than %d Sequences in each other", MAX_NESTING);
     for (size_t i = 0; i < json_array_size(members); i++)

@@ -40,8 +40,8 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
     }
     if (strcmp(type, "Strip") == 0) {
         step->kind = NORMALIZE_STRIP;
-        TRY(json_get_bool(object, "strip_left", true, &step->left));
-        return json_get_bool(object, "strip_right", true, &step->right);
+        TRY(json_member_bool(object, "strip_left", true, &step->left));
+        return json_member_bool(object, "strip_right", true, &step->right);
     }
     if (strcmp(type, "Prepend") == 0) {
         step->kind = NORMALIZE_PREPEND;

@@ -7,6 +7,7 @@
 #define TOKENIZER_PARTS_H
 
 #include "base/arena.h"
+#include "base/json_member.h"
 #include "tokenizer/tokenizer.h"
 #include <jansson.h>
 #include <string.h>
@@ -248,9 +249,6 @@ json_shown json_show(const char *text);
 
 /* `flags`: more of jansson's. *out is NULL when there is no such file. */
 ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out);
-ott_status json_get_bool(const json_t *object, const char *key, bool fallback, bool *out);
-ott_status json_get_int(const json_t *object, const char *key, int64_t smallest, int64_t largest,
-                        int64_t *out); /* must be there */
 /* Must be there; copied to the arena. */
 ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out);
 /* A text of exactly one character. */

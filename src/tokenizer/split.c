@@ -52,15 +52,15 @@ static ott_status load_split(tokenizer *t, const json_t *object) {
     split_step *step;
     TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN}, &step));
     TRY(get_behavior(object, &step->behavior));
-    TRY(json_get_bool(object, "invert", false, &step->invert));
+    TRY(json_member_bool(object, "invert", false, &step->invert));
     return json_get_pattern(t, object, &step->pattern);
 }
 
 static ott_status load_byte_level(tokenizer *t, const json_t *object) {
     bool space, regex;
     split_step *step;
-    TRY(json_get_bool(object, "add_prefix_space", true, &space));
-    TRY(json_get_bool(object, "use_regex", true, &regex));
+    TRY(json_member_bool(object, "add_prefix_space", true, &space));
+    TRY(json_member_bool(object, "use_regex", true, &regex));
     if (space) TRY(new_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
     if (regex) TRY(add_regex(t, gpt2, SPLIT_ISOLATED, false));
     t->model.byte_level = true; /* pieces are handed on as bytes; the model's texts are turned into bytes */
@@ -71,7 +71,7 @@ static ott_status load_byte_level(tokenizer *t, const json_t *object) {
 static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
     const json_t *scheme = json_object_get(object, "prepend_scheme");
     bool add;
-    TRY(json_get_bool(object, "add_prefix_space", true, &add));
+    TRY(json_member_bool(object, "add_prefix_space", true, &add));
     *out = add ? PREPEND_ALWAYS : PREPEND_NEVER;
     if (!scheme || json_is_null(scheme)) return OTT_OK;
     const char *name = json_string_value(scheme);
@@ -93,7 +93,7 @@ static ott_status load_metaspace(tokenizer *t, const json_t *object) {
     TRY(new_step(t, (split_step){.kind = SPLIT_METASPACE}, &step));
     TRY(json_get_character(t->texts, object, "replacement", &step->replacement));
     TRY(get_prepend(object, &step->prepend));
-    TRY(json_get_bool(object, "split", true, &split));
+    TRY(json_member_bool(object, "split", true, &split));
     if (!split) return OTT_OK;
     return new_step(t,
                     (split_step){.kind = SPLIT_PATTERN,
@@ -110,7 +110,7 @@ static ott_status load_punctuation(tokenizer *t, const json_t *object) {
 
 static ott_status load_digits(tokenizer *t, const json_t *object) {
     bool individual;
-    TRY(json_get_bool(object, "individual_digits", false, &individual));
+    TRY(json_member_bool(object, "individual_digits", false, &individual));
     return add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false);
 }
 

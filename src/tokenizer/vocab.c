@@ -318,9 +318,9 @@ static void load_byte_ids(tokenizer *t) {
 static ott_status load_options(tokenizer *t, const json_t *model) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     bpe_model *m = &t->model;
-    TRY(json_get_bool(model, "ignore_merges", false, &m->ignore_merges));
-    TRY(json_get_bool(model, "byte_fallback", false, &m->byte_fallback));
-    TRY(json_get_bool(model, "fuse_unk", false, &m->fuse_unk));
+    TRY(json_member_bool(model, "ignore_merges", false, &m->ignore_merges));
+    TRY(json_member_bool(model, "byte_fallback", false, &m->byte_fallback));
+    TRY(json_member_bool(model, "fuse_unk", false, &m->fuse_unk));
     const json_t *dropout = json_object_get(model, "dropout");
     if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0.0)
         return status_fail(OTT_ERR_UNSUPPORTED, "model.dropout is not supported: ids would be random");

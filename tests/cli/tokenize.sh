@@ -117,7 +117,7 @@ fails "a tokenizer that is not there" 2 "absent" tokenize corpus.txt --tokenizer
 fails "a file that is not there" 2 "absent.txt" tokenize absent.txt --tokenizer t --out x.bin
 fails "a field that is not there" 2 'plain.jsonl:1|no field "body"' tokenize plain.jsonl --tokenizer t --out x.bin --text-field body
 printf '{"text": "a"}\n{"text": 3}\n' >number.jsonl
-fails "a field that is no text" 2 "number.jsonl:2|text is not a text" tokenize number.jsonl --tokenizer t --out x.bin
+fails "a field that is no text" 2 "number.jsonl:2|text is a whole number, not a text" tokenize number.jsonl --tokenizer t --out x.bin
 printf '{"text": "a"}\n\n{"text": \n' >broken.jsonl
 fails "a broken row" 2 "broken.jsonl:3|not JSON" tokenize broken.jsonl --tokenizer t --out x.bin
 printf 'ab\n\na\377' >latin.txt

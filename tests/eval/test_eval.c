@@ -446,11 +446,12 @@ static void bad_rows_are_named(void **state) {
         {"[1]", "is not a JSON object"},
         {"{\"endings\": [], \"label\": 0}", "the row has neither ctx_a and ctx_b nor ctx"},
         {"{\"ctx_a\": \"a\", \"label\": 0}", "the row has no field \"ctx_b\""},
-        {"{\"ctx\": 1, \"label\": 0}", "ctx is not a text"},
+        {"{\"ctx\": 1, \"label\": 0}", "ctx is a whole number, not a text"},
         {"{\"ctx\": \"a\", \"label\": 0}", "the row has no field \"endings\""},
-        {"{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}", "endings is not a list"},
+        {"{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}", "endings is a text, not a list"},
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\"], \"label\": 0}", "endings has 3 texts"},
-        {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", 3, \"d\"], \"label\": 0}", "endings[2] is not a text"},
+        {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", 3, \"d\"], \"label\": 0}",
+         "endings[2] is a whole number, not a text"},
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\", \"d\"]}", "the row has no field \"label\""},
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\", \"d\"], \"label\": \"\"}", "label is empty"},
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\", \"d\"], \"label\": 4}",
@@ -464,7 +465,7 @@ static void bad_rows_are_named(void **state) {
         {"{\"activity_label\": 1, \"ctx_a\": \"a\", \"ctx_b\": \"b\", \"endings\": [\"a\", \"b\", \"c\", "
          "\"d\"], "
          "\"label\": 0}",
-         "activity_label is not a text"},
+         "activity_label is a whole number, not a text"},
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\", "
          "\"12345678901234567890123456789012345678901234567890123"
          "456789012345\"], \"label\": 0}",

@@ -111,9 +111,9 @@ static void bad_folders(void **state) {
     assert_int_equal(report_open(f->account, folders, 0, &r), OTT_ERR_ARGUMENT);
     refuse_summary(f, "", "is not a JSON object");
     refuse_summary(f, "[]", "is not a JSON object");
-    refuse_summary(f, "{\"label\":1}", "label is not a string");
-    refuse_summary(f, "{\"val_loss\":\"low\"}", "val_loss is not a number");
-    refuse_summary(f, "{\"steps\":1.5}", "steps is not an integer");
+    refuse_summary(f, "{\"label\":1}", "label is a whole number, not a text");
+    refuse_summary(f, "{\"val_loss\":\"low\"}", "val_loss is a text, not a number");
+    refuse_summary(f, "{\"steps\":1.5}", "steps is a number, not a whole number");
     refuse_summary(f, "{\"steps\":1,\"steps\":2}", "is not a JSON object");
 }
 

@@ -276,7 +276,8 @@ static void the_first_failure_is_told(void **state) {
         assert_int_equal(tokenize_file(account, NULL, f->folder, path_of(f, "bad.jsonl"),
                                        path_of(f, "bad.bin"), &o, NULL, &result),
                          OTT_ERR_FORMAT);
-        if (!strstr(status_text(), "bad.jsonl:150: text is not a text")) fail_msg("%s", status_text());
+        if (!strstr(status_text(), "bad.jsonl:150: text is a whole number, not a text"))
+            fail_msg("%s", status_text());
         assert_false(file_exists(path_of(f, "bad.bin")));
         mem_close(account);
     }

@@ -1,0 +1,44 @@
+/*
+ * base/json_member: the members of a JSON object, checked. Errors say "KEY is missing" or "KEY is a number, not a text"; of
+ * which file, the caller adds (status_context).
+ */
+#ifndef BASE_JSON_MEMBER_H
+#define BASE_JSON_MEMBER_H
+
+#include "base/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+typedef enum json_kind {
+    JSON_KIND_TEXT,
+    JSON_KIND_INTEGER,
+    JSON_KIND_REAL, /* or an integer */
+    JSON_KIND_BOOL,
+    JSON_KIND_LIST,
+    JSON_KIND_OBJECT
+} json_kind;
+
+/* OPTIONAL: a member that is absent or null is none, and what is read stays as it was. */
+typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
+
+/* "a list", "true", ... */
+const char *json_kind_name(const json_t *value);
+/* *out: borrowed; NULL when there is none. */
+ott_status json_member(const json_t *object, const char *key, json_kind kind, json_need need,
+                       const json_t **out);
+ott_status json_member_text(const json_t *object, const char *key, json_need need,
+                            const char **out); /* borrowed */
+ott_status json_member_integer(const json_t *object, const char *key, json_need need, int64_t least,
+                               int64_t most, int64_t *out);
+ott_status json_member_real(const json_t *object, const char *key, json_need need, double *out);
+ott_status json_member_bool(const json_t *object, const char *key, bool fallback,
+                            bool *out); /* fallback: there is none */
+
+/* A field of a row of data, which must be there: where it is missing the error lists those that are. */
+ott_status json_row_field(const json_t *row, const char *name, const json_t **out);
+ott_status json_row_text(const json_t *row, const char *name, const json_t **out);
+
+/* NaN where there is no number. */
+double json_real_or_nan(const json_t *object, const char *key);
+
+#endif
