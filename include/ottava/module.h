@@ -307,15 +307,15 @@ OTT_API ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer);
 /*
  * Saves parameters, the state of delayed scaling and, when given, the optimizer's, as a folder that is
  * complete or absent: model.safetensors; optimizer.safetensors ("<parameter>.exp_avg", ".exp_avg_sq");
- * float8.safetensors ("<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale"); module.json.
+ * float8.safetensors ("<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale"); state.json.
  * Replaces an earlier one of this name; OTT_ERR_IO when the name is taken by something else. To be called
  * between steps: gradients are not saved. optimizer may be NULL.
  */
 OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer);
 /*
  * Loads what ott_checkpoint_save wrote into a module with the same parameters: training goes on with the same
- * bits. optimizer NULL: its file is not read. A file that is damaged or does not fit is an error that names
- * the tensor, before anything changes. Delayed scaling's state goes to the linear layers of the same name:
+ * bits. optimizer NULL: its file is not read. What is damaged is an error that names the file, what does
+ * not fit one that names the tensor, before anything changes. Delayed scaling's state goes to the linear layers of the same name:
  * where the module runs another recipe it is dropped, and where the file has none it starts anew; both are
  * logged. Options of the optimizer (learning rate) stay as they were opened.
  */

@@ -2,8 +2,6 @@
 #include "api/autocast.h"
 #include <string.h>
 
-const char *const autocast_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
-
 ott_status autocast_of(ott_context *context, autocast **out) {
     void *memory;
     if (!context->autocast) {

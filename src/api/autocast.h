@@ -28,9 +28,6 @@ typedef struct autocast {
     int64_t modules;                          /* opened so far: seeds of those that give none */
 } autocast;
 
-/* "input", "weight", "grad_output" */
-extern const char *const autocast_tensor_names[TENSOR_COUNT];
-
 /* Of the context, made when it is first asked for. */
 ott_status autocast_of(ott_context *context, autocast **out);
 /* Before a forward: every linear of the module takes the spec it is to run with. */

@@ -2,6 +2,7 @@
 #include "api/module.h"
 #include "api/autocast.h"
 #include "base/rng.h"
+#include "checkpoint/float8.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -413,7 +414,7 @@ ott_status ott_module_scale(const ott_module *module, const char *which, float *
     API_REQUIRE(which);
     const linear_body *b = module_linear_body(module);
     for (int t = 0; b && t < TENSOR_COUNT; t++)
-        if (strcmp(autocast_tensor_names[t], which) == 0 && b->layer->delayed[t].seen.data)
+        if (strcmp(float8_tensor_names[t], which) == 0 && b->layer->delayed[t].seen.data)
             return API_INSIDE(module->handle.context, read_scale(module, &b->layer->delayed[t], scale, amax));
     return status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no delayed scaling of \"%s\"", __func__,
                        module_show(module, shown), which);

@@ -1,334 +1,308 @@
-/* api/state: what is in the files of a module's checkpoint, and saving them. */
-#define _GNU_SOURCE /* renameat2 */
-#include "api/state.h"
+/*
+ * api/state: a module's checkpoint: the folder of a run's (checkpoint/checkpoint.h), without what only a run has. Every
+ * file is looked at in full before the module changes.
+ */
 #include "api/autocast.h"
+#include "api/optimizer.h"
 #include "base/file.h"
-#include "base/staging.h"
-#include <fcntl.h>
+#include "checkpoint/float8.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/snapshot.h"
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const char *const file_names[] = {
-#define X(id, name) name,
-    STATE_FILE_MAP(X)
-#undef X
-};
+/* ---- what is in the files ---- */
 
-const char *state_file_name(state_file id) {
-    return file_names[id];
-}
-
-/* ---- what is in a file ---- */
-
-static ott_status add(state_set *set, const char *name, int rank, const tensor *value) {
-    STATUS_REQUIRE(set->count < set->capacity);
-    set->declared[set->count] = (safetensors_tensor){
-        .name = name,
-        .dtype = OTT_F32,
-        .rank = rank,
-        .shape = {rank == 2 ? value->rows : value->columns, rank == 2 ? value->columns : 0}};
-    set->values[set->count++] = *value;
-    return OTT_OK;
-}
-
-static ott_status add_parameters(state_set *set, ott_module *m) {
+static ott_status describe_parameters(ott_module *m, tensor_set *set) {
     const module_parameter *made;
+    TRY(tensor_set_open(set, m->handle.context->account, ott_module_parameter_count(m)));
     for (int i = 0; (made = module_parameter_at(m, i)); i++)
-        TRY(add(set, module_relative_name(m, made->p.name), made->p.rank, &made->p.value));
+        TRY(tensor_set_add_parameter(set, module_relative_name(m, made->p.name), &made->p));
     return OTT_OK;
 }
 
-static ott_status add_optimizer(state_set *set, ott_module *m, const ott_optimizer *o) {
-    const char *text;
-    for (int i = 0; o && i < o->count; i++) {
+static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tensor_set *set) {
+    TRY(tensor_set_open(set, m->handle.context->account, (int64_t)o->rule->slots * o->count));
+    for (int i = 0; i < o->count; i++) {
         const char *name = module_relative_name(m, module_parameter_at(m, i)->p.name);
-        const parameter *p = &o->parameters[i];
-        for (int j = 0; j < o->rule->slots; j++) {
-            TRY(arena_printf(set->memory, &text, "%s.%s", name, o->rule->slot[j]));
-            TRY(add(set, text, p->rank, &p->slot[j]));
-        }
+        TRY(tensor_set_add_slots(set, name, &o->parameters[i], o->rule));
     }
     return OTT_OK;
 }
 
-ott_status state_float8_name(arena *memory, const char *fqn, int which, ott_dtype format, const char *part,
-                             const char **out) {
-    return arena_printf(memory, out, "%s%s%s.%s%s", fqn, *fqn ? "." : "", autocast_tensor_names[which],
-                        dtype_name(format), part);
-}
-
-typedef struct float8_visit {
-    state_set *set;
+/* The linear layers of a module. */
+typedef struct layer_list {
     ott_module *root;
-} float8_visit;
+    ott_module **modules; /* [count] */
+    float8_layer *layers; /* [count], of the same */
+    int64_t count;
+} layer_list;
 
-static ott_status add_float8(void *user, ott_module *m) {
-    const float8_visit *v = user;
-    const char *name, *fqn = module_relative_name(v->root, m->name);
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        const delayed_state *s = &module_linear_body(m)->layer->delayed[t];
-        if (!s->seen.data) continue;
-        TRY(state_float8_name(v->set->memory, fqn, t, s->spec.format, ".amax_history", &name));
-        TRY(add(v->set, name, 1, &s->amax_history));
-        TRY(state_float8_name(v->set->memory, fqn, t, s->spec.format, ".scale", &name));
-        TRY(add(v->set, name, 1, &s->scale));
+static ott_status add_layer(void *user, ott_module *m) {
+    layer_list *l = user;
+    if (l->layers) {
+        l->modules[l->count] = m;
+        l->layers[l->count] =
+            (float8_layer){module_relative_name(l->root, m->name), module_linear_body(m)->layer};
     }
+    l->count++;
     return OTT_OK;
 }
 
-static ott_status count_states(void *user, ott_module *m) {
-    (void)m;
-    *(int64_t *)user += 2 * TENSOR_COUNT;
-    return OTT_OK;
+static void layers_close(layer_list *l) {
+    mem *account = l->root->handle.context->account;
+    mem_free(account, l->modules);
+    mem_free(account, l->layers);
 }
 
-static ott_status set_reserve(state_set *set, ott_module *m) {
+/* Closed with layers_close, also when this fails. */
+static ott_status layers_open(layer_list *l, ott_module *root) {
+    mem *account = root->handle.context->account;
     void *memory;
-    set->capacity = 2 * (int64_t)ott_module_parameter_count(m);
-    TRY(module_visit_linears(m, count_states, &set->capacity));
-    TRY(arena_open(m->handle.context->account, MEM_OTHER, &set->memory));
-    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->declared, &memory));
-    set->declared = memory;
-    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->values, &memory));
-    set->values = memory;
-    TRY(arena_alloc(set->memory, set->capacity * (int64_t)sizeof *set->crc, &memory));
-    set->crc = memory;
-    return OTT_OK;
+    *l = (layer_list){.root = root};
+    TRY(module_visit_linears(root, add_layer, l));
+    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->modules, "linear layers", &memory));
+    l->modules = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->layers, "linear layers", &memory));
+    l->layers = memory;
+    l->count = 0;
+    return module_visit_linears(root, add_layer, l);
 }
 
-ott_status state_set_open(state_set *set, state_file id, ott_module *m, const ott_optimizer *o) {
-    float8_visit v = {.set = set, .root = m};
-    *set = (state_set){0};
-    TRY(set_reserve(set, m));
-    switch (id) {
-    case STATE_MODEL: return add_parameters(set, m);
-    case STATE_OPTIMIZER: return add_optimizer(set, m, o);
-    case STATE_FLOAT8: return module_visit_linears(m, add_float8, &v);
-    case STATE_FILES: break;
+static ott_status note_recipes(const layer_list *l, tensor_set *set) {
+    for (int64_t i = 0; i < l->count; i++) {
+        const char *key, *recipe_name = module_linear_body(l->modules[i])->fp8_recipe;
+        if (!*recipe_name) continue;
+        TRY(arena_printf(set->memory, &key, "%s.recipe", l->layers[i].name));
+        TRY(tensor_set_note(set, key, recipe_name));
     }
     return OTT_OK;
 }
 
-void state_set_close(state_set *set) {
-    if (set->memory) arena_close(set->memory);
-    *set = (state_set){0};
-}
-
-/* ---- module.json ---- */
-
-ott_status state_json_crc(const json_t *object, uint32_t *crc) {
-    char *text = json_dumps(object, JSON_SORT_KEYS | JSON_COMPACT);
-    if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's description");
-    *crc = file_crc32c(0, text, (int64_t)strlen(text));
-    free(text);
-    return OTT_OK;
-}
-
-static ott_status put(json_t *object, const char *key, json_t *value) {
-    if (json_object_set_new(object, key, value) == 0) return OTT_OK;
-    return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's description");
-}
-
-static ott_status put_checksums(json_t *tensors, state_file id, const state_set *set) {
-    json_t *object = json_object();
-    TRY(put(tensors, state_file_name(id), object)); /* which owns it from here on */
-    for (int64_t i = 0; i < set->count; i++)
-        TRY(put(object, set->declared[i].name, json_integer(set->crc[i])));
-    return OTT_OK;
-}
-
-typedef struct recipe_visit {
-    json_t *object;
-    ott_module *root;
-} recipe_visit;
-
-static ott_status put_recipe(void *user, ott_module *m) {
-    const recipe_visit *v = user;
-    const linear_body *b = m->body;
-    json_t *entry, *margins;
-    if (!*b->fp8_recipe) return OTT_OK;
-    entry = json_object();
-    TRY(put(v->object, module_relative_name(v->root, m->name), entry)); /* which owns it from here on */
-    TRY(put(entry, "recipe", json_string(b->fp8_recipe)));
-    margins = json_object();
-    TRY(put(entry, "margin", margins));
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        if (b->layer->delayed[t].seen.data)
-            TRY(put(margins, autocast_tensor_names[t], json_integer(b->layer->delayed[t].spec.scale.margin)));
-    return OTT_OK;
+/* Without delayed scaling there is no such file. */
+static ott_status describe_float8(ott_module *m, tensor_set *set) {
+    layer_list l;
+    ott_status status = layers_open(&l, m);
+    if (status == OTT_OK) status = float8_describe(m->handle.context->account, l.layers, l.count, set);
+    if (status == OTT_OK && set->count == 0)
+        tensor_set_close(set);
+    else if (status == OTT_OK)
+        status = note_recipes(&l, set);
+    layers_close(&l);
+    return status;
 }
 
 /* ---- saving ---- */
 
-typedef struct saver {
-    mem *account;
-    device *device;
-    ott_module *m;
-    const ott_optimizer *o;
-    const char *final;
-    str aside, file;
-    void *buffer;
-    json_t *root, *tensors;
-} saver;
+/* Before there was one format, a module's counters and checksums lay here. */
+#define OLD_STATE_NAME "module.json"
 
-static ott_status name_file(saver *s, const char *name) {
-    s->file.length = 0;
-    str_printf(&s->file, "%s/%s", s->aside.text, name);
-    return str_finish(&s->file);
-}
-
-static ott_status stream_out(saver *s, safetensors_writer *w, const tensor *t, uint32_t *crc) {
-    int64_t bytes = tensor_bytes(*t);
-    for (int64_t at = 0, piece; at < bytes; at += piece) {
-        piece = bytes - at < STATE_BUFFER ? bytes - at : STATE_BUFFER;
-        TRY(device_copy_out(s->device, s->buffer, (const char *)t->data + at, piece));
-        *crc = file_crc32c(*crc, s->buffer, piece);
-        TRY(safetensors_writer_append(w, s->buffer, piece));
-    }
-    return OTT_OK;
-}
-
-static ott_status write_set(saver *s, state_set *set) {
-    safetensors_writer *w;
-    TRY(safetensors_writer_open(s->account, s->file.text, set->declared, set->count, NULL, 0, &w));
-    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
-        ott_status status = stream_out(s, w, &set->values[next], &set->crc[next]);
-        if (status == OTT_OK) continue;
-        safetensors_writer_abandon(w);
-        return status;
-    }
-    return safetensors_writer_commit(w);
-}
-
-/* Files without tensors are not written. */
-static ott_status write_file(saver *s, state_file id) {
-    state_set set;
-    ott_status status;
-    TRY_OUT(state_set_open(&set, id, s->m, s->o));
-    if (set.count == 0) goto out;
-    TRY_OUT(name_file(s, state_file_name(id)));
-    TRY_OUT(write_set(s, &set));
-    TRY_OUT(put_checksums(s->tensors, id, &set));
-out:
-    state_set_close(&set);
+static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, name);
+    ott_status status = str_finish(&path);
+    *has = status == OTT_OK && file_exists(path.text);
+    str_free(&path);
     return status;
 }
 
-static ott_status describe(saver *s) {
-    uint32_t crc;
-    recipe_visit v = {.object = json_object(), .root = s->m};
-    TRY(put(s->root, "float8", v.object));
-    TRY(module_visit_linears(s->m, put_recipe, &v));
-    TRY(put(s->root, "version", json_integer(STATE_VERSION)));
-    TRY(put(s->root, "step", json_integer(s->m->handle.context->step)));
-    TRY(put(s->root, "updates", s->o ? json_integer(s->o->updates) : json_null()));
-    TRY(state_json_crc(s->root, &crc));
-    return put(s->root, "crc32c", json_integer(crc));
-}
-
-static ott_status write_json(saver *s) {
-    str text = {.account = s->account};
-    char *dumped = NULL;
-    ott_status status;
-    TRY_OUT(describe(s));
-    dumped = json_dumps(s->root, JSON_INDENT(2));
-    if (!dumped) TRY_OUT(status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's description"));
-    str_printf(&text, "%s\n", dumped);
-    TRY_OUT(str_finish(&text));
-    TRY_OUT(name_file(s, STATE_JSON));
-    TRY_OUT(file_write_atomic(s->file.text, text.text, text.length));
-out:
-    free(dumped);
-    str_free(&text);
-    return status;
-}
-
-static ott_status write_all(saver *s) {
-    TRY(file_remove_tree(s->aside.text));
-    TRY(file_make_folder(s->aside.text));
-    s->root = json_object();
-    s->tensors = json_object();
-    TRY(put(s->root, "tensors", s->tensors));
-    for (int id = 0; id < STATE_FILES; id++) TRY(write_file(s, (state_file)id));
-    TRY(write_json(s));
-    return file_sync_folder(s->aside.text);
-}
-
-/* An earlier checkpoint is swapped in one go where the file system can, and else moved away first. */
-static ott_status put_in_place(saver *s) {
-    if (!file_exists(s->final)) return file_rename(s->aside.text, s->final);
-    if (renameat2(AT_FDCWD, s->aside.text, AT_FDCWD, s->final, RENAME_EXCHANGE) == 0)
-        return file_remove_tree(s->aside.text);
-    s->file.length = 0;
-    str_printf(&s->file, "%s-old", s->aside.text);
-    TRY(str_finish(&s->file));
-    TRY(file_rename(s->final, s->file.text));
-    TRY(file_rename(s->aside.text, s->final));
-    return file_remove_tree(s->file.text);
-}
-
-/* Only what this function wrote may be replaced. */
-static ott_status check_place(saver *s) {
-    if (!file_exists(s->final)) return OTT_OK;
-    s->file.length = 0;
-    str_printf(&s->file, "%s/" STATE_JSON, s->final);
-    TRY(str_finish(&s->file));
-    if (file_is_folder(s->final) && file_exists(s->file.text)) return OTT_OK;
+/* Only the checkpoint of a module may be replaced; that of a run has its configuration. */
+static ott_status check_place(mem *account, const char *folder) {
+    bool is_checkpoint, is_of_run, is_old;
+    if (!file_exists(folder)) return OTT_OK;
+    TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
+    TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &is_of_run));
+    TRY(has_file(account, folder, OLD_STATE_NAME, &is_old));
+    if (file_is_folder(folder) && ((is_checkpoint && !is_of_run) || is_old)) return OTT_OK;
     return status_fail(OTT_ERR_IO,
-                       "%s: is there and is no checkpoint of a module (no " STATE_JSON
-                       "): move it away or give another name",
-                       s->final);
+                       "%s: is there and is no checkpoint of a module: move it away or give another name",
+                       folder);
 }
 
-/* Removes what was written aside; the error that led here stays the one told. */
-static void give_up(saver *s, ott_status code) {
-    str reason = {.account = s->account};
-    str_append(&reason, status_text());
-    (void)file_remove_tree(s->aside.text);
-    if (!reason.failed) status_fail(code, "%s", reason.text ? reason.text : "");
-    str_free(&reason);
+static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoint_snapshot *s) {
+    ott_context *context = m->handle.context;
+    *s = (checkpoint_snapshot){
+        .account = context->account,
+        .device = context->device,
+        .config.account = context->account,
+        .history.account = context->account,
+        .state.of_module = true,
+        .state.run = {.step = context->step, .updates = o ? o->updates : 0, .loss_scale = 1.0f}};
+    TRY(describe_parameters(m, &s->sets[CHECKPOINT_MODEL]));
+    if (o) TRY(describe_optimizer(m, o, &s->sets[CHECKPOINT_OPTIMIZER]));
+    return describe_float8(m, &s->sets[CHECKPOINT_FLOAT8]);
 }
 
 static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
-    mem *account = m->handle.context->account;
-    saver s = {.account = account,
-               .device = m->handle.context->device,
-               .m = m,
-               .o = o,
-               .final = folder,
-               .aside.account = account,
-               .file.account = account};
-    ott_status status;
-    char aside[STAGING_NAME_SIZE];
-    staging_name(folder, aside);
-    str_append(&s.aside, aside);
-    TRY_OUT(str_finish(&s.aside));
-    TRY_OUT(mem_alloc(account, MEM_OTHER, STATE_BUFFER, "checkpoint buffer", &s.buffer));
-    TRY_OUT(check_place(&s));
-    staging_remove_stale(account, folder);
-    status = write_all(&s);
-    if (status == OTT_OK) status = put_in_place(&s);
-    if (status != OTT_OK) give_up(&s, status);
-out:
-    json_decref(s.root);
-    mem_free(account, s.buffer);
-    str_free(&s.aside);
-    str_free(&s.file);
+    checkpoint_snapshot s;
+    TRY(check_place(m->handle.context->account, folder));
+    ott_status status = take_snapshot(m, o, &s);
+    if (status == OTT_OK) status = checkpoint_snapshot_put(&s, folder);
+    checkpoint_snapshot_close(&s);
     return status;
 }
 
-static ott_status check_folder(const char *folder, const char *function) {
+/* ---- loading ---- */
+
+typedef struct state_loader {
+    mem *account;
+    ott_module *m;
+    ott_optimizer *o; /* NULL: not wanted */
+    const char *folder;
+    checkpoint_state state;
+    safetensors *files[CHECKPOINT_CONFIG]; /* NULL: it has none, or none is wanted */
+    tensor_set sets[CHECKPOINT_FLOAT8];    /* of model and optimizer */
+    layer_list layers;
+} state_loader;
+
+static ott_status refuse_old(const state_loader *l) {
+    bool is_checkpoint, is_old;
+    TRY(has_file(l->account, l->folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
+    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &is_old));
+    if (is_checkpoint || !is_old) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: an earlier version of the library wrote this checkpoint (it has " OLD_STATE_NAME
+                       " and no " CHECKPOINT_STATE_NAME
+                       "): load it with that version, or copy the tensors of its safetensors files into the "
+                       "parameters",
+                       l->folder);
+}
+
+static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
+    TRY(checkpoint_file_open(l->account, l->folder, id, &l->files[id]));
+    TRY(id == CHECKPOINT_MODEL ? describe_parameters(l->m, &l->sets[id])
+                               : describe_optimizer(l->m, l->o, &l->sets[id]));
+    return tensor_set_check(&l->sets[id], l->files[id]);
+}
+
+static ott_status look(state_loader *l) {
+    const checkpoint_file *files = l->state.files;
+    TRY(refuse_old(l));
+    TRY(checkpoint_verify(l->account, l->folder, true, NULL, &l->state));
+    if (l->o && files[CHECKPOINT_OPTIMIZER].absent)
+        return status_fail(OTT_ERR_FORMAT, "%s: the state of no optimizer was saved", l->folder);
+    TRY(open_set(l, CHECKPOINT_MODEL));
+    if (l->o) TRY(open_set(l, CHECKPOINT_OPTIMIZER));
+    TRY(layers_open(&l->layers, l->m));
+    if (files[CHECKPOINT_FLOAT8].absent) return OTT_OK;
+    TRY(checkpoint_file_open(l->account, l->folder, CHECKPOINT_FLOAT8, &l->files[CHECKPOINT_FLOAT8]));
+    return float8_check(l->account, l->files[CHECKPOINT_FLOAT8]);
+}
+
+/* ---- delayed scaling ---- */
+
+static ott_status stated_recipe(const state_loader *l, const char *layer, char out[32]) {
+    str key = {.account = l->account};
+    str_printf(&key, "%s.recipe", layer);
+    ott_status status = str_finish(&key);
+    const safetensors *f = l->files[CHECKPOINT_FLOAT8];
+    const char *name = status == OTT_OK && f ? safetensors_metadata(f, key.text) : NULL;
+    snprintf(out, 32, "%s", name ? name : "unknown");
+    str_free(&key);
+    return status;
+}
+
+/* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with
+   the same format and margin goes on from it. */
+static ott_status let_wait(const state_loader *l, linear_body *b, const char *name) {
+    const safetensors *f = l->files[CHECKPOINT_FLOAT8];
+    side_spec specs[TENSOR_COUNT];
+    delayed_want wanted[TENSOR_COUNT];
+    bool any = false;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        float8_found found;
+        TRY(float8_find(l->account, f, name, t, &found));
+        wanted[t] = (delayed_want){.state = &b->layer->delayed[t]};
+        if (!found.history) continue;
+        any = true;
+        specs[t] = (side_spec){.format = found.format,
+                               .grain = GRANULARITY_TENSOR,
+                               .scale.rule = SCALE_TE,
+                               .scale.margin = found.margin,
+                               .policy = AMAX_DELAYED,
+                               .history = (int)found.history->shape[0]};
+        wanted[t].spec = &specs[t];
+    }
+    if (!any) return OTT_OK;
+    TRY(delayed_store_set(&b->store, l->m->handle.context->device, wanted, TENSOR_COUNT));
+    return stated_recipe(l, name, b->fp8_recipe);
+}
+
+static void tell(void *user, const float8_layer *layer, int which, float8_event event) {
+    const state_loader *l = user;
+    const logger *log = &l->m->handle.context->log;
+    const linear_body *b = module_linear_body(l->layers.modules[layer - l->layers.layers]);
+    const char *shown = *layer->name ? layer->name : "the module itself",
+               *tensor_name = float8_tensor_names[which];
+    char recipe_name[32];
+    if (event == FLOAT8_DROPPED && stated_recipe(l, layer->name, recipe_name) == OTT_OK)
+        log_info(log, "Float8 state of %s (%s, recipe %s) dropped: the module runs %s", shown, tensor_name,
+                 str_show(recipe_name).text, *b->fp8_recipe ? b->fp8_recipe : "no FP8 recipe");
+    if (event == FLOAT8_FRESH)
+        log_info(log, "Float8 state of %s (%s) starts anew: the checkpoint has none of recipe %s", shown,
+                 tensor_name, b->fp8_recipe);
+}
+
+static ott_status load_float8(state_loader *l) {
+    const safetensors *f = l->files[CHECKPOINT_FLOAT8];
+    for (int64_t i = 0; f && i < l->layers.count; i++) {
+        linear_body *b = module_linear_body(l->layers.modules[i]);
+        if (!b->converted && !b->was_fp8) TRY(let_wait(l, b, l->layers.layers[i].name));
+    }
+    return float8_read(l->m->handle.context->device, f, l->layers.layers, l->layers.count, tell, l);
+}
+
+/* ---- the whole ---- */
+
+static ott_status take_over(state_loader *l) {
+    ott_context *context = l->m->handle.context;
+    watched progress = {0};
+    int64_t done = 0;
+    module_drop(l->m, "a checkpoint was loaded since");
+    module_weights_changed(l->m);
+    for (int id = 0; id < CHECKPOINT_FLOAT8; id++)
+        TRY(tensor_set_read(&l->sets[id], l->files[id], context->device, &progress, &done));
+    ott_status status = load_float8(l);
+    TRY(module_connect(l->m)); /* states may have moved */
+    if (l->o) l->o->updates = l->state.run.updates;
+    context->step = l->state.run.step;
+    return status;
+}
+
+static void loader_close(state_loader *l) {
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) safetensors_close(l->files[id]);
+    for (int id = 0; id < CHECKPOINT_FLOAT8; id++) tensor_set_close(&l->sets[id]);
+    layers_close(&l->layers);
+}
+
+static ott_status load(const char *folder, ott_module *m, ott_optimizer *o) {
+    state_loader l = {
+        .account = m->handle.context->account, .m = m, .o = o, .folder = folder, .layers.root = m};
+    ott_status status = look(&l);
+    if (status == OTT_OK) status = take_over(&l);
+    loader_close(&l);
+    return status;
+}
+
+/* ---- the public calls ---- */
+
+static ott_status check_arguments(const char *folder, const ott_module *m, const ott_optimizer *o,
+                                  const char *function) {
     TRY(api_require(folder, function, "folder"));
-    return *folder ? OTT_OK : status_fail(OTT_ERR_ARGUMENT, "%s: folder is empty", function);
+    if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "%s: folder is empty", function);
+    TRY(handle_check(m, HANDLE_MODULE, function, "module"));
+    if (o) TRY(optimizer_check(o, function));
+    if (!o || o->module == m) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer is that of another module", function);
 }
 
 ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer) {
-    TRY(check_folder(folder, __func__));
-    API_HANDLE(module, MODULE);
-    if (optimizer) TRY(optimizer_check(optimizer, __func__));
-    if (optimizer && optimizer->module != module)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer is that of another module", __func__);
+    TRY(check_arguments(folder, module, optimizer, __func__));
     return MODULE_INSIDE(module->handle.context, save(folder, module, optimizer));
+}
+
+ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer) {
+    TRY(check_arguments(folder, module, optimizer, __func__));
+    return MODULE_INSIDE(module->handle.context, load(folder, module, optimizer));
 }

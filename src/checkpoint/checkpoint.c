@@ -1,7 +1,4 @@
-/*
- * checkpoint/checkpoint: saving. Tensors stream from where they are to their file through one small buffer, so
- * that writing a checkpoint needs no memory worth planning.
- */
+/* checkpoint/checkpoint: saving: a checkpoint takes its place among those of its run. */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "base/staging.h"
@@ -12,85 +9,26 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 18 };
-
 /* ---- saving ---- */
 
 typedef struct saver {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder; /* of the checkpoints */
-    str final;          /* where this one will be */
-    staging staging;    /* where it is written */
-    str file;           /* path of the file at hand */
-    void *buffer;       /* [BUFFER_BYTES] */
-    checkpoint_state state;
+    int64_t step;
+    run_mark mark; /* of the run that the folder is of */
+    str final;     /* where this one will be */
+    str file;      /* another path */
 } saver;
-
-static ott_status name_file(saver *s, const char *name) {
-    s->file.length = 0;
-    str_printf(&s->file, "%s/%s", s->staging.path.text, name);
-    return str_finish(&s->file);
-}
-
-static ott_status stream_out(saver *s, safetensors_writer *w, const tensor_place *p) {
-    if (p->on_host) return safetensors_writer_append(w, p->data, p->bytes);
-    for (int64_t at = 0, piece; at < p->bytes; at += piece) {
-        piece = p->bytes - at < BUFFER_BYTES ? p->bytes - at : BUFFER_BYTES;
-        TRY(device_copy_out(s->from->device, s->buffer, (const char *)p->data + at, piece));
-        TRY(safetensors_writer_append(w, s->buffer, piece));
-    }
-    return OTT_OK;
-}
-
-static ott_status write_set(saver *s, const tensor_set *set) {
-    safetensors_writer *w;
-    TRY(safetensors_writer_open(s->account, s->file.text, set->declared, set->count, &set->metadata,
-                                set->metadata.key != NULL, &w));
-    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
-        ott_status status = stream_out(s, w, &set->places[next]);
-        if (status == OTT_OK) continue;
-        safetensors_writer_abandon(w);
-        return status;
-    }
-    return safetensors_writer_commit(w);
-}
-
-static ott_status write_file(saver *s, enum checkpoint_file_id id) {
-    const str *text = &s->from->config;
-    TRY(name_file(s, checkpoint_file_name(id)));
-    if (id == CHECKPOINT_CONFIG)
-        TRY(file_write_atomic(s->file.text, text->text, text->length));
-    else
-        TRY(write_set(s, &s->from->sets[id]));
-    /* What lies on disk is what gets a checksum, not what was meant to. */
-    return checkpoint_measure(s->file.text, s->buffer, BUFFER_BYTES, NULL, &s->state.files[id]);
-}
-
-/* A file that training does not need. */
-static ott_status write_extra(saver *s, const char *name, const char *text, int64_t bytes) {
-    if (bytes == 0) return OTT_OK;
-    TRY(name_file(s, name));
-    return file_write_atomic(s->file.text, text, bytes);
-}
-
-static ott_status write_all(saver *s) {
-    for (int id = 0; id < CHECKPOINT_FILE_COUNT; id++) TRY(write_file(s, (enum checkpoint_file_id)id));
-    TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
-    if (s->from->sources)
-        TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));
-    TRY(name_file(s, CHECKPOINT_STATE_NAME));
-    return checkpoint_state_write(s->account, s->file.text, &s->state);
-}
 
 /* A checkpoint of another run that was put here keeps its contents, under another name. */
 static ott_status spare_other(saver *s) {
     run_mark there;
-    if (!*s->state.mark.run || !file_is_folder(s->final.text)) return OTT_OK;
+    if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;
     TRY(checkpoint_mark(s->account, s->final.text, &there));
-    if (!*there.run || strcmp(there.run, s->state.mark.run) == 0) return OTT_OK;
+    if (!*there.run || strcmp(there.run, s->mark.run) == 0) return OTT_OK;
     s->file.length = 0;
-    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.run, s->state.run.step);
+    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.run, s->step);
     TRY(str_finish(&s->file));
     return file_rename(s->final.text, s->file.text);
 }
@@ -115,7 +53,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
     TRY(checkpoint_list(s->account, s->folder, &list));
     int64_t surplus = list.count - keep;
     for (int64_t i = 0; status == OTT_OK && i < list.count && surplus > 0; i++) {
-        if (list.steps[i] == s->state.run.step) continue;
+        if (list.steps[i] == s->step) continue;
         status = remove_step(s, list.steps[i]);
         surplus--;
     }
@@ -140,23 +78,21 @@ static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const ch
                  .folder = folder,
                  .final.account = account,
                  .file.account = account,
-                 .state = from->state};
+                 .step = step};
     str_printf(&s->final, "%s/step-%" PRId64, folder, step);
-    TRY(str_finish(&s->final));
-    return mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &s->buffer);
+    return str_finish(&s->final);
 }
 
 static void saver_close(saver *s) {
     str_free(&s->final);
     str_free(&s->file);
-    mem_free(s->account, s->buffer);
 }
 
 /* A checkpoint is of the run that the folder is of. */
 static ott_status take_mark(saver *s) {
     run_record r;
     TRY(run_record_read(s->account, s->folder, &r));
-    s->state.mark = r.mark;
+    s->mark = r.mark;
     return OTT_OK;
 }
 
@@ -164,16 +100,16 @@ static ott_status save(saver *s) {
     TRY(file_make_folder(s->folder));
     TRY(take_mark(s));
     staging_remove_stale_in(s->account, s->folder);
-    TRY(staging_open(s->account, s->final.text, &s->staging));
-    ott_status status = write_all(s);
+    staging at;
+    TRY(staging_open(s->account, s->final.text, &at));
+    ott_status status = checkpoint_snapshot_fill(s->from, &s->mark, at.path.text);
     if (status == OTT_OK) status = spare_other(s);
-    return staging_end(&s->staging, status);
+    return staging_end(&at, status);
 }
 
 static ott_status explain(const saver *s, ott_status code) {
     bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
-    return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->state.run.step,
-                       status_text(),
+    return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->step, status_text(),
                        is_disk ? "; make room there or choose another folder with checkpoint.dir" : "");
 }
 

@@ -1,132 +1,86 @@
-/* checkpoint/float8: describing and reading the FP8 state. All of it is small: it is read through
- * host memory. */
+/* checkpoint/float8: describing and reading the FP8 state. All of it is small: it is read through host
+ * memory. */
 #include "checkpoint/float8.h"
 #include "fp8/history.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_output"};
+#define HISTORY ".amax_history"
+#define SCALE   ".scale"
+#define BELOW   ".below"
 
-/* One entry of the file and what it stands for: a tensor on the device, or a layer's count. */
-typedef struct entry {
-    const tensor *device;
-    linear *layer;
-    bool is_history;
-} entry;
+const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* What the model has to save, or wants to load. */
-typedef struct inventory {
-    mem *account;
-    device *device;
-    arena *memory; /* borrowed */
-    safetensors_tensor *declared;
-    entry *entries;
-    int64_t count, capacity;
-    bool every_layer; /* counts of 0 too */
-} inventory;
-
-static ott_status add(inventory *v, const char *name, int64_t length, entry e) {
-    STATUS_REQUIRE(v->count < v->capacity);
-    v->declared[v->count] =
-        (safetensors_tensor){.name = name, .dtype = OTT_F32, .rank = 1, .shape = {length}};
-    v->entries[v->count++] = e;
-    return OTT_OK;
-}
-
-static ott_status add_state(inventory *v, linear *l, int which) {
-    const delayed_state *s = &l->delayed[which];
-    const char *amax_history, *scale, *format = dtype_name(s->spec.format);
-    if (!s->seen.data) return OTT_OK;
-    TRY(arena_printf(v->memory, &amax_history, "%s.%s.%s.amax_history", l->name, tensor_words[which],
-                     format));
-    TRY(arena_printf(v->memory, &scale, "%s.%s.%s.scale", l->name, tensor_words[which], format));
-    TRY(add(v, amax_history, s->amax_history.columns,
-            (entry){.device = &s->amax_history, .is_history = true}));
-    return add(v, scale, 1, (entry){.device = &s->scale});
-}
-
-static ott_status add_layer(void *user, linear *l) {
-    inventory *v = user;
-    const char *name;
-    for (int t = 0; t < TENSOR_COUNT; t++) TRY(add_state(v, l, t));
-    if (l->below == 0 && !v->every_layer) return OTT_OK;
-    TRY(arena_printf(v->memory, &name, "%s.below", l->name));
-    return add(v, name, 1, (entry){.layer = l});
-}
-
-static ott_status count_layer(void *user, linear *l) {
-    inventory *v = user;
-    (void)l;
-    v->capacity += 2 * TENSOR_COUNT + 1;
-    return OTT_OK;
-}
-
-/* How many entries there may be. */
-static ott_status inventory_size(inventory *v, model *m) {
-    *v = (inventory){.account = m->device->account, .device = m->device};
-    return model_visit_linears(m, count_layer, v);
-}
-
-static ott_status inventory_fill(inventory *v, model *m, arena *memory, bool every_layer) {
-    void *place;
-    v->memory = memory;
-    v->every_layer = every_layer;
-    TRY(arena_alloc(memory, v->capacity * (int64_t)sizeof *v->declared, &place));
-    v->declared = place;
-    TRY(arena_alloc(memory, v->capacity * (int64_t)sizeof *v->entries, &place));
-    v->entries = place;
-    return model_visit_linears(m, add_layer, v);
-}
-
-static int64_t longest(const inventory *v, const safetensors *f) {
-    int64_t most = 1;
-    for (int64_t i = 0; i < v->count; i++)
-        if (v->declared[i].shape[0] > most) most = v->declared[i].shape[0];
-    for (int64_t i = 0; i < safetensors_count(f); i++)
-        if (safetensors_at(f, i)->bytes / 4 > most) most = safetensors_at(f, i)->bytes / 4;
-    return most;
+/* A layer that is all there is has no name of its own. */
+static const char *dot(const char *layer) {
+    return *layer ? "." : "";
 }
 
 /* ---- describing ---- */
 
-/* A layer's count is in no device memory: the set gets a copy of it. */
-static ott_status add_to_set(tensor_set *set, const safetensors_tensor *declared, const entry *e) {
-    void *count;
-    if (e->device) return tensor_set_add(set, declared, e->device->data, false);
-    TRY(arena_alloc(set->memory, sizeof(float), &count));
-    *(float *)count = e->layer->below;
-    return tensor_set_add(set, declared, count, true);
+static ott_status add_tensor(tensor_set *set, const char *name, int64_t length, void *data, bool on_host) {
+    const safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = 1, .shape = {length}};
+    return tensor_set_add(set, &t, data, on_host);
 }
 
-ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set) {
-    inventory v;
+static ott_status note_margin(tensor_set *set, const float8_layer *l, int which, int margin) {
+    const char *key, *value;
+    if (margin == 0) return OTT_OK;
+    TRY(arena_printf(set->memory, &key, "%s%s%s.margin", l->name, dot(l->name), float8_tensor_names[which]));
+    TRY(arena_printf(set->memory, &value, "%d", margin));
+    return tensor_set_note(set, key, value);
+}
+
+static ott_status describe_state(tensor_set *set, const float8_layer *l, int which) {
+    const delayed_state *s = &l->linear->delayed[which];
+    const char *history, *scale, *tensor_name = float8_tensor_names[which],
+                                 *format = dtype_name(s->spec.format);
+    if (!s->seen.data) return OTT_OK;
+    TRY(arena_printf(set->memory, &history, "%s%s%s.%s" HISTORY, l->name, dot(l->name), tensor_name, format));
+    TRY(arena_printf(set->memory, &scale, "%s%s%s.%s" SCALE, l->name, dot(l->name), tensor_name, format));
+    TRY(add_tensor(set, history, s->amax_history.columns, s->amax_history.data, false));
+    TRY(add_tensor(set, scale, 1, s->scale.data, false));
+    return note_margin(set, l, which, s->spec.scale.margin);
+}
+
+/* A layer's count is in no device memory: the set gets a copy of it. */
+static ott_status describe_below(tensor_set *set, const float8_layer *l) {
     const char *name;
-    TRY(inventory_size(&v, (model *)m));
-    TRY(tensor_set_open(set, v.account, v.capacity));
-    TRY(inventory_fill(&v, (model *)m, set->memory, false));
-    for (int64_t i = 0; i < v.count; i++) TRY(add_to_set(set, &v.declared[i], &v.entries[i]));
-    TRY(arena_strdup(set->memory, recipe_name, &name));
-    set->metadata = (safetensors_pair){"recipe", name};
+    void *count;
+    if (l->linear->below == 0) return OTT_OK;
+    TRY(arena_printf(set->memory, &name, "%s" BELOW, l->name));
+    TRY(arena_alloc(set->memory, sizeof(float), &count));
+    *(float *)count = l->linear->below;
+    return add_tensor(set, name, 1, count, true);
+}
+
+ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, tensor_set *set) {
+    TRY(tensor_set_open(set, account, count * (2 * TENSOR_COUNT + 1) + 1));
+    for (int64_t i = 0; i < count; i++) {
+        for (int t = 0; t < TENSOR_COUNT; t++) TRY(describe_state(set, &layers[i], t));
+        TRY(describe_below(set, &layers[i]));
+    }
     return OTT_OK;
 }
 
-/* ---- reading ---- */
+/* ---- looking at a file ---- */
 
-static ott_status check_entry(const safetensors *f, const safetensors_entry *e, const entry *want) {
+static ott_status check_shape(const safetensors *f, const safetensors_entry *e, bool is_history) {
     bool fits = e->dtype == OTT_F32 && e->rank == 1 && e->shape[0] >= 1;
-    if (fits && (want->is_history || e->shape[0] == 1)) return OTT_OK;
+    if (fits && (is_history || e->shape[0] == 1)) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "%s: %s is not fp32[%s]", safetensors_path(f), e->name,
-                       want->is_history ? "length" : "1");
+                       is_history ? "length" : "1");
 }
 
-/* Scales multiply, magnitudes and counts are what they say: nothing else may come out of a file. */
-static ott_status check_values(const safetensors *f, const safetensors_entry *e, const entry *want,
-                               const float *values) {
+/* Nothing else may come out of a file. */
+static ott_status check_values(const safetensors *f, const safetensors_entry *e, const float *values) {
+    bool is_history = str_ends_with(e->name, HISTORY), is_below = str_ends_with(e->name, BELOW);
     for (int64_t i = 0; i < e->shape[0]; i++) {
         float x = values[i];
-        bool good = want->layer ? x == LINEAR_FALLEN || (x >= 0 && x == floorf(x))
-                                : isfinite(x) && (want->is_history ? x >= 0 : x > 0);
+        bool good = is_below ? x == LINEAR_FALLEN || (x >= 0 && x == floorf(x))
+                             : isfinite(x) && (is_history ? x >= 0 : x > 0);
         if (!good)
             return status_fail(OTT_ERR_FORMAT, "%s: %s[%" PRId64 "] is %g", safetensors_path(f), e->name, i,
                                (double)x);
@@ -134,103 +88,196 @@ static ott_status check_values(const safetensors *f, const safetensors_entry *e,
     return OTT_OK;
 }
 
-static ott_status read_entry(const safetensors *f, const safetensors_entry *e, const entry *want,
-                             float *buffer) {
-    TRY(safetensors_read(f, e, 0, e->bytes, buffer));
-    return check_values(f, e, want, buffer);
+/* Of what this program does not know, nothing is read. */
+static bool is_known(const safetensors_entry *e) {
+    return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) || str_ends_with(e->name, BELOW);
 }
 
-static ott_status check_all(const inventory *v, const safetensors *f, float *buffer) {
-    for (int64_t i = 0; i < v->count; i++) {
-        const safetensors_entry *e = safetensors_find(f, v->declared[i].name);
-        if (!e) continue;
-        TRY(check_entry(f, e, &v->entries[i]));
-        TRY(read_entry(f, e, &v->entries[i], buffer));
+static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
+    void *memory;
+    int64_t most = sizeof(float);
+    for (int64_t i = 0; f && i < safetensors_count(f); i++)
+        if (is_known(safetensors_at(f, i)) && safetensors_at(f, i)->bytes > most)
+            most = safetensors_at(f, i)->bytes;
+    TRY(mem_alloc(account, MEM_OTHER, most, "FP8 state", &memory));
+    *out = memory;
+    return OTT_OK;
+}
+
+ott_status float8_check(mem *account, const safetensors *f) {
+    float *buffer;
+    ott_status status = OTT_OK;
+    TRY(open_buffer(account, f, &buffer));
+    for (int64_t i = 0; status == OTT_OK && i < safetensors_count(f); i++) {
+        const safetensors_entry *e = safetensors_at(f, i);
+        if (!is_known(e)) continue;
+        status = check_shape(f, e, str_ends_with(e->name, HISTORY));
+        if (status == OTT_OK) status = safetensors_read(f, e, 0, e->bytes, buffer);
+        if (status == OTT_OK) status = check_values(f, e, buffer);
+    }
+    mem_free(account, buffer);
+    return status;
+}
+
+/* ---- finding ---- */
+
+static const safetensors_entry *find_entry(const safetensors *f, str *name, const char *layer, int which,
+                                           ott_dtype format, const char *part) {
+    name->length = 0;
+    str_printf(name, "%s%s%s.%s%s", layer, dot(layer), float8_tensor_names[which], dtype_name(format), part);
+    return name->failed ? NULL : safetensors_find(f, name->text);
+}
+
+/* The margins that recipes may have are small; a number that is none fits no layer. */
+static int read_margin(const safetensors *f, str *name, const char *layer, int which) {
+    enum { LARGEST = 1000 };
+    name->length = 0;
+    str_printf(name, "%s%s%s.margin", layer, dot(layer), float8_tensor_names[which]);
+    const char *value = name->failed ? NULL : safetensors_metadata(f, name->text);
+    long margin = value ? strtol(value, NULL, 10) : 0;
+    return margin < -LARGEST ? -LARGEST : margin > LARGEST ? LARGEST : (int)margin;
+}
+
+ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out) {
+    static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2};
+    str name = {.account = account};
+    *out = (float8_found){0};
+    if (!f) return OTT_OK;
+    for (int i = 0; i < 2 && !out->history; i++) {
+        out->history = find_entry(f, &name, layer, which, formats[i], HISTORY);
+        out->scale = find_entry(f, &name, layer, which, formats[i], SCALE);
+        out->format = formats[i];
+        if (!out->scale) out->history = NULL;
+    }
+    out->margin = read_margin(f, &name, layer, which);
+    ott_status status = str_finish(&name);
+    str_free(&name);
+    return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct reading {
+    device *device;
+    const safetensors *f;
+    float *buffer; /* [the longest entry] */
+    float8_listener listener;
+    void *user;
+} reading;
+
+static ott_status take(const reading *r, const float8_found *found, const delayed_state *s) {
+    float scale;
+    void *memory;
+    TRY(safetensors_read(r->f, found->scale, 0, sizeof scale, &scale));
+    TRY(safetensors_read(r->f, found->history, 0, found->history->bytes, r->buffer));
+    TRY(mem_alloc(r->device->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
+    history_resize(r->buffer, found->history->shape[0], memory, s->amax_history.columns);
+    ott_status status =
+        device_copy_in(r->device, s->amax_history.data, memory, tensor_bytes(s->amax_history));
+    if (status == OTT_OK) status = device_copy_in(r->device, s->scale.data, &scale, sizeof scale);
+    mem_free(r->device->account, memory);
+    return status;
+}
+
+static ott_status start_anew(const reading *r, const delayed_state *s) {
+    const float one = 1.0f;
+    TRY(device_copy_in(r->device, s->scale.data, &one, sizeof one));
+    return device_zero(r->device, s->amax_history.data, tensor_bytes(s->amax_history));
+}
+
+static ott_status read_state(const reading *r, const float8_layer *l, int which) {
+    const delayed_state *s = &l->linear->delayed[which];
+    float8_found found;
+    TRY(float8_find(r->device->account, r->f, l->name, which, &found));
+    bool fits = s->seen.data && found.history && s->spec.format == found.format &&
+                s->spec.scale.margin == found.margin;
+    if (s->seen.data) TRY(device_zero(r->device, s->seen.data, sizeof(float)));
+    if (fits) {
+        bool same = found.history->shape[0] == s->amax_history.columns;
+        r->listener(r->user, l, which, same ? FLOAT8_TAKEN : FLOAT8_RESIZED);
+        return take(r, &found, s);
+    }
+    if (found.history) r->listener(r->user, l, which, FLOAT8_DROPPED);
+    if (!s->seen.data) return OTT_OK;
+    r->listener(r->user, l, which, FLOAT8_FRESH);
+    return start_anew(r, s);
+}
+
+static ott_status read_below(const reading *r, const float8_layer *l) {
+    str name = {.account = r->device->account};
+    str_printf(&name, "%s" BELOW, l->name);
+    ott_status status = str_finish(&name);
+    const safetensors_entry *e = status == OTT_OK && r->f ? safetensors_find(r->f, name.text) : NULL;
+    l->linear->below = 0;
+    if (e) status = safetensors_read(r->f, e, 0, sizeof(float), &l->linear->below);
+    str_free(&name);
+    return status;
+}
+
+ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
+                       float8_listener listener, void *user) {
+    reading r = {.device = d, .f = f, .listener = listener, .user = user};
+    ott_status status = OTT_OK;
+    TRY(open_buffer(d->account, f, &r.buffer));
+    for (int64_t i = 0; status == OTT_OK && i < count; i++) {
+        for (int t = 0; status == OTT_OK && t < TENSOR_COUNT; t++) status = read_state(&r, &layers[i], t);
+        if (status == OTT_OK) status = read_below(&r, &layers[i]);
+    }
+    mem_free(d->account, r.buffer);
+    return status;
+}
+
+/* ---- of a model ---- */
+
+static ott_status list_layers(const model *m, float8_layer **out, int64_t *count) {
+    void *memory;
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->modules.count, sizeof **out, "FP8 layers",
+                        &memory));
+    *out = memory;
+    *count = 0;
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i];
+        if (e->kind == MODULE_LINEAR) (*out)[(*count)++] = (float8_layer){e->name, e->linear};
     }
     return OTT_OK;
 }
 
-/* What a state that the file has not starts with. */
-static ott_status start_anew(const inventory *v, const entry *want, float *buffer) {
-    int64_t length = want->device->columns;
-    for (int64_t i = 0; i < length; i++) buffer[i] = want->is_history ? 0.0f : 1.0f;
-    return device_copy_in(v->device, want->device->data, buffer, tensor_bytes(*want->device));
+ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set) {
+    float8_layer *layers;
+    int64_t count;
+    TRY(list_layers(m, &layers, &count));
+    ott_status status = float8_describe(m->device->account, layers, count, set);
+    if (status == OTT_OK) status = tensor_set_note(set, "recipe", recipe_name);
+    mem_free(m->device->account, layers);
+    return status;
 }
 
-typedef struct tally {
-    int64_t loaded, fresh, resized, dropped;
-} tally;
-
-static ott_status load_state(const inventory *v, const safetensors *f, const safetensors_entry *e,
-                             const entry *want, float *from, float *to, tally *count) {
-    int64_t length = want->device->columns;
-    TRY(read_entry(f, e, want, from));
-    history_resize(from, e->shape[0], to, length);
-    count->loaded += want->is_history;
-    count->resized += e->shape[0] != length;
-    return device_copy_in(v->device, want->device->data, to, tensor_bytes(*want->device));
+static void count_event(void *user, const float8_layer *layer, int which, float8_event event) {
+    (void)layer, (void)which;
+    ((int64_t *)user)[event]++;
 }
 
-static ott_status load_all(inventory *v, const safetensors *f, float *from, float *to, tally *count,
-                           bool *fallen) {
-    for (int64_t i = 0; i < v->count; i++) {
-        const entry *want = &v->entries[i];
-        const safetensors_entry *e = safetensors_find(f, v->declared[i].name);
-        if (want->layer) {
-            want->layer->below = 0;
-            if (e) TRY(read_entry(f, e, want, &want->layer->below));
-            *fallen |= want->layer->below == LINEAR_FALLEN && want->layer->spec.fp8;
-        } else if (e) {
-            TRY(load_state(v, f, e, want, from, to, count));
-        } else {
-            TRY(start_anew(v, want, to));
-            count->fresh += want->is_history;
-        }
-    }
-    return OTT_OK;
-}
-
-static bool is_wanted(const inventory *v, const char *name) {
-    for (int64_t i = 0; i < v->count; i++)
-        if (strcmp(v->declared[i].name, name) == 0) return true;
-    return false;
-}
-
-static void say(const inventory *v, const logger *log, const safetensors *f, tally *count) {
+/* of[]: how often each event was. */
+static void say(const logger *log, const safetensors *f, const int64_t of[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
-    for (int64_t i = 0; i < safetensors_count(f); i++) {
-        const char *name = safetensors_at(f, i)->name;
-        count->dropped += str_ends_with(name, ".amax_history") && !is_wanted(v, name);
-    }
-    if (count->fresh + count->resized + count->dropped == 0) return;
+    if (of[FLOAT8_FRESH] + of[FLOAT8_RESIZED] + of[FLOAT8_DROPPED] == 0) return;
     log_info(log,
              "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories taken over, %" PRId64
              " of them with another length, %" PRId64 " start anew, %" PRId64 " dropped",
-             recipe_name ? recipe_name : "unknown", count->loaded, count->resized, count->fresh,
-             count->dropped);
+             recipe_name ? recipe_name : "unknown", of[FLOAT8_TAKEN] + of[FLOAT8_RESIZED], of[FLOAT8_RESIZED],
+             of[FLOAT8_FRESH], of[FLOAT8_DROPPED]);
 }
 
-ott_status checkpoint_float8_read(model *m, const logger *log, const char *path, bool *fallen) {
-    inventory v;
-    arena *memory = NULL;
-    safetensors *f = NULL;
-    void *buffer = NULL;
-    tally count = {0};
-    ott_status status;
+ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fallen) {
+    float8_layer *layers;
+    int64_t count, events[FLOAT8_DROPPED + 1] = {0};
     *fallen = false;
-    TRY(inventory_size(&v, m));
-    TRY_OUT(arena_open(v.account, MEM_OTHER, &memory));
-    TRY_OUT(inventory_fill(&v, m, memory, true));
-    TRY_OUT(safetensors_open(v.account, path, &f));
-    int64_t most = longest(&v, f);
-    TRY_OUT(mem_alloc_array(v.account, MEM_OTHER, 2 * most, sizeof(float), "FP8 state", &buffer));
-    TRY_OUT(check_all(&v, f, buffer));
-    TRY_OUT(load_all(&v, f, buffer, (float *)buffer + most, &count, fallen));
-    TRY_OUT(delayed_forget(&m->delayed, v.device));
-    say(&v, log, f, &count);
-out:
-    mem_free(v.account, buffer);
-    safetensors_close(f);
-    arena_close(memory);
+    TRY(float8_check(m->device->account, f));
+    TRY(list_layers(m, &layers, &count));
+    ott_status status = float8_read(m->device, f, layers, count, count_event, events);
+    for (int64_t i = 0; i < count; i++)
+        *fallen |= layers[i].linear->below == LINEAR_FALLEN && layers[i].linear->spec.fp8;
+    mem_free(m->device->account, layers);
+    if (status == OTT_OK) say(log, f, events);
     return status;
 }

@@ -164,12 +164,23 @@ static ott_status check_files(mem *account, const char *folder, const checkpoint
     ott_status status = OTT_OK;
     str path = {.account = account};
     for (int i = 0; status == OTT_OK && i < CHECKPOINT_FILE_COUNT; i++) {
+        if (s->files[i].absent) continue;
         path.length = 0;
         str_printf(&path, "%s/%s", folder, checkpoint_file_name((enum checkpoint_file_id)i));
         status = str_finish(&path);
         if (status == OTT_OK) status = check_size(path.text, &s->files[i]);
         if (status == OTT_OK && buffer) status = check_contents(path.text, &s->files[i], buffer, w);
     }
+    str_free(&path);
+    return status;
+}
+
+ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
+                                safetensors **out) {
+    str path = {.account = account};
+    str_printf(&path, "%s/%s", folder, checkpoint_file_name(id));
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = safetensors_open(account, path.text, out);
     str_free(&path);
     return status;
 }

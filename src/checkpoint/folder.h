@@ -6,6 +6,7 @@
 #define CHECKPOINT_FOLDER_H
 
 #include "checkpoint/state.h"
+#include "formats/safetensors.h"
 
 /* The numbers N of the folders `folder`/step-N, ascending; owned by the caller (mem_free). */
 typedef struct step_list {
@@ -28,6 +29,9 @@ ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_byt
 /* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
                              checkpoint_state *s);
+/* Opens a file of tensors. */
+ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
+                                safetensors **out);
 /* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
 ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
 

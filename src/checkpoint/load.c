@@ -1,4 +1,4 @@
-/* checkpoint/load: loading. Tensors stream from file to device through one small buffer. */
+/* checkpoint/load: loading a model: what fits is looked at first. */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/float8.h"
 #include "checkpoint/folder.h"
@@ -6,31 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { BUFFER_BYTES = 1 << 18 };
-
-static ott_status stream_in(model *m, const safetensors *f, const safetensors_entry *e,
-                            const tensor_place *to, void *buffer, watched *progress, int64_t *done) {
-    for (int64_t at = 0, piece; at < e->bytes; at += piece) {
-        piece = e->bytes - at < BUFFER_BYTES ? e->bytes - at : BUFFER_BYTES;
-        TRY(safetensors_read(f, e, at, piece, buffer));
-        TRY(device_copy_in(m->device, (char *)to->data + at, buffer, piece));
-        TRY(watch_done(progress, *done += piece));
-    }
-    return OTT_OK;
-}
-
-static ott_status check_set(const safetensors *f, const tensor_set *set) {
-    const safetensors_entry *e;
-    if (safetensors_count(f) != set->count)
-        return status_fail(OTT_ERR_SHAPE, "%s: has %" PRId64 " tensors, the model has %" PRId64,
-                           safetensors_path(f), safetensors_count(f), set->count);
-    for (int64_t i = 0; i < set->count; i++) {
-        const safetensors_tensor *t = &set->declared[i];
-        TRY(safetensors_expect(f, t->name, t->dtype, t->rank, t->shape, &e));
-    }
-    return OTT_OK;
-}
 
 /* A parameter that trains has as many tensors as the optimizer has slots. */
 static ott_status check_trained(const safetensors *f, const tensor_set *set, int slots) {
@@ -74,21 +49,6 @@ static ott_status check_projections(const safetensors *f, const model_options *o
         words[qkv], words[gate_up]);
 }
 
-static ott_status read_set(model *m, const safetensors *f, const tensor_set *set) {
-    mem *account = m->device->account;
-    ott_status status = OTT_OK;
-    void *buffer;
-    int64_t total = 0, done = 0;
-    for (int64_t i = 0; i < set->count; i++) total += set->places[i].bytes;
-    watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
-    TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
-    for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
-        status = stream_in(m, f, safetensors_find(f, set->declared[i].name), &set->places[i], buffer,
-                           &progress, &done);
-    mem_free(account, buffer);
-    return status;
-}
-
 /* One file of a checkpoint, opened, with what the model wants of it. */
 typedef struct loader {
     safetensors *file;
@@ -96,19 +56,12 @@ typedef struct loader {
 } loader;
 
 static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
-    mem *account = m->device->account;
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, checkpoint_file_name(id));
-    ott_status status =
-        id == CHECKPOINT_MODEL ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m);
-    if (status == OTT_OK) status = str_finish(&path);
-    if (status == OTT_OK) status = safetensors_open(account, path.text, &l->file);
-    if (status == OTT_OK && id == CHECKPOINT_MODEL) status = check_projections(l->file, &m->options);
-    if (status == OTT_OK && id == CHECKPOINT_OPTIMIZER)
-        status = check_trained(l->file, &l->set, m->options.optimizer->slots);
-    if (status == OTT_OK) status = check_set(l->file, &l->set);
-    str_free(&path);
-    return status;
+    bool weights = id == CHECKPOINT_MODEL;
+    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m));
+    TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
+    TRY(weights ? check_projections(l->file, &m->options)
+                : check_trained(l->file, &l->set, m->options.optimizer->slots));
+    return tensor_set_check(&l->set, l->file);
 }
 
 static void loader_close(loader *l) {
@@ -116,18 +69,24 @@ static void loader_close(loader *l) {
     tensor_set_close(&l->set);
 }
 
+static ott_status read_both(model *m, const loader *weights, const loader *state) {
+    int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
+    watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
+    TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
+    return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
+}
+
 /* Both files are looked at before the first byte of the model changes. */
 static ott_status load_tensors(model *m, const char *path) {
-    loader weights = {0}, optimizer_state = {0};
+    loader weights = {0}, state = {0};
     ott_status status;
     TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
-    if (m->options.optimizer) TRY_OUT(loader_open(&optimizer_state, m, path, CHECKPOINT_OPTIMIZER));
-    TRY_OUT(read_set(m, weights.file, &weights.set));
-    if (m->options.optimizer) TRY_OUT(read_set(m, optimizer_state.file, &optimizer_state.set));
+    if (m->options.optimizer) TRY_OUT(loader_open(&state, m, path, CHECKPOINT_OPTIMIZER));
+    TRY_OUT(read_both(m, &weights, &state));
     model_weights_changed(m);
 out:
     loader_close(&weights);
-    loader_close(&optimizer_state);
+    loader_close(&state);
     return status;
 }
 
@@ -159,11 +118,10 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
 }
 
 static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
-    str path = {.account = m->device->account};
-    str_printf(&path, "%s/%s", folder, checkpoint_file_name(CHECKPOINT_FLOAT8));
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = checkpoint_float8_read(m, log, path.text, fallen);
-    str_free(&path);
+    safetensors *f;
+    TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_FLOAT8, &f));
+    ott_status status = checkpoint_float8_read(m, log, f, fallen);
+    safetensors_close(f);
     return status;
 }
 

@@ -30,7 +30,12 @@ int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s);
 ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory);
 void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero one is allowed */
 
-/* ---- writing it (checkpoint.c) ---- */
+/* ---- writing it ---- */
+
+/* Its files into a folder that is there; those of sets that were not opened, and of no configuration, are left out. */
+ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark *mark, const char *folder);
+/* A checkpoint of no run, at `path`, complete or absent; one that is there is replaced. */
+ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
 
 /* What a write has come to. */
 typedef struct checkpoint_written {

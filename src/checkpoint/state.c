@@ -146,6 +146,7 @@ static json_t *files_object(const checkpoint_file *files) {
     json_t *object = json_object();
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         const state_value values[] = {VALUE_INT(files[i].bytes), VALUE_INT(files[i].crc)};
+        if (files[i].absent) continue;
         if (json_object_set_new(object, file_names[i], object_of(file_fields, values, 2)) != 0) {
             json_decref(object);
             return NULL;
@@ -167,7 +168,9 @@ static ott_status fill(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
-    failed |= json_object_set_new(root, "model", object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
+    failed |= json_object_set_new(root, "model",
+                                  s->of_module ? json_null()
+                                               : object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
     failed |= json_object_set_new(root, "files", files_object(s->files));
     return failed ? status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state") : OTT_OK;
 }
@@ -282,7 +285,6 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
 #define X(name, type) run->name = (__typeof__(run->name))values[i++].TAKEN_##type;
     RUN_MAP(X)
 #undef X
-    if (run->updates > run->step) return fail_member(&at, "updates", "is more than the steps");
     if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the steps");
     if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
     return OTT_OK;
@@ -306,15 +308,23 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     return OTT_OK;
 }
 
-static ott_status read_files(const char *path, json_t *object, checkpoint_file *files) {
+static ott_status read_files(const char *path, json_t *object, checkpoint_state *s) {
     const place at = {path, "files"};
+    const char *names[CHECKPOINT_FILE_COUNT];
+    int count = 0;
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
-    TRY(check_names(&at, object, file_names, CHECKPOINT_FILE_COUNT));
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        bool optional = s->of_module && i != CHECKPOINT_MODEL;
+        s->files[i].absent = optional && !json_object_get(object, file_names[i]);
+        if (!s->files[i].absent) names[count++] = file_names[i];
+    }
+    TRY(check_names(&at, object, names, count));
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         state_value values[2] = {0};
+        if (s->files[i].absent) continue;
         TRY(read_fields(&(place){path, file_names[i]}, json_object_get(object, file_names[i]), file_fields, 2,
                         values));
-        files[i] = (checkpoint_file){.bytes = values[0].integer, .crc = (uint32_t)values[1].integer};
+        s->files[i] = (checkpoint_file){.bytes = values[0].integer, .crc = (uint32_t)values[1].integer};
     }
     return OTT_OK;
 }
@@ -337,10 +347,14 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
+    s->of_module = json_is_null(json_object_get(root, "model"));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
-    TRY(read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,
-                    CHECKPOINT_SHAPE_FIELDS, s->shape));
-    return read_files(path, json_object_get(root, "files"), s->files);
+    TRY(read_files(path, json_object_get(root, "files"), s));
+    if (s->of_module) return OTT_OK;
+    if (s->run.updates > s->run.step)
+        return fail_member(&(place){path, "run"}, "updates", "is more than the steps");
+    return read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,
+                       CHECKPOINT_SHAPE_FIELDS, s->shape);
 }
 
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s) {
@@ -365,6 +379,12 @@ static void show_value(const field *f, state_value v, char out[32]) {
 
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder) {
     checkpoint_state own;
+    if (s->of_module)
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: is the checkpoint of a module (ott_checkpoint_save), not of a run: load one of "
+            "this model",
+            folder);
     checkpoint_state_describe(o, &own);
     for (int i = 0; i < CHECKPOINT_SHAPE_FIELDS; i++) {
         const field *f = &shape_fields[i];

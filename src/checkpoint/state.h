@@ -5,6 +5,7 @@
  *     {"version": 3, "run": {...}, "owner": {"run": ID, "branch": N}, "model": {...},
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
+ * A module of the public API has no dimensions: "model" is null, and files it does not need are left out.
  * owner (not in version 2): of which run and branch the checkpoint is (checkpoint_run.h). The last member is
  * a checksum (checkpoint_json.h).
  */
@@ -31,6 +32,7 @@ enum checkpoint_file_id {
 };
 
 typedef struct checkpoint_file {
+    bool absent; /* there is no such file */
     int64_t bytes;
     uint32_t crc;
 } checkpoint_file;
@@ -44,6 +46,7 @@ typedef struct state_value {
 enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
+    bool of_module; /* of a module of the public API: without dimensions, and with the files it needs */
     run_state run;
     run_mark mark;
     state_value shape[CHECKPOINT_SHAPE_FIELDS];

@@ -241,8 +241,8 @@ static void test_mismatch(void **state) {
                  "has a tensor bias, the module has none");
     assert_error(ott_checkpoint_load(folder, layer, NULL), OTT_ERR_NOT_FOUND, "input_layernorm.weight");
     assert_error(ott_checkpoint_load("/tmp/ottava-none", m, NULL), OTT_ERR_NOT_FOUND,
-                 "/tmp/ottava-none/module.json");
-    assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_FORMAT, "no checkpoint of a module");
+                 "/tmp/ottava-none/state.json");
+    assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_FORMAT, "is not a complete checkpoint");
     assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "is there and is no checkpoint");
     assert_error(ott_checkpoint_save("/proc/none/x", m, NULL), OTT_ERR_NOT_FOUND, "/proc/none");
     fill(value_of(m, "bias"), 5.0f);
@@ -254,6 +254,32 @@ static void test_mismatch(void **state) {
     free(bias);
     ott_module *all[] = {m, wide, bare, layer};
     for (int i = 0; i < 4; i++) ott_module_close(all[i]);
+    ott_context_close(c);
+    remove_folder(parent);
+}
+
+/* What a version before there was one format wrote. */
+static void test_old_format(void **state) {
+    (void)state;
+    char parent[64], path[160];
+    ott_context *c = open_context();
+    ott_module *m = open_linear(c, 8, 8, true, OTT_BF16, 1);
+    make_folder(parent);
+    snprintf(path, sizeof path, "%s/module.json", parent);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"version\": 1}\n", f);
+    assert_int_equal(fclose(f), 0);
+    assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_UNSUPPORTED, "an earlier version");
+    succeed(ott_checkpoint_save(parent, m, NULL)); /* takes its place */
+    succeed(ott_checkpoint_load(parent, m, NULL));
+    assert_file(parent, "module.json", false);
+    snprintf(path, sizeof path, "%s/config.toml", parent); /* as a run's checkpoint has */
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "is no checkpoint of a module");
+    ott_module_close(m);
     ott_context_close(c);
     remove_folder(parent);
 }
@@ -280,7 +306,7 @@ static void flip(const char *path, long at) {
 static void test_damage(void **state) {
     (void)state;
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "float8.safetensors",
-                                        "module.json"};
+                                        "state.json"};
     char parent[64], folder[128], path[160];
     run r, other;
     make_folder(parent);
@@ -307,12 +333,14 @@ static void test_damage(void **state) {
     free(before);
     free(after);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    flip(path, file_bytes(path) - 1); /* the file ends with a vector of the last name */
-    assert_error(ott_checkpoint_load(folder, other.m, other.o), OTT_ERR_FORMAT, ".weight: is damaged");
+    flip(path, file_bytes(path) - 1);
+    assert_error(ott_checkpoint_load(folder, other.m, other.o), OTT_ERR_FORMAT,
+                 "model.safetensors: is damaged");
     assert_int_equal(truncate(path, file_bytes(path) - 4), 0);
     assert_error(ott_checkpoint_load(folder, other.m, other.o), OTT_ERR_FORMAT, "model.safetensors");
     assert_int_equal(unlink(path), 0);
-    assert_error(ott_checkpoint_load(folder, other.m, other.o), OTT_ERR_NOT_FOUND, "model.safetensors");
+    assert_error(ott_checkpoint_load(folder, other.m, other.o), OTT_ERR_FORMAT,
+                 "model.safetensors: is missing");
     close_run(&r);
     close_run(&other);
     remove_folder(parent);
@@ -323,6 +351,7 @@ int main(void) {
         cmocka_unit_test(test_resume),       cmocka_unit_test(test_fresh_module_in_a_region),
         cmocka_unit_test(test_other_recipe), cmocka_unit_test(test_history_lengths),
         cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_old_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     bool fallen;
     tensor_set set = {0};
+    safetensors *f;
     int64_t held = mem_read(account).now;
-    if (checkpoint_float8_read(m, NULL, fuzz_file("float8.safetensors", data, bytes), &fallen) == OTT_OK) {
-        FUZZ_REQUIRE(checkpoint_float8_describe(m, "delayed", &set) == OTT_OK);
-        tensor_set_close(&set);
+    if (safetensors_open(account, fuzz_file("float8.safetensors", data, bytes), &f) == OTT_OK) {
+        if (checkpoint_float8_read(m, NULL, f, &fallen) == OTT_OK) {
+            FUZZ_REQUIRE(checkpoint_float8_describe(m, "delayed", &set) == OTT_OK);
+            tensor_set_close(&set);
+        }
+        safetensors_close(f);
     }
     FUZZ_REQUIRE(mem_read(account).now == held);
     return 0;
