@@ -207,7 +207,7 @@ static ott_status stated_recipe(const state_loader *l, const char *layer, char o
    the same format and margin goes on from it. */
 static ott_status let_wait(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
-    side_spec specs[TENSOR_COUNT];
+    cast_spec specs[TENSOR_COUNT];
     delayed_want wanted[TENSOR_COUNT];
     bool any = false;
     for (int t = 0; t < TENSOR_COUNT; t++) {
@@ -216,7 +216,7 @@ static ott_status let_wait(const state_loader *l, linear_body *b, const char *na
         wanted[t] = (delayed_want){.state = &b->layer->delayed[t]};
         if (!found.history) continue;
         any = true;
-        specs[t] = (side_spec){.format = found.format,
+        specs[t] = (cast_spec){.format = found.format,
                                .grain = GRANULARITY_TENSOR,
                                .scale.rule = SCALE_TE,
                                .scale.margin = found.margin,
