@@ -215,7 +215,7 @@ static int fail(const char *what) {
     return 2;
 }
 
-static int compare(const ott_bench_options *o) {
+static int compare(const bench_options *o) {
     mem *account;
     if (o->repeats < 1 || o->repeats > BENCH_REPEATS_MAX) return fail("--repeats is out of range");
     if (mem_open(&account) != OTT_OK) return fail(status_text());
@@ -258,7 +258,7 @@ static int start(int argc, char **argv, int threads) {
 }
 
 int main(int argc, char **argv) {
-    ott_bench_options o = {.struct_size = sizeof o, .repeats = 5};
+    bench_options o = {.repeats = 5};
     for (int i = 1; i < argc; i++) {
         if (sscanf(argv[i], "--threads=%d", &o.threads) == 1 && o.threads > 0) continue;
         if (sscanf(argv[i], "--repeats=%d", &o.repeats) == 1) continue;

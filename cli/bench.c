@@ -1,4 +1,5 @@
 /* cli/bench: `ottava bench`: the speed of this machine. */
+#include "bench/bench.h"
 #include "cli.h"
 
 static const char about[] =
@@ -15,9 +16,9 @@ static const char about[] =
     "multiply-adds, of memcpy, of reading files.";
 
 int verb_bench(int argc, char **argv) {
-    ott_bench_options o;
+    bench_options o;
     bool json = false;
-    ott_bench_options_init(&o);
+    bench_options_init(&o);
     const option options[] = {
         {"--device", "NAME", OPTION_TEXT, &o.device, "where to compute: cpu; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
@@ -51,7 +52,7 @@ int verb_bench(int argc, char **argv) {
     output_open(&out);
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    status = ott_bench(context, &o, output_write, &out);
+    status = bench_run(context, &o, output_write, &out);
     code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
     ott_context_close(context);
     return code;

@@ -1,5 +1,5 @@
 # The floors of the house, lowest first. Each is the static library ottava_<floor> made of all of src/<floor>/*.c.
-set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn model report checkpoint train eval generate bench api)
+set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn model report checkpoint train eval generate api bench)
 
 # Which floors each may include and link (tools/check_floors.sh holds the includes to the same order).
 set(base_uses)
@@ -19,8 +19,9 @@ set(checkpoint_uses model formats report ${model_uses})
 set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})
 set(eval_uses train ${train_uses})
 set(generate_uses train ${train_uses})
-set(bench_uses train ${train_uses})
-set(api_uses eval generate bench ${bench_uses})
+set(api_uses eval generate ${generate_uses})
+set(bench_uses api ${api_uses}) # part of the program, not of the shared library
+set(cli_uses bench)
 
 # A file as a C string in the library of a floor; made again when the file changes.
 function(embed_text file name target)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Includes point down: a file under src/ includes its own floor and those that cmake/floors.cmake says it uses. Every
 # floor may include ottava/types.h; api, and the floors that fill in what the public API shows, all of ottava/. cli includes
-# itself and ottava/ only. Tests may include all.
+# itself, bench and ottava/ only. Tests may include all.
 # Prints file:line of each include that does not, and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
@@ -54,7 +54,7 @@ FNR == 1 {
         if (index(public, " " floor " ") == 0 && name != "ottava/types.h")
             bad("\"" name "\": of ottava/ this floor knows only ottava/types.h")
     } else if (head != floor && index(uses[floor], " " head " ") == 0)
-        bad("\"" name "\": " floor " may include only:" (floor == "cli" ? " ottava " : uses[floor]) "and itself")
+        bad("\"" name "\": " floor " may include only:" (floor == "cli" ? " ottava" uses[floor] : uses[floor]) "and itself")
 }
 
 END {

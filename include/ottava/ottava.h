@@ -338,34 +338,6 @@ OTT_API ott_status ott_tokenize_file(ott_context *context, const char *tokenizer
                                      const char *output, const ott_tokenize_options *options,
                                      ott_tokenize_result *result);
 
-/* ---- benchmarks ---- */
-
-/* What a benchmark does not take must be left as ott_bench_options_init leaves it. */
-typedef struct ott_bench_options {
-    size_t struct_size;
-    const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "step", "generate" or
-                         "load" */
-    int threads;      /* 0: all cores */
-    int repeats;      /* interleaved; the median counts */
-    int json;         /* 1: one JSON object, 0: a table */
-    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or M,K,N of each product:
-       "1024,2048,512 1024,8192,2048"; NULL: small */
-    const char *shapes;
-    const char *preset;          /* step, generate: a size as model.preset names it; NULL: 42M, 124M */
-    const char *precision;       /* step, generate: of fp8, bf16 and fp32 those to compare, with commas
-                                    between; NULL: "fp8,bf16" */
-    const char *recipe;          /* step, generate: FP8's, as float8.recipe_name; NULL: tensorwise */
-    int64_t batch_size, seq_len; /* step; 0: 4, and 256 or, from 124M on, 512 */
-    const char *path;            /* load: a Hugging Face folder */
-    const char *device;          /* as in ott_context_options */
-} ott_bench_options;
-
-OTT_API void ott_bench_options_init(ott_bench_options *options);
-/* Measures and writes the result. Speeds are given beside the peaks measured in the same run: of fp32
-   multiply-adds, of memcpy, of reading. */
-OTT_API ott_status ott_bench(ott_context *context, const ott_bench_options *options, ott_text_fn write,
-                             void *user);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* bench/bench: the table of benchmarks, and the check of what is asked of one. */
 #include "bench/bench.h"
+#include "api/handle.h"
 #include "bench/harness.h"
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static ott_status find(const char *what, const bench_entry **out) {
 }
 
 /* What was asked for must have an effect. */
-static ott_status check_taken(const bench_entry *entry, const ott_bench_options *o) {
+static ott_status check_taken(const bench_entry *entry, const bench_options *o) {
     const struct {
         const char *name;
         bool given;
@@ -45,7 +46,7 @@ static ott_status check_taken(const bench_entry *entry, const ott_bench_options 
     return OTT_OK;
 }
 
-static ott_status check_values(const ott_bench_options *o) {
+static ott_status check_values(const bench_options *o) {
     if (o->threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
     if (o->repeats < 1 || o->repeats > BENCH_REPEATS_MAX)
@@ -57,8 +58,8 @@ static ott_status check_values(const ott_bench_options *o) {
     return OTT_OK;
 }
 
-ott_status bench_run(mem *account, const logger *log, const ott_bench_options *o, ott_text_fn write,
-                     void *user) {
+ott_status bench_measure(mem *account, const logger *log, const bench_options *o, ott_text_fn write,
+                         void *user) {
     const bench_entry *entry = NULL;
     TRY(find(o->what, &entry));
     TRY(check_taken(entry, o));
@@ -70,4 +71,12 @@ ott_status bench_run(mem *account, const logger *log, const ott_bench_options *o
     if (status == OTT_OK) write(user, text.text);
     str_free(&text);
     return status;
+}
+
+void bench_options_init(bench_options *options) {
+    *options = (bench_options){.what = "gemm", .repeats = 5};
+}
+
+ott_status bench_run(ott_context *context, const bench_options *options, ott_text_fn write, void *user) {
+    return API_INSIDE(context, bench_measure(context->account, &context->log, options, write, user));
 }

@@ -320,7 +320,7 @@ static ott_status run_cases(bench *b, str *out) {
     return OTT_OK;
 }
 
-ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry, const ott_bench_options *o,
+ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry, const bench_options *o,
                        str *out) {
     bench b = {.account = account, .log = log, .options = o, .entry = entry, .cx = {.log = log}};
     ott_status status = run_cases(&b, out);

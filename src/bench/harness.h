@@ -40,7 +40,7 @@ typedef struct bench_entry bench_entry;
 struct bench {
     mem *account;
     const logger *log;
-    const ott_bench_options *options;
+    const bench_options *options;
     const bench_entry *entry;
     exec cx;
     arena *arena;      /* of the cases' states */
@@ -63,7 +63,7 @@ struct bench_entry {
     void (*json)(bench *b,
                  str *out);  /* members behind the results, each with a comma before it; NULL: none */
     void (*close)(bench *b); /* also when adding failed; NULL: nothing to close */
-    ott_status (*run)(mem *account, const logger *log, const ott_bench_options *o, str *out); /* instead */
+    ott_status (*run)(mem *account, const logger *log, const bench_options *o, str *out); /* instead */
 };
 
 enum {
@@ -76,8 +76,11 @@ enum {
 extern const bench_entry bench_gemm, bench_gemv, bench_quantize, bench_attention, bench_norm, bench_optimizer,
     bench_step, bench_generate, bench_load;
 
+/* bench_run without a context. */
+ott_status bench_measure(mem *account, const logger *log, const bench_options *options, ott_text_fn write,
+                         void *user);
 /* Opens the device, adds the cases, measures them and writes. */
-ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry, const ott_bench_options *o,
+ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry, const bench_options *o,
                        str *out);
 
 /* ---- cases ---- */

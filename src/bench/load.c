@@ -19,7 +19,7 @@ enum { READ_BYTES = 8 << 20 };
 
 typedef struct load_bench {
     mem *account; /* of the model alone: what loading needs can be told */
-    const ott_bench_options *options;
+    const bench_options *options;
     config *cfg;
     model_options shape;
     device *device;
@@ -150,7 +150,7 @@ static void write_json(const load_bench *l, double loading, double reading, str 
                (long long)memory.now_of[MEM_PARAM]);
 }
 
-static ott_status run(mem *account, const logger *log, const ott_bench_options *o, str *out) {
+static ott_status run(mem *account, const logger *log, const bench_options *o, str *out) {
     load_bench l = {.options = o};
     ott_status status;
     (void)account, (void)log;

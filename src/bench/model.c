@@ -25,7 +25,7 @@ static ott_status add_precision(const char *word, int length, const char **out, 
     return fail_precision(word, length);
 }
 
-ott_status bench_precisions(const ott_bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count) {
+ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count) {
     const char *at = o->precision ? o->precision : "fp8,bf16";
     bool has_fp8 = false;
     *count = 0;
@@ -44,8 +44,8 @@ ott_status bench_precisions(const ott_bench_options *o, const char *out[BENCH_PR
 }
 
 /* A benchmark's option as an argument of `ottava train`. */
-static ott_status read_config(const ott_bench_options *o, const char *preset, const char *const *sizes,
-                              int count, bench_model *m) {
+static ott_status read_config(const bench_options *o, const char *preset, const char *const *sizes, int count,
+                              bench_model *m) {
     enum { MOST = 9 };
     char text[3][128];
     const char *arguments[MOST];
@@ -64,7 +64,7 @@ static ott_status read_config(const ott_bench_options *o, const char *preset, co
     return precision_plan_read(m->cfg, &m->precision);
 }
 
-ott_status bench_model_open(const ott_bench_options *o, const char *precision, const char *preset,
+ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *m) {
     m->name = precision;
     TRY(mem_open(&m->account));

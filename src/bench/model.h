@@ -18,9 +18,9 @@ typedef struct bench_model {
 } bench_model;
 
 /* The names of the precisions that the options ask for. */
-ott_status bench_precisions(const ott_bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
+ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
 /* `sizes`: further arguments as the command line of `ottava train` takes them, [count]. */
-ott_status bench_model_open(const ott_bench_options *o, const char *precision, const char *preset,
+ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
 void bench_model_close(bench_model *m); /* also one that was not opened whole */
 

@@ -69,7 +69,7 @@ static int64_t default_length(const char *preset) {
 }
 
 static ott_status open_contestant(bench *b, const char *precision, contestant *c) {
-    const ott_bench_options *o = b->options;
+    const bench_options *o = b->options;
     const char *preset = o->preset ? o->preset : "42M";
     char sequences[48], length[48];
     trainer_options options;

@@ -47,7 +47,8 @@ static void test_null_arguments(void **state) {
                  "run folder 0 is NULL");
     assert_error(ott_report(context, (const char *const[]){"x"}, 0, NULL, count, &bytes), OTT_ERR_ARGUMENT,
                  "0 run folders");
-    assert_error(ott_bench(context, NULL, NULL, NULL), OTT_ERR_ARGUMENT, "write is NULL");
+    assert_error(ott_report(context, (const char *const[]){"x"}, 1, NULL, NULL, NULL), OTT_ERR_ARGUMENT,
+                 "write is NULL");
     assert_int_equal(bytes, 0);
     ott_config_close(NULL);
     ott_stop(NULL);
@@ -60,25 +61,26 @@ static void test_options_of_other_versions(void **state) {
     (void)state;
     size_t bytes = 0;
     ott_context *context = open_context();
+    const char *const runs[] = {"none"};
     struct {
-        ott_bench_options known;
+        ott_report_options known;
         char unknown[16];
     } newer = {0};
-    ott_bench_options_init(&newer.known);
+    ott_report_options_init(&newer.known);
     newer.known.struct_size = sizeof newer;
-    newer.known.what = "none";
-    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT, "no benchmark \"none\"");
+    assert_error(ott_report(context, runs, 1, &newer.known, count, &bytes), OTT_ERR_NOT_FOUND,
+                 "none: is not");
     newer.unknown[3] = 1;
-    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
+    assert_error(ott_report(context, runs, 1, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
                  "an option is set that version");
     newer.known.struct_size = 0;
-    assert_error(ott_bench(context, &newer.known, count, &bytes), OTT_ERR_ARGUMENT, "ott_bench_options_init");
+    assert_error(ott_report(context, runs, 1, &newer.known, count, &bytes), OTT_ERR_ARGUMENT,
+                 "ott_report_options_init");
 
-    ott_bench_options older = {
-        .struct_size = offsetof(ott_bench_options, threads), .what = "none", .threads = -1};
-    assert_error(ott_bench(context, &older, count, &bytes), OTT_ERR_ARGUMENT, "no benchmark \"none\"");
-    older = (ott_bench_options){.struct_size = sizeof older, .what = "gemm", .threads = -1, .repeats = 1};
-    assert_error(ott_bench(context, &older, count, &bytes), OTT_ERR_ARGUMENT, "threads = -1");
+    ott_report_options older = {.struct_size = offsetof(ott_report_options, plot_width), .plot_width = -1};
+    assert_error(ott_report(context, runs, 1, &older, count, &bytes), OTT_ERR_NOT_FOUND, "none: is not");
+    older.struct_size = sizeof older;
+    assert_error(ott_report(context, runs, 1, &older, count, &bytes), OTT_ERR_ARGUMENT, "a plot of -1 x");
     ott_context_close(context);
 }
 

@@ -15,25 +15,24 @@
 
 /* ---- what a benchmark writes ---- */
 
-static ott_bench_options options_of(const char *what) {
-    return (ott_bench_options){
-        .struct_size = sizeof(ott_bench_options), .what = what, .repeats = 1, .threads = 2};
+static bench_options options_of(const char *what) {
+    return (bench_options){.what = what, .repeats = 1, .threads = 2};
 }
 
-static ott_status run_into(const ott_bench_options *o, collected *w) {
+static ott_status run_into(const bench_options *o, collected *w) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
     *w = (collected){0};
-    ott_status status = bench_run(account, NULL, o, collect, w);
+    ott_status status = bench_measure(account, NULL, o, collect, w);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return status;
 }
 
 /* Its JSON object, to be given back with json_decref. */
-static json_t *run_json(const ott_bench_options *o) {
+static json_t *run_json(const bench_options *o) {
     static collected w;
-    ott_bench_options json = *o;
+    bench_options json = *o;
     json.json = 1;
     FIXTURE_OK(run_into(&json, &w));
     json_t *root = json_loads(w.text, JSON_REJECT_DUPLICATES, NULL);
@@ -81,7 +80,7 @@ static ott_status add_two(bench *b) {
 static void cases_take_turns(void **state) {
     (void)state;
     mem *account;
-    ott_bench_options o = options_of("two");
+    bench_options o = options_of("two");
     o.repeats = 3;
     const bench_entry entry = {.name = "two", .add = add_two};
     FIXTURE_OK(mem_open(&account));
@@ -120,7 +119,7 @@ static void note_close(bench *b) {
 static void a_failure_gives_everything_back(void **state) {
     (void)state;
     mem *account;
-    ott_bench_options o = options_of("none");
+    bench_options o = options_of("none");
     const bench_entry entry = {.name = "none", .add = fail_to_add, .close = note_close};
     FIXTURE_OK(mem_open(&account));
     str text = {.account = account};
@@ -134,7 +133,7 @@ static void a_failure_gives_everything_back(void **state) {
 /* ---- the benchmarks ---- */
 
 static void expect_results(const char *what, size_t count, const char *unit) {
-    ott_bench_options o = options_of(what);
+    bench_options o = options_of(what);
     o.shapes = strcmp(what, "attention") == 0 || strcmp(what, "optimizer") == 0 ? NULL : "tiny";
     json_t *root = run_json(&o), *results = json_object_get(root, "results"), *result;
     size_t i;
@@ -161,7 +160,7 @@ static void every_family_of_ops_runs(void **state) {
 static void a_step_says_where_its_time_went(void **state) {
     (void)state;
     static const char *const precisions[] = {"fp8", "bf16", "fp32"};
-    ott_bench_options o = options_of("step");
+    bench_options o = options_of("step");
     o.preset = "demo";
     o.precision = "fp8,bf16,fp32";
     o.recipe = "rowwise";
@@ -187,7 +186,7 @@ static void a_step_says_where_its_time_went(void **state) {
 
 static void generation_goes_beyond_its_window(void **state) {
     (void)state;
-    ott_bench_options o = options_of("generate");
+    bench_options o = options_of("generate");
     o.preset = "demo";
     o.repeats = 3;
     json_t *root = run_json(&o), *made = json_object_get(root, "generation");
@@ -199,7 +198,7 @@ static void generation_goes_beyond_its_window(void **state) {
 static void tables_have_a_line_for_each_number(void **state) {
     (void)state;
     static collected w;
-    ott_bench_options o = options_of("step");
+    bench_options o = options_of("step");
     o.preset = "demo";
     o.batch_size = 1;
     o.seq_len = 32;
@@ -211,7 +210,7 @@ static void tables_have_a_line_for_each_number(void **state) {
 
 /* ---- options ---- */
 
-static void expect_error(const ott_bench_options *o, const char *part) {
+static void expect_error(const bench_options *o, const char *part) {
     static collected w;
     assert_int_equal(run_into(o, &w), OTT_ERR_ARGUMENT);
     if (!strstr(status_text(), part)) fail_msg("\"%s\" is not in: %s", part, status_text());
@@ -221,7 +220,7 @@ static void expect_error(const ott_bench_options *o, const char *part) {
 static void wrong_options_are_errors(void **state) {
     (void)state;
     static const struct {
-        ott_bench_options o; /* struct_size, repeats and threads are filled in */
+        bench_options o; /* repeats and threads are filled in */
         const char *says;
     } rows[] = {
         {{.what = "gem"}, "there is no benchmark \"gem\"; there are: gemm, gemv"},
@@ -239,13 +238,12 @@ static void wrong_options_are_errors(void **state) {
         {{.what = "load"}, "load: path is missing"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ott_bench_options o = rows[i].o;
-        o.struct_size = sizeof o;
+        bench_options o = rows[i].o;
         o.repeats = 1;
         o.threads = 2;
         expect_error(&o, rows[i].says);
     }
-    ott_bench_options none = options_of("gemm");
+    bench_options none = options_of("gemm");
     none.repeats = 0;
     expect_error(&none, "repeats = 0");
 }
