@@ -49,6 +49,11 @@ static ott_status check_reduction(const collective *call) {
                        collective_name(call->kind), dtype_name(d));
 }
 
+/* A row of a matrix, or some of its columns, is a tensor of its own here. */
+static void narrow_row(tensor *t) {
+    if (t->rows <= 1) t->ld = t->columns;
+}
+
 static ott_status check(const group *g, const collective *call) {
     STATUS_REQUIRE(is_dense(&call->input) && is_dense(&call->output));
     switch (call->kind) {
@@ -84,6 +89,9 @@ static ott_status run_alone(exec *cx, const collective *call) {
 
 ott_status group_start(group *g, exec *cx, const collective *call, group_request *request) {
     *request = (group_request){.call = *call};
+    call = &request->call;
+    narrow_row(&request->call.input);
+    narrow_row(&request->call.output);
     TRY(check(g, call));
     if (is_recording(cx)) return OTT_OK;
     if (g->size == 1) return run_alone(cx, call);

@@ -100,6 +100,25 @@ static void sums_are_in_rank_order(void **state) {
     }
 }
 
+/* Some columns of a row: nothing beside them is read or written. */
+static ott_status reduce_columns(rank_run *r) {
+    tensor t = fill(r, r->in, 2);
+    t = tensor_columns(tensor_rows(t, 1, 1), 2, 2);
+    return group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM);
+}
+
+static void columns_of_a_row_are_reduced_alone(void **state) {
+    (void)state;
+    run_ranks(2, 30, reduce_columns);
+    expect_success(2);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < ROWS_MAX * COLUMNS; i++) {
+            bool reduced = i == COLUMNS + 2 || i == COLUMNS + 3;
+            float own = i < 2 * COLUMNS ? value(k, i) : 0;
+            assert_true(ranks[k].in[i] == (reduced ? value(0, i) + value(1, i) : own));
+        }
+}
+
 static ott_status reduce_max(rank_run *r) {
     for (int i = 0; i < 4; i++) r->in[i] = (float)((i + r->group->rank) % 3) - 5.0f;
     if (r->group->rank == 1) r->in[2] = NAN;
@@ -399,6 +418,7 @@ static void calls_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_in_rank_order),
+        cmocka_unit_test(columns_of_a_row_are_reduced_alone),
         cmocka_unit_test(a_maximum_keeps_a_nan),
         cmocka_unit_test(sums_of_bf16_are_rounded_once),
         cmocka_unit_test(each_rank_gets_its_part_of_the_sum),
