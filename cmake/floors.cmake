@@ -1,5 +1,5 @@
 # The floors of the house, lowest first. Each is the static library ottava_<floor> made of all of src/<floor>/*.c.
-set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn model report checkpoint train eval generate api bench)
+set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench)
 
 # Which floors each may include and link (tools/check_floors.sh holds the includes to the same order).
 set(base_uses)
@@ -13,7 +13,8 @@ set(tokenizer_uses base)
 set(formats_uses base fp8 config)
 set(data_uses base config tokenizer formats)
 set(nn_uses base fp8 tensor config)
-set(model_uses nn ${nn_uses})
+set(parallel_uses nn ${nn_uses})
+set(model_uses parallel ${parallel_uses})
 set(report_uses base fp8 config formats)
 set(checkpoint_uses model formats report ${model_uses})
 set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})

@@ -123,6 +123,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     m->parameter_count++;
     TRY(device_allocate(d, MEM_PARAM, tensor_bytes(p->value), local, &p->value.data));
     TRY(device_allocate(d, MEM_GRAD, tensor_bytes(p->grad), "gradients", &p->grad.data));
+    p->shard = (parameter_shard){.value = p->value, .grad = p->grad};
     *out = p;
     return OTT_OK;
 }

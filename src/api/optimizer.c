@@ -56,7 +56,7 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
     for (int i = 0; i < o->count; i++) {
         parameter *p = &o->parameters[i];
         for (int j = 0; j < o->rule->slots; j++) {
-            p->slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
+            p->shard.slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
             at += padded(o, parameter_count(p));
         }
     }
@@ -149,7 +149,7 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
     TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));
     module_drop(o->module, "an optimizer step was made since");
-    TRY(optimizer_update(&cx, o->rule, &o->options, o->parameters, o->count, &o->state));
+    TRY(optimizer_update(&cx, o->rule, &o->options, o->parameters, o->count, NULL, &o->state));
     TRY(device_copy_out(cx.device, host, o->state.data, sizeof host));
     context->step++;
     info->skipped = host[STEP_SKIP] != 0.0f;

@@ -50,7 +50,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p) {
     const char *copy;
     TRY(arena_strdup(set->memory, name, &copy));
-    return add_value(set, copy, p, &p->value);
+    return add_value(set, copy, p, &p->shard.value);
 }
 
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
@@ -58,7 +58,7 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
     for (int j = 0; j < rule->slots; j++) {
         const char *slot;
         TRY(arena_printf(set->memory, &slot, "%s.%s", name, rule->slot[j]));
-        TRY(add_value(set, slot, p, &p->slot[j]));
+        TRY(add_value(set, slot, p, &p->shard.slot[j]));
     }
     return OTT_OK;
 }

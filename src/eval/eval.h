@@ -6,6 +6,7 @@
 #define EVAL_EVAL_H
 
 #include "data/dataset.h"
+#include "model/run.h"
 #include "ottava/ottava.h"
 #include "train/inference.h"
 

@@ -26,6 +26,8 @@ typedef enum checkpointing {
 } checkpointing;
 
 typedef struct block {
+    parameter *parameters; /* of its layers, [parameter_count]; the model's */
+    int parameter_count;
     norm attention_norm, mlp_norm;
     attention attention;
     mlp mlp;

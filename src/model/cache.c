@@ -1,5 +1,6 @@
 /* model/cache: keys and values of a sequence, and the planned passes that extend it. */
 #include "model/cache.h"
+#include "model/run.h"
 
 enum { SIZES = 8 }; /* chunks of 1, 2, 4, ... tokens */
 _Static_assert(1 << (SIZES - 1) == CACHE_CHUNK, "the largest chunk");

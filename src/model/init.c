@@ -80,15 +80,33 @@ typedef struct initializing {
     int64_t done;
 } initializing;
 
-/* `count` elements, which go to `to` on the device, of the parameter that has this name by itself. */
-static ott_status fill(initializing *w, start s, const char *name, int64_t count, float *to) {
-    piece next = {.s = s, .seed = w->seed, .stream = rng_stream(name), .count = count, .out = w->host};
-    for (; next.first < next.count; next.first += next.length) {
-        next.length = next.count - next.first < w->piece ? next.count - next.first : w->piece;
+/* Elements [first, first + length) of `of`, which go to `to` on the device. */
+static ott_status fill(initializing *w, const piece *of, int64_t first, int64_t length, float *to) {
+    piece next = *of;
+    for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
+        next.length = length < w->piece ? length : w->piece;
         pool_run(w->pool, fill_share, &next);
-        TRY(device_copy_in(w->m->device, to + next.first, w->host, next.length * (int64_t)sizeof(float)));
+        TRY(device_copy_in(w->m->device, to, w->host, next.length * (int64_t)sizeof(float)));
         TRY(watch_done(&w->progress, w->done += next.length));
+        to += next.length;
     }
+    return OTT_OK;
+}
+
+/* Of rows [first, first + count) of p, which have this name by themselves, those that are here: each element is
+   drawn by its index among all of the name. */
+static ott_status fill_rows(initializing *w, start s, const char *name, const parameter *p, int64_t first,
+                            int64_t count) {
+    const parameter_shard *here = &p->shard;
+    const tensor *t = &here->value;
+    int64_t row = here->row > first ? here->row : first;
+    int64_t end = here->row + t->rows < first + count ? here->row + t->rows : first + count;
+    int64_t step = t->columns == p->columns ? end - row : 1;
+    piece of = {
+        .s = s, .seed = w->seed, .stream = rng_stream(name), .count = count * p->columns, .out = w->host};
+    for (; row < end; row += step)
+        TRY(fill(w, &of, (row - first) * p->columns + here->column, step * t->columns,
+                 (float *)t->data + (row - here->row) * t->columns));
     return OTT_OK;
 }
 
@@ -96,15 +114,13 @@ static ott_status fill(initializing *w, start s, const char *name, int64_t count
 static ott_status fill_weight(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
     const model *m = w->m;
-    float *to = e->weight->value.data;
     int parts = modules_parts(&m->options, e, part);
     for (int i = 0; i < parts; i++) {
         char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
-        int64_t count = part[i].count * e->shape[1];
         modules_name(part[i].role, NAMING_HUGGING_FACE, e->layer, name);
         snprintf(weight, sizeof weight, "%s.weight", name);
-        TRY(fill(w, start_of_weight(m, part[i].role, e->layer), weight, count, to));
-        to += count;
+        TRY(fill_rows(w, start_of_weight(m, part[i].role, e->layer), weight, e->weight, part[i].first,
+                      part[i].count));
     }
     return OTT_OK;
 }
@@ -112,11 +128,17 @@ static ott_status fill_weight(initializing *w, const model_module *e) {
 static ott_status fill_module(initializing *w, const model_module *e) {
     const start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
     if (e->kind == MODULE_NORM)
-        TRY(fill(w, ones, e->weight->name, parameter_count(e->weight), e->weight->value.data));
+        TRY(fill_rows(w, ones, e->weight->name, e->weight, 0, e->weight->rows));
     else if (!e->tied)
         TRY(fill_weight(w, e));
-    if (!e->bias) return OTT_OK;
-    return fill(w, zeros, e->bias->name, parameter_count(e->bias), e->bias->value.data);
+    return e->bias ? fill_rows(w, zeros, e->bias->name, e->bias, 0, e->bias->rows) : OTT_OK;
+}
+
+/* Elements on this rank. */
+static int64_t count_here(const model *m) {
+    int64_t count = 0;
+    for (int i = 0; i < m->parameter_count; i++) count += tensor_count(m->parameters[i].shard.value);
+    return count;
 }
 
 static ott_status fill_all(initializing *w, int threads) {
@@ -131,9 +153,9 @@ static ott_status fill_all(initializing *w, int threads) {
 
 ott_status model_initialize(model *m, uint64_t seed, int threads) {
     initializing w = {.m = m, .seed = seed};
-    int64_t share = model_parameter_count(m) / 64;
+    int64_t count = count_here(m), share = count / 64;
     w.piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
-    w.progress = watch_begin(m->watch, "Initializing weights", model_parameter_count(m));
+    w.progress = watch_begin(m->watch, "Initializing weights", count);
     ott_status status = fill_all(&w, threads);
     pool_close(w.pool);
     mem_free(m->device->account, w.host);

@@ -1,4 +1,4 @@
-/* model/model: building a model, and one pass through it. */
+/* model/model: building a model. */
 #include "model/model.h"
 #include "base/str.h"
 #include "model/names.h"
@@ -33,6 +33,12 @@ static bool is_frozen(model *m, const model_module *e, const char *kind) {
     return found;
 }
 
+/* A block's parameters are declared one after the other. */
+static void add_to_block(block *b, parameter *p) {
+    if (!b->parameters) b->parameters = p;
+    b->parameter_count++;
+}
+
 /* Declares the next parameter, "<module>.<kind>": a matrix, or a vector of `columns` when rows is 0. */
 static ott_status declare_parameter(model *m, const model_module *e, const char *kind, int64_t rows,
                                     int64_t columns, parameter **out) {
@@ -41,7 +47,9 @@ static ott_status declare_parameter(model *m, const model_module *e, const char 
                      .rows = rows ? rows : 1,
                      .columns = columns,
                      .decay = rows != 0,
+                     .adds_often = rows == 0 || e->layer == MODULES_OUTSIDE,
                      .frozen = is_frozen(m, e, kind)};
+    if (e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
 
@@ -97,22 +105,32 @@ static ott_status declare_all(model *m) {
         TRY(declare_parameters(m, &m->modules.of[i]));
         bind_module(m, &m->modules.of[i]);
     }
+    return OTT_OK;
+}
+
+/* Which part of each is on this rank, and what that takes. */
+static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
-        int64_t bytes = padded(m, parameter_count(&m->parameters[i]));
+        parameter *p = &m->parameters[i];
+        TRY(store_divide(&m->store, m->names, p));
+        int64_t bytes = padded(m, tensor_count(p->shard.value));
         m->block_bytes += bytes;
-        if (!m->parameters[i].frozen) m->trained_bytes += bytes;
+        if (!p->frozen) m->trained_bytes += bytes;
     }
     return OTT_OK;
 }
 
-static tensor view(const parameter *p, void *store, int64_t offset) {
-    return tensor_matrix(store ? (char *)store + offset : NULL, OTT_F32, p->rows, p->columns);
+/* The shard of a parameter at `offset` of the memory of all; NULL: none. */
+static tensor view(const parameter *p, void *memory, int64_t offset) {
+    tensor t = p->shard.value;
+    t.data = memory ? (char *)memory + offset : NULL;
+    return t;
 }
 
 /* Gradient and optimizer state of a parameter at `offset` of their blocks; NULL blocks: none. */
 static void view_trained(const model *m, parameter *p, int64_t offset) {
-    p->grad = view(p, m->grads, offset);
-    for (int i = 0; i < PARAMETER_SLOTS; i++) p->slot[i] = view(p, m->slot[i], offset);
+    p->shard.grad = view(p, m->grads, offset);
+    for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i] = view(p, m->slot[i], offset);
 }
 
 static ott_status allocate_trained(model *m) {
@@ -131,12 +149,14 @@ static ott_status allocate(model *m, model_use use) {
     int64_t offset = 0, trained = 0;
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        int64_t bytes = padded(m, parameter_count(p));
-        p->value = view(p, m->values, offset);
+        int64_t bytes = padded(m, tensor_count(p->shard.value));
+        p->shard.value = view(p, m->values, offset);
         offset += bytes;
-        if (p->frozen) continue;
-        view_trained(m, p, trained);
-        trained += bytes;
+        if (!p->frozen) {
+            view_trained(m, p, trained);
+            trained += bytes;
+        }
+        if (!p->shard.cut) parameter_show_whole(p);
     }
     return OTT_OK;
 }
@@ -165,6 +185,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
+    TRY(divide(m));
     TRY(allocate(m, use));
     m->options.freeze = NULL; /* the parameters know */
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
@@ -181,6 +202,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     }
     m->device = d;
     m->loss.chunk = INT64_MAX;
+    m->store.ranks = o->shard_ranks;
     ott_status status = build(m, use, positions);
     if (status != OTT_OK) {
         model_close(m);
@@ -266,128 +288,4 @@ ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
     TRY(delayed_reduce(cx, &m->delayed, g));
     return model_visit_linears(m, update_scales, cx);
-}
-
-/* ---- one pass ---- */
-
-struct model_slot {
-    tensor h, rstd; /* input and reciprocal root mean square of the final norm */
-    plan_buffer h_buffer, rstd_buffer;
-    activation final; /* output of the final norm */
-    block_saved blocks[];
-};
-
-ott_status model_slot_open(const model *m, model_slot **out) {
-    void *memory;
-    int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
-    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
-    *out = memory;
-    return OTT_OK;
-}
-
-void model_slot_close(const model *m, model_slot *slot) {
-    mem_free(m->device->account, slot);
-}
-
-/* The residual stream on its way from block to block. */
-typedef struct stream {
-    tensor x, delta;
-    plan_buffer x_buffer, delta_buffer;
-    bool has_delta;
-} stream;
-
-static ott_status enter_block(exec *cx, model *m, model_slot *slot, int64_t i, stream *r) {
-    TRY(block_enter(cx, &m->blocks[i], &r->x, &r->x_buffer, r->has_delta ? &r->delta : NULL,
-                    &slot->blocks[i]));
-    TRY(plan_close(cx->plan, &r->delta_buffer));
-    return i > 0 ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
-}
-
-static ott_status enter_final(exec *cx, model *m, model_slot *slot, stream *r) {
-    int64_t rows = r->x.rows, dim = r->x.columns;
-    TRY(exec_open(cx, "final residual", r->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
-    TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
-    TRY(activation_open(cx, "final norm output", r->x.dtype, rows, dim, &m->final_specs, &slot->final));
-    TRY(norm_forward(cx, &m->final_norm, &r->x, &r->delta, &slot->h, &slot->final, &slot->rstd));
-    TRY(plan_close(cx->plan, &r->delta_buffer));
-    int64_t last = m->options.layers - 1;
-    return block_finalize(cx, &m->blocks[last], &slot->blocks[last]);
-}
-
-/* From tokens to the output of the final norm. */
-static ott_status forward(exec *cx, model *m, model_slot *slot, const batch *b) {
-    stream r = {0};
-    int64_t tokens = b->count * b->length;
-    TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &r.x, &r.x_buffer));
-    TRY(embedding_forward(cx, &m->embedding, &b->token, &r.x));
-    placement at = b->at;
-    for (int64_t i = 0; i < m->options.layers; i++) {
-        at.cache = b->cache ? &b->cache[i] : NULL;
-        TRY(enter_block(cx, m, slot, i, &r));
-        TRY(block_run(cx, &m->blocks[i], &at, &slot->blocks[i], &r.delta, &r.delta_buffer));
-        r.x = slot->blocks[i].h2;
-        r.has_delta = true;
-    }
-    return enter_final(cx, m, slot, &r);
-}
-
-static ott_status close_final(exec *cx, model_slot *slot) {
-    TRY(activation_close(cx, &slot->final));
-    TRY(plan_close(cx->plan, &slot->h_buffer));
-    return plan_close(cx->plan, &slot->rstd_buffer);
-}
-
-static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
-    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
-    TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
-    return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
-}
-
-static ott_status backward(exec *cx, model *m, model_slot *slot, const batch *b, activation *g) {
-    for (int64_t i = m->options.layers - 1; i >= 0; i--) {
-        activation dx;
-        const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
-        TRY(block_backward(cx, &m->blocks[i], &b->at, &slot->blocks[i], g, specs, &dx));
-        *g = dx;
-    }
-    TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
-    return activation_close(cx, g);
-}
-
-static ott_status train_pass(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                             const tensor *losses) {
-    tensor dfinal;
-    plan_buffer dfinal_buffer;
-    activation g;
-    TRY(forward(cx, m, slot, b));
-    plan_mark_saved(cx->plan);
-    TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
-                  &dfinal_buffer));
-    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
-    TRY(backward_final(cx, m, slot, &dfinal, &g));
-    TRY(plan_close(cx->plan, &dfinal_buffer));
-    TRY(close_final(cx, slot));
-    return backward(cx, m, slot, b, &g);
-}
-
-static ott_status evaluate_pass(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *losses) {
-    TRY(forward(cx, m, slot, b));
-    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, NULL, losses, NULL));
-    return close_final(cx, slot);
-}
-
-ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                     const tensor *losses) {
-    cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
-    if (grad_scale) return train_pass(cx, m, slot, b, grad_scale, losses);
-    return evaluate_pass(cx, m, slot, b, losses);
-}
-
-ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {
-    cx->phase = PHASE_EVALUATE;
-    TRY(forward(cx, m, slot, b));
-    activation last;
-    TRY(activation_rows(&slot->final, b->count * b->length - 1, 1, &last));
-    TRY(linear_forward(cx, &m->loss.head, &last, logits));
-    return close_final(cx, slot);
 }

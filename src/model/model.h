@@ -1,6 +1,6 @@
 /*
- * model/model: a whole decoder: embedding, blocks, final norm, output head; its parameters, and one pass over
- * a micro-batch.
+ * model/model: a whole decoder: embedding, blocks, final norm, output head; its parameters. Passes through it:
+ * model/run.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -9,6 +9,7 @@
 #include "model/block.h"
 #include "model/modules.h"
 #include "nn/loss.h"
+#include "parallel/store.h"
 
 typedef struct model {
     model_options options;
@@ -22,6 +23,7 @@ typedef struct model {
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */
     int64_t trained_bytes; /* size of each of the others, which have the parameters that are not frozen */
+    parameter_store store;
     embedding embedding;
     block *blocks;
     norm final_norm;
@@ -57,27 +59,5 @@ ott_status model_connect(model *m);
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Compute weights are stale: masters were changed by other than the optimizer. */
 void model_weights_changed(model *m);
-
-/* A micro-batch: `count` sequences of `length` tokens, all of one device block. T = count * length. */
-typedef struct batch {
-    int64_t count, length;
-    tensor token, target; /* i32[T]; target < 0: ignored */
-    placement at;         /* its cache is not read */
-    /* [layers], for model_logits of a sequence that goes on (model/cache.h); NULL: nothing stands before. */
-    const attention_cache *cache;
-} batch;
-
-typedef struct model_slot
-    model_slot; /* what forward leaves for backward: one for each micro-batch in flight */
-ott_status model_slot_open(const model *m, model_slot **out);
-void model_slot_close(const model *m, model_slot *slot);
-
-/* losses[T] of a batch. With grad_scale (fp32[1] on the device) it is a training pass: every parameter's
-   gradient accumulates; without, an evaluation. The plan of cx must be recording or sealed for the same call.
- */
-ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                     const tensor *losses);
-/* logits[1,V] (activation format) of the last token of a batch of one sequence. */
-ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits);
 
 #endif

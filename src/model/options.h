@@ -25,6 +25,8 @@ typedef struct model_options {
     const config_list *freeze;
     /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
     const optimizer_rule *optimizer;
+    group
+        *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

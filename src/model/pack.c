@@ -12,7 +12,7 @@ typedef struct packing {
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));
-    if (l->weight != p->m->embedding.weight) l->weight->value.data = NULL;
+    if (l->weight != p->m->embedding.weight) l->weight->value.data = l->weight->shard.value.data = NULL;
     return OTT_OK;
 }
 
@@ -20,14 +20,15 @@ static ott_status pack_linear(void *user, linear *l) {
 static ott_status move_parameters(packing *p, void *store, int64_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < p->m->parameter_count; i++) {
-        tensor *value = &p->m->parameters[i].value, moved = *value;
-        if (!value->data) continue;
+        parameter *q = &p->m->parameters[i];
+        tensor moved = q->value;
+        if (!moved.data) continue;
         int64_t at = *bytes;
-        *bytes += backend_align(p->m->device->can, tensor_bytes(*value));
+        *bytes += backend_align(p->m->device->can, tensor_bytes(moved));
         if (!store) continue;
         moved.data = (char *)store + at;
-        TRY(op_convert(&p->cx, &(convert_args){.x = value, .y = &moved}));
-        *value = moved;
+        TRY(op_convert(&p->cx, &(convert_args){.x = &q->value, .y = &moved}));
+        q->value = q->shard.value = moved;
     }
     return OTT_OK;
 }

@@ -14,7 +14,7 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
     l->spec = *spec;
-    l->compute = l->weight->value;
+    l->compute = (tensor){0};
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = spec->weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
     int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes,
@@ -58,8 +58,13 @@ static ott_status make_compute(exec *cx, linear *l) {
     const tensor *master = &l->weight->value;
     if (quant_spec_is_fp8(&l->spec.weight))
         TRY(op_quantize(cx, &(quantize_args){.x = master, .q = &l->quantized}));
-    if (l->compute.data == master->data) return OTT_OK;
+    if (!l->compute.data) return OTT_OK;
     return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
+}
+
+/* The weight in the activation format. */
+static tensor plain_weight(const linear *l) {
+    return l->compute.data ? l->compute : l->weight->value;
 }
 
 /* Is the compute weight that of this training step? A frozen master stays as it is, and so does what is made
@@ -111,7 +116,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
 
 ott_status linear_pack(exec *cx, linear *l) {
     TRY(make_compute(cx, l));
-    operand plain = operand_rowwise(l->compute, weight_form(l)), packed = plain;
+    operand plain = operand_rowwise(plain_weight(l), weight_form(l)), packed = plain;
     int64_t scales =
         plain.scale_inv ? granularity_groups(plain.grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
     int64_t codes = backend_align(cx->device->can, panel_round(l->out) * l->in * dtype_bytes(plain.t.dtype));
@@ -139,7 +144,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
     operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
-    operand b = l->packed.t.data ? l->packed : operand_rowwise(l->compute, weight_form(l));
+    operand b = l->packed.t.data ? l->packed : operand_rowwise(plain_weight(l), weight_form(l));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
@@ -152,7 +157,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
     TRY(refresh(cx, l));
     operand a = operand_rowwise(g->t, activation_form(g, l->grad_form));
-    operand b = operand_columnwise(l->compute, weight_form(l));
+    operand b = operand_columnwise(plain_weight(l), weight_form(l));
     return exec_gemm(
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){

@@ -24,11 +24,11 @@ typedef struct linear {
         grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. */
-    tensor compute;                      /* in the activation format; the master itself in fp32 */
-    qtensor quantized;                   /* both uses, where FP8 */
-    operand packed;                      /* b of linear_forward, after linear_pack; data NULL: not packed */
-    void *compute_block;                 /* device memory behind all of these; owned by the linear */
-    int64_t compute_step;                /* exec.step it was made for; -1: never */
+    tensor compute;       /* in the activation format; data NULL: the master itself, or all in FP8 */
+    qtensor quantized;    /* both uses, where FP8 */
+    operand packed;       /* b of linear_forward, after linear_pack; data NULL: not packed */
+    void *compute_block;  /* device memory behind all of these; owned by the linear */
+    int64_t compute_step; /* exec.step it was made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 

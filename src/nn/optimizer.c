@@ -13,10 +13,10 @@ static void schedule_adamw(const optimizer_options *o, int64_t update, float *ho
 }
 
 static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state) {
-    return op_adamw(cx, &(adamw_args){.param = &p->value,
-                                      .grad = &p->grad,
-                                      .moment1 = &p->slot[ADAMW_MOMENT1],
-                                      .moment2 = &p->slot[ADAMW_MOMENT2],
+    return op_adamw(cx, &(adamw_args){.param = &p->shard.value,
+                                      .grad = &p->shard.grad,
+                                      .moment1 = &p->shard.slot[ADAMW_MOMENT1],
+                                      .moment2 = &p->shard.slot[ADAMW_MOMENT2],
                                       .state = state,
                                       .beta1 = o->beta1,
                                       .beta2 = o->beta2,
@@ -50,23 +50,24 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 
 /* Sums of squares into squares[count], of the first of them that are trained. */
 static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
-                               const tensor *squares, const tensor *state) {
+                               group *ranks, const tensor *squares, const tensor *state) {
     int trained = 0;
     for (int i = 0; i < count; i++) {
         if (parameters[i].frozen) continue;
         tensor sum = tensor_columns(*squares, trained++, 1);
-        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].grad, .sum = &sum}));
+        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].shard.grad, .sum = &sum}));
     }
     tensor sums = tensor_columns(*squares, 0, trained);
+    if (ranks) TRY(group_all_reduce(ranks, cx, &sums, REDUCE_SUM));
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }
 
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                            const parameter *parameters, int count, const tensor *state) {
+                            const parameter *parameters, int count, group *ranks, const tensor *state) {
     tensor squares;
     plan_buffer buffer;
     TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, count, &squares, &buffer));
-    TRY(measure_norm(cx, o, parameters, count, &squares, state));
+    TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
     for (int i = 0; i < count; i++)
         if (!parameters[i].frozen) TRY(rule->step(cx, o, &parameters[i], state));
     return plan_close(cx->plan, &buffer);

@@ -20,7 +20,7 @@ typedef struct optimizer_rule {
     const char *slot[PARAMETER_SLOTS];
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* Updates p.value from p.grad and p.slot; nothing when state[STEP_SKIP] != 0. Workspace is the plan's. */
+    /* Updates p.shard's value and slots from its gradient; nothing when state[STEP_SKIP] != 0. Workspace is the plan's. */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state);
 } optimizer_rule;
 
@@ -29,9 +29,10 @@ const optimizer_rule *optimizer_find(const char *name);
 /* The host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* One update from the accumulated gradients of parameters[count]; state: fp32[STEP_STATE_COUNT]. Recorded like
+/* One update from the accumulated gradients of parameters[count], which `ranks` share (NULL: all are here);
+   state: fp32[STEP_STATE_COUNT]. Recorded like
    any other part of a step: its workspace is the plan's. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                            const parameter *parameters, int count, const tensor *state);
+                            const parameter *parameters, int count, group *ranks, const tensor *state);
 
 #endif

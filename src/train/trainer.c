@@ -86,7 +86,7 @@ static ott_status dry_run(trainer *t, plan *p, const tensor *grad_scale) {
 static ott_status update(trainer *t) {
     t->cx.plan = t->update_plan;
     return optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
-                            t->m->parameter_count, &t->state);
+                            t->m->parameter_count, t->m->store.ranks, &t->state);
 }
 
 static ott_status dry_run_update(trainer *t) {
@@ -149,11 +149,14 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(model_open(t->device, shape, MODEL_TRAINING, t->options.seq_len, &t->m));
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
+    t->m->store.micro_batches = t->options.grad_accum > 1;
     set_checkpointing(t);
     TRY(model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
-    t->cx =
-        (exec){.device = t->device, .is_first_microbatch = true, .data_group = group_self(), .log = t->log};
+    t->cx = (exec){.device = t->device,
+                   .is_first_microbatch = true,
+                   .data_group = t->options.data_group ? t->options.data_group : group_self(),
+                   .log = t->log};
     TRY(plan_create(t->device, &t->train_plan));
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->update_plan));

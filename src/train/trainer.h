@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/dataset.h"
 #include "model/convert.h"
+#include "model/run.h"
 
 typedef struct trainer_options {
     convert_options convert; /* its recipe is that of the first step */
@@ -19,6 +20,8 @@ typedef struct trainer_options {
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
+    group *
+        data_group; /* ranks that train this model on other rows of the data; borrowed; NULL: this one alone */
 } trainer_options;
 
 typedef struct trainer {

@@ -10,6 +10,7 @@
 #include "comm/self.h"
 #include "model/convert.h"
 #include "model/init.h"
+#include "model/run.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,8 @@ static double step_program(program *p, int step) {
     const optimizer_rule *rule = p->m->options.optimizer;
     optimizer_schedule(rule, &p->options, 0.01, step + 1, host);
     succeed(device_copy_in(p->cx.device, p->state.data, host, sizeof host));
-    succeed(optimizer_update(&p->cx, rule, &p->options, p->m->parameters, p->m->parameter_count, &p->state));
+    succeed(optimizer_update(&p->cx, rule, &p->options, p->m->parameters, p->m->parameter_count, NULL,
+                             &p->state));
     succeed(model_update_scales(&p->cx, p->m, group_self()));
     return (double)sum / ROWS;
 }

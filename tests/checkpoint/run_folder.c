@@ -74,8 +74,8 @@ model *small_model(run_folder *f, const model_options *o, model_use use, uint64_
     for (int i = 0; seed && i < m->parameter_count; i++) {
         fill(&m->parameters[i].value, seed, 3 * (uint64_t)i);
         if (use == MODEL_INFERENCE) continue;
-        fill(&m->parameters[i].slot[0], seed, 3 * (uint64_t)i + 1);
-        fill(&m->parameters[i].slot[1], seed, 3 * (uint64_t)i + 2);
+        fill(&m->parameters[i].shard.slot[0], seed, 3 * (uint64_t)i + 1);
+        fill(&m->parameters[i].shard.slot[1], seed, 3 * (uint64_t)i + 2);
     }
     return m;
 }

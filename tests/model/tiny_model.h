@@ -6,6 +6,7 @@
 #define TESTS_MODEL_TINY_MODEL_H
 
 #include "model/convert.h"
+#include "model/run.h"
 #include "nn/layer_harness.h"
 
 typedef struct tiny {

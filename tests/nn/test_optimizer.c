@@ -39,9 +39,9 @@ static ott_status step_summing(exec *cx, const optimizer_options *o, const param
     plan_buffer buffer;
     (void)o, (void)state;
     TRY(exec_open(cx, "sum of gradients", OTT_F32, p->rows, p->columns, &sum, &buffer));
-    TRY(op_add(cx, &(add_args){.x = &p->slot[0], .delta = &p->grad, .y = &sum}));
-    TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &p->slot[0]}));
-    TRY(op_add(cx, &(add_args){.x = &p->value, .delta = &sum, .y = &p->value}));
+    TRY(op_add(cx, &(add_args){.x = &p->shard.slot[0], .delta = &p->shard.grad, .y = &sum}));
+    TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &p->shard.slot[0]}));
+    TRY(op_add(cx, &(add_args){.x = &p->shard.value, .delta = &sum, .y = &p->shard.value}));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -55,17 +55,18 @@ typedef struct updated {
 
 static ott_status update(exec *cx, void *user) {
     const updated *u = user;
-    return optimizer_update(cx, &summing, &(optimizer_options){.max_norm = 0}, u->parameters, 2, &u->state);
+    return optimizer_update(cx, &summing, &(optimizer_options){.max_norm = 0}, u->parameters, 2, NULL,
+                            &u->state);
 }
 
 static void open_parameter(harness *h, parameter *p, bool frozen) {
     *p = (parameter){.rank = 2, .rows = ROWS, .columns = COLUMNS, .frozen = frozen};
-    p->value = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
-    p->grad = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
-    p->slot[0] = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
-    harness_put(h, &p->value, (const float[]){1, 2, 3, 4, 5, 6});
-    harness_put(h, &p->grad, (const float[]){1, 0, 0, 2, 0, 2});
-    harness_put(h, &p->slot[0], (const float[COUNT]){0});
+    p->shard.value = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    p->shard.grad = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    p->shard.slot[0] = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
+    harness_put(h, &p->shard.value, (const float[]){1, 2, 3, 4, 5, 6});
+    harness_put(h, &p->shard.grad, (const float[]){1, 0, 0, 2, 0, 2});
+    harness_put(h, &p->shard.slot[0], (const float[COUNT]){0});
 }
 
 static void expect(harness *h, const tensor *t, const float *expected) {
@@ -87,9 +88,9 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     int64_t taken = mem_read(h.account).now;
     for (int i = 0; i < 2; i++) harness_replay(&h, update, &u);
     assert_int_equal(mem_read(h.account).now, taken);
-    expect(&h, &u.parameters[0].slot[0], (const float[]){2, 0, 0, 4, 0, 4});
-    expect(&h, &u.parameters[0].value, (const float[]){4, 2, 3, 10, 5, 12});
-    expect(&h, &u.parameters[1].value, (const float[]){1, 2, 3, 4, 5, 6});
+    expect(&h, &u.parameters[0].shard.slot[0], (const float[]){2, 0, 0, 4, 0, 4});
+    expect(&h, &u.parameters[0].shard.value, (const float[]){4, 2, 3, 10, 5, 12});
+    expect(&h, &u.parameters[1].shard.value, (const float[]){1, 2, 3, 4, 5, 6});
     harness_get(&h, &u.state, host);
     assert_true(host[STEP_GRAD_NORM] == 3.0f); /* of the one that is trained */
     harness_close(&h);

@@ -101,7 +101,7 @@ static void check_moments(outcome *o, double clip) {
     for (int i = 0; i < o->r.t->m->parameter_count; i++) {
         const parameter *p = &o->r.t->m->parameters[i];
         float *g = rig_copy(&o->r, p->grad.data, parameter_count(p));
-        float *m = rig_copy(&o->r, p->slot[0].data, parameter_count(p));
+        float *m = rig_copy(&o->r, p->shard.slot[0].data, parameter_count(p));
         for (int64_t j = 0; j < parameter_count(p); j++) {
             double expected = keep * clip * (double)g[j];
             if (!(fabs((double)m[j] - expected) <= 1e-6 * fabs(expected)))

@@ -1,0 +1,178 @@
+/* model/run: the passes. Around each layer its parameters are gathered, and its gradients reduced. */
+#include "model/run.h"
+
+struct model_slot {
+    tensor h, rstd; /* input and reciprocal root mean square of the final norm */
+    plan_buffer h_buffer, rstd_buffer;
+    activation final; /* output of the final norm */
+    block_saved blocks[];
+};
+
+ott_status model_slot_open(const model *m, model_slot **out) {
+    void *memory;
+    int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
+    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
+    *out = memory;
+    return OTT_OK;
+}
+
+void model_slot_close(const model *m, model_slot *slot) {
+    mem_free(m->device->account, slot);
+}
+
+/* ---- the last parameters: of the final norm and the head, which may be the embedding's ---- */
+
+typedef ott_status (*store_call)(exec *cx, const parameter_store *s, parameter *parameters, int count);
+
+static ott_status for_last(exec *cx, model *m, store_call call) {
+    parameter *first = m->final_norm.weight;
+    return call(cx, &m->store, first, (int)(m->parameters + m->parameter_count - first));
+}
+
+static ott_status for_table(exec *cx, model *m, store_call call) {
+    return call(cx, &m->store, m->embedding.weight, 1);
+}
+
+static ott_status for_last_and_tied(exec *cx, model *m, store_call call) {
+    TRY(for_last(cx, m, call));
+    return m->options.tied ? for_table(cx, m, call) : OTT_OK;
+}
+
+/* ---- forward ---- */
+
+static ott_status embed(exec *cx, model *m, const batch *b, model_stream *s) {
+    int64_t tokens = b->count * b->length;
+    *s = (model_stream){0};
+    TRY(for_table(cx, m, store_gather));
+    TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &s->x, &s->x_buffer));
+    TRY(embedding_forward(cx, &m->embedding, &b->token, &s->x));
+    return for_table(cx, m, store_release);
+}
+
+/* Layer i, or the final norm, has taken the stream in: what the block before lent for it goes. */
+static ott_status hand_over(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
+    TRY(plan_close(cx->plan, &s->delta_buffer));
+    return s->has_delta ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
+}
+
+static ott_status forward_block(exec *cx, model *m, model_slot *slot, const batch *b, int64_t i,
+                                model_stream *s) {
+    block *k = &m->blocks[i];
+    block_saved *saved = &slot->blocks[i];
+    placement at = b->at;
+    at.cache = b->cache ? &b->cache[i] : NULL;
+    TRY(store_gather(cx, &m->store, k->parameters, k->parameter_count));
+    TRY(block_enter(cx, k, &s->x, &s->x_buffer, s->has_delta ? &s->delta : NULL, saved));
+    TRY(hand_over(cx, m, slot, i, s));
+    TRY(block_run(cx, k, &at, saved, &s->delta, &s->delta_buffer));
+    s->x = saved->h2;
+    s->has_delta = true;
+    return store_release(cx, &m->store, k->parameters, k->parameter_count);
+}
+
+/* The last parameters stay for the head. */
+static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stream *s) {
+    int64_t rows = s->x.rows, dim = s->x.columns;
+    TRY(for_last_and_tied(cx, m, store_gather));
+    TRY(exec_open(cx, "final residual", s->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
+    TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
+    TRY(activation_open(cx, "final norm output", s->x.dtype, rows, dim, &m->final_specs, &slot->final));
+    TRY(norm_forward(cx, &m->final_norm, &s->x, &s->delta, &slot->h, &slot->final, &slot->rstd));
+    return hand_over(cx, m, slot, m->options.layers, s);
+}
+
+ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
+                         model_stream *stream) {
+    if (range.first == 0) TRY(embed(cx, m, b, stream));
+    for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, stream));
+    return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
+}
+
+/* ---- loss ---- */
+
+static ott_status close_final(exec *cx, model *m, model_slot *slot) {
+    TRY(activation_close(cx, &slot->final));
+    TRY(plan_close(cx->plan, &slot->h_buffer));
+    TRY(plan_close(cx->plan, &slot->rstd_buffer));
+    return for_last_and_tied(cx, m, store_release);
+}
+
+static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
+    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
+    TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
+    return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
+}
+
+static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const batch *b,
+                                    const tensor *grad_scale, const tensor *losses, activation *g) {
+    tensor dfinal;
+    plan_buffer dfinal_buffer;
+    TRY(for_last_and_tied(cx, m, store_open_gradients));
+    TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
+                  &dfinal_buffer));
+    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
+    TRY(backward_final(cx, m, slot, &dfinal, g));
+    TRY(plan_close(cx->plan, &dfinal_buffer));
+    return for_last(cx, m, store_reduce_gradients); /* a tied head's is the embedding's still to add to */
+}
+
+ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                      const tensor *losses, activation *grad) {
+    if (grad_scale)
+        TRY(loss_and_gradient(cx, m, slot, b, grad_scale, losses, grad));
+    else
+        TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, NULL, losses, NULL));
+    return close_final(cx, m, slot);
+}
+
+/* ---- backward ---- */
+
+static ott_status backward_block(exec *cx, model *m, model_slot *slot, const batch *b, int64_t i,
+                                 activation *g) {
+    block *k = &m->blocks[i];
+    const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
+    activation dx;
+    TRY(store_gather(cx, &m->store, k->parameters, k->parameter_count));
+    TRY(store_open_gradients(cx, &m->store, k->parameters, k->parameter_count));
+    TRY(block_backward(cx, k, &b->at, &slot->blocks[i], g, specs, &dx));
+    *g = dx;
+    TRY(store_reduce_gradients(cx, &m->store, k->parameters, k->parameter_count));
+    return store_release(cx, &m->store, k->parameters, k->parameter_count);
+}
+
+static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
+    if (!m->options.tied) TRY(for_table(cx, m, store_open_gradients));
+    TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
+    TRY(for_table(cx, m, store_reduce_gradients));
+    return activation_close(cx, g);
+}
+
+ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
+                          activation *grad) {
+    for (int64_t i = range.end - 1; i >= range.first; i--) TRY(backward_block(cx, m, slot, b, i, grad));
+    return range.first == 0 ? backward_embedding(cx, m, b, grad) : OTT_OK;
+}
+
+/* ---- all of it ---- */
+
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses) {
+    layer_range all = {0, m->options.layers};
+    model_stream stream;
+    activation grad;
+    cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
+    TRY(model_forward(cx, m, slot, b, all, &stream));
+    if (grad_scale) plan_mark_saved(cx->plan);
+    TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
+    return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;
+}
+
+ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {
+    model_stream stream;
+    activation last;
+    cx->phase = PHASE_EVALUATE;
+    TRY(model_forward(cx, m, slot, b, (layer_range){0, m->options.layers}, &stream));
+    TRY(activation_rows(&slot->final, b->count * b->length - 1, 1, &last));
+    TRY(linear_forward(cx, &m->loss.head, &last, logits));
+    return close_final(cx, m, slot);
+}

@@ -1,0 +1,58 @@
+/*
+ * model/run: passes over a micro-batch: forward and backward over a range of a model's layers, what is at their
+ * two ends, and all of it.
+ */
+#ifndef MODEL_RUN_H
+#define MODEL_RUN_H
+
+#include "model/model.h"
+
+/* A micro-batch: `count` sequences of `length` tokens, all of one device block. T = count * length. */
+typedef struct batch {
+    int64_t count, length;
+    tensor token, target; /* i32[T]; target < 0: ignored */
+    placement at;         /* its cache is not read */
+    /* [layers], for model_logits of a sequence that goes on (model/cache.h); NULL: nothing stands before. */
+    const attention_cache *cache;
+} batch;
+
+typedef struct model_slot
+    model_slot; /* what forward leaves for backward: one for each micro-batch in flight */
+ott_status model_slot_open(const model *m, model_slot **out);
+void model_slot_close(const model *m, model_slot *slot);
+
+/* losses[T] of a batch. With grad_scale (fp32[1] on the device) it is a training pass: every parameter's
+   gradient accumulates; without, an evaluation. The plan of cx must be recording or sealed for the same call.
+ */
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses);
+/* logits[1,V] (activation format) of the last token of a batch of one sequence. */
+ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits);
+
+/* ---- the parts of model_run ---- */
+
+typedef struct layer_range {
+    int64_t first, end;
+} layer_range;
+
+/* The residual stream on its way from block to block: its value is x + delta. Zeroed: before the first. */
+typedef struct model_stream {
+    tensor x, delta; /* [T,D] */
+    plan_buffer x_buffer, delta_buffer;
+    bool has_delta; /* x is lent by the block that made delta */
+} model_stream;
+
+/* Through layers [first, end). From the tokens where first is 0, to the final norm where end is all layers; else
+   from and to the stream that is handed over. cx->phase says what is kept. */
+ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
+                         model_stream *stream);
+/* After the last layer: head, loss, and back to the gradient of the last block's output, which it opens with the
+   forms that model_backward reads. Without grad_scale the losses are all. */
+ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                      const tensor *losses, activation *grad);
+/* Back through layers [first, end): *grad, of their output, becomes that of their input; where first is 0 the
+   embedding gets it, and it is closed. */
+ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
+                          activation *grad);
+
+#endif

@@ -1,0 +1,309 @@
+/*
+ * Parameters that N ranks hold between them: gathered around each block and released after it, gradients
+ * reduced to each rank's part. Losses, gradients and updated weights have the bits of one rank that holds all and
+ * runs the ranks' micro-batches one after the other; so have initial weights. Passes over ranges of layers are the
+ * whole pass.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "comm/threads.h"
+#include "model/init.h"
+#include "model/tiny_model.h"
+
+enum { RANKS_MAX = 4, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES * LENGTH };
+
+typedef struct kind {
+    const char *recipe;
+    bool tied, fused, bias;
+    int64_t vocab; /* FP8 wants multiples of 16; else one that no number of ranks divides */
+    checkpointing checkpointing;
+} kind;
+
+static const kind kinds[] = {
+    {.recipe = "fp32", .vocab = 67},
+    {.recipe = "bf16", .vocab = 67, .tied = true, .bias = true, .checkpointing = CHECKPOINT_FULL},
+    {.recipe = "tensorwise", .vocab = 64, .fused = true, .checkpointing = CHECKPOINT_SELECTIVE},
+    {.recipe = "rowwise", .vocab = 64, .tied = true, .checkpointing = CHECKPOINT_OP},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void open_model(tiny *t, const kind *k, group *ranks) {
+    model_options o = tiny_options();
+    o.vocab = k->vocab;
+    o.tied = k->tied;
+    o.fused_qkv = o.fused_gate_up = k->fused;
+    o.qkv_bias = k->bias;
+    o.init_std = 0.3;
+    o.init_style = INIT_HF;
+    o.optimizer = optimizer_find("adamw");
+    o.shard_ranks = ranks;
+    tiny_open(t, &o, 1, NULL);
+    HARNESS_OK(model_initialize(t->m, 5, 1));
+    tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
+    t->m->loss.chunk = TOKENS / 2;
+    for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
+}
+
+/* Micro-batch r: of the only rank, or rank r's. */
+static void set_batch(tiny *t, int r) {
+    int32_t token[TOKENS], target[TOKENS];
+    uint32_t vocab = (uint32_t)t->m->options.vocab;
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = (int32_t)(rng_u32(6, (uint64_t)r, (uint64_t)i) % vocab);
+        target[i] = (int32_t)(rng_u32(7, (uint64_t)r, (uint64_t)i) % vocab);
+    }
+    tiny_batch(t, SEQUENCES, LENGTH, token, target);
+}
+
+/* What is compared: of the whole model. */
+typedef struct outcome {
+    float *losses[RANKS_MAX], *start, *grads, *values, *moments;
+} outcome;
+
+static void outcome_free(outcome *o) {
+    for (int r = 0; r < RANKS_MAX; r++) free(o->losses[r]);
+    free(o->start);
+    free(o->grads);
+    free(o->values);
+    free(o->moments);
+}
+
+static int64_t all_elements(const model *m) {
+    return model_parameter_count(m);
+}
+
+/* Copies a tensor of each parameter's shard to its place among those of all parameters. */
+static void collect(tiny *t, size_t member, float *all) {
+    for (int i = 0; i < t->m->parameter_count; i++) {
+        const parameter *p = &t->m->parameters[i];
+        const tensor *part = (const tensor *)((const char *)&p->shard + member);
+        float *to = all + p->shard.row * p->columns + p->shard.column;
+        harness_get(&t->h, part, to);
+        all += parameter_count(p);
+    }
+}
+
+static ott_status update(exec *cx, const tiny *t, const tensor *state) {
+    const optimizer_options o = {
+        .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f}; /* not clipped: no norm */
+    return optimizer_update(cx, t->m->options.optimizer, &o, t->m->parameters, t->m->parameter_count,
+                            t->m->store.ranks, state);
+}
+
+static tensor step_state(tiny *t) {
+    float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
+    optimizer_schedule(t->m->options.optimizer, &(optimizer_options){.beta1 = 0.9f, .beta2 = 0.95f}, 0.01, 1,
+                       host);
+    return harness_tensor_of(&t->h, OTT_F32, 1, STEP_STATE_COUNT, host);
+}
+
+/* The optimizer's step outside of the recorded pass. */
+static ott_status update_now(tiny *t, const tensor *state) {
+    exec cx = t->h.cx;
+    TRY(plan_create(t->h.device, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = update(&cx, t, state);
+    plan_destroy(cx.plan);
+    return status;
+}
+
+static outcome outcome_alloc(const model *m) {
+    outcome o = {0};
+    float **all[] = {&o.start, &o.grads, &o.values, &o.moments};
+    for (int i = 0; i < 4; i++) *all[i] = calloc((size_t)all_elements(m), sizeof(float));
+    return o;
+}
+
+static void collect_all(tiny *t, outcome *o) {
+    collect(t, offsetof(parameter_shard, grad), o->grads);
+    collect(t, offsetof(parameter_shard, value), o->values);
+    collect(t, offsetof(parameter_shard, slot), o->moments);
+}
+
+/* ---- one rank ---- */
+
+static outcome run_one(const kind *k, int micro_batches) {
+    static tiny t;
+    open_model(&t, k, NULL);
+    outcome o = outcome_alloc(t.m);
+    collect(&t, offsetof(parameter_shard, value), o.start);
+    t.m->store.micro_batches = micro_batches > 1;
+    tensor state = step_state(&t);
+    for (int r = 0; r < micro_batches; r++) {
+        set_batch(&t, r);
+        if (r == 0)
+            tiny_run(&t);
+        else
+            tiny_again(&t);
+        o.losses[r] = tiny_losses(&t);
+    }
+    HARNESS_OK(update_now(&t, &state));
+    collect_all(&t, &o);
+    tiny_close(&t);
+    return o;
+}
+
+/* ---- ranks ---- */
+
+typedef struct rank_run {
+    tiny t;
+    tensor state;
+    group *group;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+} rank_run;
+
+static ott_status run_step(rank_run *k) {
+    tiny *t = &k->t;
+    plan_replay(t->h.plan);
+    TRY(model_run(&t->h.cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses));
+    return update_now(t, &k->state);
+}
+
+static void *run_rank(void *argument) {
+    rank_run *k = argument;
+    k->status = run_step(k);
+    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    group_close(k->group);
+    return NULL;
+}
+
+static ott_status pass(exec *cx, void *user) {
+    tiny *t = user;
+    return model_run(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
+}
+
+static void open_rank(rank_run *r, const kind *k, group *ranks) {
+    r->group = ranks;
+    open_model(&r->t, k, ranks);
+    set_batch(&r->t, ranks->rank);
+    r->state = step_state(&r->t);
+    harness_record(&r->t.h, pass, &r->t);
+    plan_poison(r->t.h.plan);
+}
+
+static outcome run_ranks(const kind *k, int size) {
+    static rank_run ranks[RANKS_MAX];
+    mem *account;
+    threads_world *world;
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    memset(ranks, 0, sizeof ranks);
+    for (int r = 0; r < size; r++) open_rank(&ranks[r], k, threads_world_group(world, r));
+    outcome o = outcome_alloc(ranks[0].t.m);
+    for (int r = 0; r < size; r++) collect(&ranks[r].t, offsetof(parameter_shard, value), o.start);
+    for (int r = 0; r < size; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
+    for (int r = 0; r < size; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < size; r++) {
+        if (ranks[r].status != OTT_OK) fail_msg("rank %d of %d: %s", r, size, ranks[r].text);
+        o.losses[r] = tiny_losses(&ranks[r].t);
+        collect_all(&ranks[r].t, &o);
+    }
+    for (int r = 0; r < size; r++) tiny_close(&ranks[r].t);
+    threads_world_close(world);
+    mem_close(account);
+    return o;
+}
+
+/* ---- the tests ---- */
+
+static void expect_same(const float *a, const float *b, int64_t count, const kind *k, int size,
+                        const char *what) {
+    for (int64_t i = 0; i < count; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+            fail_msg("%s on %d ranks: %s %lld is %.9g, not %.9g", k->recipe, size, what, (long long)i,
+                     (double)b[i], (double)a[i]);
+}
+
+static void compare(const kind *k, int size) {
+    static tiny t;
+    open_model(&t, k, NULL);
+    int64_t count = all_elements(t.m);
+    tiny_close(&t);
+    outcome one = run_one(k, size), many = run_ranks(k, size);
+    expect_same(one.start, many.start, count, k, size, "initial weight");
+    for (int r = 0; r < size; r++) expect_same(one.losses[r], many.losses[r], TOKENS, k, size, "loss");
+    expect_same(one.grads, many.grads, count, k, size, "gradient");
+    expect_same(one.values, many.values, count, k, size, "weight");
+    expect_same(one.moments, many.moments, count, k, size, "moment");
+    outcome_free(&one);
+    outcome_free(&many);
+}
+
+static void shards_are_the_whole(void **state) {
+    (void)state;
+    for (int i = 0; i < KINDS; i++)
+        for (int size = 2; size <= RANKS_MAX; size += 1) compare(&kinds[i], size);
+}
+
+/* Each rank holds its part and no more; a pass needs one block's parameters at a time. */
+static void a_rank_holds_its_part(void **state) {
+    (void)state;
+    static tiny whole, part;
+    group two = {.rank = 1, .size = 2};
+    open_model(&whole, &kinds[0], NULL);
+    open_model(&part, &kinds[0], &two);
+    assert_true(part.m->block_bytes < whole.m->block_bytes * 6 / 10);
+    assert_int_equal(part.m->parameters[0].rows, 67);
+    assert_int_equal(part.m->parameters[0].shard.row, 34);
+    assert_int_equal(part.m->parameters[0].shard.value.rows, 33);
+    assert_null(part.m->parameters[0].value.data);
+    tiny_close(&whole);
+    tiny_close(&part);
+}
+
+/* ---- ranges of layers ---- */
+
+static ott_status pass_in_ranges(exec *cx, void *user) {
+    tiny *t = user;
+    int64_t layers = t->m->options.layers;
+    model_stream stream;
+    activation grad;
+    cx->phase = PHASE_TRAIN;
+    for (int64_t i = 0; i < layers; i++)
+        TRY(model_forward(cx, t->m, t->slot, &t->batch, (layer_range){i, i + 1}, &stream));
+    TRY(model_loss(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses, &grad));
+    for (int64_t i = layers - 1; i >= 0; i--)
+        TRY(model_backward(cx, t->m, t->slot, &t->batch, (layer_range){i, i + 1}, &grad));
+    return OTT_OK;
+}
+
+static void ranges_are_the_whole_pass(void **state) {
+    (void)state;
+    for (int i = 0; i < KINDS; i++) {
+        static tiny t;
+        open_model(&t, &kinds[i], NULL);
+        set_batch(&t, 0);
+        tiny_run(&t);
+        float *losses = tiny_losses(&t), *grads = tiny_gradients(&t);
+        HARNESS_OK(device_zero(t.h.device, t.m->grads, t.m->trained_bytes));
+        harness_record(&t.h, pass_in_ranges, &t);
+        harness_replay(&t.h, pass_in_ranges, &t);
+        float *losses_again = tiny_losses(&t), *grads_again = tiny_gradients(&t);
+        expect_same(losses, losses_again, TOKENS, &kinds[i], 1, "loss");
+        expect_same(grads, grads_again, tiny_gradient_count(&t), &kinds[i], 1, "gradient");
+        free(losses);
+        free(grads);
+        free(losses_again);
+        free(grads_again);
+        tiny_close(&t);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_are_the_whole),
+        cmocka_unit_test(a_rank_holds_its_part),
+        cmocka_unit_test(ranges_are_the_whole_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
