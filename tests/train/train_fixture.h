@@ -82,6 +82,7 @@ typedef struct rig_options {
     const precision *precision;
     const char *const *more; /* as fixture_config takes it */
     const recipe *row;       /* instead of the configuration's recipe; NULL: that one */
+    group *data_group;       /* as trainer_options has it */
 } rig_options;
 
 typedef struct rig {

@@ -1,0 +1,202 @@
+/*
+ * Data-parallel training on ranks that are threads: N ranks are one rank with N micro-batches, bit for bit, in
+ * losses, gradients and everything an update writes; and the ranks agree with each other.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "comm/threads.h"
+#include "train/schedule.h"
+#include "train/train_fixture.h"
+
+enum { RANKS_MAX = 4, STEPS = 3, ARGUMENTS = 12 };
+
+/* What a run leaves. */
+typedef struct outcome {
+    step_result step[STEPS];
+    snapshot state;
+    float *grads, *scales;
+    int64_t grad_count, scale_count;
+} outcome;
+
+static void outcome_take(outcome *o, rig *r) {
+    o->state = snapshot_take(r);
+    o->grad_count = r->t->m->trained_bytes / (int64_t)sizeof(float);
+    o->grads = rig_copy(r, r->t->m->grads, o->grad_count);
+    o->scale_count = r->t->m->delayed.block_bytes / (int64_t)sizeof(float);
+    o->scales = o->scale_count ? rig_copy(r, r->t->m->delayed.block, o->scale_count) : NULL;
+}
+
+static void outcome_free(outcome *o) {
+    snapshot_free(&o->state);
+    free(o->grads);
+    free(o->scales);
+}
+
+static void expect_same(const outcome *one, const outcome *rank, const char *what) {
+    for (int i = 0; i < STEPS; i++) {
+        const step_result *a = &one->step[i], *b = &rank->step[i];
+        if (a->loss != b->loss || a->grad_norm != b->grad_norm || a->labels != b->labels ||
+            a->tokens != b->tokens || a->skipped != b->skipped)
+            fail_msg("%s, step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss, b->loss,
+                     a->grad_norm, b->grad_norm);
+    }
+    if (memcmp(one->grads, rank->grads, (size_t)one->grad_count * sizeof(float)) != 0)
+        fail_msg("%s: other gradients", what);
+    if (!snapshot_equal(&one->state, &rank->state)) fail_msg("%s: other weights or moments", what);
+    assert_int_equal(one->scale_count, rank->scale_count);
+    if (one->scale_count && memcmp(one->scales, rank->scales, (size_t)one->scale_count * sizeof(float)) != 0)
+        fail_msg("%s: other amax histories", what);
+}
+
+/* ---- one rank ---- */
+
+/* Delayed scaling's histories move on with every micro-batch, those of N ranks once a step. To compare, the only
+   rank's wait for its last micro-batch: until then the model seems to have none. */
+typedef struct waiting {
+    trainer *t;
+    void *histories, *before;
+} waiting;
+
+static void begin_step(waiting *w) {
+    w->histories = w->t->m->delayed.block;
+    w->before = w->t->delayed_before;
+    w->t->delayed_before = NULL;
+    if (w->t->options.grad_accum > 1) w->t->m->delayed.block = NULL;
+}
+
+static void micro_batch_done(void *user, int64_t done, int64_t total) {
+    waiting *w = user;
+    if (done >= total - 1) w->t->m->delayed.block = w->histories;
+}
+
+static void run_one(const fixture *f, const rig_options *o, outcome *out) {
+    rig r;
+    rig_open(&r, f, o);
+    waiting w = {.t = r.t};
+    r.t->micro_batch_done = micro_batch_done;
+    r.t->micro_batch_user = &w;
+    for (int i = 0; i < STEPS; i++) {
+        begin_step(&w);
+        out->step[i] = rig_step(&r);
+        r.t->delayed_before = w.before;
+    }
+    outcome_take(out, &r);
+    rig_close(&r);
+}
+
+/* ---- ranks ---- */
+
+typedef struct rank_run {
+    rig r;
+    group *group;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+    outcome out;
+} rank_run;
+
+static void *train_rank(void *argument) {
+    rank_run *k = argument;
+    for (int i = 0; i < STEPS && k->status == OTT_OK; i++)
+        k->status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps),
+                                 &k->out.step[i]);
+    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    group_close(k->group);
+    return NULL;
+}
+
+static void run_ranks(const fixture *f, const rig_options *o, int size, rank_run *ranks) {
+    mem *account;
+    threads_world *world;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(threads_world_open(account, size, 60, &world));
+    for (int k = 0; k < size; k++) {
+        rig_options own = *o;
+        ranks[k] = (rank_run){.group = threads_world_group(world, k)};
+        own.data_group = ranks[k].group;
+        rig_open(&ranks[k].r, f, &own);
+    }
+    for (int k = 0; k < size; k++) pthread_create(&ranks[k].thread, NULL, train_rank, &ranks[k]);
+    for (int k = 0; k < size; k++) pthread_join(ranks[k].thread, NULL);
+    for (int k = 0; k < size; k++) {
+        if (ranks[k].status != OTT_OK) fail_msg("rank %d of %d: %s", k, size, ranks[k].text);
+        outcome_take(&ranks[k].out, &ranks[k].r);
+        rig_close(&ranks[k].r);
+    }
+    threads_world_close(world);
+    mem_close(account);
+}
+
+/* ---- the comparison ---- */
+
+static void compare(const fixture *f, int way, int size, const char *const *more) {
+    const char *arguments[ARGUMENTS];
+    char micro_batches[64], what[128];
+    rank_run *ranks = calloc(RANKS_MAX, sizeof *ranks);
+    outcome one = {0};
+    int count = 0;
+    snprintf(micro_batches, sizeof micro_batches, "--train.grad_accum_steps=%d", size);
+    arguments[count++] = micro_batches;
+    for (; more && *more; more++) arguments[count++] = *more;
+    arguments[count] = NULL;
+    rig_options o = {.precision = &fixture_precisions[way], .more = arguments};
+    run_one(f, &o, &one);
+    o.more = arguments + 1;
+    run_ranks(f, &o, size, ranks);
+    for (int k = 0; k < size; k++) {
+        snprintf(what, sizeof what, "%s, rank %d of %d%s%s", fixture_precisions[way].name, k, size,
+                 arguments[1] ? ", " : "", arguments[1] ? arguments[1] : "");
+        expect_same(&one, &ranks[k].out, what);
+        outcome_free(&ranks[k].out);
+    }
+    outcome_free(&one);
+    free(ranks);
+}
+
+static void ranks_are_micro_batches(void **state) {
+    static const int precisions[] = {FP32, BF16, FP16, TENSORWISE, ROWWISE, DELAYED};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
+        for (int size = 1; size <= RANKS_MAX; size *= 2) compare(*state, precisions[i], size, NULL);
+}
+
+/* Gradients that one micro-batch adds to several times: a head in chunks, one that is the embedding, biases. */
+static void gradients_of_many_parts_too(void **state) {
+    const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16", NULL};
+    const char *const tied[] = {"--model.tie_embeddings=true", "--model.attention_bias=true",
+                                "--model.qk_norm=true", NULL};
+    for (int size = 2; size <= RANKS_MAX; size *= 2) {
+        compare(*state, BF16, size, chunks);
+        compare(*state, BF16, size, tied);
+        compare(*state, TENSORWISE, size, tied);
+    }
+}
+
+/* The other ranks' rows do count. */
+static void each_rank_has_rows_of_its_own(void **state) {
+    rank_run *ranks = calloc(2, sizeof *ranks);
+    outcome one = {0};
+    const rig_options o = {.precision = &fixture_precisions[FP32]};
+    run_one(*state, &o, &one);
+    run_ranks(*state, &o, 2, ranks);
+    assert_int_equal(ranks[0].out.step[0].tokens, 2 * one.step[0].tokens);
+    assert_true(ranks[0].out.step[0].loss != one.step[0].loss);
+    for (int k = 0; k < 2; k++) outcome_free(&ranks[k].out);
+    outcome_free(&one);
+    free(ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_micro_batches),
+        cmocka_unit_test(gradients_of_many_parts_too),
+        cmocka_unit_test(each_rank_has_rows_of_its_own),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
