@@ -1,6 +1,8 @@
 /* api/module_block: the modules made of several nn layers: attention, mlp, transformer layer. */
 #include "api/module.h"
 #include "model/block.h"
+#include "model/modules.h"
+#include <stddef.h>
 #include <string.h>
 
 /* ---- where tokens stand ---- */
@@ -97,20 +99,34 @@ static ott_status places_update(places *p, device *d, int64_t rows) {
 
 /* ---- parts ---- */
 
-static ott_status add_linear(ott_module *m, const char *label, linear *layer, int64_t in, int64_t out) {
-    ott_module *part;
-    TRY(module_make_linear(m->handle.context, layer, in, out, false, m->dtype, &part));
+static ott_status add_part(ott_module *m, const char *label, ott_module *part) {
     ott_status status = module_add_child(m, label, part);
     if (status != OTT_OK) module_close_tree(part);
     return status;
 }
 
-static ott_status add_norm(ott_module *m, const char *label, norm *layer, double epsilon) {
-    ott_module *part;
-    TRY(module_make_norm(m->handle.context, layer, m->in, epsilon, m->dtype, &part));
-    ott_status status = module_add_child(m, label, part);
-    if (status != OTT_OK) module_close_tree(part);
-    return status;
+/* Where a role's layer is in a block of which `part` is the member at `offset`. */
+static void *layer_of(module_role role, void *part, size_t offset) {
+    return (char *)part + (modules_offset(role) - (int64_t)offset);
+}
+
+/* Adds the roles [from, to] of a block, named as in a model. */
+static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
+                            void *part, size_t offset) {
+    ott_context *context = m->handle.context;
+    for (module_role role = from; role <= to; role++) {
+        if (!modules_has(o, role)) continue;
+        char name[MODULES_NAME_BYTES];
+        ott_module *made;
+        void *layer = layer_of(role, part, offset);
+        const model_module e = modules_describe(o, role, 0);
+        TRY(e.kind == MODULE_NORM
+                ? module_make_norm(context, layer, e.shape[0], (double)o->norm_epsilon, m->dtype, &made)
+                : module_make_linear(context, layer, e.shape[1], e.shape[0], e.has_bias, m->dtype, &made));
+        modules_name(role, NAMING_HUGGING_FACE, 0, name);
+        TRY(add_part(m, strrchr(name, '.') + 1, made));
+    }
+    return OTT_OK;
 }
 
 /* An input gradient that nobody wants still has to go somewhere. */
@@ -196,7 +212,8 @@ const module_table module_attention = {.kind = "attention",
 /* layer NULL: a module of its own. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
                                  const ott_attention_options *o, ott_module **made) {
-    int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
+    const model_options shape = {
+        .dim = o->dim, .heads = o->heads, .kv_heads = o->kv_heads, .head_dim = o->head_dim};
     TRY(module_make(context, &module_attention, o->dim, o->dim, o->dtype, sizeof(attention_body), made));
     ott_module *m = *made;
     attention_body *b = m->body;
@@ -209,10 +226,7 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
     ott_status status = OTT_OK;
     if (!tables)
         status = places_open(&b->places, context->device, o->rope_theta, o->head_dim, o->max_positions);
-    if (status == OTT_OK) status = add_linear(m, "q_proj", &a->q, o->dim, query);
-    if (status == OTT_OK) status = add_linear(m, "k_proj", &a->k, o->dim, key);
-    if (status == OTT_OK) status = add_linear(m, "v_proj", &a->v, o->dim, key);
-    if (status == OTT_OK) status = add_linear(m, "o_proj", &a->o, query, o->dim);
+    if (status == OTT_OK) status = add_roles(m, &shape, ROLE_QKV, ROLE_O, a, offsetof(block, attention));
     if (status != OTT_OK) module_close_tree(m);
     return status;
 }
@@ -333,9 +347,8 @@ static ott_status make_mlp(ott_context *context, mlp *layer, const ott_mlp_optio
     ott_module *m = *made;
     mlp_body *b = m->body;
     b->layer = layer ? layer : &b->own;
-    ott_status status = add_linear(m, "gate_proj", &b->layer->gate, o->dim, o->hidden);
-    if (status == OTT_OK) status = add_linear(m, "up_proj", &b->layer->up, o->dim, o->hidden);
-    if (status == OTT_OK) status = add_linear(m, "down_proj", &b->layer->down, o->hidden, o->dim);
+    const model_options shape = {.dim = o->dim, .hidden = o->hidden};
+    ott_status status = add_roles(m, &shape, ROLE_GATE_UP, ROLE_DOWN, b->layer, offsetof(block, mlp));
     if (status != OTT_OK) module_close_tree(m);
     return status;
 }
@@ -444,25 +457,20 @@ static ott_attention_options attention_of(const ott_transformer_layer_options *o
                                    .init_std = o->init_std};
 }
 
-static ott_status add_part(ott_module *m, const char *label, ott_module *part) {
-    ott_status status = module_add_child(m, label, part);
-    if (status != OTT_OK) module_close_tree(part);
-    return status;
-}
-
 static ott_status build_layer(ott_module *m, const ott_transformer_layer_options *o,
                               const ott_attention_options *a) {
     ott_context *context = m->handle.context;
     layer_body *b = m->body;
     ott_module *part;
+    const model_options shape = {.dim = o->dim, .norm_epsilon = (float)o->norm_epsilon};
     const ott_mlp_options f = {
         .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
     TRY(places_open(&b->places, context->device, o->rope_theta, a->head_dim, o->max_positions));
-    TRY(add_norm(m, "input_layernorm", &b->block.attention_norm, o->norm_epsilon));
+    TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));
     TRY(make_attention(context, &b->block.attention, &b->places.rope, a, &part));
     TRY(add_part(m, "self_attn", part));
-    TRY(add_norm(m, "post_attention_layernorm", &b->block.mlp_norm, o->norm_epsilon));
+    TRY(add_roles(m, &shape, ROLE_MLP_NORM, ROLE_MLP_NORM, &b->block, 0));
     TRY(make_mlp(context, &b->block.mlp, &f, &part));
     return add_part(m, "mlp", part);
 }

@@ -66,7 +66,7 @@ static const role_row role_rows[ROLE_COUNT] = {
                    .name = {"lm_head", "output_head.proj", "output"}},
 };
 
-static bool has_role(const model_options *o, module_role role) {
+bool modules_has(const model_options *o, module_role role) {
     switch (role) {
     case ROLE_QKV: return o->fused_qkv;
     case ROLE_Q:
@@ -113,25 +113,30 @@ const char *modules_name(module_role role, naming style, int layer, char out[MOD
 
 /* ---- the list ---- */
 
+model_module modules_describe(const model_options *o, module_role role, int layer) {
+    const role_row *row = &role_rows[role];
+    model_module m = {.role = role,
+                      .kind = row->kind,
+                      .layer = layer,
+                      .has_bias = row->is_qkv && o->qkv_bias,
+                      .tied = role == ROLE_HEAD && o->tied};
+    if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);
+    m.shape[m.rank++] = length_of(o, row->columns);
+    return m;
+}
+
 static ott_status add_module(arena *memory, const model_options *o, module_role role, int layer,
                              module_list *list) {
-    const role_row *row = &role_rows[role];
     char name[MODULES_NAME_BYTES];
     model_module *m = &list->of[list->count++];
-    *m = (model_module){.role = role,
-                        .kind = row->kind,
-                        .layer = layer,
-                        .has_bias = row->is_qkv && o->qkv_bias,
-                        .tied = role == ROLE_HEAD && o->tied};
-    if (row->rows != NONE) m->shape[m->rank++] = length_of(o, row->rows);
-    m->shape[m->rank++] = length_of(o, row->columns);
+    *m = modules_describe(o, role, layer);
     return arena_strdup(memory, modules_name(role, NAMING_HUGGING_FACE, layer, name), &m->name);
 }
 
 static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,
                             int layer, module_list *list) {
     for (module_role role = from; role < to; role++)
-        if (has_role(o, role)) TRY(add_module(memory, o, role, layer, list));
+        if (modules_has(o, role)) TRY(add_module(memory, o, role, layer, list));
     return OTT_OK;
 }
 
@@ -140,7 +145,7 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
     int64_t count = ROLE_COUNT - (end - first);
     void *place;
     *out = (module_list){0};
-    for (module_role role = first; role < end; role++) count += has_role(o, role) ? o->layers : 0;
+    for (module_role role = first; role < end; role++) count += modules_has(o, role) ? o->layers : 0;
     TRY(arena_alloc(memory, count * (int64_t)sizeof *out->of, &place));
     out->of = place;
     TRY(add_roles(memory, o, 0, first, MODULES_OUTSIDE, out));

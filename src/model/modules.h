@@ -63,6 +63,10 @@ typedef struct module_list {
 /* The list of a model with these options, in `memory`; nothing is bound to a layer yet. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
+/* A module by itself, without a name; in a layer, or in none. */
+model_module modules_describe(const model_options *o, module_role role, int layer);
+/* Does a model with these options have one? */
+bool modules_has(const model_options *o, module_role role);
 /* Where a module's layer is, counted from the start of its block; of the model, when it is in none. */
 int64_t modules_offset(module_role role);
 
