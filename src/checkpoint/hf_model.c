@@ -181,11 +181,15 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Rows of a parameter from the tensor of place i, piece by piece. */
+/* Rows of a parameter that are here, from the tensor of place i, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
     const hf_place *at = &l->places.of[i];
-    float *to = (float *)l->places.of[i].parameter->value.data + at->first * at->columns;
-    int64_t first = at->row * at->columns, count = at->count * at->columns;
+    const parameter *p = at->parameter;
+    int64_t here = parameter_shard_first(p), here_end = here + tensor_count(p->shard.value);
+    int64_t begin = at->first * at->columns, end = begin + at->count * at->columns;
+    int64_t from = begin > here ? begin : here, count = (end < here_end ? end : here_end) - from;
+    int64_t first = at->row * at->columns + from - begin;
+    float *to = (float *)p->shard.value.data + from - here;
     for (int64_t done = 0, piece; done < count; done += piece) {
         piece = count - done < BUFFER_FLOATS ? count - done : BUFFER_FLOATS;
         TRY(shards_read_floats(l->file, t, first + done, piece, l->buffer));
@@ -215,7 +219,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(check_tensors(l));
     TRY(mem_alloc_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
-    l->progress = watch_begin(l->m->watch, "Loading weights", model_parameter_count(l->m));
+    l->progress = watch_begin(l->m->watch, "Loading weights", model_shard_count(l->m));
     for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
     model_weights_changed(l->m);
     return OTT_OK;

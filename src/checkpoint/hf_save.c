@@ -278,6 +278,7 @@ static ott_status save(saving *s, hf_save_summary *out) {
 
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
     saving s = {.m = m, .account = m->device->account, .o = o, .folder = folder};
+    STATUS_REQUIRE(!m->store.ranks); /* a part is no folder */
     ott_status status = save(&s, out);
     mem_free(s.account, s.buffer);
     mem_free(s.account, s.codes);

@@ -13,6 +13,7 @@ static ott_status describe_optimizer(const model *m, const config *cfg, const ru
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, checkpoint_snapshot *out) {
     mem *account = m->device->account;
+    STATUS_REQUIRE(!m->store.ranks); /* a part is no checkpoint */
     *out = (checkpoint_snapshot){.account = account,
                                  .device = m->device,
                                  .config.account = account,

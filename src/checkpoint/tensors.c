@@ -29,7 +29,6 @@ ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, v
     return OTT_OK;
 }
 
-/* slot: which of the optimizer's, NULL: the value itself. */
 ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) {
     STATUS_REQUIRE(set->metadata_count < set->capacity);
     safetensors_pair *pair = &set->metadata[set->metadata_count];
@@ -42,9 +41,14 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = p->rank};
     STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
+    STATUS_REQUIRE(value->columns == p->columns || p->rows == 1);
     t.shape[0] = p->rank == 2 ? p->rows : p->columns;
     if (p->rank == 2) t.shape[1] = p->columns;
-    return tensor_set_add(set, &t, value->data, false);
+    TRY(tensor_set_add(set, &t, value->data, false));
+    tensor_place *place = &set->places[set->count - 1];
+    place->first = parameter_shard_first(p) * (int64_t)sizeof(float);
+    place->bytes = tensor_bytes(*value);
+    return OTT_OK;
 }
 
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p) {
@@ -93,12 +97,12 @@ int64_t tensor_set_bytes(const tensor_set *set) {
 
 enum { BUFFER_BYTES = 1 << 18 };
 
-static ott_status stream_in(const safetensors *f, const safetensors_entry *e, void *to, device *d,
-                            void *buffer, watched *progress, int64_t *done) {
-    for (int64_t at = 0, piece; at < e->bytes; at += piece) {
-        piece = e->bytes - at < BUFFER_BYTES ? e->bytes - at : BUFFER_BYTES;
-        TRY(safetensors_read(f, e, at, piece, buffer));
-        TRY(device_copy_in(d, (char *)to + at, buffer, piece));
+static ott_status stream_in(const safetensors *f, const safetensors_entry *e, const tensor_place *to,
+                            device *d, void *buffer, watched *progress, int64_t *done) {
+    for (int64_t at = 0, piece; at < to->bytes; at += piece) {
+        piece = to->bytes - at < BUFFER_BYTES ? to->bytes - at : BUFFER_BYTES;
+        TRY(safetensors_read(f, e, to->first + at, piece, buffer));
+        TRY(device_copy_in(d, (char *)to->data + at, buffer, piece));
         TRY(watch_done(progress, *done += piece));
     }
     return OTT_OK;
@@ -110,7 +114,7 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
     ott_status status = OTT_OK;
     TRY(mem_alloc(d->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
     for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
-        status = stream_in(f, safetensors_find(f, set->declared[i].name), set->places[i].data, d, buffer,
+        status = stream_in(f, safetensors_find(f, set->declared[i].name), &set->places[i], d, buffer,
                            progress, done);
     mem_free(d->account, buffer);
     return status;

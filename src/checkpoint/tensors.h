@@ -11,8 +11,8 @@
 
 typedef struct tensor_place {
     void *data;
-    int64_t bytes;
-    bool on_host; /* else on the model's device */
+    int64_t first, bytes; /* of the tensor's bytes, those that are here */
+    bool on_host;         /* else on the model's device */
 } tensor_place;
 
 typedef struct tensor_set {

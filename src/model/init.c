@@ -134,13 +134,6 @@ static ott_status fill_module(initializing *w, const model_module *e) {
     return e->bias ? fill_rows(w, zeros, e->bias->name, e->bias, 0, e->bias->rows) : OTT_OK;
 }
 
-/* Elements on this rank. */
-static int64_t count_here(const model *m) {
-    int64_t count = 0;
-    for (int i = 0; i < m->parameter_count; i++) count += tensor_count(m->parameters[i].shard.value);
-    return count;
-}
-
 static ott_status fill_all(initializing *w, int threads) {
     const model *m = w->m;
     void *host;
@@ -153,7 +146,7 @@ static ott_status fill_all(initializing *w, int threads) {
 
 ott_status model_initialize(model *m, uint64_t seed, int threads) {
     initializing w = {.m = m, .seed = seed};
-    int64_t count = count_here(m), share = count / 64;
+    int64_t count = model_shard_count(m), share = count / 64;
     w.piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
     w.progress = watch_begin(m->watch, "Initializing weights", count);
     ott_status status = fill_all(&w, threads);

@@ -241,6 +241,12 @@ int64_t model_parameter_count(const model *m) {
     return count;
 }
 
+int64_t model_shard_count(const model *m) {
+    int64_t count = 0;
+    for (int i = 0; i < m->parameter_count; i++) count += tensor_count(m->parameters[i].shard.value);
+    return count;
+}
+
 int64_t model_frozen_count(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->parameter_count; i++)

@@ -46,6 +46,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
 void model_close(model *m); /* NULL is allowed */
 
 int64_t model_parameter_count(const model *m); /* elements, each counted once */
+int64_t model_shard_count(const model *m);     /* of them, those on this rank */
 int64_t model_frozen_count(const model *m);    /* of them, those that are not trained */
 /* Elements of matrices that take part in a GEMM for each token (tied embedding counted as the head). */
 int64_t model_matmul_weights(const model *m);

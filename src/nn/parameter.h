@@ -39,6 +39,11 @@ static inline int64_t parameter_count(const parameter *p) {
     return p->rows * p->columns;
 }
 
+/* Where a shard of whole rows, or of one row's elements, begins in the whole with its rows laid end to end. */
+static inline int64_t parameter_shard_first(const parameter *p) {
+    return p->shard.row * p->columns + p->shard.column;
+}
+
 /* Where the shard is all of it. */
 static inline void parameter_show_whole(parameter *p) {
     p->value = p->shard.value;

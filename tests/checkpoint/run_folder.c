@@ -88,6 +88,29 @@ void assert_same_model(const model *a, const model *b) {
     assert_memory_equal(a->slot[1], b->slot[1], (size_t)a->trained_bytes);
 }
 
+/* `own`, a tensor of a part's parameter, against its place in `all` of the whole. */
+static void assert_rows(device *d, const parameter *part, const tensor *all, const tensor *own) {
+    int64_t bytes = tensor_bytes(*own);
+    char *expected = malloc((size_t)bytes), *found = malloc((size_t)bytes);
+    assert_int_equal(tensor_count(*all), parameter_count(part));
+    const float *from = (const float *)all->data + parameter_shard_first(part);
+    assert_int_equal(device_copy_out(d, expected, from, bytes), OTT_OK);
+    assert_int_equal(device_copy_out(d, found, own->data, bytes), OTT_OK);
+    assert_memory_equal(expected, found, (size_t)bytes);
+    free(expected);
+    free(found);
+}
+
+void assert_shard_of(const model *whole, const model *part) {
+    bool both = whole->options.optimizer && part->options.optimizer;
+    for (int i = 0; i < whole->parameter_count; i++) {
+        const parameter *p = &whole->parameters[i], *q = &part->parameters[i];
+        assert_rows(whole->device, q, &p->shard.value, &q->shard.value);
+        for (int j = 0; both && j < 2; j++)
+            assert_rows(whole->device, q, &p->shard.slot[j], &q->shard.slot[j]);
+    }
+}
+
 run_state state_at(int64_t step) {
     return (run_state){.step = step,
                        .updates = step > 2 ? step - 2 : step,

@@ -28,6 +28,8 @@ model_options small_options(void);
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);
 /* Are parameters (and moments, where both have them) the same bits? */
 void assert_same_model(const model *a, const model *b);
+/* Is the second, of a rank, this rank's rows of the first? Value, and state where both have it. */
+void assert_shard_of(const model *whole, const model *part);
 run_state state_at(int64_t step);
 /* A model of that seed saved as step `step` of the root. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);

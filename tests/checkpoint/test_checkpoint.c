@@ -23,6 +23,22 @@ static void assert_same_state(const run_state *a, const run_state *b) {
     assert_memory_equal(&a->good_steps, &b->good_steps, sizeof(float));
 }
 
+/* Each of several ranks reads its rows. */
+static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *path) {
+    for (int size = 2; size <= 3; size++)
+        for (int rank = 0; rank < size; rank++) {
+            group ranks = {.rank = rank, .size = size};
+            model_options own = *o;
+            run_state run;
+            bool fallen;
+            own.shard_ranks = &ranks;
+            model *m = small_model(f, &own, MODEL_TRAINING, 0);
+            assert_int_equal(checkpoint_load(m, NULL, path, &run, &fallen), OTT_OK);
+            assert_shard_of(whole, m);
+            model_close(m);
+        }
+}
+
 static void check_round_trip(run_folder *f, const model_options *o) {
     model *saved = small_model(f, o, MODEL_TRAINING, 7), *loaded = small_model(f, o, MODEL_TRAINING, 0),
           *inference = small_model(f, o, MODEL_INFERENCE, 0);
@@ -37,6 +53,7 @@ static void check_round_trip(run_folder *f, const model_options *o) {
     assert_same_state(&state, &again);
     assert_int_equal(checkpoint_load(inference, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, inference);
+    check_shards(f, o, saved, path);
     mem_free(f->account, path);
     model_close(saved);
     model_close(loaded);

@@ -100,6 +100,19 @@ static void assert_same_options(const model_options *a, const model_options *b) 
 
 /* ---- there and back ---- */
 
+/* Each of several ranks reads its rows. */
+static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *folder) {
+    for (int rank = 0; rank < 3; rank++) {
+        group ranks = {.rank = rank, .size = 3};
+        model_options own = *o;
+        own.shard_ranks = &ranks;
+        model *m = small_model(f, &own, MODEL_INFERENCE, 0);
+        succeed(hf_model_load(m, folder));
+        assert_shard_of(whole, m);
+        model_close(m);
+    }
+}
+
 static void check_round_trip(run_folder *f, const model_options *o, const char *name) {
     model *saved = filled_model(f, o, 3);
     save(saved, at(f, "%s", name), &(hf_save_options){.dtype = OTT_F32});
@@ -108,6 +121,7 @@ static void check_round_trip(run_folder *f, const model_options *o, const char *
     model *loaded = small_model(f, &again, MODEL_INFERENCE, 0);
     succeed(hf_model_load(loaded, at(f, "%s", name)));
     assert_same_model(saved, loaded);
+    check_shards(f, &again, saved, at(f, "%s", name));
     model_close(saved);
     model_close(loaded);
 }
