@@ -15,7 +15,7 @@ typedef struct reading {
     const char *root;
     int64_t promised;      /* taken, but not resident yet */
     int64_t address, data; /* bytes mapped, and of them private and writable; -1: not known */
-    limit *smallest;
+    memory_limit *smallest;
 } reading;
 
 static FILE *open_file(const reading *r, const char *path) {
@@ -184,9 +184,9 @@ static void read_process(reading *r, int64_t counted) {
     fclose(f);
 }
 
-void limit_read_below(const char *root, int64_t counted, limit *out) {
+void limit_read_below(const char *root, int64_t counted, memory_limit *out) {
     reading r = {.root = root, .smallest = out};
-    *out = (limit){.left = INT64_MAX, .whole = INT64_MAX};
+    *out = (memory_limit){.left = INT64_MAX, .whole = INT64_MAX};
     read_process(&r, counted);
     read_machine(&r);
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) read_cgroups(&r, &versions[i]);
@@ -194,11 +194,11 @@ void limit_read_below(const char *root, int64_t counted, limit *out) {
     read_address_limit(&r, RLIMIT_DATA, r.data, "data that ulimit -d allows");
 }
 
-void limit_read(int64_t counted, limit *out) {
+void limit_read(int64_t counted, memory_limit *out) {
     limit_read_below("", counted, out);
 }
 
-const char *limit_text(const limit *l, char out[LIMIT_TEXT]) {
+const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {
     char left[SIZE_TEXT], whole[SIZE_TEXT];
     if (l->left == INT64_MAX)
         snprintf(out, LIMIT_TEXT, "nothing is known of what this machine has");

@@ -120,7 +120,7 @@ static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
 }
 
 static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const char *what) {
-    limit room;
+    memory_limit room;
     int64_t now = mem_read(m).now;
     const char *of = mem_kind_name(kind);
     bool same = strcmp(what, of) == 0;
@@ -135,7 +135,7 @@ static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const ch
 
 /* Would the kernel hand it out and end the process for it later? A small block is not worth the question. */
 static bool is_too_much(const mem *m, int64_t bytes) {
-    limit room;
+    memory_limit room;
     if (bytes < ASKED_FROM) return false;
     limit_read(mem_read(m).now, &room);
     return bytes > room.left;

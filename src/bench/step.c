@@ -85,6 +85,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
                      &c->trainer));
     TRY(model_initialize(c->trainer->m, 1, 0));
     c->times = (op_times){.ran = note_op, .user = c};
+    TRY(op_times_open(&c->times, m->device));
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len;
     return OTT_OK;
@@ -117,6 +118,7 @@ static ott_status add(bench *b) {
 }
 
 static void close_contestant(contestant *c) {
+    if (c->trainer) op_times_close(&c->times, c->model.device);
     trainer_close(c->trainer);
     dataset_close(c->train_data);
     dataset_close(c->validation_data);

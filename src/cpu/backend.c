@@ -6,6 +6,7 @@
 #include "cpu/isa.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "tensor/host.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,21 +127,7 @@ static double measure_peak(device *d, ott_dtype format) {
     return best;
 }
 
-/* ---- the device table: host memory, and every call completes before it returns ---- */
-
-static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    return mem_alloc(d->account, kind, bytes, what, out);
-}
-
-static void release(device *d, void *data) {
-    mem_free(d->account, data);
-}
-
-static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
-    (void)d;
-    if (bytes > 0) memmove(to, from, (size_t)bytes);
-    return OTT_OK;
-}
+/* ---- the device table (tensor/host.h) ---- */
 
 typedef struct copy_job {
     char *to;
@@ -162,17 +149,6 @@ static ott_status copy_within(device *d, void *to, const void *from, int64_t byt
     return OTT_OK;
 }
 
-static ott_status zero(device *d, void *data, int64_t bytes) {
-    (void)d;
-    if (bytes > 0) memset(data, 0, (size_t)bytes);
-    return OTT_OK;
-}
-
-static ott_status synchronize(device *d) {
-    (void)d;
-    return OTT_OK;
-}
-
 static void close_device(device *d) {
     cpu_device *c = (cpu_device *)d;
     mem *account = d->account;
@@ -182,13 +158,23 @@ static void close_device(device *d) {
 }
 
 static const device_table table = {
-    .allocate = allocate,
-    .release = release,
-    .copy_in = copy,
-    .copy_out = copy,
+    .allocate = host_allocate,
+    .release = host_release,
+    .allocate_host = host_allocate,
+    .release_host = host_release,
+    .copy_in = host_copy,
+    .copy_in_async = host_copy,
+    .copy_out = host_copy,
     .copy = copy_within,
-    .zero = zero,
-    .synchronize = synchronize,
+    .zero = host_zero,
+    .synchronize = host_synchronize,
+    .event_open = host_event_open,
+    .event_close = host_event_close,
+    .event_record = host_event_record,
+    .event_wait = host_event_wait,
+    .event_seconds = host_event_seconds,
+    .taken = host_taken,
+    .read_memory = host_read_memory,
     .peak = measure_peak,
     .close = close_device,
 };

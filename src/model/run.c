@@ -83,6 +83,7 @@ static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stre
 
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream) {
+    cx->part = PART_FORWARD;
     if (range.first == 0) TRY(embed(cx, m, b, stream));
     for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, stream));
     return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
@@ -149,6 +150,7 @@ static ott_status backward_embedding(exec *cx, model *m, const batch *b, activat
 
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                           activation *grad) {
+    cx->part = PART_BACKWARD;
     for (int64_t i = range.end - 1; i >= range.first; i--) TRY(backward_block(cx, m, slot, b, i, grad));
     return range.first == 0 ? backward_embedding(cx, m, b, grad) : OTT_OK;
 }

@@ -8,6 +8,7 @@ ott_status loss_connect(loss_head *h, activation_specs *input) {
 
 static ott_status chunk_backward(exec *cx, loss_head *h, const activation *x, const activation *g,
                                  const tensor *dx) {
+    cx->part = PART_BACKWARD;
     TRY(linear_grad_input(cx, &h->head, g, dx, false));
     return linear_grad_weight(cx, &h->head, x, g);
 }

@@ -66,6 +66,7 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
                             const parameter *parameters, int count, group *ranks, const tensor *state) {
     tensor squares;
     plan_buffer buffer;
+    cx->part = PART_OPTIMIZER;
     TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, count, &squares, &buffer));
     TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
     for (int i = 0; i < count; i++)

@@ -11,8 +11,22 @@ void device_release(device *d, void *data) {
     if (data) d->table->release(d, data);
 }
 
+ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    *out = NULL;
+    STATUS_REQUIRE(bytes >= 0);
+    return d->table->allocate_host(d, kind, bytes, what, out);
+}
+
+void device_release_host(device *d, void *data) {
+    if (data) d->table->release_host(d, data);
+}
+
 ott_status device_copy_in(device *d, void *to_device, const void *from_host, int64_t bytes) {
     return d->table->copy_in(d, to_device, from_host, bytes);
+}
+
+ott_status device_copy_in_async(device *d, void *to_device, const void *staging, int64_t bytes) {
+    return d->table->copy_in_async(d, to_device, staging, bytes);
 }
 
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes) {
@@ -29,6 +43,35 @@ ott_status device_zero(device *d, void *data, int64_t bytes) {
 
 ott_status device_synchronize(device *d) {
     return d->table->synchronize(d);
+}
+
+ott_status device_event_open(device *d, device_event **out) {
+    *out = NULL;
+    return d->table->event_open(d, out);
+}
+
+void device_event_close(device *d, device_event *e) {
+    if (e) d->table->event_close(d, e);
+}
+
+ott_status device_event_record(device *d, device_event *e) {
+    return d->table->event_record(d, e);
+}
+
+ott_status device_event_wait(device *d, device_event *e) {
+    return d->table->event_wait(d, e);
+}
+
+ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out) {
+    return d->table->event_seconds(d, from, to, out);
+}
+
+mem_stats device_taken(const device *d) {
+    return d->table->taken(d);
+}
+
+void device_read_memory(const device *d, device_memory *out) {
+    d->table->read_memory(d, out);
 }
 
 double device_peak(device *d, ott_dtype format) {

@@ -1,27 +1,44 @@
 /*
- * tensor/device: memory and order of work on a device: the small table beside the op table. On the CPU every
- * call completes before it returns; on a GPU copies and ops are queued on the context's stream.
+ * tensor/device: memory and order of work on a device: the small table beside the op table. An opened device is one
+ * stream: ops, copies and events are done in the order in which they are given. On the CPU every call completes before it
+ * returns; on a GPU it is queued. Only device_copy_out, the two waits and device_event_seconds wait for what is queued.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
 
+#include "base/limit.h"
 #include "base/mem.h"
 #include "tensor/backend.h"
 #include "tensor/ops.h"
 
 typedef struct device device;
+typedef struct device_event device_event; /* a moment in the order of work; the backend's own */
 
+typedef struct device_memory {
+    int64_t total;     /* bytes it has */
+    memory_limit room; /* what of them, or of what this process may have, is left */
+} device_memory;
+
+/* The calls below, without their checks. */
 typedef struct device_table {
-    ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what,
-                           void **out); /* zero-filled */
+    ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release)(device *d, void *data);
+    ott_status (*allocate_host)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+    void (*release_host)(device *d, void *data);
     ott_status (*copy_in)(device *d, void *to_device, const void *from_host, int64_t bytes);
-    ott_status (*copy_out)(device *d, void *to_host, const void *from_device,
-                           int64_t bytes);                                    /* waits for queued work */
-    ott_status (*copy)(device *d, void *to, const void *from, int64_t bytes); /* both on the device */
+    ott_status (*copy_in_async)(device *d, void *to_device, const void *staging, int64_t bytes);
+    ott_status (*copy_out)(device *d, void *to_host, const void *from_device, int64_t bytes);
+    ott_status (*copy)(device *d, void *to, const void *from, int64_t bytes);
     ott_status (*zero)(device *d, void *data, int64_t bytes);
     ott_status (*synchronize)(device *d);
-    double (*peak)(device *d, ott_dtype format);
+    ott_status (*event_open)(device *d, device_event **out);
+    void (*event_close)(device *d, device_event *e);
+    ott_status (*event_record)(device *d, device_event *e);
+    ott_status (*event_wait)(device *d, device_event *e);
+    ott_status (*event_seconds)(device *d, device_event *from, device_event *to, double *out);
+    mem_stats (*taken)(const device *d);
+    void (*read_memory)(const device *d, device_memory *out);
+    double (*peak)(device *d, ott_dtype format); /* NULL: nothing is known */
     void (*close)(device *d);
 } device_table;
 
@@ -36,14 +53,35 @@ struct device {
     bool dry_run;     /* nothing is behind its memory (tensor/dry_run.h) */
 };
 
-ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what,
+                           void **out);     /* zero-filled */
 void device_release(device *d, void *data); /* NULL is allowed */
+/* Staging memory of the host, zero-filled, which the device copies from and to without the host's help. */
+ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+void device_release_host(device *d, void *data); /* NULL is allowed */
+
+/* From any memory of the host, which may change as soon as the call returns. */
 ott_status device_copy_in(device *d, void *to_device, const void *from_host, int64_t bytes);
+/* From staging memory, which must not change until an event recorded behind it has happened. */
+ott_status device_copy_in_async(device *d, void *to_device, const void *staging, int64_t bytes);
+/* To any memory of the host, when all before it is done. */
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes);
 /* From one place of the device to another; they do not overlap. */
 ott_status device_copy(device *d, void *to, const void *from, int64_t bytes);
 ott_status device_zero(device *d, void *data, int64_t bytes);
+/* Waits for all that was given to it. */
 ott_status device_synchronize(device *d);
+
+ott_status device_event_open(device *d, device_event **out);
+void device_event_close(device *d, device_event *e); /* NULL is allowed */
+/* It happens when all that was given to the device before is done. It may be recorded again. */
+ott_status device_event_record(device *d, device_event *e);
+ott_status device_event_wait(device *d, device_event *e); /* the host waits; at once for one never recorded */
+/* Waits for both; seconds by the device's clock. */
+ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out);
+
+mem_stats device_taken(const device *d); /* of its memory, by this process's account */
+void device_read_memory(const device *d, device_memory *out);
 /* The most FLOP/s (a multiply-add is two) that its products of operands of this format can reach, or 0 where that is
    not known. The CPU measures it anew each time, for some milliseconds; it computes in fp32 whatever the format. */
 double device_peak(device *d, ott_dtype format);

@@ -1,6 +1,7 @@
 /* tensor/dry_run: counting instead of allocating. */
 #include "tensor/dry_run.h"
 #include "base/size.h"
+#include "tensor/host.h"
 #include <string.h>
 
 typedef struct counting_device {
@@ -64,11 +65,6 @@ static ott_status zero(device *d, void *data, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status synchronize(device *d) {
-    (void)d;
-    return OTT_OK;
-}
-
 static void close_device(device *d) {
     mem_free(d->account, d);
 }
@@ -76,11 +72,21 @@ static void close_device(device *d) {
 static const device_table table = {
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate,
+    .release_host = release,
     .copy_in = copy,
+    .copy_in_async = copy,
     .copy_out = copy_out,
     .copy = copy,
     .zero = zero,
-    .synchronize = synchronize,
+    .synchronize = host_synchronize,
+    .event_open = host_event_open,
+    .event_close = host_event_close,
+    .event_record = host_event_record,
+    .event_wait = host_event_wait,
+    .event_seconds = host_event_seconds,
+    .taken = host_taken,
+    .read_memory = host_read_memory,
     .close = close_device,
 };
 

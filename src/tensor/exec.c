@@ -31,3 +31,20 @@ ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int6
     *t = tensor_matrix(b->data, d, rows, columns);
     return OTT_OK;
 }
+
+ott_status op_times_open(op_times *t, device *d) {
+    TRY(device_event_open(d, &t->start));
+    TRY(device_event_open(d, &t->began));
+    TRY(device_event_open(d, &t->ended));
+    return op_times_start(t, d);
+}
+
+ott_status op_times_start(op_times *t, device *d) {
+    return device_event_record(d, t->start);
+}
+
+void op_times_close(op_times *t, device *d) {
+    device_event_close(d, t->start);
+    device_event_close(d, t->began);
+    device_event_close(d, t->ended);
+}

@@ -15,6 +15,10 @@ typedef enum phase {
     PHASE_RECOMPUTE /* forward again, with the scales it had */
 } phase;
 
+/* What of a training step the ops are part of; recomputation is part of backward. Said by the model's passes and the
+   optimizer; what runs between stays with the part before. */
+typedef enum exec_part { PART_NONE, PART_FORWARD, PART_BACKWARD, PART_OPTIMIZER } exec_part;
+
 /* Looks on while layers run; a NULL member looks at nothing. */
 typedef struct hook {
     /* The output and the output's gradient of every linear layer: `what` is "output" or "grad_output". */
@@ -27,15 +31,23 @@ typedef struct hook {
 
 /* Times the ops that run. The forms of a QOUT count for the op that makes them. */
 typedef struct op_times {
-    /* Hears of each op when it has run: when it began (clock_seconds) and how long it took. */
+    /* Hears of each op when it has run, by the device's clock: when it began, counted from op_times_start, and how long
+       it took. Waits for each. */
     void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds);
     void *user;
+    device_event *start, *began, *ended;
 } op_times;
+
+/* ran and user are set. op_times_close may follow a failure. */
+ott_status op_times_open(op_times *t, device *d);
+ott_status op_times_start(op_times *t, device *d);
+void op_times_close(op_times *t, device *d);
 
 struct exec {
     device *device;
     plan *plan;
     phase phase;
+    exec_part part;
     int64_t step;             /* training steps done; the compute copy of a trained weight belongs to one */
     bool is_first_microbatch; /* of its step; in the others weights are what they were */
     group *data_group;        /* ranks that hold the same model and other data */

@@ -1,5 +1,4 @@
 /* tensor/ops: the table of ops.def as data, the check of arguments against it, and the checked calls. */
-#include "base/clock.h"
 #include "tensor/exec.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -216,15 +215,26 @@ static ott_status close_workspace(exec *cx, plan_buffer *b) {
     return OTT_OK;
 }
 
+/* Of the op that was given to the device last. */
+static ott_status tell_time(const exec *cx, enum op_index op, const void *args) {
+    const op_times *t = cx->times;
+    device *d = cx->device;
+    double began, seconds;
+    TRY(device_event_record(d, t->ended));
+    TRY(device_event_seconds(d, t->began, t->ended, &seconds));
+    TRY(device_event_seconds(d, t->start, t->began, &began));
+    t->ran(t->user, op, args, began, seconds);
+    return OTT_OK;
+}
+
 static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
                           const plan_buffer *workspace) {
     if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
-    double began = cx->times ? clock_seconds() : 0;
+    if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
     ott_status status = dispatch(table, cx, op, args, false);
     cx->workspace = NULL;
-    if (cx->times) cx->times->ran(cx->times->user, op, args, began, clock_seconds() - began);
-    return status;
+    return status == OTT_OK && cx->times ? tell_time(cx, op, args) : status;
 }
 
 static ott_status run(const op_table *table, exec *cx, enum op_index op, const void *args) {

@@ -1,6 +1,5 @@
 /* train/admission: what a run needs, and, when that is too much, which settings would help. */
 #include "train/admission.h"
-#include "base/limit.h"
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/writer.h"
@@ -48,7 +47,7 @@ static ott_status dry_run(const admission *a, const variant *v, device *d, admis
 
 static ott_status need_of(const admission *a, const variant *v, admission_need *out) {
     device *d;
-    mem_stats taken = mem_read(a->account);
+    mem_stats taken = device_taken(a->device);
     *out = (admission_need){0};
     TRY(dry_run_open(a->account, a->device, &d));
     ott_status status = dry_run(a, v, d, out);
@@ -247,10 +246,11 @@ static void write_proposals(str *text, const admission *a, const variant *v, int
     write_together(text, a, v, list, count, left);
 }
 
-static ott_status refuse(const admission *a, const variant *v, const admission_need *n, const limit *room) {
+static ott_status refuse(const admission *a, const variant *v, const admission_need *n,
+                         const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = a->account};
-    int64_t available = room->left + mem_read(a->account).now;
+    int64_t available = room->left + device_taken(a->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
     write_kinds(&text, n);
     write_proposals(&text, a, v, n->total, available);
@@ -261,11 +261,11 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
 }
 
 ott_status admission_decide(const admission *a, admission_need *out) {
-    limit room;
+    device_memory memory;
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
-    int64_t taken = mem_read(a->account).now;
+    int64_t taken = device_taken(a->device).now;
     TRY(need_of(a, &v, out));
-    limit_read(taken, &room);
-    if (room.left == INT64_MAX || out->total - taken <= room.left) return OTT_OK;
-    return refuse(a, &v, out, &room);
+    device_read_memory(a->device, &memory);
+    if (memory.room.left == INT64_MAX || out->total - taken <= memory.room.left) return OTT_OK;
+    return refuse(a, &v, out, &memory.room);
 }

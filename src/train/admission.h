@@ -1,7 +1,7 @@
 /*
  * train/admission: is there memory for this run? Decided before anything large is taken: the trainer is
  * opened on a dry run (tensor/dry_run.h), under every recipe of the precision schedule, and what it would
- * take is compared with what is left (base/limit.h).
+ * take is compared with what the device has left.
  */
 #ifndef TRAIN_ADMISSION_H
 #define TRAIN_ADMISSION_H

@@ -21,7 +21,6 @@
 #include "train/sources.h"
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* All that a run holds; closed by close_run. */
 typedef struct run {
@@ -80,10 +79,6 @@ out:
     str_free(&text);
     mem_free(r->account, path);
     return status;
-}
-
-static double memory_total(void) {
-    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
 /* Weights to start from, unless a checkpoint brings them: those of model.hf_path, which do not fit a reduced
@@ -175,6 +170,8 @@ static ott_status open_tensorboard(run *r) {
 }
 
 static ott_status open_progress(run *r) {
+    device_memory memory;
+    device_read_memory(r->device, &memory);
     r->progress = (progress){.log = r->log,
                              .account = r->account,
                              .style = r->cfg->metrics.log_style,
@@ -182,7 +179,7 @@ static ott_status open_progress(run *r) {
                              .max_steps = r->cfg->train.max_steps,
                              .flops_per_token = flops_per_token(r),
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
-                             .memory_total = memory_total()};
+                             .memory_total = (double)memory.total};
     loss_watch_open(&r->progress.watch, r->shape.vocab);
     if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device);
     TRY(open_history(r));
@@ -465,7 +462,7 @@ static void log_end(const run *r) {
     char tokens[32], time[32];
     log_gemms(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
-             (double)r->need.total / 1048576.0, (double)mem_read(r->account).peak / 1048576.0,
+             (double)r->need.total / 1048576.0, (double)device_taken(r->device).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
     log_info(r->log, "Training complete: %lld steps, %s tokens, %s of training",
              (long long)r->trainer->run.step, str_commas(r->trainer->run.tokens, tokens),

@@ -8,9 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The parts of a step. Which begins is told by the operations: embedding, what follows the loss, the gradient
-   norm. With a loss in chunks, backward begins in the first of them. */
-typedef enum part { PART_NONE, PART_FORWARD, PART_BACKWARD, PART_OPTIMIZER } part;
 static const char *const part_names[] = {"", "forward", "backward", "optimizer"};
 
 struct profile {
@@ -26,8 +23,7 @@ struct profile {
     /* the step at hand */
     bool running;
     double step_began, part_began, last_end;
-    part part;
-    bool loss_is_done; /* the next operation is backward's */
+    exec_part part;
 };
 
 /* ---- slices ---- */
@@ -49,12 +45,8 @@ static void end_part(profile *p) {
     p->part = PART_NONE;
 }
 
-static void follow_parts(profile *p, enum op_index op, const void *args, double began) {
-    part now = op == OP_INDEX_embedding_forward             ? PART_FORWARD
-               : op == OP_INDEX_sum_squares                 ? PART_OPTIMIZER
-               : p->loss_is_done && p->part == PART_FORWARD ? PART_BACKWARD
-                                                            : p->part;
-    p->loss_is_done = op == OP_INDEX_cross_entropy && ((const cross_entropy_args *)args)->grad_scale;
+static void follow_parts(profile *p, double began) {
+    exec_part now = p->t->cx.part;
     if (now == p->part) return;
     end_part(p);
     p->part = now;
@@ -141,7 +133,8 @@ static void see(void *user, enum op_index op, const void *args, double began, do
     bool scaled = kind == OP_KIND_GEMM_FP8;
     profile_count *count = scaled ? &p->counts.scaled_gemm : &p->counts.ops[op];
     const op_info *info = op_at(op);
-    follow_parts(p, op, args, began);
+    began += p->step_began;
+    follow_parts(p, began);
     slice(p, scaled ? "scaled_mm" : info->name, op_kind_name(kind), began, seconds,
           describe(&arguments, info, args));
     count->seconds += seconds;
@@ -228,7 +221,7 @@ ott_status profile_begin_step(profile *p) {
     p->running = true;
     p->t->cx.times = &p->times;
     p->step_began = p->last_end = clock_seconds();
-    return OTT_OK;
+    return op_times_start(&p->times, p->t->device);
 }
 
 ott_status profile_end_step(profile *p) {
@@ -268,7 +261,8 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
     *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .user = p}};
-    ott_status status = choose_folder(p, run_folder);
+    ott_status status = op_times_open(&p->times, t->device);
+    if (status == OTT_OK) status = choose_folder(p, run_folder);
     if (status != OTT_OK) {
         profile_close(p);
         return status;
@@ -281,6 +275,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
 void profile_close(profile *p) {
     if (!p) return;
     p->t->cx.times = NULL;
+    op_times_close(&p->times, p->t->device);
     trace_abandon(p->trace);
     mem_free(p->t->account, p->folder);
     mem_free(p->t->account, p);

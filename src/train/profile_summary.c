@@ -80,8 +80,7 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     write_kinds(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);
-    str_append(
-        out,
-        "\nAn operation's time does not hold that of the operations it calls (a norm calls quantize for the "
-        "forms its\nconsumers read). Calls are those of all profiled steps.\n");
+    str_append(out, "\nThe quantized forms that an operation makes of its output for those that read it "
+                    "count for it. Calls "
+                    "are those of\nall profiled steps.\n");
 }

@@ -270,7 +270,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
                  .grad_norm = s->grad_norm,
                  .learning_rate = learning_rate,
                  .seconds = seconds,
-                 .memory = (double)mem_read(p->account).peak,
+                 .memory = (double)device_taken(t->device).peak,
                  .tokens = s->tokens,
                  .labels = s->labels,
                  .tokens_seen = t->run.tokens};
@@ -286,7 +286,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
 ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds) {
     char tps[32];
     double loss = e->loss, perplexity = exp(loss < 20 ? loss : 20);
-    double memory = (double)mem_read(p->account).peak;
+    double memory = (double)device_taken(t->device).peak;
     long long step = (long long)t->run.step;
     double tokens_per_second = seconds > 0 ? (double)e->tokens / seconds : 0;
     int64_t rate = (int64_t)(tokens_per_second + 0.5);

@@ -39,24 +39,25 @@ static void fill_placement(trainer *t) {
     }
 }
 
-static ott_status take_host(const trainer *t, int64_t count, int64_t size, void **out) {
+static ott_status take_documents(const trainer *t, int64_t count, void **out) {
     *out = NULL;
-    if (t->device->dry_run) return dry_run_note(t->device, MEM_DATA, count, size, "batches of a step");
-    return mem_alloc_array(t->account, MEM_DATA, count, size, "batches of a step", out);
+    if (t->device->dry_run)
+        return dry_run_note(t->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
+    return mem_alloc_array(t->account, MEM_DATA, count, sizeof(int64_t), "documents of a step", out);
 }
 
 /* Host memory of all micro-batches of a step and, behind them, of one of evaluation. */
 static ott_status open_host_batches(trainer *t) {
-    int64_t count = t->options.grad_accum + 1, ints;
+    int64_t count = t->options.grad_accum + 1, bytes;
     void *memory;
     TRY(size_product("batches of a step: train.grad_accum_steps x train.batch_size x train.seq_len",
-                     (int64_t[]){count, batch_ints(t)}, 2, &ints));
-    TRY(take_host(t, ints, sizeof(int32_t), &memory));
+                     (int64_t[]){count, batch_ints(t), sizeof(int32_t)}, 3, &bytes));
+    TRY(device_allocate_host(t->device, MEM_DATA, bytes, "batches of a step", &memory));
     t->host_batch = memory;
-    TRY(take_host(t, count, sizeof(int64_t), &memory));
+    TRY(take_documents(t, count, &memory));
     t->documents = memory;
-    if (t->host_batch) fill_placement(t);
-    return OTT_OK;
+    if (!t->device->dry_run) fill_placement(t);
+    return device_event_open(t->device, &t->sent);
 }
 
 static ott_status open_buffers(trainer *t) {
@@ -105,7 +106,7 @@ static ott_status plan_memory(trainer *t) {
         if (plan_bytes(plans[i]) > bytes) bytes = plan_bytes(plans[i]);
     device_release(t->device, t->arena);
     t->arena = NULL;
-    int64_t planned = mem_read(t->account).now + bytes;
+    int64_t planned = device_taken(t->device).now + bytes;
     if (planned > t->planned_bytes) t->planned_bytes = planned;
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
     for (int i = 0; i < 3; i++) plan_bind(plans[i], t->arena);
@@ -195,7 +196,8 @@ void trainer_close(trainer *t) {
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
     device_release(t->device, t->delayed_before);
-    mem_free(t->account, t->host_batch);
+    device_event_close(t->device, t->sent);
+    device_release_host(t->device, t->host_batch);
     mem_free(t->account, t->documents);
     model_close(t->m);
     mem_free(t->account, t);
@@ -232,6 +234,7 @@ static ott_status feed_row(trainer *t, int64_t index, int64_t b, dataset_row *ro
 /* Host batch `index` gets rows first, first + 1, ... of the run, or of the validation data. */
 static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, int64_t *labels) {
     dataset_row row;
+    TRY(device_event_wait(t->device, t->sent));
     t->documents[index] = 0;
     for (int64_t b = 0; b < t->options.batch_size; b++) {
         TRY(feed_row(t, index, b, &row, training, first + b));
@@ -244,7 +247,8 @@ static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, 
 static ott_status send_batch(trainer *t, int64_t index) {
     int64_t used = 3 * tokens_of(t) + t->documents[index] + 1;
     t->batch.at.cu_seqlens.columns = t->documents[index] + 1;
-    return device_copy_in(t->device, t->device_block, t->host_batch + index * batch_ints(t), 4 * used);
+    TRY(device_copy_in_async(t->device, t->device_block, t->host_batch + index * batch_ints(t), 4 * used));
+    return device_event_record(t->device, t->sent);
 }
 
 /* The rows of all micro-batches of this rank's step, for the loss is a mean over the labels of all: they are
@@ -375,6 +379,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
     t->whole = false;
+    t->cx.part = PART_NONE;
     TRY(accumulate_or_abandon(t));
     plan_replay(t->update_plan);
     TRY(update(t));

@@ -39,6 +39,7 @@ typedef struct trainer {
     batch batch;
     tensor losses, grad_scale, nonfinite, state;
     int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
+    device_event *sent;  /* the last of them that was given to the device is there */
     int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];
     run_state run;

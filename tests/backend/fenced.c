@@ -168,6 +168,14 @@ static ott_status copy_in(device *d, void *to_device, const void *from_host, int
     return device_copy_in(f->inner, to_device, from_host, bytes);
 }
 
+static ott_status copy_in_async(device *d, void *to_device, const void *staging, int64_t bytes) {
+    fenced_device *f = fenced_of(d);
+    if (bytes == 0) return OTT_OK;
+    TRY(behind_fence(f, "", &to_device, bytes));
+    TRY(check_host(f, staging));
+    return device_copy_in_async(f->inner, to_device, staging, bytes);
+}
+
 static ott_status copy_out(device *d, void *to_host, const void *from_device, int64_t bytes) {
     fenced_device *f = fenced_of(d);
     void *from = (void *)(uintptr_t)from_device;
@@ -197,6 +205,42 @@ static ott_status synchronize(device *d) {
     return device_synchronize(fenced_of(d)->inner);
 }
 
+static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    return device_allocate_host(fenced_of(d)->inner, kind, bytes, what, out);
+}
+
+static void release_host(device *d, void *data) {
+    device_release_host(fenced_of(d)->inner, data);
+}
+
+static ott_status event_open(device *d, device_event **out) {
+    return device_event_open(fenced_of(d)->inner, out);
+}
+
+static void event_close(device *d, device_event *e) {
+    device_event_close(fenced_of(d)->inner, e);
+}
+
+static ott_status event_record(device *d, device_event *e) {
+    return device_event_record(fenced_of(d)->inner, e);
+}
+
+static ott_status event_wait(device *d, device_event *e) {
+    return device_event_wait(fenced_of(d)->inner, e);
+}
+
+static ott_status event_seconds(device *d, device_event *from, device_event *to, double *out) {
+    return device_event_seconds(fenced_of(d)->inner, from, to, out);
+}
+
+static mem_stats taken(const device *d) {
+    return device_taken(((const fenced_device *)d)->inner);
+}
+
+static void read_memory(const device *d, device_memory *out) {
+    device_read_memory(((const fenced_device *)d)->inner, out);
+}
+
 static double peak(device *d, ott_dtype format) {
     return device_peak(fenced_of(d)->inner, format);
 }
@@ -212,11 +256,21 @@ static void close_device(device *d) {
 static const device_table table = {
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
     .copy_in = copy_in,
+    .copy_in_async = copy_in_async,
     .copy_out = copy_out,
     .copy = copy,
     .zero = zero,
     .synchronize = synchronize,
+    .event_open = event_open,
+    .event_close = event_close,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_seconds = event_seconds,
+    .taken = taken,
+    .read_memory = read_memory,
     .peak = peak,
     .close = close_device,
 };

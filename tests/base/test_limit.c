@@ -55,8 +55,8 @@ static void put(const char *path, const char *text) {
     fclose(f);
 }
 
-static limit read_root(int64_t counted) {
-    limit l;
+static memory_limit read_root(int64_t counted) {
+    memory_limit l;
     limit_read_below(root, counted, &l);
     return l;
 }
@@ -65,7 +65,7 @@ static void put_machine(void) {
     put("/proc/meminfo", "MemTotal:       4194304 kB\nMemFree:  1000 kB\nMemAvailable:   2097152 kB\n");
 }
 
-static void check(const limit *l, int64_t left_mib, int64_t whole_mib, const char *of) {
+static void check(const memory_limit *l, int64_t left_mib, int64_t whole_mib, const char *of) {
     assert_int_equal(l->left, left_mib * MIB);
     assert_int_equal(l->whole, whole_mib * MIB);
     assert_string_equal(l->of, of);
@@ -74,7 +74,7 @@ static void check(const limit *l, int64_t left_mib, int64_t whole_mib, const cha
 static void test_nothing_known(void **state) {
     (void)state;
     char text[LIMIT_TEXT];
-    limit l = read_root(0);
+    memory_limit l = read_root(0);
     assert_int_equal(l.left, INT64_MAX);
     assert_non_null(strstr(limit_text(&l, text), "nothing is known"));
 }
@@ -83,7 +83,7 @@ static void test_machine(void **state) {
     (void)state;
     char text[LIMIT_TEXT], statm[64];
     put_machine();
-    limit l = read_root(0);
+    memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine");
     assert_string_equal(limit_text(&l, text), "2.00 GiB of the 4.00 GiB of this machine are left");
     /* 100 MiB are taken and 40 MiB of the process resident: 60 MiB will be. */
@@ -104,7 +104,7 @@ static void put_version_2(void) {
 static void test_cgroup_2(void **state) {
     (void)state;
     put_version_2();
-    limit l = read_root(0);
+    memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine"); /* "max" is no limit */
     put("/sys/fs/cgroup/user/job/memory.max", "62914560\n");
     l = read_root(0);
@@ -138,7 +138,7 @@ static void put_version_1(const char *folder, const char *most) {
 static void test_cgroup_1(void **state) {
     (void)state;
     put_version_1("/sys/fs/cgroup/memory/docker/abc", "9223372036854771712\n");
-    limit l = read_root(0);
+    memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine");
     put_version_1("/sys/fs/cgroup/memory/docker/abc", "62914560\n");
     put("/sys/fs/cgroup/memory/docker/abc/memory.stat",
@@ -151,7 +151,7 @@ static void test_cgroup_1(void **state) {
 static void test_cgroup_of_a_container(void **state) {
     (void)state;
     put_version_1("/sys/fs/cgroup/memory", "62914560\n");
-    limit l = read_root(0);
+    memory_limit l = read_root(0);
     check(&l, 50, 60, "the cgroup /sys/fs/cgroup/memory");
 }
 
@@ -162,7 +162,7 @@ static void test_damaged_files(void **state) {
     put("/sys/fs/cgroup/user/job/memory.stat", "\xff\xfe no numbers");
     put("/proc/self/statm", "none");
     put("/proc/self/cgroup", "no colon\n0:\n::\n0::/user/job/../../../../..\n\n");
-    limit l = read_root(INT64_MAX);
+    memory_limit l = read_root(INT64_MAX);
     check(&l, 2048, 4096, "this machine");
 }
 
@@ -179,7 +179,7 @@ static int in_a_child(int (*act)(void)) {
 }
 
 static int limited(int resource, const char *name) {
-    limit l;
+    memory_limit l;
     mem *m;
     void *block;
     struct rlimit most = {.rlim_cur = (rlim_t)1 << 30, .rlim_max = (rlim_t)1 << 30};
@@ -214,7 +214,7 @@ static void test_address_limits(void **state) {
 static void test_blocks_that_do_not_fit_together(void **state) {
     (void)state;
     mem *m;
-    limit l;
+    memory_limit l;
     void *first, *second = NULL;
     limit_read(0, &l);
     if (SANITIZED || l.left == INT64_MAX) skip();

@@ -195,10 +195,55 @@ static void stored_inputs(void **state) {
     outcome_free(&b);
 }
 
+/* ---- which part of a step an op belongs to ---- */
+
+typedef struct parts_seen {
+    const exec *cx;
+    int count[OP_COUNT][PART_OPTIMIZER + 1];
+} parts_seen;
+
+static void count_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+    parts_seen *seen = user;
+    (void)args;
+    assert_true(began >= 0 && seconds >= 0);
+    seen->count[op][seen->cx->part]++;
+}
+
+/* The same op is forward's or backward's by who calls it: what is made again for backward is backward's. */
+static void recomputation_is_part_of_backward(void **state) {
+    (void)state;
+    tiny t;
+    model_options o = tiny_options();
+    tiny_open(&t, &o, 1, NULL);
+    tiny_randomize(&t);
+    tiny_convert(&t, recipe_find("bf16"), NULL, NULL);
+    tiny_random_batch(&t, 2, 8);
+    for (int64_t i = 0; i < o.layers; i++) t.m->blocks[i].checkpointing = CHECKPOINT_FULL;
+    parts_seen seen = {.cx = &t.h.cx};
+    op_times times = {.ran = count_op, .user = &seen};
+    HARNESS_OK(op_times_open(&times, t.h.device));
+    t.h.cx.times = &times;
+    tiny_run(&t);
+    op_times_close(&times, t.h.device);
+    const int *norms = seen.count[OP_INDEX_rmsnorm_forward], *ropes = seen.count[OP_INDEX_rope];
+    assert_int_equal(norms[PART_FORWARD], 2 * o.layers + 1);
+    assert_true(norms[PART_BACKWARD] >= o.layers);
+    assert_true(ropes[PART_FORWARD] > 0 && ropes[PART_BACKWARD] > ropes[PART_FORWARD]);
+    assert_int_equal(seen.count[OP_INDEX_embedding_forward][PART_FORWARD], 1);
+    assert_int_equal(seen.count[OP_INDEX_embedding_backward][PART_BACKWARD], 1);
+    assert_int_equal(seen.count[OP_INDEX_cross_entropy][PART_FORWARD], 1);
+    for (int op = 0; op < OP_COUNT; op++) {
+        assert_int_equal(seen.count[op][PART_NONE], 0);
+        assert_int_equal(seen.count[op][PART_OPTIMIZER], 0);
+    }
+    tiny_close(&t);
+}
+
 int main(void) {
-    enum { OTHERS = 2 };
+    enum { OTHERS = 3 };
     struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test(recipes_differ),
-                                               cmocka_unit_test(stored_inputs)};
+                                               cmocka_unit_test(stored_inputs),
+                                               cmocka_unit_test(recomputation_is_part_of_backward)};
     for (size_t i = 0; i < KINDS; i++)
         tests[OTHERS + i] = (struct CMUnitTest){.name = kinds[i].name,
                                                 .test_func = same_bits_in_every_mode,

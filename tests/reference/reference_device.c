@@ -1,6 +1,6 @@
 /* reference_device: host memory as a device, and the table of the reference's ops. */
 #include "reference/reference_parts.h"
-#include <string.h>
+#include "tensor/host.h"
 
 /* An op that is in ops.def but not here does not compile: write its loops in this folder. */
 const op_table reference_ops = {
@@ -9,43 +9,28 @@ const op_table reference_ops = {
 #undef OP
 };
 
-static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    return mem_alloc(d->account, kind, bytes, what, out);
-}
-
-static void release(device *d, void *data) {
-    mem_free(d->account, data);
-}
-
-static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
-    (void)d;
-    memcpy(to, from, (size_t)bytes);
-    return OTT_OK;
-}
-
-static ott_status zero(device *d, void *data, int64_t bytes) {
-    (void)d;
-    memset(data, 0, (size_t)bytes);
-    return OTT_OK;
-}
-
-static ott_status synchronize(device *d) {
-    (void)d;
-    return OTT_OK;
-}
-
 static void close_device(device *d) {
     mem_free(d->account, d);
 }
 
 static const device_table host_table = {
-    .allocate = allocate,
-    .release = release,
-    .copy_in = copy,
-    .copy_out = copy,
-    .copy = copy,
-    .zero = zero,
-    .synchronize = synchronize,
+    .allocate = host_allocate,
+    .release = host_release,
+    .allocate_host = host_allocate,
+    .release_host = host_release,
+    .copy_in = host_copy,
+    .copy_in_async = host_copy,
+    .copy_out = host_copy,
+    .copy = host_copy,
+    .zero = host_zero,
+    .synchronize = host_synchronize,
+    .event_open = host_event_open,
+    .event_close = host_event_close,
+    .event_record = host_event_record,
+    .event_wait = host_event_wait,
+    .event_seconds = host_event_seconds,
+    .taken = host_taken,
+    .read_memory = host_read_memory,
     .close = close_device,
 };
 
