@@ -6,8 +6,7 @@
  * row that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor
  * with delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a
  * second pass. The threads take shares of the units, and a maximum does not depend on the order in which it
- * is taken. Columnwise codes lie as the source does, rows x columns: the matrix product reads either
- * orientation.
+ * is taken. Codes that lie transposed are made row by row too, and taken to their columns from there.
  */
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"
@@ -28,6 +27,7 @@ typedef struct quantize_job {
     row_ahead ahead[3];     /* of amax, of a cast in the same pass, of the second pass */
     int64_t most_floats[2]; /* of quantize_work */
     int64_t spread_floats;  /* the same */
+    int64_t codes_floats;   /* the same */
     bool each_whole;        /* its `each` is of all columns, not the unit's */
 } quantize_job;
 
@@ -42,6 +42,7 @@ typedef struct quantize_work {
                        all */
     float *runs;    /* of the row at hand, or of the tile's rows: [run][TILE_ROWS] */
     float *spread;  /* a row's scales */
+    uint8_t *codes; /* a row's codes that lie transposed */
     void *each;     /* most[] of the use whose blocks are one column wide (quantize_row.h), or NULL */
 } quantize_work;
 
@@ -100,6 +101,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         job->each_whole |= whole_columns(s);
         job->tiled |= is_tiled(s);
         if (quantize_spreads(s)) job->spread_floats = job->width;
+        if (s->at->transposed) job->codes_floats = (job->width + 3) / 4;
     }
 }
 
@@ -128,7 +130,7 @@ static int64_t runs_floats(const quantize_job *job) {
 
 static int64_t work_floats(const quantize_job *job) {
     return with_room(job->most_floats[0]) + with_room(job->most_floats[1]) + with_room(runs_floats(job)) +
-           with_room(job->spread_floats);
+           with_room(job->spread_floats) + with_room(job->codes_floats);
 }
 
 static quantize_work work_of(const quantize_job *job, int thread) {
@@ -137,6 +139,7 @@ static quantize_work work_of(const quantize_job *job, int thread) {
     w.most[1] = w.most[0] + with_room(job->most_floats[0]);
     w.runs = w.most[1] + with_room(job->most_floats[1]);
     w.spread = w.runs + with_room(runs_floats(job));
+    w.codes = (uint8_t *)(w.spread + with_room(job->spread_floats));
     w.each = NULL;
     for (int i = 0; i < job->uses; i++)
         if (job->use[i].columns == 1) w.each = w.most[i];
@@ -167,32 +170,43 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-static uint8_t *codes_at(const quantize_job *job, const quantize_use *s, int64_t row, int64_t column) {
-    return (uint8_t *)s->at->data + row * job->x->columns + column;
+/* Where a row's codes from `column` on are made. */
+static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
+    return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
+}
+
+/* And where they are taken from there. */
+static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
+                            const uint8_t *codes) {
+    const qdata *d = s->at->transposed ? s->at : s->also;
+    if (!d) return;
+    uint8_t *to = (uint8_t *)d->data + qdata_index(d, row, column);
+    for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
 }
 
 /* Rows [row, end), which share their scales, within the unit's columns. */
 static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_unit u, int64_t row,
-                      int64_t end, row_ahead ahead, float *spread) {
+                      int64_t end, row_ahead ahead, const quantize_work *w) {
     bool each = s->columns != QUANTIZE_ALL;
     row_scale scale = {.scale = s->at->scale};
     if (each)
-        scale.scale = quantize_spread(s, scale.scale, row, u.column, u.columns, spread);
+        scale.scale = quantize_spread(s, scale.scale, row, u.column, u.columns, w->spread);
     else
         scale.scale += quantize_group(s, row, u.column);
     for (; row < end; row++) {
-        uint8_t *codes = codes_at(job, s, row, u.column);
+        uint8_t *codes = codes_at(s, row, u.column, w);
         int64_t from = row * job->x->ld + u.column;
         if (each)
             cast_row_each(job->x, from, u.columns, ahead, scale, s->spec, codes);
         else
             cast_row_one_scale(job->x, from, u.columns, ahead, scale, s->spec, codes);
+        transpose_codes(s, row, u.column, u.columns, codes);
     }
 }
 
 static void cast_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
-    float *spread = work_of(job, thread).spread;
+    quantize_work w = work_of(job, thread);
     int64_t index, end;
     share_units(job, thread, threads, &index, &end);
     for (; index < end; index++) {
@@ -201,7 +215,7 @@ static void cast_task(void *argument, int thread, int threads) {
             const quantize_use *s = &job->use[i];
             int64_t step = at_most(s->rows, job->band);
             for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
-                cast_rows(job, s, u, row, at_most(row + step, u.row_end), job->ahead[2], spread);
+                cast_rows(job, s, u, row, at_most(row + step, u.row_end), job->ahead[2], &w);
         }
     }
 }
@@ -253,7 +267,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
 
 /* The tile of rows [row, end) is complete. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
-                        int64_t row, int64_t end) {
+                        int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
     for (int64_t n = 0; n < count; n++, g += s->column_step) {
         v16_store_n(s->at->amax + g, amax_told(v16_load(tile + n * TILE_ROWS)), end - row);
@@ -263,8 +277,9 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     }
     for (int64_t i = row; i < end && job->casts; i++) {
         row_scale scale = {.scale = tile + i - row, .shift = s->column_shift};
-        cast_row_blocks(job->x, i * job->x->ld + u.column, u.columns, scale, s->spec,
-                        codes_at(job, s, i, u.column));
+        uint8_t *codes = codes_at(s, i, u.column, w);
+        cast_row_blocks(job->x, i * job->x->ld + u.column, u.columns, scale, s->spec, codes);
+        transpose_codes(s, i, u.column, u.columns, codes);
     }
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
@@ -280,7 +295,7 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];
     if (is_tiled(s)) {
-        finish_tile(job, s, w->most[i], u, row, end);
+        finish_tile(job, s, w->most[i], u, row, end, w);
         return;
     }
     if (s->rows != QUANTIZE_ALL) {
@@ -292,7 +307,7 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
         memset(w->most[i], 0, (size_t)count * sizeof(float));
         if (job->casts) set_scales(s, first, count, s->column_step);
     }
-    if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, job->ahead[1], w->spread);
+    if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, job->ahead[1], w);
 }
 
 static void amax_task(void *argument, int thread, int threads) {

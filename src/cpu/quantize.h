@@ -15,6 +15,7 @@
 typedef struct quantize_use {
     const cast_spec *spec;
     const qdata *at;
+    const qdata *also;           /* codes of the other use with the same scales; NULL: none of its own */
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* divide by them */
     int64_t row_step, column_step;
@@ -47,12 +48,14 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* The FP8 uses that have data of their own, into use[2]; returns how many. */
+/* The FP8 uses that have scales of their own, into use[2]; returns how many. */
 static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
     if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);
-    if (cast_spec_is_fp8(&q->spec.columnwise) && !qtensor_shares_scales(q))
-        use[count++] = quantize_use_of(q, true);
+    if (!qtensor_shares_scales(q)) {
+        if (cast_spec_is_fp8(&q->spec.columnwise)) use[count++] = quantize_use_of(q, true);
+    } else if (!qtensor_shares_codes(q))
+        use[0].also = &q->columnwise;
     return count;
 }
 
@@ -73,6 +76,15 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
         for (int64_t i = j; i < end; i += 16) v16_store(room + i, value);
         j = end;
     }
+    return room;
+}
+
+/* Codes of `count` elements of a row from `column` on, where they lie side by side, else fetched to room[count]. */
+static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
+                                            uint8_t *room) {
+    const uint8_t *from = (const uint8_t *)d->data + qdata_index(d, row, column);
+    if (!d->transposed) return from;
+    for (int64_t j = 0; j < count; j++) room[j] = from[j * d->ld];
     return room;
 }
 

@@ -23,6 +23,7 @@ typedef struct statistics_job {
 typedef struct statistics_room {
     float x[REDUCE_BLOCK]; /* elements of any format */
     float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
+    uint8_t codes[REDUCE_BLOCK];
 } statistics_room;
 
 /* ---- one block ---- */
@@ -109,6 +110,18 @@ static const float *lay_scales(const quantize_use *s, const float *values, int64
     return room;
 }
 
+/* Their codes, to room where they lie transposed. */
+static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *room) {
+    int64_t row = at / columns, column = at % columns;
+    if (!d->transposed) return (const uint8_t *)d->data + at;
+    for (int64_t done = 0; done < count; row++, column = 0) {
+        int64_t part = columns - column < count - done ? columns - column : count - done;
+        quantize_codes(d, row, column, part, room + done);
+        done += part;
+    }
+    return room;
+}
+
 static void block_task(void *argument, int thread, int threads) {
     statistics_job *j = argument;
     const quantize_use *s = j->use;
@@ -120,10 +133,10 @@ static void block_task(void *argument, int thread, int threads) {
     for (; block < end; block++) {
         int64_t at = (j->first + block) * REDUCE_BLOCK;
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
-                        .codes = (const uint8_t *)s->at->data + at,
                         .scale = s->at->scale,
                         .scale_inv = s->at->scale_inv};
         b.x = lay_elements(j->x, at, b.count, room->x);
+        b.codes = lay_codes(s->at, columns, at, b.count, room->codes);
         if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, room->scale);
         if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, room->scale_inv);
         j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
@@ -169,20 +182,21 @@ static void measure_scales(const quantize_use *s, float *out) {
     out[STATISTICS_SCALE_MAX] = v16_fold_max(most);
 }
 
+static void measure(exec *cx, const tensor *x, quantize_use use, float *out) {
+    if (tensor_count(*x) == 0) return;
+    measure_elements(&(statistics_job){.cx = cx, .x = x, .use = &use}, out);
+    measure_scales(&use, out);
+}
+
 ott_status ISA(quantize_statistics)(exec *cx, const quantize_statistics_args *a) {
     float *row = a->statistics->data, *column = row + a->statistics->ld;
     STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
     memset(row, 0, STATISTICS_COUNT * sizeof(float));
     memset(column, 0, STATISTICS_COUNT * sizeof(float));
-    quantize_use use[2];
-    int uses = quantize_uses(a->q, use);
-    for (int i = 0; i < uses; i++) {
-        float *out = use[i].at == &a->q->rowwise ? row : column;
-        if (tensor_count(*a->x) == 0) continue;
-        measure_elements(&(statistics_job){.cx = cx, .x = a->x, .use = &use[i]}, out);
-        measure_scales(&use[i], out);
-    }
-    if (cast_spec_is_fp8(&a->q->spec.rowwise) && qtensor_shares_scales(a->q))
+    if (cast_spec_is_fp8(&a->q->spec.rowwise)) measure(cx, a->x, quantize_use_of(a->q, false), row);
+    if (qtensor_shares_codes(a->q))
         memcpy(column, row, STATISTICS_COUNT * sizeof(float));
+    else if (cast_spec_is_fp8(&a->q->spec.columnwise))
+        measure(cx, a->x, quantize_use_of(a->q, true), column);
     return OTT_OK;
 }

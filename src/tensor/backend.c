@@ -9,7 +9,7 @@ typedef struct obstacle {
     const char *why;
 } obstacle;
 
-static bool refuses_side(const backend_capabilities *can, const cast_spec *s, obstacle *o) {
+static bool refuses_cast(const backend_capabilities *can, const cast_spec *s, obstacle *o) {
     *o = (obstacle){o->where, dtype_name(s->format), can->no_format[s->format]};
     if (o->why || !cast_spec_is_fp8(s)) return o->why != NULL;
     *o = (obstacle){o->where, granularity_name(s->grain), can->no_granularity[s->grain]};
@@ -19,7 +19,7 @@ static bool refuses_side(const backend_capabilities *can, const cast_spec *s, ob
 static bool refuses_tensor(const backend_capabilities *can, const char *name, const quant_spec *q,
                            obstacle *o) {
     o->where = name;
-    return refuses_side(can, &q->rowwise, o) || refuses_side(can, &q->columnwise, o);
+    return refuses_cast(can, &q->rowwise, o) || refuses_cast(can, &q->columnwise, o);
 }
 
 static bool refuses(const backend_capabilities *can, const recipe *r, obstacle *o) {

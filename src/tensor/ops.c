@@ -132,11 +132,19 @@ static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *s
     TRY(bind_size(b, f, shape->columns, shape->columns_fixed, q->columns, "columns"));
     const qdata *uses[2] = {&q->rowwise, &q->columnwise};
     const cast_spec *specs[2] = {&q->spec.rowwise, &q->spec.columnwise};
-    for (int i = 0; i < 2; i++)
-        if (cast_spec_is_fp8(specs[i]) &&
-            !(uses[i]->data && uses[i]->amax && uses[i]->scale && uses[i]->scale_inv))
+    for (int i = 0; i < 2; i++) {
+        const char *use = i ? "columnwise" : "rowwise";
+        const qdata *d = uses[i];
+        if (!cast_spec_is_fp8(specs[i])) continue;
+        if (!(d->data && d->amax && d->scale && d->scale_inv))
             return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s use", b->op->name, f->name,
-                               i ? "columnwise" : "rowwise");
+                               use);
+        if (d->transposed ? i == 0 || d->ld < q->rows : d->ld != q->columns)
+            return status_fail(OTT_ERR_SHAPE,
+                               "%s: %s is [%lld, %lld], but its %s codes%s have leading dimension %lld",
+                               b->op->name, f->name, (long long)q->rows, (long long)q->columns, use,
+                               d->transposed ? ", transposed," : "", (long long)d->ld);
+    }
     return OTT_OK;
 }
 

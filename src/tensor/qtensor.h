@@ -15,9 +15,10 @@
    element (line, k), with block = granularity_block, is entry line / block.lines * line_step + k / block.depth *
    depth_step. All NULL when the use stays in high precision. */
 typedef struct qdata {
-    void *data;       /* codes: that of row i, column j at i * ld + j, or, transposed, at j * ld + i */
-    int64_t ld;       /* at least a row's elements; transposed: a column's */
-    bool transposed;  /* a column's codes lie side by side */
+    void *data; /* codes: that of row i, column j at i * ld + j, or, transposed, at j * ld + i */
+    int64_t
+        ld; /* a row's elements; transposed: a column's, more than there are rows where q is some of them */
+    bool transposed;  /* columnwise only: the codes of a column lie side by side */
     float *amax;      /* largest magnitude of each group */
     float *scale;     /* multiplied on the way to FP8 */
     float *scale_inv; /* 1/scale: multiplied on the way back */

@@ -1,5 +1,6 @@
 /* api_case: what the tests of the public API share. */
 #include "api/api_case.h"
+#include "api/tensor.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,15 @@ ott_recipe *open_recipe(ott_context *context, const char *name) {
     return r;
 }
 
+void want_contiguous_contraction(ott_context *context) {
+    static backend_capabilities can;
+    device *d;
+    succeed(context_device(context, &d));
+    can = *d->can;
+    can.contiguous_contraction = true;
+    d->can = &can;
+}
+
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns) {
     ott_tensor *t;
     succeed(ott_tensor_open(context, dtype, rows, columns, &t));
@@ -51,9 +61,8 @@ ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int
     return t;
 }
 
-ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *recipe,
-                          ott_role role) {
+ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role) {
     ott_qtensor *q;
-    succeed(ott_qtensor_open(context, rows, columns, recipe, role, &q));
+    succeed(ott_qtensor_open(context, rows, columns, r, role, &q));
     return q;
 }

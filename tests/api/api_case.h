@@ -5,6 +5,7 @@
 #include <ottava/ottava.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <cmocka.h>
 
@@ -15,11 +16,12 @@ void succeed(ott_status status);
 void assert_error(ott_status status, ott_status expected, const char *part);
 /* A context with two threads; what it logs goes nowhere. */
 ott_context *open_context(void);
+/* From then on the context's device wants columnwise codes to lie transposed (tensor/backend.h). */
+void want_contiguous_contraction(ott_context *context);
 /* Makes everything a test needs, and fails the test otherwise. */
 ott_recipe *open_recipe(ott_context *context, const char *name);
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns);
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
-ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *recipe,
-                          ott_role role);
+ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role);
 
 #endif

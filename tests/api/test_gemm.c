@@ -16,8 +16,9 @@ typedef struct fixture {
     ott_qtensor *qx, *qw, *qg;
 } fixture;
 
-static fixture open_fixture(const char *name) {
+static fixture open_fixture_as(const char *name, bool contiguous) {
     fixture f = {.context = open_context(), .row = recipe_find(name)};
+    if (contiguous) want_contiguous_contraction(f.context);
     f.r = open_recipe(f.context, name);
     f.x = open_normal(f.context, f.row->activation, M, K, 1);
     f.w = open_normal(f.context, f.row->activation, N, K, 2);
@@ -29,6 +30,10 @@ static fixture open_fixture(const char *name) {
     succeed(ott_quantize(f.qw, f.w));
     succeed(ott_quantize(f.qg, f.g));
     return f;
+}
+
+static fixture open_fixture(const char *name) {
+    return open_fixture_as(name, false);
 }
 
 /* ---- against the definition ---- */
@@ -46,15 +51,16 @@ static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use
     ott_qdata v;
     ott_qdata_init(&v);
     succeed(ott_qtensor_data(q, use, &v));
-    bool transposed = use == OTT_COLUMNWISE;
-    int64_t ld = ott_tensor_columns(t);
+    bool columnwise = use == OTT_COLUMNWISE, by_rows = v.column_step == 1;
     if (!v.codes)
-        return (reference_operand){
-            .data = ott_tensor_data(t), .format = ott_tensor_dtype(t), .ld = ld, .transposed = transposed};
+        return (reference_operand){.data = ott_tensor_data(t),
+                                   .format = ott_tensor_dtype(t),
+                                   .ld = ott_tensor_columns(t),
+                                   .transposed = columnwise};
     return (reference_operand){.data = v.codes,
                                .format = v.format,
-                               .ld = ld,
-                               .transposed = transposed,
+                               .ld = by_rows ? v.row_step : v.column_step,
+                               .transposed = columnwise == by_rows,
                                .grain = grain_of(&v),
                                .scale_inv = v.scale_inv,
                                .line_step = v.line_step,
@@ -91,8 +97,8 @@ static void test_products_by_the_definition(void **state) {
     (void)state;
     int count;
     const recipe *table = recipe_table(&count);
-    for (int i = 0; i < count; i++) {
-        fixture f = open_fixture(table[i].name);
+    for (int i = 0; i < 2 * count; i++) {
+        fixture f = open_fixture_as(table[i / 2].name, i % 2);
         for (int which = 0; which < 3; which++) check_product(&f, (ott_gemm_kind)which, which == 1);
         ott_context_close(f.context);
     }

@@ -43,7 +43,9 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
     memset(&e, 0, sizeof e);
     e.scale[0] = 1.0f; /* of delayed scaling, before its first update */
     reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
-    assert_memory_equal(view.codes, e.codes, COUNT);
+    for (int64_t i = 0; i < ROWS; i++)
+        for (int64_t j = 0; j < COLUMNS; j++)
+            assert_int_equal(view.codes[i * view.row_step + j * view.column_step], e.codes[i * COLUMNS + j]);
     for (int64_t line = 0; line < lines; line++)
         for (int64_t k = 0; k < depth; k++) {
             int64_t theirs =
@@ -74,15 +76,28 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
             float scale_inv = view.scale_inv[line / view.block_lines * view.line_step +
                                              k / view.block_depth * view.depth_step];
             assert_true(values[i * COLUMNS + j] ==
-                        fp8_to_float(view.codes[i * COLUMNS + j], view.format) * scale_inv);
+                        fp8_to_float(view.codes[i * view.row_step + j * view.column_step], view.format) *
+                            scale_inv);
         }
     ott_tensor_close(out);
 }
 
-static void test_every_recipe_by_the_definition(void **state) {
-    (void)state;
+/* What is contracted lies in order, columnwise too where the device wants that. */
+static void check_contiguous(ott_qtensor *q, bool contiguous) {
+    ott_qdata view;
+    ott_qdata_init(&view);
+    succeed(ott_qtensor_data(q, OTT_ROWWISE, &view));
+    if (view.codes) assert_true(view.column_step == 1 && view.row_step == COLUMNS);
+    succeed(ott_qtensor_data(q, OTT_COLUMNWISE, &view));
+    if (view.codes) assert_int_equal(view.row_step, contiguous ? 1 : COLUMNS);
+    if (view.codes) assert_int_equal(view.column_step, contiguous ? ROWS : 1);
+}
+
+/* contiguous: on a device that wants the contraction contiguous. */
+static void check_every_recipe(bool contiguous) {
     const ott_dtype dtypes[] = {OTT_BF16, OTT_F32, OTT_F16};
     ott_context *context = open_context();
+    if (contiguous) want_contiguous_contraction(context);
     for (int i = 0; i < RECIPES; i++)
         for (int role = 0; role < 3; role++) {
             ott_dtype dtype = dtypes[(i + role) % 3];
@@ -94,6 +109,7 @@ static void test_every_recipe_by_the_definition(void **state) {
             succeed(ott_quantize(q, x));
             check_use(q, OTT_ROWWISE, &spec->rowwise, ott_tensor_data(x), dtype);
             check_use(q, OTT_COLUMNWISE, &spec->columnwise, ott_tensor_data(x), dtype);
+            check_contiguous(q, contiguous);
             check_dequantized(context, q, OTT_ROWWISE);
             check_dequantized(context, q, OTT_COLUMNWISE);
             succeed(ott_qtensor_update_scale(q, NULL)); /* nothing, or the first update */
@@ -101,6 +117,12 @@ static void test_every_recipe_by_the_definition(void **state) {
             ott_tensor_close(x);
         }
     ott_context_close(context);
+}
+
+static void test_every_recipe_by_the_definition(void **state) {
+    (void)state;
+    check_every_recipe(false);
+    check_every_recipe(true);
 }
 
 /* ---- delayed scaling ---- */

@@ -211,19 +211,29 @@ static bool make_next(op_case *c, const char *label, qdata *out) {
     return r;
 }
 
+static bool make_codes(op_case *c, const char *label, const qtensor *q, ott_dtype format, bool transposed,
+                       qdata *out) {
+    int64_t rows = transposed ? q->columns : q->rows, columns = transposed ? q->rows : q->columns;
+    out->transposed = transposed;
+    out->ld = columns;
+    out->data = make_quant_array(c, label, "codes", format, rows, columns, QUANT_CODES);
+    return out->data;
+}
+
 static bool make_use(op_case *c, const char *label, const cast_spec *spec, int64_t lines, const qtensor *q,
-                     qdata *out) {
+                     bool transposed, qdata *out) {
     int64_t depth = lines == q->rows ? q->columns : q->rows,
             groups = granularity_groups(spec->grain, lines, depth);
     qdata_order(out, spec->grain, lines);
-    out->data = make_quant_array(c, label, "codes", spec->format, q->rows, q->columns, QUANT_CODES);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
     out->scale_inv = make_quant_array(c, label, "scale_inv", OTT_F32, 1, groups, QUANT_SCALE);
-    bool made = out->data && out->amax && out->scale && out->scale_inv;
-    return made && (spec->policy != AMAX_DELAYED || make_next(c, label, out));
+    bool made = out->amax && out->scale && out->scale_inv;
+    return made && make_codes(c, label, q, spec->format, transposed, out) &&
+           (spec->policy != AMAX_DELAYED || make_next(c, label, out));
 }
 
+/* In either layout (tensor/qtensor.h), whatever the device's own is: ops go by what the tensor says. */
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
     int count;
     fixture_quant_spec(0, &count);
@@ -231,14 +241,16 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
     q->rows = bound(c, s->rows, s->rows_fixed);
     q->columns = bound(c, s->columns, s->columns_fixed);
-    bool shared = quant_spec_shares_scales(&q->spec);
+    bool shared = quant_spec_shares_scales(&q->spec), transposed = case_draw(c, 2);
+    const cast_spec *rowwise = &q->spec.rowwise, *columnwise = &q->spec.columnwise;
     snprintf(text, sizeof text, "%s.rowwise", label);
-    if (cast_spec_is_fp8(&q->spec.rowwise) && !make_use(c, text, &q->spec.rowwise, q->rows, q, &q->rowwise))
+    if (cast_spec_is_fp8(rowwise) && !make_use(c, text, rowwise, q->rows, q, false, &q->rowwise))
         return false;
-    if (shared) q->columnwise = qdata_shared(q->rowwise);
     snprintf(text, sizeof text, "%s.columnwise", label);
-    return shared || !cast_spec_is_fp8(&q->spec.columnwise) ||
-           make_use(c, text, &q->spec.columnwise, q->columns, q, &q->columnwise);
+    if (shared) q->columnwise = qdata_shared(q->rowwise);
+    if (shared) return !transposed || make_codes(c, text, q, columnwise->format, true, &q->columnwise);
+    return !cast_spec_is_fp8(columnwise) ||
+           make_use(c, text, columnwise, q->columns, q, transposed, &q->columnwise);
 }
 
 /* Two forms at most here: more would only be more of the same. */

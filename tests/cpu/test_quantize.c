@@ -86,16 +86,25 @@ static void assert_same_floats(const char *on, const char *what, const float *fo
                      (double)expected[i]);
 }
 
-static void assert_same_use(const char *on, const cast_spec *s, const qdata *found, const qdata *expected,
-                            int64_t groups, int64_t elements) {
-    if (!cast_spec_is_fp8(s)) groups = elements = 0;
+/* `expected` codes lie by rows. */
+static void assert_same_codes(const char *on, const tensor *x, const qdata *found, const qdata *expected) {
+    const uint8_t *f = found->data, *e = expected->data;
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++)
+            if (f[qdata_index(found, i, j)] != e[i * x->columns + j])
+                fail_msg("%s: code[%d,%d]%s is %02x, expected %02x", on, (int)i, (int)j,
+                         found->transposed ? ", transposed," : "", f[qdata_index(found, i, j)],
+                         e[i * x->columns + j]);
+    assert_int_equal(f[tensor_count(*x)], 0xa5); /* nothing written behind */
+}
+
+static void assert_same_use(const char *on, const tensor *x, const cast_spec *s, const qdata *found,
+                            const qdata *expected, int64_t groups) {
+    if (!cast_spec_is_fp8(s)) return;
+    assert_same_codes(on, x, found, expected);
     assert_same_floats(on, "amax", found->amax, expected->amax, groups);
     assert_same_floats(on, "scale", found->scale, expected->scale, groups);
     assert_same_floats(on, "scale_inv", found->scale_inv, expected->scale_inv, groups);
-    const uint8_t *f = found->data, *e = expected->data;
-    for (int64_t i = 0; i < elements; i++)
-        if (f[i] != e[i]) fail_msg("%s: code[%d] is %02x, expected %02x", on, (int)i, f[i], e[i]);
-    assert_int_equal(f[elements], 0xa5); /* nothing written behind */
 }
 
 /* ---- quantize against the reference ---- */
@@ -126,17 +135,30 @@ static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q)
     return op_cast(cx, &(cast_args){.x = x, .q = q});
 }
 
+/* As tensor/qtensor lays it out for a backend that wants the contraction contiguous, or for one that does not. */
+static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row, const qdata *column,
+                       bool transposed) {
+    qtensor q = {
+        .rows = x->rows, .columns = x->columns, .spec = *spec, .rowwise = *row, .columnwise = *column};
+    qdata_order(&q.rowwise, spec->rowwise.grain, x->rows);
+    qdata_order(&q.columnwise, spec->columnwise.grain, x->columns);
+    q.rowwise.ld = q.columnwise.ld = x->columns;
+    if (quant_spec_shares_scales(spec)) q.columnwise = qdata_shared(q.rowwise);
+    if (!transposed) return q;
+    q.columnwise.data = column->data;
+    q.columnwise.transposed = true;
+    q.columnwise.ld = x->rows;
+    return q;
+}
+
 static void check_quantize(const tensor *x, const quant_spec *spec) {
     int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->rowwise, x, false);
     int64_t column_groups = groups_of(&spec->columnwise, x, true);
     qdata row = make_use(row_groups, elements), column = make_use(column_groups, elements);
     qdata wanted_row = make_use(row_groups, elements), wanted_column = make_use(column_groups, elements);
-    qdata_order(&row, spec->rowwise.grain, x->rows);
-    qdata_order(&column, spec->columnwise.grain, x->columns);
     reference_use(x, &spec->rowwise, false, &wanted_row);
     reference_use(x, &spec->columnwise, true, &wanted_column);
-    bool shared = quant_spec_shares_scales(spec);
-    qtensor q = {.rows = x->rows, .columns = x->columns, .spec = *spec};
+    bool shared = quant_spec_shares_scales(spec), transposed = pick(2);
     for (int i = 0; i < 4 * all.count; i++) {
         exec cx = {.device = all.list[i / 4]};
         bool delayed = spec->rowwise.policy == AMAX_DELAYED || spec->columnwise.policy == AMAX_DELAYED;
@@ -145,14 +167,17 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
         wipe_use(&column, column_groups, elements);
         give_scale(&spec->rowwise, &row, row_groups, i % 4 > 1);
         give_scale(&spec->columnwise, &column, column_groups, i % 4 > 1);
-        q.rowwise = row, q.columnwise = shared ? qdata_shared(row) : column;
+        qtensor q = lay_out(x, spec, &row, &column, transposed);
         ott_status status =
             i % 2 ? quantize_in_parts(&cx, x, &q) : op_quantize(&cx, &(quantize_args){.x = x, .q = &q});
         if (status != OTT_OK) fail_msg("%s: %s", cx.device->name, status_text());
-        assert_same_use(cx.device->name, &spec->rowwise, &q.rowwise, &wanted_row, row_groups, elements);
-        if (!shared) /* else the same arrays, in the rowwise use's order */
-            assert_same_use(cx.device->name, &spec->columnwise, &q.columnwise, &wanted_column, column_groups,
-                            elements);
+        assert_same_use(cx.device->name, x, &spec->rowwise, &q.rowwise, &wanted_row, row_groups);
+        if (!shared)
+            assert_same_use(cx.device->name, x, &spec->columnwise, &q.columnwise, &wanted_column,
+                            column_groups);
+        else if (cast_spec_is_fp8(
+                     &spec->columnwise)) /* the scales are the same arrays, in the rowwise use's order */
+            assert_same_codes(cx.device->name, x, &q.columnwise, &wanted_column);
     }
     free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
 }
@@ -174,6 +199,7 @@ static void test_nan_is_one_number(void **state) {
         if (n % 2) spec = (quant_spec){{.format = OTT_F16}, s};
         int64_t groups = groups_of(&s, &x, n % 2);
         qdata use = make_use(groups, ELEMENTS);
+        use.ld = COLUMNS;
         qdata_order(&use, s.grain, n % 2 ? COLUMNS : ROWS);
         qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .rowwise = use, .columnwise = use};
         for (int i = 0; i < all.count; i++) {
@@ -343,6 +369,7 @@ static void delayed_keeps_the_given_scale(void **state) {
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.list[i]};
         qdata use = make_use(1, 200);
+        use.ld = 40;
         use.scale[0] = 4.0f, use.scale_inv[0] = 0.25f;
         qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .rowwise = use, .columnwise = use};
         assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), OTT_OK);
@@ -361,7 +388,7 @@ static void refuses_what_it_cannot_do(void **state) {
     float x[4] = {0}, f[4];
     uint8_t bytes[4];
     tensor t = tensor_matrix(x, OTT_F32, 2, 2);
-    qdata use = {.data = bytes, .amax = f, .scale = f, .scale_inv = f};
+    qdata use = {.data = bytes, .ld = 2, .amax = f, .scale = f, .scale_inv = f};
     qtensor q = {.rows = 2, .columns = 2, .rowwise = use, .columnwise = use};
     exec cx = {.device = all.list[0]};
     cast_spec good = {.format = OTT_E4M3}, stochastic = {.format = OTT_E4M3, .rounding = ROUND_STOCHASTIC};

@@ -125,15 +125,15 @@ static int count_differences_f32(bench *b, const float *on_device, const golden_
     return differences;
 }
 
-static int count_differences_codes(bench *b, const void *on_device, const golden_tensor *g) {
+static int count_differences_codes(bench *b, const qdata *d, const golden_tensor *g) {
     uint8_t *ours = malloc((size_t)g->count);
     const uint8_t *theirs = g->t.data;
     int differences = 0;
-    HARNESS_OK(device_copy_out(b->h.device, ours, on_device, g->count));
+    HARNESS_OK(device_copy_out(b->h.device, ours, d->data, g->count));
     for (int64_t i = 0; i < g->count; i++) {
-        bool both_nan =
-            isnan(fp8_to_float(ours[i], g->t.dtype)) && isnan(fp8_to_float(theirs[i], g->t.dtype));
-        differences += !both_nan && ours[i] != theirs[i];
+        uint8_t code = ours[qdata_index(d, i / g->t.columns, i % g->t.columns)];
+        bool both_nan = isnan(fp8_to_float(code, g->t.dtype)) && isnan(fp8_to_float(theirs[i], g->t.dtype));
+        differences += !both_nan && code != theirs[i];
     }
     free(ours);
     return differences;
@@ -151,8 +151,7 @@ static int compare_use(bench *b, const char *tensor_name, const char *use_name, 
     golden_tensor scale = golden_read(&b->file, "%s/%s.%s.scale", b->name, tensor_name, use_name);
     golden_tensor amax = golden_read(&b->file, "%s/%s.%s.amax", b->name, tensor_name, use_name);
     assert_int_equal(codes.t.dtype, spec->format);
-    int differences = count_differences_codes(b, use->data, &codes) +
-                      count_differences_f32(b, use->scale, &scale) +
+    int differences = count_differences_codes(b, use, &codes) + count_differences_f32(b, use->scale, &scale) +
                       count_differences_f32(b, use->amax, &amax);
     golden_free(&b->file, &codes);
     golden_free(&b->file, &scale);

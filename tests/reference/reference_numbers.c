@@ -14,16 +14,32 @@ ott_status reference_op_convert(exec *cx, const convert_args *a) {
 
 /* ---- quantize and its three parts; a use in high precision has nothing to do ---- */
 
-static void quantize_use(const tensor *x, const cast_spec *spec, bool column, const qdata *s) {
+/* Codes, rows x columns, to where they lie. */
+static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
+    for (int64_t i = 0; i < q->rows; i++)
+        for (int64_t j = 0; j < q->columns; j++)
+            ((uint8_t *)d->data)[qdata_index(d, i, j)] = codes[i * q->columns + j];
+}
+
+static void quantize_use(const tensor *x, const qtensor *q, bool column, uint8_t *codes) {
+    const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
+    const qdata *s = column ? &q->columnwise : &q->rowwise;
     if (!cast_spec_is_fp8(spec)) return;
     if (spec->policy == AMAX_DELAYED && s->next) s->scale[0] = s->next[0];
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
-                       s->scale_inv, s->data);
+                       s->scale_inv, codes);
+    put_codes(q, codes, s);
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
-    quantize_use(x, &q->spec.rowwise, false, &q->rowwise);
-    if (!quant_spec_shares_scales(&q->spec)) quantize_use(x, &q->spec.columnwise, true, &q->columnwise);
+    uint8_t *codes = malloc((size_t)(q->rows * q->columns) + 1); /* one byte more: not NULL when empty */
+    if (!codes) abort();
+    quantize_use(x, q, false, codes);
+    if (qtensor_shares_scales(q))
+        put_codes(q, codes, &q->columnwise);
+    else
+        quantize_use(x, q, true, codes);
+    free(codes);
 }
 
 void reference_quantize_list(const tensor *x, const qlist *list) {
@@ -70,7 +86,7 @@ static void cast_use(const tensor *x, const cast_spec *spec, bool column, const 
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
             float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j, s)];
-            ((uint8_t *)s->data)[i * x->columns + j] = fp8_from_float(scaled, spec->format, spec->mode);
+            ((uint8_t *)s->data)[qdata_index(s, i, j)] = fp8_from_float(scaled, spec->format, spec->mode);
         }
 }
 
@@ -81,7 +97,7 @@ ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
     const qdata *s = column ? &a->q->columnwise : &a->q->rowwise;
     for (int64_t i = 0; i < a->y->rows; i++)
         for (int64_t j = 0; j < a->y->columns; j++) {
-            uint8_t code = ((const uint8_t *)s->data)[i * a->y->columns + j];
+            uint8_t code = ((const uint8_t *)s->data)[qdata_index(s, i, j)];
             put(a->y, i, j, fp8_to_float(code, spec->format) * s->scale_inv[group_of(spec, column, i, j, s)]);
         }
     return OTT_OK;
@@ -126,7 +142,7 @@ static void statistics_use(const tensor *x, const cast_spec *spec, bool column, 
         for (int64_t e = first; e < first + REDUCE_BLOCK && e < tensor_count(*x); e++) {
             int64_t i = e / x->columns, j = e % x->columns;
             int64_t group = group_of(spec, column, i, j, s);
-            uint8_t code = ((const uint8_t *)s->data)[e];
+            uint8_t code = ((const uint8_t *)s->data)[qdata_index(s, i, j)];
             float value = at(x, i, j), scaled = fabsf(value * s->scale[group]);
             float difference = fp8_to_float(code, spec->format) * s->scale_inv[group] - value;
             saturated += isinf(value) || (spec->format == OTT_E4M3 ? scaled > 464.0f : scaled >= 61440.0f);

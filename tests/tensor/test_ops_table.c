@@ -184,7 +184,7 @@ static void test_indices_and_fixed_sizes(void **state) {
 /* ---- quantized tensors and operands ---- */
 
 static qtensor rowwise(int64_t rows, int64_t columns) {
-    qdata use = {.data = numbers, .amax = numbers, .scale = numbers, .scale_inv = numbers};
+    qdata use = {.data = numbers, .ld = columns, .amax = numbers, .scale = numbers, .scale_inv = numbers};
     cast_spec spec = {.format = OTT_E4M3, .grain = GRANULARITY_ROW, .scale = {.rule = SCALE_TORCHAO}};
     return (qtensor){
         .rows = rows, .columns = columns, .spec = {spec, spec}, .rowwise = use, .columnwise = use};
@@ -198,6 +198,16 @@ static void test_quantized(void **state) {
     assert_int_equal(check("quantize", &a), OTT_OK);
     q.columns = D + 1;
     refused(check("quantize", &a), OTT_ERR_SHAPE, "quantize", "q", "5");
+    q = rowwise(T, D);
+    q.columnwise.ld++;
+    refused(check("quantize", &a), OTT_ERR_SHAPE, "quantize", "q", "columnwise codes have leading dimension");
+    q.columnwise.transposed = true;
+    q.columnwise.ld = T - 1;
+    refused(check("quantize", &a), OTT_ERR_SHAPE, "quantize", "q", "columnwise codes, transposed,");
+    q.columnwise.ld = T;
+    assert_int_equal(check("quantize", &a), OTT_OK);
+    q.rowwise.transposed = true;
+    refused(check("quantize", &a), OTT_ERR_SHAPE, "quantize", "q", "rowwise codes, transposed,");
     q = rowwise(T, D);
     q.columnwise.scale = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "column");

@@ -1,0 +1,188 @@
+/*
+ * Tests of tensor/qtensor: where the parts of a quantized tensor lie, for every recipe's tensors and for backends that
+ * want their data in either way, what its uses share, and what a GEMM sees of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tensor/qtensor.h"
+
+typedef struct part {
+    const char *at;
+    int64_t bytes;
+} part;
+
+/* Parts that must lie apart from each other, each within the blocks. */
+typedef struct parts {
+    part of[8];
+    int count;
+    const qblocks *blocks;
+    int64_t alignment;
+} parts;
+
+static bool is_within(const qblock *b, part p) {
+    const char *base = b->data;
+    return base && p.at >= base && p.at + p.bytes <= base + b->bytes;
+}
+
+static void add_part(parts *all, const void *at, int64_t bytes) {
+    part p = {at, bytes};
+    assert_non_null(at);
+    assert_int_equal((uintptr_t)at % (uintptr_t)all->alignment, 0);
+    assert_true(is_within(&all->blocks->rowwise, p) || is_within(&all->blocks->columnwise, p));
+    for (int i = 0; i < all->count; i++)
+        assert_true(p.at + p.bytes <= all->of[i].at || all->of[i].at + all->of[i].bytes <= p.at);
+    all->of[all->count++] = p;
+}
+
+static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t lines, int64_t depth) {
+    int64_t bytes = granularity_groups(s->grain, lines, depth) * (int64_t)sizeof(float);
+    add_part(all, d->amax, bytes);
+    add_part(all, d->scale, bytes);
+    add_part(all, d->scale_inv, bytes);
+    assert_int_equal(d->line_step, 1);
+    assert_int_equal(d->depth_step, granularity_line_groups(s->grain, lines));
+}
+
+/* Memory of `bytes` bytes that begins at a multiple of `alignment`. */
+static void *memory_of(int64_t bytes, int64_t alignment) {
+    return bytes ? aligned_alloc((size_t)alignment, (size_t)bytes) : NULL;
+}
+
+static void check_codes(const qdata *d, int64_t rows, int64_t columns, bool transposed) {
+    assert_int_equal(d->transposed, transposed);
+    assert_int_equal(d->ld, transposed ? rows : columns);
+    assert_int_equal(qdata_index(d, rows - 1, columns - 1), rows * columns - 1);
+    assert_int_equal(qdata_index(d, 0, 1), transposed ? rows : 1);
+}
+
+static void check_uses(const qtensor *q, const backend_capabilities *can, const qblocks *blocks) {
+    parts all = {.blocks = blocks, .alignment = can->alignment};
+    bool rowwise = cast_spec_is_fp8(&q->spec.rowwise), columnwise = cast_spec_is_fp8(&q->spec.columnwise);
+    bool shares_scales = rowwise && quant_spec_shares_scales(&q->spec);
+    assert_int_equal(qtensor_shares_scales(q), shares_scales);
+    assert_int_equal(qtensor_shares_codes(q), shares_scales && !can->contiguous_contraction);
+    if (rowwise) {
+        add_scales(&all, &q->rowwise, &q->spec.rowwise, q->rows, q->columns);
+        add_part(&all, q->rowwise.data, q->rows * q->columns);
+        check_codes(&q->rowwise, q->rows, q->columns, false);
+    } else
+        assert_true(!q->rowwise.data && !q->rowwise.amax && !q->rowwise.scale && !q->rowwise.scale_inv);
+    if (columnwise && !shares_scales)
+        add_scales(&all, &q->columnwise, &q->spec.columnwise, q->columns, q->rows);
+    if (columnwise && !qtensor_shares_codes(q)) add_part(&all, q->columnwise.data, q->rows * q->columns);
+    if (columnwise) {
+        check_codes(&q->columnwise, q->rows, q->columns, can->contiguous_contraction);
+        part scales = {(const char *)q->columnwise.scale, 1}, codes = {q->columnwise.data, 1};
+        assert_true(is_within(&blocks->columnwise, scales) && is_within(&blocks->columnwise, codes));
+    } else
+        assert_true(!q->columnwise.data && !q->columnwise.scale);
+    int64_t bytes = 0; /* nothing is asked for that no part needs */
+    for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.of[i].bytes);
+    assert_int_equal(bytes, blocks->rowwise.bytes + blocks->columnwise.bytes);
+}
+
+static void check_layout(const quant_spec *spec, const backend_capabilities *can, int64_t rows,
+                         int64_t columns) {
+    qtensor q = {.rows = rows, .columns = columns, .spec = *spec};
+    qblocks blocks = {0};
+    assert_int_equal(qtensor_lay_out(&q, can, &blocks), OTT_OK);
+    assert_true(!q.rowwise.data && !q.columnwise.data); /* so far it only counts */
+    int64_t rowwise = blocks.rowwise.bytes, columnwise = blocks.columnwise.bytes;
+    blocks.rowwise.data = memory_of(rowwise, can->alignment);
+    blocks.columnwise.data = memory_of(columnwise, can->alignment);
+    assert_int_equal(qtensor_lay_out(&q, can, &blocks), OTT_OK);
+    assert_true(blocks.rowwise.bytes == rowwise && blocks.columnwise.bytes == columnwise);
+    check_uses(&q, can, &blocks);
+    free(blocks.rowwise.data), free(blocks.columnwise.data);
+}
+
+static void test_every_recipe_and_backend(void **state) {
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {7, 300}, {129, 40}, {256, 256}};
+    int count;
+    const recipe *table = recipe_table(&count);
+    for (int i = 0; i < count * 16; i++) {
+        const recipe *r = &table[i / 16];
+        const quant_spec *specs[] = {&r->input, &r->weight, &r->grad_output};
+        backend_capabilities can = {.alignment = i % 2 ? 256 : 64, .contiguous_contraction = i / 2 % 2};
+        for (int t = 0; t < TENSOR_COUNT; t++) {
+            quant_spec evaluating = *specs[t];
+            evaluating.columnwise = (cast_spec){.format = OTT_BF16};
+            check_layout(specs[t], &can, shapes[i / 4 % 4][0], shapes[i / 4 % 4][1]);
+            check_layout(&evaluating, &can, shapes[i / 4 % 4][0], shapes[i / 4 % 4][1]);
+        }
+    }
+}
+
+/* The tables above would pass if nothing were ever shared. */
+static void test_what_recipes_share(void **state) {
+    (void)state;
+    assert_true(quant_spec_shares_scales(&recipe_find("tensorwise")->input));
+    assert_true(quant_spec_shares_scales(&recipe_find("block")->weight));
+    assert_false(quant_spec_shares_scales(&recipe_find("block")->input));
+    assert_false(quant_spec_shares_scales(&recipe_find("rowwise")->weight));
+}
+
+/* One element of an operand, by line and contraction, is the same in both layouts. */
+static void test_operands_of_both_layouts(void **state) {
+    (void)state;
+    enum { ROWS = 3, COLUMNS = 5 };
+    tensor none = {0};
+    for (int contiguous = 0; contiguous < 2; contiguous++) {
+        const backend_capabilities can = {.alignment = 64, .contiguous_contraction = contiguous};
+        _Alignas(64) static char memory[2][4096];
+        qblocks blocks = {{memory[0], 0}, {memory[1], 0}};
+        qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = recipe_find("rowwise")->input};
+        assert_int_equal(qtensor_lay_out(&q, &can, &blocks), OTT_OK);
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < COLUMNS; j++) {
+                ((char *)q.rowwise.data)[qdata_index(&q.rowwise, i, j)] = (char)(16 * i + j);
+                ((char *)q.columnwise.data)[qdata_index(&q.columnwise, i, j)] = (char)(16 * i + j);
+            }
+        operand a = operand_rowwise(none, &q), b = operand_columnwise(none, &q);
+        assert_false(a.transposed);
+        assert_int_equal(b.transposed, !contiguous);
+        assert_true(operand_lines(&a) == ROWS && operand_contraction(&a) == COLUMNS);
+        assert_true(operand_lines(&b) == COLUMNS && operand_contraction(&b) == ROWS);
+        assert_true(b.scale_inv == q.columnwise.scale_inv && b.line_step == 1);
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < COLUMNS; j++) {
+                int64_t at = b.transposed ? i * b.t.ld + j : j * b.t.ld + i;
+                assert_int_equal(((char *)a.t.data)[i * a.t.ld + j], 16 * i + j);
+                assert_int_equal(((char *)b.t.data)[at], 16 * i + j);
+            }
+    }
+}
+
+static void test_sizes_that_are_none(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{-1, 4},
+                                       {4, -1},
+                                       {INT64_MAX, 1},
+                                       {1, INT64_MAX},
+                                       {INT64_MAX, INT64_MAX},
+                                       {INT64_MAX, 0},
+                                       {INT64_C(1) << 40, INT64_C(1) << 40}};
+    const backend_capabilities can = {.alignment = 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        qtensor q = {.rows = sizes[i][0], .columns = sizes[i][1], .spec = recipe_find("mxfp8")->input};
+        qblocks blocks = {0};
+        assert_int_equal(qtensor_lay_out(&q, &can, &blocks), OTT_ERR_SHAPE);
+        assert_non_null(strstr(status_text(), "is no size that memory can hold"));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_recipe_and_backend),
+        cmocka_unit_test(test_what_recipes_share),
+        cmocka_unit_test(test_operands_of_both_layouts),
+        cmocka_unit_test(test_sizes_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
