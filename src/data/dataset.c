@@ -1,23 +1,22 @@
-/* data/dataset: what all datasets have in common: opening, names, and the loader. */
+/* data/dataset: what all datasets have in common: opening, names, rows and the loader. */
 #include "base/rng.h"
 #include "base/str.h"
 #include "data/dataset_parts.h"
 #include <inttypes.h>
 #include <string.h>
 
-ott_status dataset_new(mem *account, const token_source *from, dataset **out) {
+ott_status dataset_new(mem *account, const token_source *from, const row_source *rows_by, dataset **out) {
     void *memory;
     *out = NULL;
     TRY(mem_alloc(account, MEM_DATA, sizeof(dataset), "a dataset", &memory));
     *out = memory;
-    **out = (dataset){.account = account, .from = from, .last_token = -1};
+    **out = (dataset){.account = account, .from = from, .rows_by = rows_by, .last_token = -1};
     return OTT_OK;
 }
 
 void dataset_close(dataset *d) {
     if (!d) return;
-    if (d->from && d->from->close) d->from->close(d);
-    mixture_close(d->account, d->parts);
+    if (d->from->close) d->from->close(d);
     void *const blocks[] = {d->name, d->state, d->begin, d->prompt, d->kept, d->pack};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) mem_free(d->account, blocks[i]);
     mem_free(d->account, d);
@@ -54,15 +53,11 @@ int64_t dataset_vocab(const dataset *d) {
 }
 
 bool dataset_has_samples(const dataset *d) {
-    return d->parts ? mixture_has_samples(d) : d->prompt != NULL;
+    return d->has_samples;
 }
 
 int64_t dataset_longest(const dataset *d) {
-    int64_t longest = 0;
-    if (d->parts) return mixture_longest(d);
-    for (int64_t i = 0; d->prompt && i < d->documents; i++)
-        if (d->begin[i + 1] - d->begin[i] > longest) longest = d->begin[i + 1] - d->begin[i];
-    return longest;
+    return d->longest;
 }
 
 int64_t dataset_length(const dataset *d) {
@@ -81,18 +76,38 @@ int64_t dataset_samples(const dataset *d) {
     return d->samples;
 }
 
+/* ---- rows ---- */
+
+ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut) {
+    if (cut->length < 1 || cut->length > INT32_MAX)
+        return status_fail(OTT_ERR_CONFIG, "train.seq_len = %" PRId64 " must be at least 1%s", cut->length,
+                           cut->length < 1 ? "" : " and below 2^31");
+    d->cut = *cut;
+    return d->rows_by->cut(d);
+}
+
+ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
+    if (index < 0 || index >= d->rows)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is wanted of %" PRId64, d->name, index,
+                           d->rows);
+    return d->rows_by->read(d, index, row);
+}
+
 /* ---- the loader ---- */
 
 int64_t loader_epoch(const dataset *d, int64_t number) {
     return d->rows > 0 ? number / d->rows : 0;
 }
 
-ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
-    if (number < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is negative", d->name, number);
-    if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: has not been cut into rows", d->name);
-    if (d->parts) return mixture_loader_row(d, seed, number, row);
+ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     uint64_t rows = (uint64_t)d->rows, index = (uint64_t)number % rows;
     uint64_t stream = rng_stream("epoch") + (uint64_t)loader_epoch(d, number);
     if (d->cut.shuffle) index = rng_permute(seed, stream, index, rows);
     return dataset_read_row(d, (int64_t)index, row);
+}
+
+ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
+    if (number < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is negative", d->name, number);
+    if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: has not been cut into rows", d->name);
+    return d->rows_by->draw(d, seed, number, row);
 }

@@ -108,7 +108,7 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
     dataset *d;
     *out = NULL;
     TRY(text_share_of(s, &p));
-    TRY(dataset_new(account, &bytes_source, &d));
+    TRY(dataset_new(account, &bytes_source, &dataset_windows, &d));
     ott_status status = read_bytes(d, s, &p);
     if (status != OTT_OK) return dataset_close(d), status;
     *out = d;
@@ -135,7 +135,7 @@ ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, in
         return status_fail(OTT_ERR_ARGUMENT,
                            "synthetic tokens: a vocabulary of %" PRId64 " is not in [1, 2^31)", vocab);
     if (count < 0) return status_fail(OTT_ERR_ARGUMENT, "synthetic tokens: %" PRId64 " of them", count);
-    TRY(dataset_new(account, &synthetic_source, &d));
+    TRY(dataset_new(account, &synthetic_source, &dataset_windows, &d));
     ott_status status = mem_strdup(account, "synthetic tokens", &d->name);
     if (status != OTT_OK) {
         dataset_close(d);

@@ -84,7 +84,7 @@ ott_status corpus_end(corpus *c, int64_t prompt) {
 ott_status corpus_finish(corpus *c, bool samples, dataset **out) {
     mem *account = c->ids.account;
     dataset *d;
-    TRY(dataset_new(account, &corpus_source, &d));
+    TRY(dataset_new(account, &corpus_source, samples ? &dataset_packs : &dataset_windows, &d));
     ott_status status = dataset_name_files(d, c->source);
     if (status != OTT_OK) return dataset_close(d), status;
     d->state = c->ids.ids;
@@ -92,6 +92,9 @@ ott_status corpus_finish(corpus *c, bool samples, dataset **out) {
     d->vocab = c->scratch ? tokenizer_vocab(c->source->tokenizer) : 256;
     d->documents = c->documents;
     d->begin = c->begin;
+    d->has_samples = samples;
+    for (int64_t i = 0; samples && i < d->documents; i++)
+        if (d->begin[i + 1] - d->begin[i] > d->longest) d->longest = d->begin[i + 1] - d->begin[i];
     if (samples) d->prompt = c->prompt;
     if (samples) c->prompt = NULL;
     c->ids = (tokenizer_ids){.account = account};

@@ -15,17 +15,12 @@ typedef struct slot {
     uint16_t rank; /* how many slots of that part come before */
 } slot;
 
-struct mixture {
+typedef struct mixture {
     dataset *part[MAX_PARTS];
     int64_t share[MAX_PARTS]; /* slots; their sum is SLOTS */
     int64_t count;
     slot slots[SLOTS];
-};
-
-void mixture_close(mem *account, mixture *m) {
-    for (int64_t i = 0; m && i < m->count; i++) dataset_close(m->part[i]);
-    mem_free(account, m);
-}
+} mixture;
 
 /* ---- the table ---- */
 
@@ -77,16 +72,60 @@ static void fill_slots(mixture *m) {
     }
 }
 
+/* ---- rows ---- */
+
+/* The part of row `number`, and that row's number in the part. */
+static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_part) {
+    const mixture *m = d->state;
+    const slot *s = &m->slots[number % SLOTS];
+    *in_part = number / SLOTS * m->share[s->part] + s->rank;
+    return m->part[s->part];
+}
+
+static ott_status draw_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
+    const dataset *part = find_part(d, number, &number);
+    return loader_row(part, seed, number, row);
+}
+
+static ott_status read_row(const dataset *d, int64_t index, dataset_row *row) {
+    const dataset *part = find_part(d, index, &index);
+    return dataset_read_row(part, index % part->rows, row);
+}
+
+static ott_status cut_parts(dataset *d) {
+    const mixture *m = d->state;
+    d->rows = d->samples = d->left_out = 0;
+    for (int64_t i = 0; i < m->count; i++) TRY(dataset_cut_rows(m->part[i], &d->cut));
+    for (int64_t i = 0; i < m->count; i++) {
+        d->rows += m->part[i]->rows;
+        d->samples += m->part[i]->samples;
+        d->left_out += m->part[i]->left_out;
+    }
+    return OTT_OK;
+}
+
+static void close_parts(dataset *d) {
+    const mixture *m = d->state;
+    for (int64_t i = 0; m && i < m->count; i++) dataset_close(m->part[i]);
+}
+
+/* ---- opening ---- */
+
 static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
+    static const token_source no_tokens = {NULL, close_parts};
+    static const row_source rows = {cut_parts, read_row, draw_row};
     void *memory;
-    TRY(dataset_new(account, NULL, out));
+    TRY(dataset_new(account, &no_tokens, &rows, out));
+    dataset *d = *out;
     TRY(mem_alloc(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &memory));
-    (*out)->parts = memory;
-    TRY(mem_strdup(account, "the mixture of data.datasets", &(*out)->name));
+    d->state = memory;
+    TRY(mem_strdup(account, "the mixture of data.datasets", &d->name));
     for (int64_t i = 0; i < count; i++) {
-        (*out)->parts->part[i] = parts[i];
-        (*out)->tokens += parts[i]->tokens;
-        if (parts[i]->vocab > (*out)->vocab) (*out)->vocab = parts[i]->vocab;
+        ((mixture *)d->state)->part[i] = parts[i];
+        d->tokens += parts[i]->tokens;
+        d->has_samples |= parts[i]->has_samples;
+        if (parts[i]->longest > d->longest) d->longest = parts[i]->longest;
+        if (parts[i]->vocab > d->vocab) d->vocab = parts[i]->vocab;
     }
     return OTT_OK;
 }
@@ -102,55 +141,9 @@ ott_status dataset_open_mixture(mem *account, dataset **parts, const double *wei
         for (int64_t i = 0; i < count; i++) dataset_close(parts[i]);
         return status;
     }
-    mixture *m = (*out)->parts;
+    mixture *m = (*out)->state;
     m->count = count; /* from here on they are closed with it */
     share_slots(m, weights, temperature);
     fill_slots(m);
     return OTT_OK;
-}
-
-/* ---- rows ---- */
-
-bool mixture_has_samples(const dataset *d) {
-    for (int64_t i = 0; i < d->parts->count; i++)
-        if (dataset_has_samples(d->parts->part[i])) return true;
-    return false;
-}
-
-int64_t mixture_longest(const dataset *d) {
-    int64_t longest = 0;
-    for (int64_t i = 0; i < d->parts->count; i++) {
-        int64_t of_part = dataset_longest(d->parts->part[i]);
-        if (of_part > longest) longest = of_part;
-    }
-    return longest;
-}
-
-ott_status mixture_cut(dataset *d) {
-    d->rows = d->samples = d->left_out = 0;
-    for (int64_t i = 0; i < d->parts->count; i++) TRY(dataset_cut_rows(d->parts->part[i], &d->cut));
-    for (int64_t i = 0; i < d->parts->count; i++) {
-        const dataset *part = d->parts->part[i];
-        d->rows += part->rows;
-        d->samples += part->samples;
-        d->left_out += part->left_out;
-    }
-    return OTT_OK;
-}
-
-/* The part of row `number`, and that row's number in the part. */
-static const dataset *find_part(const mixture *m, int64_t number, int64_t *in_part) {
-    const slot *s = &m->slots[number % SLOTS];
-    *in_part = number / SLOTS * m->share[s->part] + s->rank;
-    return m->part[s->part];
-}
-
-ott_status mixture_loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
-    const dataset *part = find_part(d->parts, number, &number);
-    return loader_row(part, seed, number, row);
-}
-
-ott_status mixture_read_row(const dataset *d, int64_t index, dataset_row *row) {
-    const dataset *part = find_part(d->parts, index, &index);
-    return dataset_read_row(part, index % part->rows, row);
 }

@@ -1,6 +1,6 @@
 /*
- * data/dataset_parts: what the files of the dataset share. A token source is a row of functions; rows, names
- * and the loader know nothing of what lies behind it, so a new kind of token file is one more open function.
+ * data/dataset_parts: what the files of the dataset share. Two tables of functions make a dataset: where its tokens are, and
+ * how rows are made of it. So a new kind of token file is one more open function, and a mixture is a way to make rows.
  */
 #ifndef DATA_DATASET_PARTS_H
 #define DATA_DATASET_PARTS_H
@@ -10,22 +10,33 @@
 typedef struct token_source {
     /* Tokens [begin, begin + count) of the sequence; the caller has checked the range. */
     ott_status (*read)(const dataset *d, int64_t begin, int64_t count, int32_t *tokens);
-    void (*close)(dataset *d); /* of `state`; NULL: mem_free does */
+    void (*close)(dataset *d); /* of what `state` holds; NULL: nothing */
 } token_source;
 
-typedef struct mixture mixture;
+typedef struct row_source {
+    ott_status (*cut)(dataset *d); /* d->cut is set: makes rows, samples and left_out */
+    ott_status (*read)(const dataset *d, int64_t index, dataset_row *row); /* 0 <= index < d->rows */
+    /* Row number `number` of a run, see loader_row. */
+    ott_status (*draw)(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
+} row_source;
+
+extern const row_source dataset_windows; /* of running text: dataset_rows.c */
+extern const row_source dataset_packs;   /* samples, one to a row or packed: dataset_rows.c */
 
 struct dataset {
     mem *account;
     char *name;
     const token_source *from;
-    void *state;           /* of the source */
+    const row_source *rows_by;
+    void *state; /* of the source; freed with the dataset */
+    bool has_samples;
+    int64_t longest;       /* tokens of the longest sample; 0 for running text */
     int64_t tokens, vocab; /* ids are below vocab */
     uint64_t seed;         /* synthetic */
     /* documents: from a table, or ended by a token, or not known (0 and -1) */
     int64_t documents;
-    int64_t *begin;  /* [documents + 1] the token where each begins, ascending */
-    int32_t *prompt; /* [documents] samples: their first tokens, which are no targets; NULL: running text */
+    int64_t *begin;     /* [documents + 1] the token where each begins, ascending */
+    int32_t *prompt;    /* [documents] samples: their first tokens, which are no targets */
     int32_t last_token; /* ends a document; -1: none does */
     /* rows */
     dataset_cut cut;
@@ -33,10 +44,11 @@ struct dataset {
     int64_t *kept; /* [samples] the samples that fit a row, in file order */
     int64_t *pack; /* [rows + 1] samples: row r has kept[pack[r]] to kept[pack[r + 1] - 1] */
     int64_t samples, left_out;
-    mixture *parts; /* NULL: this is no mixture */
 };
 
-ott_status dataset_new(mem *account, const token_source *from, dataset **out);
+ott_status dataset_new(mem *account, const token_source *from, const row_source *rows_by, dataset **out);
+/* row_source.draw: in a new order each epoch. */
+ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
 /* The name of what the files are: the one path, or "12 files, first.bin to last.bin". */
 ott_status dataset_name_files(dataset *d, const dataset_source *s);
 /* OTT_ERR_ARGUMENT unless the shares are a part. */
@@ -86,14 +98,5 @@ int64_t corpus_length(const corpus *c);
 ott_status corpus_end(corpus *c, int64_t prompt);
 /* The dataset of it: samples, or running text. Takes the memory over. */
 ott_status corpus_finish(corpus *c, bool samples, dataset **out);
-
-/* ---- mixtures (dataset_mixture.c) ---- */
-
-void mixture_close(mem *account, mixture *m);
-ott_status mixture_cut(dataset *d);
-ott_status mixture_read_row(const dataset *d, int64_t index, dataset_row *row);
-ott_status mixture_loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
-int64_t mixture_longest(const dataset *d);
-bool mixture_has_samples(const dataset *d);
 
 #endif

@@ -91,6 +91,8 @@ static ott_status cut_windows(dataset *d) {
                        length, d->tokens, d->name, d->tokens - 1);
 }
 
+const row_source dataset_windows = {cut_windows, read_window, dataset_draw};
+
 /* ---- samples ---- */
 
 static int64_t sample_length(const dataset *d, int64_t sample) {
@@ -148,7 +150,7 @@ static ott_status take_packs(dataset *d) {
 
 /* Greedily, in file order: a sample that does not fit the pack any more begins the next. */
 static ott_status cut_samples(dataset *d) {
-    int64_t longest = dataset_longest(d), used = 0;
+    int64_t used = 0;
     d->rows = d->samples = d->left_out = 0;
     TRY(take_packs(d));
     for (int64_t i = 0; i < d->documents; i++) {
@@ -170,24 +172,7 @@ static ott_status cut_samples(dataset *d) {
     return status_fail(OTT_ERR_CONFIG,
                        "train.seq_len = %" PRId64
                        " is shorter than every sample of %s; the longest has %" PRId64 " tokens",
-                       d->cut.length, d->name, longest);
+                       d->cut.length, d->name, d->longest);
 }
 
-/* ---- both ---- */
-
-ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut) {
-    if (cut->length < 1 || cut->length > INT32_MAX)
-        return status_fail(OTT_ERR_CONFIG, "train.seq_len = %" PRId64 " must be at least 1%s", cut->length,
-                           cut->length < 1 ? "" : " and below 2^31");
-    d->cut = *cut;
-    if (d->parts) return mixture_cut(d);
-    return d->prompt ? cut_samples(d) : cut_windows(d);
-}
-
-ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
-    if (index < 0 || index >= d->rows)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is wanted of %" PRId64, d->name, index,
-                           d->rows);
-    if (d->parts) return mixture_read_row(d, index, row);
-    return d->prompt ? read_pack(d, index, row) : read_window(d, index, row);
-}
+const row_source dataset_packs = {cut_samples, read_pack, dataset_draw};

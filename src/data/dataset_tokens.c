@@ -251,7 +251,7 @@ ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **
     if (s->vocab < 1 || s->vocab > INT32_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "%s: a vocabulary of %" PRId64 " is not in [1, 2^31)",
                            s->paths[0], s->vocab);
-    TRY(dataset_new(account, &tokens_source, &d));
+    TRY(dataset_new(account, &tokens_source, &dataset_windows, &d));
     ott_status status = fill(d, s);
     if (status != OTT_OK) return dataset_close(d), status;
     *out = d;
