@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath and friends under every -std */
 #include "base/file.h"
-#include "base/staging.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -289,11 +288,17 @@ ott_status file_rename(const char *from, const char *to) {
 
 /* ---- writing ---- */
 
+void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    snprintf(out, FILE_STAGING_NAME, "%.*s" FILE_STAGING_MARK "%ld", (int)length, path, (long)getpid());
+}
+
 typedef struct staged {
     char path[PATH_MAX];   /* as the caller named it, for messages */
     char target[PATH_MAX]; /* with links resolved: a link stays, what it points to is replaced */
     char
-        temporary[STAGING_NAME_SIZE]; /* "" for a device or pipe, which is written in place, never replaced */
+        temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place, never replaced */
     int descriptor;
 } staged;
 
@@ -302,7 +307,7 @@ static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;
     for (int attempt = 0; attempt < 100 && descriptor < 0 && errno == EEXIST; attempt++) {
-        staging_name(a->target, a->temporary);
+        file_staging_name(a->target, a->temporary);
         size_t length = strlen(a->temporary);
         if (attempt > 0) snprintf(a->temporary + length, sizeof a->temporary - length, "-%d", attempt);
         descriptor = open(a->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

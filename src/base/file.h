@@ -6,6 +6,7 @@
 #define BASE_FILE_H
 
 #include "base/mem.h"
+#include <limits.h>
 #include <stdbool.h>
 
 bool file_exists(const char *path);
@@ -44,6 +45,11 @@ void file_writer_abandon(file_writer *w);      /* removes what was written; NULL
 ott_status file_sync_folder(const char *path);
 /* Makes a rename durable: syncs the folder that holds `path`. */
 ott_status file_sync_parent(const char *path);
+
+/* PATH.ottava-tmp-PROCESS, where a file or a folder is written that will be `path`. */
+#define FILE_STAGING_MARK ".ottava-tmp-"
+#define FILE_STAGING_NAME (PATH_MAX + 48)
+void file_staging_name(const char *path, char out[FILE_STAGING_NAME]);
 
 /* Positioned reads of a file that is too large to hold. */
 typedef struct file_reader {

@@ -10,21 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MARK ".ottava-tmp-"
-
-void staging_name(const char *path, char out[STAGING_NAME_SIZE]) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/') length--;
-    snprintf(out, STAGING_NAME_SIZE, "%.*s" MARK "%ld", (int)length, path, (long)getpid());
-}
-
 /* Is `name` BASE.ottava-tmp-PROCESS (base NULL: any), or that with a number behind it, and the process gone? Our own number
    is that of an earlier process: this one has not begun. */
 static bool is_stale(const char *name, const char *base) {
     if (base && !str_starts_with(name, base)) return false;
-    const char *mark = base ? name + strlen(base) : strstr(name, MARK);
-    if (!mark || !str_starts_with(mark, MARK)) return false;
-    const char *digits = mark + strlen(MARK);
+    const char *mark = base ? name + strlen(base) : strstr(name, FILE_STAGING_MARK);
+    if (!mark || !str_starts_with(mark, FILE_STAGING_MARK)) return false;
+    const char *digits = mark + strlen(FILE_STAGING_MARK);
     size_t count = strspn(digits, "0123456789");
     const char *rest = digits + count;
     if (count == 0 || count > 9) return false;
@@ -79,9 +71,9 @@ static ott_status make_folder(const staging *s) {
 }
 
 ott_status staging_open(mem *account, const char *goal, staging *out) {
-    char name[STAGING_NAME_SIZE];
+    char name[FILE_STAGING_NAME];
     *out = (staging){.path.account = account, .goal.account = account};
-    staging_name(goal, name);
+    file_staging_name(goal, name);
     str_append(&out->path, name);
     str_append(&out->goal, goal);
     while (out->goal.length > 1 && goal[out->goal.length - 1] == '/')
@@ -94,7 +86,7 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
 /* Swaps in one go where the file system can; else there is a moment without the folder, but never a half one. What is
    left of the old one, if it cannot be removed, is stale like any other. */
 static ott_status replace_old(const staging *s) {
-    char old[STAGING_NAME_SIZE];
+    char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;
     bool swapped = renameat2(AT_FDCWD, path, AT_FDCWD, goal, RENAME_EXCHANGE) == 0;
     snprintf(old, sizeof old, swapped ? "%s" : "%s-0", path);

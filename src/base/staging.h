@@ -6,11 +6,7 @@
 #define BASE_STAGING_H
 
 #include "base/str.h"
-#include <limits.h>
 
-/* PATH.ottava-tmp-PROCESS, where a file or a folder is written that will be `path`. */
-#define STAGING_NAME_SIZE (PATH_MAX + 48)
-void staging_name(const char *path, char out[STAGING_NAME_SIZE]);
 /* Removes what processes that are gone left of `path`, or, of a folder, of all that it holds. */
 void staging_remove_stale(mem *account, const char *path);
 void staging_remove_stale_in(mem *account, const char *folder);

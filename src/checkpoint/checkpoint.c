@@ -37,11 +37,11 @@ static ott_status spare_other(saver *s) {
 
 /* Renamed first: a removal that is cut short must not leave a half checkpoint under a checkpoint's name. */
 static ott_status remove_step(saver *s, int64_t step) {
-    char stale[STAGING_NAME_SIZE];
+    char stale[FILE_STAGING_NAME];
     s->file.length = 0;
     str_printf(&s->file, "%s/step-%" PRId64, s->folder, step);
     TRY(str_finish(&s->file));
-    staging_name(s->file.text, stale);
+    file_staging_name(s->file.text, stale);
     TRY(file_rename(s->file.text, stale));
     return file_remove_tree(stale);
 }

@@ -73,6 +73,10 @@ typedef struct report_gap {
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
+/* Percent by which losses of small models differ when only the seed does: the most that BF16 and FP32 were
+   apart on the demo's model (docs/recipes.md). Below it one seed each tells nothing. */
+#define REPORT_SEED_NOISE 1.5
+#define REPORT_WORSE      1.0 /* percent above the first row's loss that count as worse */
 /* An FP8 row beside a first one without FP8. */
 typedef enum report_verdict {
     REPORT_VERDICT_NONE, /* nothing to judge: no FP8, no such reference, or more than the precision differs */

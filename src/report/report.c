@@ -280,32 +280,3 @@ int report_runs(const report *r) {
 const report_summary *report_run(const report *r, int index) {
     return index >= 0 && index < r->count ? &r->runs[index].summary : NULL;
 }
-
-/* ---- numbers for people ---- */
-
-const char *report_loss_text(double loss, char out[32]) {
-    if (!isfinite(loss)) return strcpy(out, "-");
-    text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
-    return out;
-}
-
-const char *report_gap_text(double gap, char out[32]) {
-    if (!isfinite(gap)) return strcpy(out, "-");
-    text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);
-    return out;
-}
-
-const char *report_bytes_text(int64_t bytes, char out[32]) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    if (bytes <= 0) return strcpy(out, "-");
-    double size = (double)bytes;
-    int unit = 0;
-    for (; size >= 1024 && unit < 6; unit++) size /= 1024;
-    text_format(out, 32, unit ? "%.2f %s" : "%.0f %s", size, units[unit]);
-    return out;
-}
-
-const char *report_count_text(double count, char out[32]) {
-    if (!(count >= 0 && count < 9e18)) return strcpy(out, "-");
-    return str_commas((int64_t)llround(count), out);
-}

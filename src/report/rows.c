@@ -8,11 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-/* Percent by which losses of small models differ when only the seed does: the most that BF16 and FP32 were
-   apart on the demo's model (docs/recipes.md). Below it one seed each tells nothing. */
-#define SEED_NOISE 1.5
-#define WORSE      1.0 /* percent above the first row's loss that count as worse */
-
 /* ---- rows ---- */
 
 const report_run_data *report_row_run(const report *r, int row, int member) {
@@ -193,71 +188,13 @@ report_verdict report_judge(const report *r, int index) {
         return REPORT_VERDICT_NONE;
     report_gap gap = report_gap_of(r, index);
     if (!isfinite(gap.percent)) return REPORT_VERDICT_WORSE;
-    if (isnan(gap.error) && fabs(gap.percent) <= SEED_NOISE) return REPORT_VERDICT_ONE_SEED;
+    if (isnan(gap.error) && fabs(gap.percent) <= REPORT_SEED_NOISE) return REPORT_VERDICT_ONE_SEED;
     if (isnan(gap.error)) return gap.percent > 0 ? REPORT_VERDICT_WORSE : REPORT_VERDICT_NO_WORSE;
-    if (gap.percent + gap.margin <= WORSE) return REPORT_VERDICT_NO_WORSE;
-    return gap.percent - gap.margin > WORSE ? REPORT_VERDICT_WORSE : REPORT_VERDICT_OPEN;
+    if (gap.percent + gap.margin <= REPORT_WORSE) return REPORT_VERDICT_NO_WORSE;
+    return gap.percent - gap.margin > REPORT_WORSE ? REPORT_VERDICT_WORSE : REPORT_VERDICT_OPEN;
 }
 
 const char *report_reference_name(const report *r) {
     const report_summary *first = &r->rows[0].mean;
     return strcasecmp(first->precision, "bf16") == 0 ? "BF16" : first->label;
-}
-
-/* ---- in words ---- */
-
-void report_loss_and_error(double loss, double error, str *out) {
-    char text[32];
-    str_append(out, report_loss_text(loss, text));
-    if (isfinite(loss) && isfinite(error)) str_printf(out, " ± %s", report_loss_text(error, text));
-}
-
-void report_gap_and_error(const report_gap *gap, str *out) {
-    char text[32];
-    str_append(out, report_gap_text(gap->percent, text));
-    if (isfinite(gap->error)) str_printf(out, " ± %.2f%%", gap->error);
-}
-
-static void one_seed_text(report_verdict verdict, const char *reference, str *out) {
-    if (verdict == REPORT_VERDICT_ONE_SEED)
-        str_printf(out, "one seed each cannot tell it from %s (gaps below about %g%% can be the seed's)",
-                   reference, SEED_NOISE);
-    else if (verdict == REPORT_VERDICT_WORSE)
-        str_printf(out, "worse than %s, by more than the seed alone does (about %g%%)", reference,
-                   SEED_NOISE);
-    else
-        str_printf(out, "no worse than %s", reference);
-}
-
-void report_verdict_text(const report *r, int index, str *out) {
-    char text[32];
-    report_verdict verdict = report_judge(r, index);
-    report_gap gap = report_gap_of(r, index);
-    const char *reference = report_reference_name(r);
-    if (!isfinite(gap.percent)) {
-        str_printf(out, "no loss at the end: worse than %s", reference);
-        return;
-    }
-    str_printf(out, "%s loss ", gap.validation ? "validation" : "training");
-    report_gap_and_error(&gap, out);
-    str_append(out, ": ");
-    if (!isfinite(gap.error)) {
-        one_seed_text(verdict, reference, out);
-        return;
-    }
-    str_printf(out, "no more than %g%% worse than %s: ", WORSE, reference);
-    if (verdict == REPORT_VERDICT_OPEN)
-        str_printf(out, "not settled by these seeds (95%% sure of %s at most)",
-                   report_gap_text(gap.percent + gap.margin, text));
-    else
-        str_append(out, verdict == REPORT_VERDICT_NO_WORSE ? "yes" : "no");
-}
-
-const char *report_verdict_name(report_verdict verdict) {
-    static const char *const names[] = {[REPORT_VERDICT_NONE] = "",
-                                        [REPORT_VERDICT_NO_WORSE] = "no worse",
-                                        [REPORT_VERDICT_WORSE] = "worse",
-                                        [REPORT_VERDICT_OPEN] = "not settled",
-                                        [REPORT_VERDICT_ONE_SEED] = "one seed"};
-    return names[verdict];
 }

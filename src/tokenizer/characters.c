@@ -1,4 +1,4 @@
-/* tokenizer/characters: white space and word characters as the Rust engine counts them. */
+/* tokenizer/characters: white space and word characters as the Rust engine counts them, and texts for messages. */
 #include "tokenizer/parts.h"
 #include <utf8proc.h>
 
@@ -64,4 +64,15 @@ bool starts_with_word(text_view text) {
 bool ends_with_word(text_view text) {
     int32_t c;
     return last_character(text, &c) > 0 && is_word(c);
+}
+
+json_shown json_show(const char *text) {
+    json_shown s;
+    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
+    size_t kept = length > room ? room : length;
+    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
+    for (size_t i = 0; i < kept; i++)
+        s.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    strcpy(s.text + kept, length > kept ? "..." : "");
+    return s;
 }

@@ -7,17 +7,6 @@
 #define FILE_LIMIT (INT64_C(256) << 20) /* bytes; the largest files known take 40 MB */
 enum { MAX_NESTING = 8 };               /* Sequences in Sequences */
 
-json_shown json_show(const char *text) {
-    json_shown s;
-    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
-    size_t kept = length > room ? room : length;
-    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
-    for (size_t i = 0; i < kept; i++)
-        s.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-    strcpy(s.text + kept, length > kept ? "..." : "");
-    return s;
-}
-
 static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
     json_error_t error;
     int64_t bad = str_utf8_error(data, bytes);

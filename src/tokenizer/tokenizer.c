@@ -1,4 +1,4 @@
-/* tokenizer/tokenizer: opening, what a tokenizer knows of its tokens, and the way of a text through its parts. */
+/* tokenizer/tokenizer: opening, and the way of a text through a tokenizer's parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file.h"
 #include "tokenizer/parts.h"
@@ -60,107 +60,6 @@ void tokenizer_close(tokenizer *t) {
     text_list_close(t->account, &t->piece_bytes);
     arena_close(t->texts);
     mem_free(t->account, t);
-}
-
-/* ---- its tokens ---- */
-
-const char *tokenizer_path(const tokenizer *t) {
-    return t->path;
-}
-
-int64_t tokenizer_vocab(const tokenizer *t) {
-    return t->vocab;
-}
-
-const char *tokenizer_token(const tokenizer *t, int64_t id) {
-    return id >= 0 && id < t->vocab ? t->names.at[id].at : NULL;
-}
-
-int32_t tokenizer_find(const tokenizer *t, const char *text) {
-    return text_index_find(&t->by_name, text, (int64_t)strlen(text));
-}
-
-bool tokenizer_has_chat_template(const tokenizer *t) {
-    return t->chat_template;
-}
-
-bool tokenizer_is_special(const tokenizer *t, int64_t id) {
-    return id >= 0 && id < t->vocab && t->added_by_id[id] && t->added_by_id[id]->special;
-}
-
-int32_t tokenizer_bos(const tokenizer *t) {
-    return t->bos;
-}
-
-int32_t tokenizer_eos(const tokenizer *t) {
-    return t->eos;
-}
-
-bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
-    if (id < 0) return false;
-    for (int i = 0; i < t->stop_count; i++)
-        if (t->stops[i] == id) return true;
-    return id == t->eos;
-}
-
-/* ---- lists of ids ---- */
-
-ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
-    int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;
-    void *memory = ids->ids;
-    if (need <= ids->capacity) return OTT_OK;
-    while (capacity < need) capacity *= 2;
-    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &memory));
-    ids->ids = memory;
-    ids->capacity = capacity;
-    return OTT_OK;
-}
-
-ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id) {
-    TRY(tokenizer_ids_reserve(ids, 1));
-    ids->ids[ids->count++] = id;
-    return OTT_OK;
-}
-
-void tokenizer_ids_free(tokenizer_ids *ids) {
-    mem_free(ids->account, ids->ids);
-    *ids = (tokenizer_ids){.account = ids->account};
-}
-
-/* ---- scratch ---- */
-
-ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {
-    void *memory;
-    *out = NULL;
-    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
-    tokenizer_scratch *s = memory;
-    *s = (tokenizer_scratch){
-        .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
-    ott_status status = matcher_open(account, &s->matcher);
-    if (status != OTT_OK) goto out;
-    TRY_OUT(mem_alloc_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
-                            &memory));
-    s->split_text = memory;
-    for (int i = 0; i < t->split_count; i++) s->split_text[i].account = account;
-    TRY_OUT(bpe_open(account, &s->work));
-out:
-    if (status == OTT_OK)
-        *out = s;
-    else
-        tokenizer_scratch_close(s);
-    return status;
-}
-
-void tokenizer_scratch_close(tokenizer_scratch *s) {
-    if (!s) return;
-    mem *account = s->account;
-    for (int i = 0; s->split_text && i < s->t->split_count; i++) str_free(&s->split_text[i]);
-    mem_free(account, s->split_text);
-    for (int i = 0; i < 2; i++) str_free(&s->normalized[i]);
-    mem_free(account, s->codepoints);
-    bpe_close(account, s->work);
-    matcher_close(&s->matcher);
-    mem_free(account, s);
 }
 
 /* ---- encoding ---- */

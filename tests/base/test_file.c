@@ -229,7 +229,7 @@ static long dead_process(void) {
 
 static void test_what_the_dead_left_is_removed(void **state) {
     (void)state;
-    char name[80], staged[STAGING_NAME_SIZE];
+    char name[80], staged[FILE_STAGING_NAME];
     long dead = dead_process(), alive = (long)getppid();
     const struct {
         const char *format;
@@ -244,7 +244,7 @@ static void test_what_the_dead_left_is_removed(void **state) {
         snprintf(name, sizeof name, left[i].format, left[i].process);
         write_text(at(name), "half");
     }
-    staging_name(at("out/"), staged); /* a folder, of an earlier process of our number */
+    file_staging_name(at("out/"), staged); /* a folder, of an earlier process of our number */
     assert_int_equal(file_make_folder(staged), OTT_OK);
     staging_remove_stale(m, at("out"));
     assert_false(file_exists(staged));

@@ -1,0 +1,36 @@
+/* tokenizer/scratch: what encoding writes into, one for each thread. */
+#include "tokenizer/parts.h"
+
+ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
+    tokenizer_scratch *s = memory;
+    *s = (tokenizer_scratch){
+        .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
+    ott_status status = matcher_open(account, &s->matcher);
+    if (status != OTT_OK) goto out;
+    TRY_OUT(mem_alloc_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
+                            &memory));
+    s->split_text = memory;
+    for (int i = 0; i < t->split_count; i++) s->split_text[i].account = account;
+    TRY_OUT(bpe_open(account, &s->work));
+out:
+    if (status == OTT_OK)
+        *out = s;
+    else
+        tokenizer_scratch_close(s);
+    return status;
+}
+
+void tokenizer_scratch_close(tokenizer_scratch *s) {
+    if (!s) return;
+    mem *account = s->account;
+    for (int i = 0; s->split_text && i < s->t->split_count; i++) str_free(&s->split_text[i]);
+    mem_free(account, s->split_text);
+    for (int i = 0; i < 2; i++) str_free(&s->normalized[i]);
+    mem_free(account, s->codepoints);
+    bpe_close(account, s->work);
+    matcher_close(&s->matcher);
+    mem_free(account, s);
+}

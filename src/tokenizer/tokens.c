@@ -1,0 +1,67 @@
+/* tokenizer/tokens: what a tokenizer knows of its tokens, and lists of ids. */
+#include "tokenizer/parts.h"
+
+/* ---- its tokens ---- */
+
+const char *tokenizer_path(const tokenizer *t) {
+    return t->path;
+}
+
+int64_t tokenizer_vocab(const tokenizer *t) {
+    return t->vocab;
+}
+
+const char *tokenizer_token(const tokenizer *t, int64_t id) {
+    return id >= 0 && id < t->vocab ? t->names.at[id].at : NULL;
+}
+
+int32_t tokenizer_find(const tokenizer *t, const char *text) {
+    return text_index_find(&t->by_name, text, (int64_t)strlen(text));
+}
+
+bool tokenizer_has_chat_template(const tokenizer *t) {
+    return t->chat_template;
+}
+
+bool tokenizer_is_special(const tokenizer *t, int64_t id) {
+    return id >= 0 && id < t->vocab && t->added_by_id[id] && t->added_by_id[id]->special;
+}
+
+int32_t tokenizer_bos(const tokenizer *t) {
+    return t->bos;
+}
+
+int32_t tokenizer_eos(const tokenizer *t) {
+    return t->eos;
+}
+
+bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
+    if (id < 0) return false;
+    for (int i = 0; i < t->stop_count; i++)
+        if (t->stops[i] == id) return true;
+    return id == t->eos;
+}
+
+/* ---- lists of ids ---- */
+
+ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
+    int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;
+    void *memory = ids->ids;
+    if (need <= ids->capacity) return OTT_OK;
+    while (capacity < need) capacity *= 2;
+    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &memory));
+    ids->ids = memory;
+    ids->capacity = capacity;
+    return OTT_OK;
+}
+
+ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id) {
+    TRY(tokenizer_ids_reserve(ids, 1));
+    ids->ids[ids->count++] = id;
+    return OTT_OK;
+}
+
+void tokenizer_ids_free(tokenizer_ids *ids) {
+    mem_free(ids->account, ids->ids);
+    *ids = (tokenizer_ids){.account = ids->account};
+}
