@@ -6,9 +6,9 @@
 #define CONFIG_BOOK_H
 
 #include "base/arena.h"
-#include "config/alias.h"
+#include "config/compat/alias.h"
 #include "config/config.h"
-#include "config/foreign.h"
+#include "config/compat/foreign.h"
 #include "config/remark.h"
 #include "config/table.h"
 
@@ -31,21 +31,20 @@ struct config_book {
     bool deriving; /* one of our keys is given a value because of what a foreign key said */
 };
 
-/* assign.c. `where` begins error messages; `spelled` is the name the value was given by. */
+/* key.c, and of paths assign.c. `where` begins error messages; `spelled` is the name the value was given by. */
 /* Gives the value to the key or alias of that dotted name. */
 ott_status assign_path(config *cfg, const char *path, const node *value, const char *where);
 /* Gives the value to a key of the schema. */
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
                       const char *spelled);
+/* What values.def knows about the word under that name: *value becomes our word in `ours`, or the word is
+   refused by what it asks for, in a remark, and *value becomes NULL. */
+ott_status assign_translate(config *cfg, const char *name, const config_key *target, const node **value,
+                            const char *where, const char *spelled, node *ours);
 /* Gives a word to a key that a foreign key decides. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where);
 /* A key's default, or null: back to the default, and no longer set. */
 void assign_default(config *cfg, const config_key *key);
-/* Is there a key or an alias of that name, or one below it? */
-bool assign_knows(const char *path);
-bool assign_knows_below(const char *path);
-/* The key of the schema that a name ends in, or NULL. */
-const config_key *assign_target(const char *path);
 /* Every leaf of a file's tree; what is wrong becomes remarks. */
 ott_status assign_tree(config *cfg, const char *file, const node *root);
 /* Can the key or alias be given without a value, as a switch? */

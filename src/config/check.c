@@ -7,35 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-bool config_is_listed(const config *cfg, const config_key *key) {
-    config_value value = table_get(cfg, key);
-    str text = {.account = cfg->book->account};
-    value_show(&text, key, &value);
-    bool listed = str_finish(&text) == OTT_OK && table_word_in(key->neutral, text.text ? text.text : "");
-    str_free(&text);
-    return listed;
-}
-
-bool config_is_neutral(const config *cfg, const config_key *key) {
-    config_value value = table_get(cfg, key);
-    return table_equal(key, &value, &key->fallback) || config_is_listed(cfg, key);
-}
-
 /* Is the section's own switch off (checkpoint.enabled, eval.enabled)? */
 static bool section_is_off(const config *cfg, const config_key *key) {
     char path[80];
     snprintf(path, sizeof path, "%s.enabled", key->section);
     const config_key *own = table_find(path);
     return own && own != key && !table_get(cfg, own).integer;
-}
-
-bool config_is_replaced(const config *cfg, const config_key *key) {
-    bool data = *cfg->data.dataset_path || cfg->data.datasets.count > 0;
-    bool eval = *cfg->eval.dataset_path || cfg->eval.holdout > 0.0;
-    if (strcmp(key->section, "eval") == 0 && !cfg->eval.enabled) return config_was_set(cfg, "eval.enabled");
-    if (strcmp(key->path, "data.dataset") == 0 || strcmp(key->path, "data.hf_dataset_name") == 0) return data;
-    if (strcmp(key->path, "eval.dataset") == 0 || strcmp(key->path, "eval.hf_dataset_name") == 0) return eval;
-    return strcmp(key->path, "model.preset") == 0 && *cfg->model.hf_path;
 }
 
 /* Some keys ask for nothing because of another one. */

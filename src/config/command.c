@@ -46,9 +46,9 @@ static bool takes_next(const option *o, const char *next) {
     node word = {.kind = NODE_PLAIN, .text = next};
     if (!next || str_starts_with(next, "--")) return false;
     if (is_file_option(o->key)) return true;
-    if (assign_knows(o->key) && assign_is_switch(o->key))
-        return value_bool(&word, &ignored) || (!assign_target(o->key) && !load_is_config(next));
-    return assign_knows(o->key);
+    if (alias_knows(o->key) && assign_is_switch(o->key))
+        return value_bool(&word, &ignored) || (!alias_target(o->key) && !load_is_config(next));
+    return alias_knows(o->key);
 }
 
 /* The option that begins at argv[at]. */
@@ -93,14 +93,14 @@ ott_status command_find_file(int argc, const char *const *argv, const char **fil
 /* "no_section.key" or "section.no_key" with "no_" taken out, when that is a known key. */
 static bool read_negation(const char *key, char *out) {
     const char *last = strrchr(key, '.');
-    if (!last || assign_knows(key)) return false;
+    if (!last || alias_knows(key)) return false;
     if (str_starts_with(key, "no_")) {
         snprintf(out, KEY_LIMIT, "%s", key + 3);
-        if (assign_knows(out)) return true;
+        if (alias_knows(out)) return true;
     }
     if (!str_starts_with(last + 1, "no_")) return false;
     snprintf(out, KEY_LIMIT, "%.*s%s", (int)(last + 1 - key), key, last + 4);
-    return assign_knows(out);
+    return alias_knows(out);
 }
 
 /* --train.no_seq_len: the key is known, and is no switch. */
@@ -128,7 +128,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     char positive[KEY_LIMIT];
     tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = shown};
     node *n;
-    if (!assign_knows(key)) {
+    if (!alias_knows(key)) {
         if (value && is_process_count(key) && strcmp(value, "1") == 0) return OTT_OK;
         if (value || !read_negation(key, positive)) return fail_option(shown, key);
         if (!assign_is_switch(positive)) return fail_negation(shown, positive);
@@ -166,7 +166,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
         TRY(read_option(argc, argv, at, &o));
         if (o.is_file) continue;
         TRY(describe(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
-        TRY(remark_failure(cfg, o.key, assign_target(o.key), command_override(cfg, o.key, o.value, shown)));
+        TRY(remark_failure(cfg, o.key, alias_target(o.key), command_override(cfg, o.key, o.value, shown)));
     }
     return OTT_OK;
 }

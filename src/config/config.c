@@ -92,11 +92,6 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
     return OTT_OK;
 }
 
-bool config_was_set(const config *cfg, const char *key) {
-    const config_key *found = table_find(key);
-    return found && cfg->book->keys[table_index(found)].set;
-}
-
 const char *config_dataset_class(const config *cfg) {
     return cfg->book->foreign.dataset_class;
 }
@@ -106,10 +101,4 @@ ott_status config_set(config *cfg, const char *key, const char *value) {
     TRY(arena_strdup(cfg->book->memory, key, &name));
     TRY(arena_printf(cfg->book->memory, &shown, "--%.200s=%.100s", key, value));
     return command_override(cfg, name, value, shown);
-}
-
-const char *config_word(const config *cfg, const char *key) {
-    const config_key *found = table_find(key);
-    if (!found || found->type != KEY_CHOICE) return NULL;
-    return found->choices[table_get(cfg, found).integer].text;
 }

@@ -167,7 +167,7 @@ static bool is_key(const char *reason) {
     return memchr(reason, '.', word) != NULL;
 }
 
-/* "a, b.* (only with distributed.pp)": `where` is the row of aliases.def, which stands for all keys it
+/* "a, b.* (only with distributed.pp)": `where` is the row of nothing.def, which stands for all keys it
  * covers. */
 static void append_inert(const config *cfg, str *out, const remark *r) {
     const char *shown = r->where;

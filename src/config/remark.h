@@ -21,7 +21,7 @@ typedef struct remark {
     const char *spelled;   /* the key as it was written */
     const config_key *key; /* the key of the schema it is about; NULL: none */
     const char *where;     /* "run.toml:3: train.seq_len = 512"; without a reason all there is to say;
-                              REMARK_INERT: the     row of aliases.def */
+                              REMARK_INERT: the row of nothing.def */
     const char *reason;    /* NULL: `where` says it */
     bool done;             /* already part of another remark's line */
     struct remark *next;

@@ -1,4 +1,4 @@
-/* config/unknown: what to say to a name that is neither in schema.def nor in aliases.def. */
+/* config/unknown: what to say to a name that is neither in schema.def nor in compat. */
 #include "config/book.h"
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static const char *nearest_below(const char *section, const char *name) {
 static const char *key_of_synonym(const char *name) {
     static const char *const rows[][2] = {
 #define SYNONYM(synonym, key) {synonym, key},
-#include "config/synonyms.def"
+#include "config/compat/synonyms.def"
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcasecmp(rows[i][0], name) == 0) return rows[i][1];
@@ -121,7 +121,7 @@ ott_status unknown_fail(const char *place, const char *path) {
     if (span >= sizeof section) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %.80s...", place, path);
     memcpy(section, path, span);
     section[span] = '\0';
-    if (path[span] && assign_knows_below(section)) return fail_key(place, path, section, path + span + 1);
+    if (path[span] && alias_knows_below(section)) return fail_key(place, path, section, path + span + 1);
     const char *near = path[span] ? key_of_synonym(alias_last_component(path)) : nearest_anywhere(path);
     if (near) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path, near);
     return fail_section(place, section);

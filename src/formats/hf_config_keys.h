@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#define HF_LARGEST_DIMENSION (1 << 20)
+
 typedef enum hf_type { HF_INT, HF_REAL, HF_BOOL } hf_type;
 
 /* A key whose value is one member of hf_config. */
@@ -25,12 +27,12 @@ typedef union hf_value {
 const hf_key *hf_keys(int *count);
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
-void hf_key_set(const hf_key *k, hf_config *c, hf_value v);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
 /* What an absent or null key means beside c's other members; false when the key is required. */
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
 /* The value of a key. OTT_ERR_FORMAT names file and key. */
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
+ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* all of them */
 
 /* "NAME: key 'KEY' = VALUE: MESSAGE" */
 ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...)

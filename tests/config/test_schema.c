@@ -188,7 +188,7 @@ static void synonyms_name_keys(void **state) {
     (void)state;
     static const char *const rows[][2] = {
 #define SYNONYM(name, key) {name, key},
-#include "config/synonyms.def"
+#include "config/compat/synonyms.def"
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!table_find(rows[i][1])) fail_msg("%s stands for %s, which is no key", rows[i][0], rows[i][1]);

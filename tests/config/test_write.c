@@ -1,6 +1,6 @@
 /* The resolved configuration reads back to itself; help knows every key; differences are found. */
 #include "config/case.h"
-#include "config/alias.h"
+#include "config/compat/alias.h"
 #include "config/number.h"
 #include "config/table.h"
 #include <float.h>

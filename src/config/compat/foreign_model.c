@@ -1,4 +1,4 @@
-/* config/foreign_model: how other tools name a model: family and flavor, a class and the folder it is filled
+/* config/compat/foreign_model: how other tools name a model: family and flavor, a class and the folder it is filled
  * from. */
 #include "base/file.h"
 #include "config/book.h"

@@ -1,5 +1,5 @@
 /*
- * config/dialect: for which tool a file was written, and what that tool does about keys the file leaves out.
+ * config/compat/dialect: for which tool a file was written, and what that tool does about keys the file leaves out.
  * Without this a torchtitan file would run with KempnerForge's warmup and decay, and nobody would notice.
  */
 #include "config/book.h"

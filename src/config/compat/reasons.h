@@ -1,5 +1,5 @@
 /*
- * config/reasons: what other tools' files ask for and Ottava has not, once each. Keys and values that ask for
+ * config/compat/reasons: what other tools' files ask for and Ottava has not, once each. Keys and values that ask for
  * the same are reported together, by this text. Internal to this floor.
  */
 #ifndef CONFIG_REASONS_H

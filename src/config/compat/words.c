@@ -1,54 +1,16 @@
-/* config/alias: the table aliases.def expands to, and its look-ups. */
-#include "config/alias.h"
+/* config/compat/words: other tools' words for ours. */
 #include "base/str.h"
+#include "config/compat/alias.h"
+#include "config/compat/reasons.h"
 #include "config/family.h"
-#include "config/foreign.h"
-#include "config/reasons.h"
 #include <string.h>
-
-static const config_alias aliases[] = {
-#define SAME(p, key)             {.path = p, .kind = ALIAS_SAME, .target = key},
-#define WORDS(p, key, list)      {.path = p, .kind = ALIAS_WORDS, .target = key, .words = list},
-#define SPECIAL(p, key, f)       {.path = p, .kind = ALIAS_SPECIAL, .target = key, .function = f},
-#define CLOSED(p, list)          {.path = p, .kind = ALIAS_CLOSED, .words = list},
-#define IGNORED(p, ours, none)   {.path = p, .kind = ALIAS_IGNORED, .words = ours, .neutral = none},
-#define REFUSED(p, reason, none) {.path = p, .kind = ALIAS_REFUSED, .words = reason, .neutral = none},
-#define INERT(p, reason)         {.path = p, .kind = ALIAS_INERT, .words = reason},
-#include "config/aliases.def"
-};
 
 static const alias_value values[] = {
 #define MEANS(k, theirs, word)                        {.key = k, .patterns = theirs, .ours = word},
 #define ASKS(k, theirs, reason)                       {.key = k, .patterns = theirs, .asks = reason},
 #define MEANS_FAMILY(k, constant, name, classes, ...) MEANS(k, "*" classes "Config*", name)
-#include "config/values.def"
+#include "config/compat/values.def"
 };
-
-const config_alias *alias_table(int *count) {
-    *count = (int)(sizeof aliases / sizeof aliases[0]);
-    return aliases;
-}
-
-/* Does "peft.*" (or "_*") cover path? How many characters of it, or 0. A section is covered itself. */
-static size_t covers(const char *pattern, const char *path) {
-    size_t length = strlen(pattern);
-    if (pattern[length - 1] != '*') return 0;
-    if (strncmp(pattern, path, length - 1) == 0) return length - 1;
-    bool is_section = str_ends_with(pattern, ".*") && strlen(path) == length - 2;
-    return is_section && memcmp(pattern, path, length - 2) == 0 ? length - 2 : 0;
-}
-
-const config_alias *alias_find(const char *path) {
-    int count;
-    const config_alias *all = alias_table(&count), *best = NULL;
-    size_t longest = 0;
-    for (int i = 0; i < count; i++) {
-        if (strcmp(all[i].path, path) == 0) return &all[i];
-        size_t covered = covers(all[i].path, path);
-        if (covered > longest) longest = covered, best = &all[i];
-    }
-    return best;
-}
 
 const char *alias_last_component(const char *name) {
     const char *dot = strrchr(name, '.');

@@ -1,5 +1,5 @@
 /*
- * config/alias: other tools' names for our keys, as a table; and other tools' words for our words.
+ * config/compat/alias: other tools' names for our keys, as a table; and other tools' words for our words.
  */
 #ifndef CONFIG_ALIAS_H
 #define CONFIG_ALIAS_H
@@ -32,6 +32,11 @@ typedef struct config_alias {
 const config_alias *alias_table(int *count);
 /* The line for `path`: its own, else the longest that ends in * and covers it; NULL when there is none. */
 const config_alias *alias_find(const char *path);
+/* Is there a key or an alias of that name, or one below it? */
+bool alias_knows(const char *path);
+bool alias_knows_below(const char *path);
+/* The key of the schema that a name ends in, or NULL. */
+const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
 const char *alias_last_component(const char *name);
 

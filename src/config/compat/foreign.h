@@ -1,5 +1,5 @@
 /*
- * config/foreign: keys of other tools whose meaning depends on other keys, and what those tools do when a key
+ * config/compat/foreign: keys of other tools whose meaning depends on other keys, and what those tools do when a key
  * is absent. Internal to this floor.
  */
 #ifndef CONFIG_FOREIGN_H

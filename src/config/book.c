@@ -1,0 +1,65 @@
+/* config/book: what was said of each key. */
+#include "config/book.h"
+#include "config/value.h"
+#include <string.h>
+
+const key_note *book_note(const config *cfg, const char *path) {
+    return &cfg->book->keys[table_index(table_find(path))];
+}
+
+bool config_was_set(const config *cfg, const char *key) {
+    const config_key *found = table_find(key);
+    return found && cfg->book->keys[table_index(found)].set;
+}
+
+const char *config_word(const config *cfg, const char *key) {
+    const config_key *found = table_find(key);
+    if (!found || found->type != KEY_CHOICE) return NULL;
+    return found->choices[table_get(cfg, found).integer].text;
+}
+
+bool config_is_listed(const config *cfg, const config_key *key) {
+    config_value value = table_get(cfg, key);
+    str text = {.account = cfg->book->account};
+    value_show(&text, key, &value);
+    bool listed = str_finish(&text) == OTT_OK && table_word_in(key->neutral, text.text ? text.text : "");
+    str_free(&text);
+    return listed;
+}
+
+bool config_is_neutral(const config *cfg, const config_key *key) {
+    config_value value = table_get(cfg, key);
+    return table_equal(key, &value, &key->fallback) || config_is_listed(cfg, key);
+}
+
+bool config_is_replaced(const config *cfg, const config_key *key) {
+    bool data = *cfg->data.dataset_path || cfg->data.datasets.count > 0;
+    bool eval = *cfg->eval.dataset_path || cfg->eval.holdout > 0.0;
+    if (strcmp(key->section, "eval") == 0 && !cfg->eval.enabled) return config_was_set(cfg, "eval.enabled");
+    if (strcmp(key->path, "data.dataset") == 0 || strcmp(key->path, "data.hf_dataset_name") == 0) return data;
+    if (strcmp(key->path, "eval.dataset") == 0 || strcmp(key->path, "eval.hf_dataset_name") == 0) return eval;
+    return strcmp(key->path, "model.preset") == 0 && *cfg->model.hf_path;
+}
+
+void foreign_open(foreign_state *f) {
+    *f = (foreign_state){
+        .fp8 = -1, .precision = -1, .decay_ratio = -1.0, .decay_type = WSD_DECAY_LINEAR, .min_lr = -1.0};
+}
+
+void foreign_key_was_set(config *cfg, const config_key *key) {
+    foreign_state *f = &cfg->book->foreign;
+    if (strcmp(key->path, "train.mixed_precision") == 0) {
+        f->fp8 = cfg->train.mixed_precision == PRECISION_FP8;
+        f->precision = f->fp8 ? -1 : (int)cfg->train.mixed_precision;
+    } else if (strcmp(key->path, "train.activation_checkpointing") == 0) {
+        f->ac_mode = f->ac_option = NULL;
+    } else if (strcmp(key->path, "data.format") == 0) {
+        f->dataset_class = NULL;
+    } else if (strcmp(key->path, "optimizer.name") == 0) {
+        f->adam = cfg->optimizer.name == OPTIMIZER_ADAM;
+    } else if (strcmp(key->path, "model.preset") == 0) {
+        f->flavor = NULL;
+    } else if (strcmp(key->path, "scheduler.min_lr_ratio") == 0) {
+        f->min_lr = -1.0;
+    }
+}

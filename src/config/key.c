@@ -1,0 +1,89 @@
+/* config/key: gives a value to a key of the schema. */
+#include "config/book.h"
+#include "config/number.h"
+#include "config/rules.h"
+#include "config/value.h"
+#include "fp8/recipe_names.h"
+#include <string.h>
+
+void assign_default(config *cfg, const config_key *key) {
+    table_put(cfg, key, &key->fallback);
+    key_note *note = &cfg->book->keys[table_index(key)];
+    *note = (key_note){.in_file = note->in_file};
+}
+
+/* Several foreign keys may speak about one of ours, so this is never "twice". */
+ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
+    node n = {.kind = NODE_PLAIN, .text = word};
+    const config_key *key = table_find(path);
+    bool kept = cfg->book->deriving;
+    cfg->book->deriving = true;
+    ott_status status = assign_key(cfg, key, &n, where, key->path);
+    cfg->book->deriving = kept;
+    return status;
+}
+
+/* Two names of one key in one file, or one name twice in a spelling the file's language does not see as
+ * twice; to say the same twice does no harm. */
+static ott_status check_twice(const config *cfg, const config_key *key, const config_value *value,
+                              const char *where) {
+    const key_note *note = &cfg->book->keys[table_index(key)];
+    if (!cfg->book->reading_file || cfg->book->deriving || !note->in_file) return OTT_OK;
+    config_value old = table_get(cfg, key);
+    if (table_equal(key, &old, value)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s says again what %s said", where, note->where);
+}
+
+/* activation_checkpointing = 2 is every_n with N = 2. */
+static ott_status take_number(config *cfg, const config_key *key, const node **value, const char *where,
+                              const char *spelled) {
+    static const node every_n = {.kind = NODE_PLAIN, .text = "every_n"};
+    int64_t ignored;
+    if (strcmp(key->path, "train.activation_checkpointing") != 0) return OTT_OK;
+    if (!(*value)->text || !number_parse_integer((*value)->text, &ignored)) return OTT_OK;
+    node number = {.kind = NODE_PLAIN, .text = (*value)->text};
+    *value = &every_n;
+    return assign_key(cfg, table_find("train.activation_checkpointing_every"), &number, where, spelled);
+}
+
+ott_status assign_translate(config *cfg, const char *name, const config_key *target, const node **value,
+                            const char *where, const char *spelled, node *ours) {
+    const alias_value *row = (*value)->text ? alias_value_find(name, (*value)->text) : NULL;
+    if (!row) return OTT_OK;
+    *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = row->ours};
+    *value = row->ours ? ours : NULL;
+    if (row->ours) return OTT_OK;
+    return remark_add(cfg, REMARK_OBSTACLE, spelled, target, where, row->asks);
+}
+
+/* Others' names of the recipes are known where recipes are. */
+static ott_status name_recipe(const config_key *key, const node **value, const char *where, node *ours) {
+    if (!(*value)->text || strcmp(key->path, "float8.recipe_name") != 0) return OTT_OK;
+    const char *own = recipe_own_name((*value)->text), *advice = recipe_word_advice((*value)->text);
+    if (!own && advice) return status_fail(OTT_ERR_CONFIG, "%s is no recipe: %s", where, advice);
+    if (!own || table_choice(key, own) < 0) return OTT_OK;
+    *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = own};
+    *value = ours;
+    return OTT_OK;
+}
+
+ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
+                      const char *spelled) {
+    key_note *note = &cfg->book->keys[table_index(key)];
+    node ours;
+    config_value typed;
+    if (!cfg->book->reading_file && !cfg->book->deriving) remark_forget(cfg, NULL, key);
+    bool word = value->text && key->type == KEY_CHOICE && table_choice(key, value->text) >= 0;
+    if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
+    TRY(take_number(cfg, key, &value, where, spelled));
+    TRY(rules_read(cfg->book->memory, key, &value, where));
+    TRY(assign_translate(cfg, key->path, key, &value, where, spelled, &ours));
+    if (!value) return OTT_OK;
+    TRY(name_recipe(key, &value, where, &ours));
+    TRY(value_read(cfg->book->memory, key, value, where, &typed));
+    TRY(check_twice(cfg, key, &typed, where));
+    table_put(cfg, key, &typed);
+    *note = (key_note){true, cfg->book->reading_file && !cfg->book->deriving, where, spelled};
+    foreign_key_was_set(cfg, key);
+    return OTT_OK;
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# In a folder of src/ a file is the top of its group or the bottom: no two files of it call each other, directly or through
+# others. Looks at the symbols of the folders' static libraries, and prints the files of each circle.
+#
+#   tools/check_knots.sh BUILD_FOLDER FLOOR...
+set -eu
+build=${1:?usage: tools/check_knots.sh BUILD_FOLDER FLOOR...}
+shift
+
+bad=0
+for floor in "$@"; do
+    library=$build/libottava_$floor.a
+    [ -r "$library" ] || { echo "$library: is not built" >&2; exit 1; }
+    # "report.c.o curve.c.o": the first uses a symbol of the second.
+    circles=$(nm -A "$library" | awk '
+        { n = split($1, part, ":"); file = part[2]; name = $NF; kind = $(NF - 1) }
+        kind ~ /^[TDRB]$/ { owner[name] = file }
+        kind == "U" { use[++uses] = file " " name }
+        END {
+            for (i = 1; i <= uses; i++) {
+                split(use[i], pair, " ")
+                if (pair[2] in owner && owner[pair[2]] != pair[1]) print pair[1], owner[pair[2]]
+            }
+        }' | sort -u | tsort 2>&1 >/dev/null) || true
+    [ -z "$circles" ] && continue
+    echo "src/$floor: these files call each other in a circle:" >&2
+    echo "$circles" | sed -n 's/^tsort: \(.*\)\.o$/    \1/p' >&2
+    bad=1
+done
+exit $bad
