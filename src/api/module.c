@@ -3,6 +3,7 @@
 #include "api/autocast.h"
 #include "base/rng.h"
 #include "checkpoint/float8.h"
+#include "nn/draw.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -169,30 +170,35 @@ static uint64_t stream_of(const parameter *p, uint64_t seed, int64_t ordinal) {
     return rng_stream(text);
 }
 
-static ott_status initialize(device *d, const module_parameter *made, double deviation, uint64_t seed,
-                             int64_t ordinal) {
-    const parameter *p = &made->p;
-    void *host;
-    if (strcmp(made->local, "bias") == 0) return OTT_OK;
-    uint64_t stream = stream_of(p, seed, ordinal);
-    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(p->value), "initial weights", &host));
-    float *values = host;
-    for (int64_t i = 0; i < parameter_count(p); i++)
-        values[i] = p->rank == 1 ? 1.0f : (float)(deviation * (double)rng_normal(seed, stream, (uint64_t)i));
-    ott_status status = device_copy_in(d, p->value.data, host, tensor_bytes(p->value));
-    mem_free(d->account, host);
-    return status;
+/* Biases are zero as they are. */
+static ott_status draw_parameters(draw *w, ott_module *root, double deviation, uint64_t seed,
+                                  int64_t ordinal) {
+    const module_parameter *made;
+    for (int i = 0; (made = module_parameter_at(root, i)); i++) {
+        const parameter *p = &made->p;
+        draw_start start =
+            p->rank == 1 ? (draw_start){.constant = 1.0f} : (draw_start){.deviation = deviation};
+        if (strcmp(made->local, "bias") != 0)
+            TRY(draw_rows(w, start, seed, stream_of(p, seed, ordinal), p, 0, p->rows));
+    }
+    return OTT_OK;
 }
 
 ott_status module_initialize(ott_module *root, double deviation, uint64_t seed) {
+    ott_context *context = root->handle.context;
+    const module_parameter *made;
     autocast *a;
     device *d;
-    TRY(context_device(root->handle.context, &d));
-    TRY(autocast_of(root->handle.context, &a));
+    draw w;
+    int64_t total = 0;
+    TRY(context_device(context, &d));
+    TRY(autocast_of(context, &a));
     int64_t ordinal = a->modules++;
-    const module_parameter *p;
-    for (int i = 0; (p = module_parameter_at(root, i)); i++) TRY(initialize(d, p, deviation, seed, ordinal));
-    return OTT_OK;
+    for (int i = 0; (made = module_parameter_at(root, i)); i++) total += parameter_count(&made->p);
+    ott_status status = draw_open(&w, d, NULL, total, context->threads);
+    if (status == OTT_OK) status = draw_parameters(&w, root, deviation, seed, ordinal);
+    draw_close(&w);
+    return status;
 }
 
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,

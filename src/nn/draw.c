@@ -1,0 +1,86 @@
+/* nn/draw: drawing. */
+#include "nn/draw.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include <math.h>
+
+/* A draw beyond the cut is replaced by one `count` further on in the parameter's stream. */
+static double redraw(const draw_start *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
+                     float x) {
+    while (s->cut > 0 && fabs((double)x) > s->cut) {
+        index += count;
+        x = rng_normal(seed, stream, (uint64_t)index);
+    }
+    return (double)x;
+}
+
+enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* elements that are made at once */
+enum { FEW = 1 << 18 };                                  /* elements for which threads are not worth it */
+
+/* Elements [first, first + length) of a parameter of `count`. */
+typedef struct piece {
+    draw_start s;
+    uint64_t seed, stream;
+    int64_t first, length, count;
+    float *out; /* [length] */
+} piece;
+
+/* Every element is a function of its own index: whoever makes it, it is the same. */
+static void fill_share(void *argument, int thread, int threads) {
+    const piece *p = argument;
+    int64_t begin, end;
+    pool_share(p->length, 16, thread, threads, &begin, &end);
+    if (begin >= end) return;
+    if (p->s.deviation == 0) {
+        for (int64_t i = begin; i < end; i++) p->out[i] = p->s.constant;
+        return;
+    }
+    rng_normals(p->seed, p->stream, (uint64_t)(p->first + begin), end - begin, p->out + begin);
+    for (int64_t i = begin; i < end; i++)
+        p->out[i] =
+            (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
+}
+
+/* Elements [first, first + length) of `of`, which go to `to` on the device. */
+static ott_status fill(draw *w, const piece *of, int64_t first, int64_t length, float *to) {
+    piece next = *of;
+    for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
+        next.length = length < w->piece ? length : w->piece;
+        pool_run(w->pool, fill_share, &next);
+        TRY(device_copy_in(w->device, to, w->host, next.length * (int64_t)sizeof(float)));
+        TRY(watch_done(&w->progress, w->done += next.length));
+        to += next.length;
+    }
+    return OTT_OK;
+}
+
+/* Each element is drawn by its index among all of the stream. */
+ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
+                     int64_t count) {
+    const parameter_shard *here = &p->shard;
+    const tensor *t = &here->value;
+    int64_t row = here->row > first ? here->row : first;
+    int64_t end = here->row + t->rows < first + count ? here->row + t->rows : first + count;
+    int64_t step = t->columns == p->columns ? end - row : 1;
+    piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
+    for (; row < end; row += step)
+        TRY(fill(w, &of, (row - first) * p->columns + here->column, step * t->columns,
+                 (float *)t->data + (row - here->row) * t->columns));
+    return OTT_OK;
+}
+
+ott_status draw_open(draw *w, device *d, const watch *looker, int64_t total, int threads) {
+    void *host;
+    int64_t share = total / 64;
+    *w = (draw){.device = d};
+    w->piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
+    w->progress = watch_begin(looker, "Initializing weights", total);
+    TRY(mem_alloc_array(d->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
+    w->host = host;
+    return pool_open(d->account, total < FEW ? 1 : threads, &w->pool);
+}
+
+void draw_close(draw *w) {
+    pool_close(w->pool);
+    mem_free(w->device->account, w->host);
+}

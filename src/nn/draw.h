@@ -1,0 +1,34 @@
+/*
+ * nn/draw: initial values of parameters: normal or constant, a pure function of seed, stream and element, made on
+ * several threads.
+ */
+#ifndef NN_DRAW_H
+#define NN_DRAW_H
+
+#include "base/watch.h"
+#include "nn/parameter.h"
+
+/* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: all `constant`. */
+typedef struct draw_start {
+    double deviation, cut;
+    float constant;
+} draw_start;
+
+typedef struct draw {
+    device *device;
+    struct pool *pool;
+    float *host;   /* [piece] */
+    int64_t piece; /* elements that are made at once: a small share of all */
+    watched progress;
+    int64_t done;
+} draw;
+
+/* For `total` elements in all, on so many threads (0: all cores); OTT_ERR_STOPPED when the looker (NULL: nobody) ends
+   it. Closed with draw_close, also when this fails. */
+ott_status draw_open(draw *w, device *d, const watch *looker, int64_t total, int threads);
+void draw_close(draw *w);
+/* Rows [first, first + count) of p, which have this stream by themselves: of them those that are on this rank. */
+ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
+                     int64_t count);
+
+#endif
