@@ -45,7 +45,7 @@ static ott_status form_open(exec *cx, const char *what, const activation_specs *
 
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e) {
-    *e = (activation){.t = t, .buffer = *buffer};
+    *e = (activation){.t = t, .buffer = *buffer, .row_ranks = specs ? specs->row_ranks : NULL};
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
     for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, specs, e, i));
@@ -60,10 +60,45 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
     return activation_adopt(cx, what, t, &buffer, specs, e);
 }
 
+/* ---- scales of rows that several ranks hold ---- */
+
+/* The largest of all ranks, where a scale is of rows that are elsewhere too: those of a use whose scale blocks
+   cover all rows, which are its lines or its depth. Delayed scaling reduces what it has seen (nn/delayed.h). */
+static ott_status reduce_amax(exec *cx, group *ranks, const qdata *d, const cast_spec *s, int64_t lines,
+                              int64_t depth, bool lines_are_rows) {
+    scale_block block = granularity_block(s->grain);
+    if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
+    if ((lines_are_rows ? block.lines : block.depth) != INT64_MAX) return OTT_OK;
+    tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, lines, depth));
+    return group_all_reduce(ranks, cx, &amax, REDUCE_MAX);
+}
+
+static ott_status quantize_over(exec *cx, group *ranks, const tensor *x, const qtensor *q) {
+    TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
+    TRY(reduce_amax(cx, ranks, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
+    if (q->columnwise.amax != q->rowwise.amax)
+        TRY(reduce_amax(cx, ranks, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false));
+    TRY(op_scale(cx, &(scale_args){.q = q}));
+    return op_cast(cx, &(cast_args){.x = x, .q = q});
+}
+
 ott_status activation_quantize(exec *cx, const activation *e) {
-    for (int i = 0; i < e->q.count; i++)
-        TRY(op_quantize(cx, &(quantize_args){.x = &e->t, .q = &e->q.item[i]}));
+    for (int i = 0; i < e->q.count; i++) {
+        const qtensor *q = &e->q.item[i];
+        if (e->row_ranks)
+            TRY(quantize_over(cx, e->row_ranks, &e->t, q));
+        else
+            TRY(op_quantize(cx, &(quantize_args){.x = &e->t, .q = q}));
+    }
     return OTT_OK;
+}
+
+const qlist *activation_fused(const activation *e) {
+    return e->row_ranks ? NULL : &e->q;
+}
+
+ott_status activation_finish(exec *cx, const activation *e) {
+    return e->row_ranks ? activation_quantize(cx, e) : OTT_OK;
 }
 
 ott_status activation_close_tensor(exec *cx, activation *e) {

@@ -18,6 +18,8 @@ typedef struct activation_specs {
     bool columnwise_used[QLIST_MAX]; /* some consumer contracts this form in its grad_weight GEMM */
     bool
         columnwise_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
+    group *
+        row_ranks; /* hold the other rows of the tensor, and a scale is that of all; NULL: all rows are here */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -29,6 +31,7 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
 typedef struct activation {
     tensor t; /* the high-precision tensor */
     qlist q;
+    group *row_ranks; /* as its specs have it */
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
@@ -41,6 +44,10 @@ ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *b
                             const activation_specs *specs, activation *e);
 /* Makes the forms of a tensor whose producer does not. */
 ott_status activation_quantize(exec *cx, const activation *e);
+/* The forms that an op makes with the tensor: all, or NULL where ranks must meet between amax and cast; then, after
+   the op, activation_finish makes them. */
+const qlist *activation_fused(const activation *e);
+ott_status activation_finish(exec *cx, const activation *e);
 /* After the output GEMMs: lets go of what only they used, and of forms that no grad_weight GEMM reads. The
    high-precision tensor stays when `keep_tensor` or when a consumer's grad_weight GEMM reads it. */
 ott_status activation_keep_for_backward(exec *cx, activation *e, const activation_specs *specs,

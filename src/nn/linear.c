@@ -49,6 +49,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
+    input->row_ranks = grad_output->row_ranks = l->row_ranks;
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
                                 &l->grad_form);

@@ -16,6 +16,8 @@ typedef struct linear {
     parameter *weight; /* [out, in] */
     parameter *bias;   /* [out], or NULL */
     linear_spec spec;
+    group
+        *row_ranks; /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
     const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
     float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has

@@ -23,7 +23,8 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
                                                    .target = target,
                                                    .grad_scale = grad_scale,
                                                    .loss = losses,
-                                                   .q = &logits.q}));
+                                                   .q = activation_fused(&logits)}));
+    TRY(activation_finish(cx, &logits));
     if (grad_scale) TRY(chunk_backward(cx, h, x, &logits, dx));
     return activation_close(cx, &logits);
 }

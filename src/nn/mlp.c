@@ -50,8 +50,10 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
     TRY(activation_open(cx, "swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, &m->hidden_specs,
                         &s->y));
-    return op_swiglu_forward(
-        cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = &s->y.t, .q = &s->y.q});
+    TRY(op_swiglu_forward(
+        cx,
+        &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = &s->y.t, .q = activation_fused(&s->y)}));
+    return activation_finish(cx, &s->y);
 }
 
 ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) {
@@ -137,8 +139,10 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activatio
                                                        .up = &s->up,
                                                        .dgate = &dgate.t,
                                                        .dup = &dup.t,
-                                                       .q_gate = &dgate.q,
-                                                       .q_up = &dup.q}));
+                                                       .q_gate = activation_fused(&dgate),
+                                                       .q_up = activation_fused(&dup)}));
+    TRY(activation_finish(cx, &dgate));
+    TRY(activation_finish(cx, &dup));
     TRY(plan_close(cx->plan, dy_buffer));
     TRY(linear_backward(cx, &m->gate, x, &dgate, dx, false));
     return linear_backward(cx, &m->up, x, &dup, dx, true);

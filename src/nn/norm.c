@@ -9,21 +9,23 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
                                                        .h = h,
                                                        .y = &y->t,
                                                        .rstd = rstd,
-                                                       .q = &y->q,
+                                                       .q = activation_fused(y),
                                                        .eps = n->epsilon}));
+    TRY(activation_finish(cx, y));
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const activation *dx) {
     TRY(exec_hook(cx, n->name, "grad_output", dy));
-    return op_rmsnorm_backward(
-        cx, &(rmsnorm_backward_args){.dy = dy,
-                                     .h = h,
-                                     .weight = &n->weight->value,
-                                     .rstd = rstd,
-                                     .dresidual = dresidual,
-                                     .dx = &dx->t,
-                                     .dweight = n->weight->frozen ? NULL : &n->weight->grad,
-                                     .q = &dx->q});
+    TRY(op_rmsnorm_backward(cx,
+                            &(rmsnorm_backward_args){.dy = dy,
+                                                     .h = h,
+                                                     .weight = &n->weight->value,
+                                                     .rstd = rstd,
+                                                     .dresidual = dresidual,
+                                                     .dx = &dx->t,
+                                                     .dweight = n->weight->frozen ? NULL : &n->weight->grad,
+                                                     .q = activation_fused(dx)}));
+    return activation_finish(cx, dx);
 }
