@@ -1,5 +1,6 @@
 /* api/recipe_table: all recipes side by side, as text and as JSON. */
 #include "api/recipe.h"
+#include "base/json_write.h"
 #include "base/text.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
@@ -137,37 +138,36 @@ static ott_status write_text(ott_context *context, str *out) {
 
 /* ---- as JSON ---- */
 
-static void json_text(str *out, const char *name, const char *text) {
-    str_printf(out, "\"%s\": ", name);
-    str_append_json(out, text, (int64_t)strlen(text));
-}
-
 static void json_tensor(str *out, const char *name, const quant_spec *q) {
     char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
     use_text(&q->rowwise, row);
     use_text(&q->columnwise, column);
-    str_printf(out, "\"%s\": {", name);
-    json_text(out, "by_rows", row);
-    str_append(out, ", ");
-    json_text(out, "by_columns", column);
-    str_append(out, "}, ");
+    json_write_key(out, name);
+    str_append(out, "{");
+    json_write_text(out, "by_rows", row);
+    json_write_text(out, "by_columns", column);
+    str_append(out, "}");
 }
 
 static void json_product(str *out, const recipe *r, recipe_gemm which) {
     const gemm_spec *g = &r->gemm[which];
-    bool fp8 = recipe_gemm_is_fp8(r, which);
-    str_printf(out, "\"%s\": {\"fp8\": %s, \"accumulate\": \"%s\", \"fast_accumulate\": %s}%s",
-               recipe_product_names[which], fp8 ? "true" : "false", accumulate_name(g->accumulate),
-               g->fast_accumulate ? "true" : "false", which + 1 < GEMM_COUNT ? ", " : "");
+    json_write_key(out, recipe_product_names[which]);
+    str_append(out, "{");
+    json_write_bool(out, "fp8", recipe_gemm_is_fp8(r, which));
+    json_write_text(out, "accumulate", accumulate_name(g->accumulate));
+    json_write_bool(out, "fast_accumulate", g->fast_accumulate);
+    str_append(out, "}");
 }
 
 static void json_devices(str *out, const recipe *r) {
     char names[64];
     gpu_range range = recipe_gpus(r);
     gpu_range_text(range, names);
-    str_append(out, "\"devices\": {\"cpu\": {\"built\": true}, \"cuda\": {\"built\": false, ");
-    str_printf(out, "\"compute_capability\": \"%d.%d\", ", range.from / 10, range.from % 10);
-    json_text(out, "gpus", names);
+    json_write_key(out, "devices");
+    str_append(out, "{\"cpu\": {\"built\": true}, \"cuda\": {\"built\": false");
+    json_write_key(out, "compute_capability");
+    str_printf(out, "\"%d.%d\"", range.from / 10, range.from % 10);
+    json_write_text(out, "gpus", names);
     str_append(out, "}}");
 }
 
@@ -175,20 +175,18 @@ static void json_recipe(str *out, const recipe *r) {
     char rule[CELL];
     rule_text(r, rule);
     str_append(out, "    {");
-    json_text(out, "name", r->name);
-    str_append(out, ", ");
-    json_text(out, "activation", dtype_name(r->activation));
-    str_append(out, ", ");
+    json_write_text(out, "name", r->name);
+    json_write_text(out, "activation", dtype_name(r->activation));
     json_tensor(out, "input", &r->input);
     json_tensor(out, "weight", &r->weight);
     json_tensor(out, "grad_output", &r->grad_output);
-    json_text(out, "scale", rule);
-    str_append(out, ", \"products\": {");
+    json_write_text(out, "scale", rule);
+    json_write_key(out, "products");
+    str_append(out, "{");
     for (int p = 0; p < GEMM_COUNT; p++) json_product(out, r, (recipe_gemm)p);
-    str_printf(out, "}, \"bytes_kept\": %.6g, \"bytes_kept_bf16\": 2, ", bytes_kept(r));
+    str_printf(out, "}, \"bytes_kept\": %.6g, \"bytes_kept_bf16\": 2", bytes_kept(r));
     json_devices(out, r);
-    str_append(out, ", ");
-    json_text(out, "source", r->source);
+    json_write_text(out, "source", r->source);
     str_append(out, "}");
 }
 

@@ -1,6 +1,5 @@
-/* base/clock: the system's clocks as seconds and as a log stamp. */
+/* base/clock: the system's clocks as seconds. */
 #include "base/clock.h"
-#include <stdio.h>
 #include <time.h>
 
 static double seconds_of(clockid_t id) {
@@ -17,14 +16,4 @@ double clock_wall(void) {
 }
 double clock_thread(void) {
     return seconds_of(CLOCK_THREAD_CPUTIME_ID);
-}
-
-const char *clock_stamp(char out[32]) {
-    struct timespec now;
-    struct tm local;
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &local);
-    size_t length = strftime(out, 32, "%Y-%m-%d %H:%M:%S", &local);
-    snprintf(out + length, 32 - length, ",%03d", (int)(now.tv_nsec / 1000000));
-    return out;
 }

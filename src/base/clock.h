@@ -5,7 +5,5 @@
 double clock_seconds(void); /* monotonic */
 double clock_wall(void);    /* seconds since 1970 */
 double clock_thread(void);  /* processor time of the calling thread */
-/* "2026-11-20 13:41:26,042" (local time) into out[32]; returns out. */
-const char *clock_stamp(char out[32]);
 
 #endif

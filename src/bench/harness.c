@@ -157,22 +157,26 @@ double bench_seconds(const bench *b, const bench_case *c) {
     return bench_median(c->seconds, b->options->repeats);
 }
 
-double bench_rate(const bench *b, const bench_case *c) {
+/* GFLOP/s or GB/s */
+static double rate(const bench *b, const bench_case *c) {
     return (c->flops > 0 ? c->flops : c->bytes) / bench_seconds(b, c) / 1e9;
 }
 
-double bench_share(const bench *b, const bench_case *c) {
+/* Of the peak. */
+static double share(const bench *b, const bench_case *c) {
     if (c->flops > 0) return c->flops / bench_seconds(b, c) / b->peak;
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
-double bench_times_bf16(const bench *b, const bench_case *c) {
+/* Of a case's speed beside bf16's on the same line; NaN: that line has none. */
+static double times_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
-    return bf16 ? bench_rate(b, c) / bench_rate(b, bf16) : (double)NAN;
+    return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-double bench_geometric_mean(const bench *b, const char *variant,
-                            double (*of)(const bench *, const bench_case *)) {
+/* Of rates or shares, over all lines that have the variant. */
+static double geometric_mean(const bench *b, const char *variant,
+                             double (*of)(const bench *, const bench_case *)) {
     double sum = 0;
     int count = 0;
     for (int i = 0; i < b->count; i++) {
@@ -225,11 +229,11 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
     for (int v = 0; v < count; v++) {
         const bench_case *found = bench_find(b, c->what, c->shape, columns[v]);
         if (found)
-            str_printf(out, " %8.1f (%5.1f%%)", bench_rate(b, found), 100 * bench_share(b, found));
+            str_printf(out, " %8.1f (%5.1f%%)", rate(b, found), 100 * share(b, found));
         else
             str_printf(out, " %17s", "-");
     }
-    if (b->entry->times_bf16) str_printf(out, " %14.2f", bench_times_bf16(b, c));
+    if (b->entry->times_bf16) str_printf(out, " %14.2f", times_bf16(b, c));
     str_append(out, "\n");
 }
 
@@ -253,10 +257,9 @@ static void write_table(bench *b, str *out) {
     if (b->count > count) {
         str_printf(out, "%-47s", "geometric mean");
         for (int v = 0; v < count; v++)
-            str_printf(out, " %8.1f (%5.1f%%)", bench_geometric_mean(b, columns[v], bench_rate),
-                       100 * bench_geometric_mean(b, columns[v], bench_share));
-        if (b->entry->times_bf16)
-            str_printf(out, " %14.2f", bench_geometric_mean(b, columns[0], bench_times_bf16));
+            str_printf(out, " %8.1f (%5.1f%%)", geometric_mean(b, columns[v], rate),
+                       100 * geometric_mean(b, columns[v], share));
+        if (b->entry->times_bf16) str_printf(out, " %14.2f", geometric_mean(b, columns[0], times_bf16));
         str_append(out, "\n");
     }
     if (b->entry->text) b->entry->text(b, out);
@@ -273,9 +276,9 @@ static void write_result(const bench *b, const bench_case *c, str *out) {
     bool flops = c->flops > 0;
     str_printf(out, "{\"what\":\"%s\",\"shape\":\"%s\",\"variant\":\"%s\",\"seconds\":%.9g", c->what,
                c->shape, c->variant, bench_seconds(b, c));
-    str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", bench_rate(b, c),
-               bench_share(b, c));
-    if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", bench_times_bf16(b, c));
+    str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", rate(b, c),
+               share(b, c));
+    if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", times_bf16(b, c));
     str_append(out, "}");
 }
 
@@ -295,8 +298,7 @@ static void write_json(bench *b, str *out) {
     }
     str_append(out, "],\"geometric_mean\":{");
     for (int v = 0; v < count; v++)
-        str_printf(out, "%s\"%s\":%.2f", v ? "," : "", columns[v],
-                   bench_geometric_mean(b, columns[v], bench_rate));
+        str_printf(out, "%s\"%s\":%.2f", v ? "," : "", columns[v], geometric_mean(b, columns[v], rate));
     str_append(out, "}");
     if (b->entry->json) b->entry->json(b, out);
     str_append(out, "}\n");

@@ -119,14 +119,7 @@ ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 double bench_median(double *values, int count);            /* sorts them */
 double bench_seconds(const bench *b, const bench_case *c); /* median of a run */
-double bench_rate(const bench *b, const bench_case *c);    /* GFLOP/s or GB/s */
-double bench_share(const bench *b, const bench_case *c);   /* of the peak */
-/* Of rates or shares, over all lines that have the variant. */
-double bench_geometric_mean(const bench *b, const char *variant,
-                            double (*of)(const bench *, const bench_case *));
-void bench_processor(char out[96]); /* "Intel(R) Xeon(R) Processor" */
-/* Of a case's speed beside bf16's on the same line; NaN: that line has none. */
-double bench_times_bf16(const bench *b, const bench_case *c);
+void bench_processor(char out[96]);                        /* "Intel(R) Xeon(R) Processor" */
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant);
 
 #endif

@@ -3,6 +3,7 @@
 #include "checkpoint/run.h"
 #include "base/file.h"
 #include "base/json_member.h"
+#include "base/json_write.h"
 #include "base/json_text.h"
 #include "checkpoint/folder.h"
 #include <errno.h>
@@ -81,13 +82,12 @@ out:
 ott_status run_record_write(mem *account, const char *folder, const run_record *r) {
     str path = {0}, text = {.account = account};
     ott_status status;
-    str_printf(&text, "{\"run\": \"%s\"", r->mark.run);
-    if (r->mark.branch > 1) str_printf(&text, ", \"branch\": %" PRId64, r->mark.branch);
-    if (r->after != INT64_MAX) str_printf(&text, ", \"after\": %" PRId64, r->after);
-    if (*r->origin) str_append(&text, ", \"origin\": ");
-    if (*r->origin) str_append_json(&text, r->origin, (int64_t)strlen(r->origin));
-    if (*r->folder) str_append(&text, ", \"folder\": ");
-    if (*r->folder) str_append_json(&text, r->folder, (int64_t)strlen(r->folder));
+    str_append(&text, "{");
+    json_write_text(&text, "run", r->mark.run);
+    if (r->mark.branch > 1) json_write_integer(&text, "branch", r->mark.branch);
+    if (r->after != INT64_MAX) json_write_integer(&text, "after", r->after);
+    if (*r->origin) json_write_text(&text, "origin", r->origin);
+    if (*r->folder) json_write_text(&text, "folder", r->folder);
     str_append(&text, "}\n");
     TRY_OUT(str_finish(&text));
     TRY_OUT(path_of(account, folder, RECORD_NAME, &path));

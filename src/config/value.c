@@ -201,7 +201,8 @@ ott_status value_read(arena *memory, const config_key *key, const node *n, const
     return OTT_OK;
 }
 
-void value_write_text(str *out, const char *text) {
+/* `text` as a TOML basic string. */
+static void write_text(str *out, const char *text) {
     str_append(out, "\"");
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -219,7 +220,7 @@ static void write_list(str *out, const config_list *list) {
     str_append(out, "[");
     for (int64_t i = 0; i < list->count; i++) {
         str_append(out, i ? ", " : "");
-        value_write_text(out, list->items[i]);
+        write_text(out, list->items[i]);
     }
     str_append(out, "]");
 }
@@ -242,9 +243,9 @@ void value_show(str *out, const config_key *key, const config_value *value) {
 
 void value_write(str *out, const config_key *key, const config_value *value) {
     if (key->type == KEY_TEXT)
-        value_write_text(out, value->text);
+        write_text(out, value->text);
     else if (key->type == KEY_CHOICE)
-        value_write_text(out, key->choices[value->integer].text);
+        write_text(out, key->choices[value->integer].text);
     else
         value_show(out, key, value);
 }

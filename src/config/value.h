@@ -19,7 +19,5 @@ void value_show(str *out, const config_key *key, const config_value *value);
 void value_allowed(str *out, const config_key *key);
 /* A plain scalar or NODE_BOOL as a truth value; false when it is none. */
 bool value_bool(const node *n, bool *out);
-/* Appends `text` as a TOML basic string. */
-void value_write_text(str *out, const char *text);
 
 #endif

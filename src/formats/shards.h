@@ -75,7 +75,6 @@ typedef struct shards_writer shards_writer;
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);
-int64_t shards_writer_file_count(const shards_writer *w);
 /* As of safetensors_writer: index into `tensors` of the one the next byte belongs to, or -1. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);

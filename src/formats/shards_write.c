@@ -232,10 +232,6 @@ ott_status shards_writer_open(mem *account, const char *folder, const safetensor
 
 /* ---- data ---- */
 
-int64_t shards_writer_file_count(const shards_writer *w) {
-    return w->part_count;
-}
-
 int64_t shards_writer_next(const shards_writer *w) {
     if (!w->file) return -1;
     int64_t next = safetensors_writer_next(w->file);

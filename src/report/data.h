@@ -133,10 +133,6 @@ int report_compare_doubles(const void *a, const void *b); /* for qsort */
 
 /* ---- text for people ---- */
 
-/* A loss for people: "1.6721", or "-" when there is none. Returns out. */
-const char *report_loss_text(double loss, char out[32]);
-/* "+0.12%" or "-" */
-const char *report_gap_text(double gap, char out[32]);
 /* "1.50 GiB" or "-" */
 const char *report_bytes_text(int64_t bytes, char out[32]);
 /* "12,345" or "-" for NaN, negative and too large */

@@ -421,12 +421,3 @@ ott_status inspect_print(mem *account, const char *path, const inspect_options *
     shards_close(p.model);
     return status;
 }
-
-static ott_status append_piece(void *user, const char *text, int64_t length) {
-    str_append_bytes(user, text, length);
-    return str_finish(user);
-}
-
-ott_status inspect_text(mem *account, const char *path, const inspect_options *options, str *out) {
-    return inspect_print(account, path, options, append_piece, out);
-}

@@ -22,6 +22,5 @@ typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length)
  */
 ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,
                          void *user);
-ott_status inspect_text(mem *account, const char *path, const inspect_options *options, str *out);
 
 #endif

@@ -2,6 +2,7 @@
 #include "report/report.h"
 #include "base/file.h"
 #include "base/json_member.h"
+#include "base/json_write.h"
 #include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -35,15 +36,17 @@ static void append_text(str *s, const char *key, const char *text) {
 }
 
 static void append_phases(str *s, const report_summary *summary) {
-    char number[32];
     str_append(s, "  \"phases\": [");
     for (int i = 0; i < summary->phase_count; i++) {
         const report_phase *p = &summary->phases[i];
-        str_append(s, i > 0 ? ",\n    {\"recipe\": " : "\n    {\"recipe\": ");
-        str_append_json(s, p->recipe, (int64_t)strlen(p->recipe));
-        str_printf(s, ", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"seconds\": %s", p->steps,
-                   p->tokens, number_metric(p->seconds, number));
-        str_printf(s, ", \"gemms\": %" PRId64 ", \"fp8_gemms\": %" PRId64 "}", p->gemms, p->fp8_gemms);
+        str_append(s, i > 0 ? ",\n    {" : "\n    {");
+        json_write_text(s, "recipe", p->recipe);
+        json_write_integer(s, "steps", p->steps);
+        json_write_integer(s, "tokens", p->tokens);
+        json_write_real(s, "seconds", p->seconds);
+        json_write_integer(s, "gemms", p->gemms);
+        json_write_integer(s, "fp8_gemms", p->fp8_gemms);
+        str_append(s, "}");
     }
     str_append(s, summary->phase_count > 0 ? "\n  ]\n}\n" : "]\n}\n");
 }
@@ -271,12 +274,4 @@ void report_close(report *r) {
     mem_free(r->account, r->rows);
     if (r->texts) arena_close(r->texts);
     mem_free(r->account, r);
-}
-
-int report_runs(const report *r) {
-    return r->count;
-}
-
-const report_summary *report_run(const report *r, int index) {
-    return index >= 0 && index < r->count ? &r->runs[index].summary : NULL;
 }

@@ -48,8 +48,6 @@ typedef struct report report;
 ott_status report_open(mem *account, const char *const *folders, int count, report **out);
 void report_close(report *r); /* NULL is allowed */
 
-int report_runs(const report *r);
-const report_summary *report_run(const report *r, int index);
 /* All append to `out`; errors are those of str_finish. */
 /* One row a run, or of runs that differ only in their seed; then a verdict for each FP8 row, in what else rows
    differ, and the tensors that FP8 held worst in each that measured them. */

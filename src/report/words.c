@@ -7,13 +7,15 @@
 
 /* ---- numbers for people ---- */
 
-const char *report_loss_text(double loss, char out[32]) {
+/* "1.6721", or "-" when there is none. */
+static const char *loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
     text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
     return out;
 }
 
-const char *report_gap_text(double gap, char out[32]) {
+/* "+0.12%" or "-" */
+static const char *gap_text(double gap, char out[32]) {
     if (!isfinite(gap)) return strcpy(out, "-");
     text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);
     return out;
@@ -38,13 +40,13 @@ const char *report_count_text(double count, char out[32]) {
 
 void report_loss_and_error(double loss, double error, str *out) {
     char text[32];
-    str_append(out, report_loss_text(loss, text));
-    if (isfinite(loss) && isfinite(error)) str_printf(out, " ± %s", report_loss_text(error, text));
+    str_append(out, loss_text(loss, text));
+    if (isfinite(loss) && isfinite(error)) str_printf(out, " ± %s", loss_text(error, text));
 }
 
 void report_gap_and_error(const report_gap *gap, str *out) {
     char text[32];
-    str_append(out, report_gap_text(gap->percent, text));
+    str_append(out, gap_text(gap->percent, text));
     if (isfinite(gap->error)) str_printf(out, " ± %.2f%%", gap->error);
 }
 
@@ -78,7 +80,7 @@ void report_verdict_text(const report *r, int index, str *out) {
     str_printf(out, "no more than %g%% worse than %s: ", REPORT_WORSE, reference);
     if (verdict == REPORT_VERDICT_OPEN)
         str_printf(out, "not settled by these seeds (95%% sure of %s at most)",
-                   report_gap_text(gap.percent + gap.margin, text));
+                   gap_text(gap.percent + gap.margin, text));
     else
         str_append(out, verdict == REPORT_VERDICT_NO_WORSE ? "yes" : "no");
 }

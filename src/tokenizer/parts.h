@@ -41,7 +41,6 @@ typedef struct text_index {
     uint64_t mask;
 } text_index;
 
-ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out);
 int32_t text_index_find(const text_index *index, const char *text, int64_t bytes); /* -1: absent */
 /* False when the text is there already, under another id or the same. */
 bool text_index_add(text_index *index, int32_t id);

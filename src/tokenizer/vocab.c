@@ -35,7 +35,7 @@ char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes
     return copy;
 }
 
-ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out) {
+static ott_status open_index(mem *account, const text_list *list, int64_t capacity, text_index *out) {
     int64_t size = 64;
     void *slots;
     while (size < 2 * capacity) size *= 2;
@@ -119,7 +119,7 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
     const char *name;
     json_t *value;
     TRY(text_list_open(t->account, t->vocab, e->bytes, &t->names));
-    TRY(text_index_open(t->account, &t->names, e->tokens, &t->by_name));
+    TRY(open_index(t->account, &t->names, e->tokens, &t->by_name));
     json_object_foreach((json_t *)vocab, name, value) {
         int32_t id = (int32_t)json_integer_value(value);
         if (t->names.at[id].at)
@@ -299,7 +299,7 @@ static ott_status load_pieces(tokenizer *t, int64_t tokens) {
         TRY(load_piece_bytes(t));
         pieces = &t->piece_bytes;
     }
-    TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));
+    TRY(open_index(t->account, pieces, tokens, &t->by_piece));
     for (int32_t id = 0; id < t->vocab; id++)
         if (pieces->at[id].at) text_index_add(&t->by_piece, id);
     for (int c = 0; c < 128; c++) t->model.ascii[c] = text_index_find(&t->by_piece, &(char){(char)c}, 1);

@@ -46,10 +46,15 @@ static void write_model(folder *f, const char *sub, int64_t max_bytes) {
     free(large);
 }
 
+static ott_status append_piece(void *user, const char *text, int64_t length) {
+    str_append_bytes(user, text, length);
+    return str_finish(user);
+}
+
 static char *inspect(folder *f, const char *sub, bool statistics, bool json) {
     const inspect_options options = {statistics, json};
     str out = {.account = f->account};
-    if (inspect_text(f->account, folder_file(f, sub), &options, &out) != OTT_OK)
+    if (inspect_print(f->account, folder_file(f, sub), &options, append_piece, &out) != OTT_OK)
         fail_msg("%s", status_text());
     return out.text;
 }
@@ -231,7 +236,7 @@ static void memory_runs_out(void **state) {
     for (int64_t n = 1; status == OTT_ERR_MEMORY; n++) {
         str out = {.account = f->account};
         mem_fail_after(f->account, n);
-        status = inspect_text(f->account, folder_file(f, "m"), &options, &out);
+        status = inspect_print(f->account, folder_file(f, "m"), &options, append_piece, &out);
         str_free(&out);
     }
     mem_fail_after(f->account, 0);

@@ -78,7 +78,7 @@ static void summary_round_trip(void **state) {
     assert_non_null(strstr(text, "  \"fp8_gemms\": 16800,\n  \"gemms\": 16800,\n  \"phases\": []\n}\n"));
     mem_free(f->account, text);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
-    const report_summary *back = report_run(r, 0);
+    const report_summary *back = &r->runs[0].summary;
     assert_string_equal(back->label, s.label);
     assert_string_equal(back->precision, "fp8");
     assert_string_equal(back->recipe, "delayed");
@@ -86,8 +86,6 @@ static void summary_round_trip(void **state) {
     assert_true(back->steps == 200 && back->tokens == 409600 && back->parameters == 1234567 &&
                 back->seconds == 70);
     assert_true(back->peak_memory_bytes == INT64_C(5) << 30 && back->fp8_gemms == 16800);
-    assert_null(report_run(r, 1));
-    assert_null(report_run(r, -1));
     report_close(r);
     report_close(NULL);
 }
@@ -128,7 +126,7 @@ static void unfinished_run(void **state) {
     assert_int_equal(file_make_folder(path), OTT_OK);
     write_metrics(f, "my run/metrics.jsonl", 50, 1);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
-    const report_summary *s = report_run(r, 0);
+    const report_summary *s = &r->runs[0].summary;
     assert_string_equal(s->label, "my run");
     assert_int_equal(s->steps, 50);
     assert_true(fabs(s->train_loss - (2 + 4 * exp(-2.5))) < 1e-6);
@@ -152,7 +150,7 @@ static void damaged_metrics(void **state) {
     folder_write_text(f, "metrics.jsonl",
                       "{\"step\":1,\"loss\":4}\nnoise\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2\n");
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
-    assert_true(report_run(r, 0)->train_loss == 3);
+    assert_true(r->runs[0].summary.train_loss == 3);
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "are no metrics and are passed over: 2 (one is line 2)"));
     str_free(&text);
@@ -167,7 +165,7 @@ static void table(void **state) {
     str text = {.account = f->account};
     make_runs(f, &m);
     report *r = open_report(f, &m, RUNS);
-    assert_int_equal(report_runs(r), RUNS);
+    assert_int_equal(r->count, RUNS);
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_string_equal(
         text.text,

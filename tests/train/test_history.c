@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "report/report.h"
+#include "report/data.h"
 #include "checkpoint/run_history.h"
 #include "train/train_fixture.h"
 
@@ -65,7 +65,7 @@ static void counts_every_part(void **state) {
     FIXTURE_OK(mem_open(&account));
     text.account = account;
     report *r = open_report(f, account, "parts");
-    const report_summary *s = report_run(r, 0);
+    const report_summary *s = &r->runs[0].summary;
     assert_int_equal(s->steps, 16);
     assert_int_equal(s->tokens, 16 * 48);
     assert_int_equal(s->phase_count, 3);
@@ -99,7 +99,7 @@ static void equals_uninterrupted(void **state) {
     FIXTURE_OK(fixture_run(f, &o));
     FIXTURE_OK(mem_open(&account));
     report *a = open_report(f, account, "whole"), *b = open_report(f, account, "halves");
-    const report_summary *x = report_run(a, 0), *y = report_run(b, 0);
+    const report_summary *x = &a->runs[0].summary, *y = &b->runs[0].summary;
     assert_true(x->train_loss == y->train_loss);
     assert_true(x->val_loss == y->val_loss);
     assert_int_equal(y->phase_count, 1);
@@ -122,8 +122,8 @@ static void goes_back(void **state) {
     part(f, "back", BF16, 6, path, &said);
     FIXTURE_OK(mem_open(&account));
     report *r = open_report(f, account, "back");
-    assert_int_equal(report_run(r, 0)->steps, 6);
-    assert_int_equal(report_run(r, 0)->phases[0].steps, 6);
+    assert_int_equal(r->runs[0].summary.steps, 6);
+    assert_int_equal(r->runs[0].summary.phases[0].steps, 6);
     report_close(r);
     mem_close(account);
 }
@@ -143,7 +143,7 @@ static void check_without(const fixture *f, const char *name, const char *text, 
     assert_true(spoken_has(&said, "times and GEMMs count from step 4 on"));
     FIXTURE_OK(mem_open(&account));
     report *r = open_report(f, account, name);
-    const report_summary *s = report_run(r, 0);
+    const report_summary *s = &r->runs[0].summary;
     assert_int_equal(s->phase_count, 2);
     assert_string_equal(s->phases[0].recipe, "unknown");
     assert_int_equal(s->phases[0].steps, 4);
