@@ -117,10 +117,10 @@ ott_status checkpoint_writer_poll(checkpoint_writer *w) {
 /* How much is staged follows from the recipe in force too: delayed scaling has windows. */
 static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
     if (bytes <= w->staging_bytes) return OTT_OK;
-    mem_free(w->account, w->staging);
-    w->staging = NULL;
+    device *d = w->m->device;
+    device_release_host(d, w->staging);
     w->staging_bytes = 0;
-    ott_status status = mem_alloc(w->account, MEM_STAGING, bytes, "copy for a checkpoint", &w->staging);
+    ott_status status = device_allocate_host(d, MEM_STAGING, bytes, "copy for a checkpoint", &w->staging);
     if (status != OTT_OK)
         return status_fail(status,
                            "checkpoint.async_mode = \"%s\" needs a copy of the training state of %.1f MiB in "
@@ -220,6 +220,6 @@ void checkpoint_writer_close(checkpoint_writer *w) {
     if (land(w) != OTT_OK) log_error(w->log, "%s", w->reason);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->ended);
-    mem_free(w->account, w->staging);
+    device_release_host(w->m->device, w->staging);
     mem_free(w->account, w);
 }

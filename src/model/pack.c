@@ -17,18 +17,16 @@ static ott_status pack_linear(void *user, linear *l) {
 }
 
 /* Copies the parameters that are left to `store`, NULL: only counts. *bytes: what they take. */
-static ott_status move_parameters(packing *p, void *store, int64_t *bytes) {
+static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     *bytes = 0;
-    for (int i = 0; i < p->m->parameter_count; i++) {
-        parameter *q = &p->m->parameters[i];
-        tensor moved = q->value;
-        if (!moved.data) continue;
-        int64_t at = *bytes;
-        *bytes += backend_align(p->m->device->can, tensor_bytes(moved));
+    for (int i = 0; i < m->parameter_count; i++) {
+        parameter *q = &m->parameters[i];
+        int64_t at = *bytes, own = tensor_bytes(q->value);
+        if (!q->value.data) continue;
+        *bytes += backend_align(m->device->can, own);
         if (!store) continue;
-        moved.data = (char *)store + at;
-        TRY(op_convert(&p->cx, &(convert_args){.x = &q->value, .y = &moved}));
-        q->value = q->shard.value = moved;
+        TRY(device_copy(m->device, (char *)store + at, q->value.data, own));
+        q->value.data = q->shard.value.data = (char *)store + at;
     }
     return OTT_OK;
 }
@@ -39,9 +37,9 @@ ott_status model_pack(model *m) {
     void *store;
     m->packed = true;
     TRY(model_visit_linears(m, pack_linear, &p));
-    TRY(move_parameters(&p, NULL, &bytes));
+    TRY(move_parameters(m, NULL, &bytes));
     TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));
-    ott_status status = move_parameters(&p, store, &bytes);
+    ott_status status = move_parameters(m, store, &bytes);
     if (status == OTT_OK) status = device_synchronize(m->device);
     if (status != OTT_OK) {
         device_release(m->device, store);

@@ -354,11 +354,7 @@ static void finish_step(trainer *t, step_result *out) {
 
 /* What a step changes before its update, which is all that an abandoned one has to put back. */
 static ott_status copy_delayed(trainer *t, void *from, void *to) {
-    int64_t floats = t->m->delayed.block_bytes / (int64_t)sizeof(float);
-    if (!t->delayed_before) return OTT_OK;
-    tensor x = tensor_vector(from, OTT_F32, floats), y = tensor_vector(to, OTT_F32, floats);
-    t->cx.plan = NULL;
-    return op_convert(&t->cx, &(convert_args){.x = &x, .y = &y});
+    return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
 /* Gradients of all micro-batches; when the watch ends it, as if it had not begun. */
