@@ -28,7 +28,8 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    int64_t weights, at; /* gemv: matrices that lie one behind the other, and the next one's number */
+    /* gemv: packed matrices that lie one behind the other, what one takes, and the next one's number */
+    int64_t weights, packed_bytes, at;
 } product;
 
 static ott_status run_product(bench *b, void *state) {
@@ -47,7 +48,7 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* ---- gemm ---- */
 
-/* One buffer for each side and format serves all shapes. */
+/* One buffer for each operand and format serves all shapes. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c;
 } gemm_buffers;
@@ -107,25 +108,25 @@ static const gemm_format weights[] = {
     {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
 enum { WEIGHTS = sizeof weights / sizeof *weights };
 
+static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d) {
+    operand weight = make_operand(NULL, d, p->n, p->k, false);
+    return op_packed_count(&b->cx, &weight);
+}
+
 /* More than the last cache, so that a weight has left it before its turn comes again. */
-static int64_t region_elements(const bench_shapes *s, ott_dtype d) {
+static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
     int64_t elements = larger(least, wanted < most ? wanted : most) / dtype_bytes(d);
-    for (int i = 0; i < s->products; i++)
-        elements = larger(elements, 2 * panel_round(s->product[i].n) * s->product[i].k);
+    for (int i = 0; i < s->products; i++) elements = larger(elements, 2 * packed_count(b, &s->product[i], d));
     return elements;
-}
-
-static int64_t packed_bytes(const tensor *t) {
-    return panel_round(t->rows) * t->columns * dtype_bytes(t->dtype);
 }
 
 /* Any values are packed ones. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;
-    weight.t.data = (char *)weight.t.data + p->at * packed_bytes(&weight.t);
+    weight.t.data = (char *)weight.t.data + p->at * p->packed_bytes;
     p->at = (p->at + 1) % p->weights;
     return op_gemm(&b->cx, &(gemm_args){.a = &p->a, .b = &weight, .c = &p->c});
 }
@@ -140,7 +141,8 @@ static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int
     state->a = (operand){.t = x};
     state->b = make_operand(region->data, weights[w].b, p->n, p->k, false);
     state->b.packed = true;
-    state->weights = tensor_bytes(*region) / packed_bytes(&state->b.t);
+    state->packed_bytes = packed_count(b, p, weights[w].b) * dtype_bytes(weights[w].b);
+    state->weights = tensor_bytes(*region) / state->packed_bytes;
     bench_case c = {.what = "weights read",
                     .variant = weights[w].name,
                     .bytes = (double)tensor_bytes(state->b.t),
@@ -163,7 +165,7 @@ static ott_status add_gemv(bench *b) {
     tensor region[WEIGHTS];
     TRY(bench_find_shapes(b, &s));
     for (int w = 0; w < WEIGHTS; w++)
-        TRY(bench_tensor(b, weights[w].b, 1, region_elements(s, weights[w].b), &region[w]));
+        TRY(bench_tensor(b, weights[w].b, 1, region_elements(b, s, weights[w].b), &region[w]));
     for (int i = 0; i < s->products; i++)
         for (int l = 0; l < LINES && !is_repeated(s, i); l++)
             for (int w = 0; w < WEIGHTS; w++) TRY(add_gemv_case(b, &s->product[i], lines[l], w, &region[w]));

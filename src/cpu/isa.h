@@ -97,6 +97,8 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
 /* attention_backward.c: bytes of exec.workspace that it needs. */
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
+/* gemm/panels.c: elements that pack makes of b. */
+int64_t ISA(packed_count)(const operand *b);
 /* peak.c */
 double ISA(fma_burst)(int64_t rounds);
 #endif

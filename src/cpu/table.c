@@ -11,11 +11,17 @@ static int64_t workspace(const exec *cx, enum op_index op, const void *args) {
     return op == OP_INDEX_attention_backward ? ISA(attention_backward_workspace)(args) : 0;
 }
 
+static int64_t packed_count(const exec *cx, const operand *b) {
+    (void)cx;
+    return ISA(packed_count)(b);
+}
+
 static const op_table ops = {
 #define OP(name, fields) .name = ISA(name),
 #include "tensor/ops.def"
 #undef OP
     .workspace = workspace,
+    .packed_count = packed_count,
 };
 
 const cpu_isa ISA(cpu_isa) = {.name = TEXT(CPU_ISA), .ops = &ops, .fma_burst = ISA(fma_burst)};

@@ -1,6 +1,6 @@
 /*
- * model/pack: a model's weights as inference reads them: each once, in order, from packed lines
- * (tensor/tensor.h), a byte a weight in FP8.
+ * model/pack: a model's weights as inference reads them: each once, in the order in which the device's
+ * matrix product takes it (op_pack), a byte a weight in FP8.
  */
 #ifndef MODEL_PACK_H
 #define MODEL_PACK_H

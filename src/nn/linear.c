@@ -108,8 +108,8 @@ static const qtensor *weight_form(const linear *l) {
 
 /* Fills `to`, whose data and scale_inv are places, with what `from` has. */
 static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
-    tensor panels = tensor_matrix(to->t.data, to->t.dtype, panel_round(l->out), l->in);
-    TRY(op_pack(cx, &(pack_args){.x = &from->t, .y = &panels}));
+    tensor packed = tensor_vector(to->t.data, to->t.dtype, op_packed_count(cx, from));
+    TRY(op_pack(cx, &(pack_args){.b = from, .y = &packed}));
     if (!from->scale_inv) return OTT_OK;
     int64_t groups = granularity_groups(from->grain, l->out, l->in);
     return device_copy(cx->device, (void *)to->scale_inv, from->scale_inv, groups * (int64_t)sizeof(float));
@@ -120,7 +120,7 @@ ott_status linear_pack(exec *cx, linear *l) {
     operand plain = operand_rowwise(plain_weight(l), weight_form(l)), packed = plain;
     int64_t scales =
         plain.scale_inv ? granularity_groups(plain.grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
-    int64_t codes = backend_align(cx->device->can, panel_round(l->out) * l->in * dtype_bytes(plain.t.dtype));
+    int64_t codes = backend_align(cx->device->can, op_packed_count(cx, &plain) * dtype_bytes(plain.t.dtype));
     void *block;
     TRY(device_allocate(cx->device, MEM_WEIGHT, codes + scales, l->name, &block));
     packed.packed = true;

@@ -45,8 +45,8 @@ void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
-/* For inference: makes the compute weight from the master as it is now, by rows only and packed
-   (tensor/tensor.h), in place of what linear_set_spec allocated. From then on the master is not read, and
+/* For inference: makes the compute weight from the master as it is now, rowwise only and packed
+   (op_pack), in place of what linear_set_spec allocated. From then on the master is not read, and
    there is no backward. */
 ott_status linear_pack(exec *cx, linear *l);
 

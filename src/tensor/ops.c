@@ -159,8 +159,9 @@ static ott_status check_operand(binding *b, const op_field *f, const operand *o)
     op_shape shape = {
         .dtype = "any", .rows = o->transposed ? 'K' : lines, .columns = o->transposed ? lines : 'K'};
     if (o->packed && (lines == 'M' || o->transposed || o->t.ld != o->t.columns))
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s is packed%s; only b can be, by rows, and dense",
-                           b->op->name, f->name, o->transposed ? " and transposed" : "");
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
+                           f->name, o->transposed ? " and transposed" : "");
     return check_tensor(b, f, &shape, &o->t);
 }
 
@@ -252,6 +253,11 @@ static ott_status run(const op_table *table, exec *cx, enum op_index op, const v
     ott_status status = run_now(table, cx, op, args, &workspace);
     ott_status closed = close_workspace(cx, &workspace);
     return status != OTT_OK ? status : closed;
+}
+
+int64_t op_packed_count(const exec *cx, const operand *b) {
+    const op_table *table = cx->device->ops;
+    return table->packed_count ? table->packed_count(cx, b) : tensor_count(b->t);
 }
 
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {

@@ -54,7 +54,12 @@ typedef struct op_table {
     /* Bytes of device memory that the backend's algorithm needs while it runs on these arguments (exec.workspace; nothing in
        it lives from one op to the next), the same for the same shapes and scalars. NULL: no op needs any. */
     int64_t (*workspace)(const exec *cx, enum op_index op, const void *args);
+    /* op_packed_count; NULL: as many as b has. */
+    int64_t (*packed_count)(const exec *cx, const operand *b);
 } op_table;
+
+/* Elements of b's format that `pack` makes of b on the context's device. */
+int64_t op_packed_count(const exec *cx, const operand *b);
 
 #define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
 #include "tensor/ops.def"

@@ -83,8 +83,8 @@ typedef struct qlist {
 } qlist;
 
 /* A GEMM operand: contracted along its rows' elements (transposed false: line = row) or down its columns (transposed
-   true: line = column). packed: t.data is packed lines, t.rows x t.columns are still lines x contraction; only for b,
-   by rows. scale_inv NULL: no scale; else that of (line, k) is where qdata says. */
+   true: line = column). packed: t.data is what op_pack made of it, t.rows x t.columns are still lines x contraction; only for
+   b, not transposed. scale_inv NULL: no scale; else that of (line, k) is where qdata says. */
 typedef struct operand {
     tensor t;
     bool transposed, packed;

@@ -41,19 +41,4 @@ static inline int64_t tensor_bytes(tensor t) {
     return t.rows * t.ld * dtype_bytes(t.dtype);
 }
 
-/* Packed lines, as a product with few lines on its other use reads them, from the first byte to the last:
-   panels of PANEL_LINES lines, [panel][contraction][PANEL_LINES] elements of the matrix's own format; lines
-   beyond the last are 0. Lines i and i + PANEL_LINES/2 of a panel lie next to each other: vectors of 16 or 8
-   bits wide elements split into the two by shifts. */
-#define PANEL_LINES 64
-/* Lines of whole panels. */
-static inline int64_t panel_round(int64_t lines) {
-    return (lines + PANEL_LINES - 1) / PANEL_LINES * PANEL_LINES;
-}
-/* The element of (line, k) in packed lines. */
-static inline int64_t panel_index(int64_t line, int64_t k, int64_t contraction) {
-    int64_t i = line % PANEL_LINES, half = PANEL_LINES / 2;
-    return (line / PANEL_LINES * contraction + k) * PANEL_LINES + i % half * 2 + i / half;
-}
-
 #endif

@@ -106,11 +106,19 @@ static int64_t workspace(const exec *cx, enum op_index op, const void *args) {
     return f->kernels->workspace ? f->kernels->workspace(&inner, op, args) : 0;
 }
 
+static int64_t packed_count(const exec *cx, const operand *b) {
+    const fenced_device *f = fenced_of(cx->device);
+    exec inner = *cx;
+    inner.device = f->inner;
+    return f->kernels->packed_count ? f->kernels->packed_count(&inner, b) : tensor_count(b->t);
+}
+
 static const op_table fenced_ops = {
 #define OP(name, fields) .name = fenced_op_##name,
 #include "tensor/ops.def"
 #undef OP
     .workspace = workspace,
+    .packed_count = packed_count,
 };
 
 /* What inner's ops find as the table of their device: they have no business there. */

@@ -76,11 +76,8 @@ static ott_status replace_qlist(const replacing *r, const char *what, qlist *lis
 }
 
 static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
-    tensor lines = o->t;
     float *scale_inv = (float *)(uintptr_t)o->scale_inv;
-    if (o->packed) lines.rows = panel_round(lines.rows);
-    TRY(replace_tensor(r, what, &lines));
-    o->t.data = lines.data;
+    TRY(replace_tensor(r, what, &o->t)); /* packed ones may have more */
     TRY(replace_floats(
         r, what, "scale_inv", &scale_inv,
         scale_bytes(o->grain, operand_lines(o), operand_contraction(o), o->line_step, o->depth_step)));

@@ -333,10 +333,28 @@ ott_status case_store(op_case *c, const case_device *d) {
     return device_copy_out(d->device, c->live, d->block, c->bytes);
 }
 
+/* Operands that the case wants packed, by the device, in memory of its own. One at most. */
+static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
+    for (int i = 0; i < c->op->field_count; i++) {
+        operand *o = &c->loaded.field[i].operand, plain = *o;
+        if (c->op->fields[i].kind != OP_OPERAND || !o->packed) continue;
+        plain.packed = false;
+        tensor packed = tensor_vector(NULL, o->t.dtype, op_packed_count(cx, &plain));
+        TRY(device_allocate(cx->device, MEM_OTHER, tensor_bytes(packed), "a packed operand", memory));
+        packed.data = o->t.data = *memory;
+        TRY(op_call(cx->device->ops, cx, op_find("pack"), &(pack_args){.b = &plain, .y = &packed}));
+    }
+    return OTT_OK;
+}
+
 ott_status case_run(op_case *c, const case_device *d) {
     exec cx = {.device = d->device};
+    void *packed = NULL;
     TRY(case_load(c, d));
-    TRY(op_call(d->device->ops, &cx, c->op, c->loaded.args));
+    ott_status status = pack_operands(c, &cx, &packed);
+    if (status == OTT_OK) status = op_call(d->device->ops, &cx, c->op, c->loaded.args);
+    device_release(d->device, packed);
+    TRY(status);
     return case_store(c, d);
 }
 

@@ -82,6 +82,7 @@ typedef struct op_fixture {
     struct {
         const char *output, *input;
     } alias[2];       /* outputs that may be their input */
+    bool opaque;      /* what it makes only the backend can read: another op's cases go through it */
     int quant_writes; /* arrays of a QTENSOR; the others are inputs (amax and scale not negative) */
 } op_fixture;
 

@@ -132,6 +132,7 @@ static void a_quantized_form_is_checked(void **state) {
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
     qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
     qdata_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
+    q.rowwise.ld = COLUMNS;
     q.rowwise.data = room;
     q.rowwise.amax = room + 8;
     q.rowwise.scale = room + 9;

@@ -206,38 +206,22 @@ static reference_operand plain_operand(const operand *o) {
                                .depth_step = o->depth_step};
 }
 
-/* b's lines out of their panels, to be given back with free(). */
-static void *unpack(const operand *b) {
-    int64_t lines = b->t.rows, contraction = b->t.columns, size = dtype_bytes(b->t.dtype);
-    char *plain = malloc((size_t)(lines * contraction * size + 1)); /* one byte more: not NULL when empty */
-    for (int64_t i = 0; plain && i < lines; i++)
-        for (int64_t k = 0; k < contraction; k++)
-            memcpy(plain + (i * contraction + k) * size,
-                   (const char *)b->t.data + panel_index(i, k, contraction) * size, (size_t)size);
-    return plain;
-}
-
+/* The reference packs nothing: its packed operand is a dense one. */
 ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
     (void)cx;
     reference_operand a = plain_operand(args->a), b = plain_operand(args->b);
-    void *unpacked = args->b->packed ? unpack(args->b) : NULL;
-    STATUS_REQUIRE(unpacked || !args->b->packed);
-    if (unpacked) b.data = unpacked;
     reference_gemm(args->c->rows, args->c->columns, operand_contraction(args->a), &a, &b, &args->spec,
                    args->bias ? args->bias->data : NULL, args->accumulate, args->c->data, args->c->dtype,
                    args->c->ld);
-    free(unpacked);
     return OTT_OK;
 }
 
 ott_status reference_op_pack(exec *cx, const pack_args *a) {
     (void)cx;
-    int64_t size = dtype_bytes(a->x->dtype);
-    memset(a->y->data, 0, (size_t)tensor_bytes(*a->y));
-    for (int64_t i = 0; i < a->x->rows; i++)
-        for (int64_t k = 0; k < a->x->columns; k++)
-            memcpy((char *)a->y->data + panel_index(i, k, a->x->columns) * size,
-                   (const char *)a->x->data + (i * a->x->ld + k) * size, (size_t)size);
+    const tensor *x = &a->b->t;
+    int64_t bytes = x->columns * dtype_bytes(x->dtype);
+    for (int64_t i = 0; i < x->rows; i++)
+        memcpy((char *)a->y->data + i * bytes, tensor_rows(*x, i, 1).data, (size_t)bytes);
     return OTT_OK;
 }
 

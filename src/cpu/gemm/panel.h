@@ -1,5 +1,6 @@
 /*
- * cpu/gemm/panel: packed lines (tensor/tensor.h) on their way to fp32: the elements of one term of a panel.
+ * cpu/gemm/panel: packed lines, what the CPU makes of an operand that many products will read, and how the elements
+ * of one term of a panel get to fp32.
  *
  * The lines that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
  * of what widening each element would.
@@ -8,6 +9,21 @@
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
+
+/* Packed lines, as a product with few lines on its other use reads them, from the first byte to the last:
+   panels of PANEL_LINES lines, [panel][contraction][PANEL_LINES] elements of the matrix's own format; lines
+   beyond the last are 0. Lines i and i + PANEL_LINES/2 of a panel lie next to each other: vectors of 16 or 8
+   bits wide elements split into the two by shifts. */
+#define PANEL_LINES 64
+/* Lines of whole panels. */
+static inline int64_t panel_round(int64_t lines) {
+    return (lines + PANEL_LINES - 1) / PANEL_LINES * PANEL_LINES;
+}
+/* The element of (line, k) in packed lines. */
+static inline int64_t panel_index(int64_t line, int64_t k, int64_t contraction) {
+    int64_t i = line % PANEL_LINES, half = PANEL_LINES / 2;
+    return (line / PANEL_LINES * contraction + k) * PANEL_LINES + i % half * 2 + i / half;
+}
 
 /* A panel is read in parts of PANEL_VECTORS vectors of 16 lines, as many as a load of pairs gives. */
 #if defined(CPU_ISA_avx512)

@@ -1,5 +1,5 @@
-/* cpu/gemm/panels: lines into packed ones (tensor/tensor.h), once for all products that will read them. */
-#include "cpu/gemm/gemm.h"
+/* cpu/gemm/panels: lines into packed ones (cpu/gemm/panel.h), once for all products that will read them. */
+#include "cpu/gemm/panel.h"
 
 /* Terms at a time, so that what is read of a line is used up while it is there. */
 enum { TERMS = 64 };
@@ -24,22 +24,30 @@ PACK_PANEL(uint32_t)
 
 static void pack_task(void *argument, int thread, int threads) {
     const pack_args *a = argument;
-    int64_t begin, end, size = dtype_bytes(a->x->dtype);
-    pool_share(a->x->rows, PANEL_LINES, thread, threads, &begin, &end);
+    const tensor *x = &a->b->t;
+    int64_t begin, end, size = dtype_bytes(x->dtype);
+    pool_share(x->rows, PANEL_LINES, thread, threads, &begin, &end);
     for (int64_t line = begin; line < end; line += PANEL_LINES) {
-        void *out = (char *)a->y->data + line * a->x->columns * size;
+        void *out = (char *)a->y->data + line * x->columns * size;
         if (size == 1)
-            pack_panel_uint8_t(a->x, out, line);
+            pack_panel_uint8_t(x, out, line);
         else if (size == 2)
-            pack_panel_uint16_t(a->x, out, line);
+            pack_panel_uint16_t(x, out, line);
         else
-            pack_panel_uint32_t(a->x, out, line);
+            pack_panel_uint32_t(x, out, line);
     }
 }
 
+int64_t ISA(packed_count)(const operand *b) {
+    return panel_round(b->t.rows) * b->t.columns;
+}
+
 ott_status ISA(pack)(exec *cx, const pack_args *a) {
-    STATUS_REQUIRE(a->y->dtype == a->x->dtype && a->y->ld == a->y->columns &&
-                   a->y->rows == panel_round(a->x->rows));
+    if (a->b->packed || a->b->transposed)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "pack: b is %s; the CPU packs lines whose contraction is contiguous",
+                           a->b->packed ? "packed already" : "transposed");
+    STATUS_REQUIRE(a->y->dtype == a->b->t.dtype && a->y->columns == ISA(packed_count)(a->b));
     cpu_run_sized(cx, tensor_count(*a->y), pack_task, (void *)a);
     return OTT_OK;
 }
