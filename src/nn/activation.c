@@ -76,7 +76,7 @@ static ott_status reduce_amax(exec *cx, group *ranks, const qdata *d, const cast
 static ott_status quantize_over(exec *cx, group *ranks, const tensor *x, const qtensor *q) {
     TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
     TRY(reduce_amax(cx, ranks, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
-    if (q->columnwise.amax != q->rowwise.amax)
+    if (!quant_spec_shares_scales(&q->spec)) /* while a plan is recorded all addresses are one */
         TRY(reduce_amax(cx, ranks, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false));
     TRY(op_scale(cx, &(scale_args){.q = q}));
     return op_cast(cx, &(cast_args){.x = x, .q = q});
