@@ -6,12 +6,14 @@
  *                            after train.max_steps
  *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";
  *                            "<module>.below": its count towards float8.fallback, -1 when it has fallen;
- *                            metadata "recipe": the recipe in force
+ *                            metadata: recipe and margins (float8.h)
  *     config.toml            the resolved configuration of the run
  *     history.json           what the run has come to (run_history.h); older ones have none
  *     sources.json           the files it reads (run_sources.h); older ones have none
- *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other
- * files
+ *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other files
+ *
+ * A module of the public API is saved in the same format (api/state.c), in a folder of any name, without what only a
+ * run has: config.toml, history.json, sources.json and the dimensions.
  *
  * It is complete or absent: written into a staging folder, synced, renamed. A tensor is stored whole, whatever
  * the layout that wrote it, so any layout can read it. When a run's checkpoints are written is
