@@ -232,7 +232,7 @@ static void describe_tensor(const char *name, const quant_spec *q, str *out) {
     if (strcmp(row, column) == 0)
         str_printf(out, "  %-12s %s\n", name, row);
     else
-        str_printf(out, "  %-12s %s, by columns %s\n", name, row, column);
+        str_printf(out, "  %-12s %s, columnwise %s\n", name, row, column);
 }
 
 const char *const recipe_product_names[GEMM_COUNT] = {"output", "grad_input", "grad_weight"};

@@ -126,7 +126,7 @@ static ott_status write_text(ott_context *context, str *out) {
     static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
                                            "kept",   "devices", "source"};
     str_append(out,
-               "How each tensor of a linear layer is stored, by rows / by columns where the two differ:\n\n");
+               "How each tensor of a linear layer is stored, rowwise / columnwise where the two differ:\n\n");
     TRY(write_grid(context, operands, 5, fill_operands, out));
     str_append(
         out,
