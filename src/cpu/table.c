@@ -6,13 +6,13 @@
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
-static int64_t workspace(const exec *cx, enum op_index op, const void *args) {
-    (void)cx;
+static int64_t workspace(const device *d, enum op_index op, const void *args) {
+    (void)d;
     return op == OP_INDEX_attention_backward ? ISA(attention_backward_workspace)(args) : 0;
 }
 
-static int64_t packed_count(const exec *cx, const operand *b) {
-    (void)cx;
+static int64_t packed_count(const device *d, const operand *b) {
+    (void)d;
     return ISA(packed_count)(b);
 }
 

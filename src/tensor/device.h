@@ -50,7 +50,8 @@ struct device {
     mem *account;
     const char *name; /* "cpu avx512, 2 threads" */
     int threads;      /* of the host that compute; 0: it is no part of the host */
-    bool dry_run;     /* nothing is behind its memory (tensor/dry_run.h) */
+    /* The device it stands in for, with nothing behind its memory (tensor/dry_run.h); NULL: a real one. */
+    const device *dry_run;
 };
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what,

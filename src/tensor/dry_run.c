@@ -99,7 +99,7 @@ ott_status dry_run_open(mem *account, const device *like, device **out) {
                        .can = like->can,
                        .account = account,
                        .name = like->name,
-                       .dry_run = true};
+                       .dry_run = like};
     *out = &r->base;
     return OTT_OK;
 }

@@ -208,10 +208,15 @@ static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, co
     }
 }
 
+/* What a backend is asked about its own device. */
+static const device *real_device(const exec *cx) {
+    return cx->device->dry_run ? cx->device->dry_run : cx->device;
+}
+
 /* The workspace of the op at hand: the plan's, or, where there is no plan, device memory of its own. */
 static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
                                  plan_buffer *out) {
-    int64_t bytes = table->workspace ? table->workspace(cx, op, args) : 0;
+    int64_t bytes = table->workspace ? table->workspace(real_device(cx), op, args) : 0;
     *out = PLAN_NONE;
     if (bytes == 0) return OTT_OK;
     if (cx->plan) return plan_open(cx->plan, op_at((int)op)->name, bytes, out);
@@ -257,7 +262,7 @@ static ott_status run(const op_table *table, exec *cx, enum op_index op, const v
 
 int64_t op_packed_count(const exec *cx, const operand *b) {
     const op_table *table = cx->device->ops;
-    return table->packed_count ? table->packed_count(cx, b) : tensor_count(b->t);
+    return table->packed_count ? table->packed_count(real_device(cx), b) : tensor_count(b->t);
 }
 
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {

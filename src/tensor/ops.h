@@ -20,6 +20,7 @@
 #define REDUCE_BLOCK 4096
 
 typedef struct exec exec;
+typedef struct device device;
 
 #define IN(name, text)        const tensor *name;
 #define IN_OPT(name, text)    const tensor *name;
@@ -53,9 +54,9 @@ typedef struct op_table {
 #undef OP
     /* Bytes of device memory that the backend's algorithm needs while it runs on these arguments (exec.workspace; nothing in
        it lives from one op to the next), the same for the same shapes and scalars. NULL: no op needs any. */
-    int64_t (*workspace)(const exec *cx, enum op_index op, const void *args);
+    int64_t (*workspace)(const device *d, enum op_index op, const void *args);
     /* op_packed_count; NULL: as many as b has. */
-    int64_t (*packed_count)(const exec *cx, const operand *b);
+    int64_t (*packed_count)(const device *d, const operand *b);
 } op_table;
 
 /* Elements of b's format that `pack` makes of b on the context's device. */

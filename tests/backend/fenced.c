@@ -99,18 +99,14 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
 #include "tensor/ops.def"
 #undef OP
 
-static int64_t workspace(const exec *cx, enum op_index op, const void *args) {
-    const fenced_device *f = fenced_of(cx->device);
-    exec inner = *cx;
-    inner.device = f->inner;
-    return f->kernels->workspace ? f->kernels->workspace(&inner, op, args) : 0;
+static int64_t workspace(const device *d, enum op_index op, const void *args) {
+    const fenced_device *f = (const fenced_device *)d;
+    return f->kernels->workspace ? f->kernels->workspace(f->inner, op, args) : 0;
 }
 
-static int64_t packed_count(const exec *cx, const operand *b) {
-    const fenced_device *f = fenced_of(cx->device);
-    exec inner = *cx;
-    inner.device = f->inner;
-    return f->kernels->packed_count ? f->kernels->packed_count(&inner, b) : tensor_count(b->t);
+static int64_t packed_count(const device *d, const operand *b) {
+    const fenced_device *f = (const fenced_device *)d;
+    return f->kernels->packed_count ? f->kernels->packed_count(f->inner, b) : tensor_count(b->t);
 }
 
 static const op_table fenced_ops = {

@@ -262,6 +262,19 @@ static void a_rule_names_a_layer(void **state) {
     }
 }
 
+/* One value of the state, on the device. */
+static void put_at(const tensor *of, int64_t index, float value) {
+    tensor at = tensor_columns(*of, index, 1);
+    harness_put(&t.h, &at, &value);
+}
+
+static float get_at(const tensor *of, int64_t index) {
+    tensor at = tensor_columns(*of, index, 1);
+    float value;
+    harness_get(&t.h, &at, &value);
+    return value;
+}
+
 /* Delayed scaling's state goes on where the rule does, and starts anew elsewhere. */
 static void state_goes_on(void **state) {
     (void)state;
@@ -275,16 +288,16 @@ static void state_goes_on(void **state) {
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = delayed}, NULL));
     delayed_state *d = t.m->blocks[0].mlp.up.delayed;
     for (int i = 0; i < TENSOR_COUNT; i++) {
-        *(float *)d[i].scale.data = 8.0f;
-        ((float *)d[i].amax_history.data)[1022] = 3.0f; /* the newest; the last place waits */
+        put_at(&d[i].scale, 0, 8.0f);
+        put_at(&d[i].amax_history, 1022, 3.0f); /* the newest; the last place waits */
     }
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &shorter}, NULL));
     assert_int_equal(d[TENSOR_INPUT].amax_history.columns, 2);
-    assert_true(((float *)d[TENSOR_INPUT].amax_history.data)[0] == 3.0f);
-    assert_true(*(float *)d[TENSOR_GRAD_OUTPUT].scale.data == 8.0f);
+    assert_true(get_at(&d[TENSOR_INPUT].amax_history, 0) == 3.0f);
+    assert_true(get_at(&d[TENSOR_GRAD_OUTPUT].scale, 0) == 8.0f);
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &e4m3}, NULL));
-    assert_true(*(float *)d[TENSOR_INPUT].scale.data == 8.0f);
-    assert_true(*(float *)d[TENSOR_GRAD_OUTPUT].scale.data == 1.0f); /* another format: anew */
+    assert_true(get_at(&d[TENSOR_INPUT].scale, 0) == 8.0f);
+    assert_true(get_at(&d[TENSOR_GRAD_OUTPUT].scale, 0) == 1.0f); /* another format: anew */
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = recipe_find("bf16")}, NULL));
     assert_null(d[TENSOR_INPUT].scale.data);
     assert_null(t.m->delayed.block);

@@ -25,14 +25,24 @@ static void open_pair(tiny *apart, tiny *fused, model_options o) {
 
 typedef float (*compare)(const float *, const float *, int64_t);
 
+/* To be freed. */
+static float *fetch(tiny *of, const tensor *t) {
+    float *values = malloc((size_t)tensor_count(*t) * sizeof *values);
+    harness_get(&of->h, t, values);
+    return values;
+}
+
 /* A part of the fused model's weight or bias beside the parameter of the other. */
-static void compare_part(tiny *apart, const parameter *whole, const char *name, const module_part *part,
-                         compare difference, bool grads, float limit) {
+static void compare_part(tiny *apart, tiny *fused, const parameter *whole, const char *name,
+                         const module_part *part, compare difference, bool grads, float limit) {
     const parameter *own = tiny_parameter(apart, name);
     const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &whole->grad : &whole->value;
     int64_t width = whole->rank == 2 ? whole->columns : 1;
     assert_int_equal(parameter_count(own), part->count * width);
-    float found = difference(a->data, (const float *)b->data + part->first * width, parameter_count(own));
+    float *x = fetch(apart, a), *y = fetch(fused, b);
+    float found = difference(x, y + part->first * width, parameter_count(own));
+    free(x);
+    free(y);
     if (found > limit) fail_msg("%s is off by %g", name, (double)found);
 }
 
@@ -45,9 +55,9 @@ static void compare_parts(tiny *apart, tiny *fused, compare difference, bool gra
             char module[MODULES_NAME_BYTES], name[MODULES_NAME_BYTES + 8];
             modules_name(part[j].role, NAMING_HUGGING_FACE, e->layer, module);
             snprintf(name, sizeof name, "%s.weight", module);
-            compare_part(apart, e->weight, name, &part[j], difference, grads, limit);
+            compare_part(apart, fused, e->weight, name, &part[j], difference, grads, limit);
             snprintf(name, sizeof name, "%s.bias", module);
-            if (e->bias) compare_part(apart, e->bias, name, &part[j], difference, grads, limit);
+            if (e->bias) compare_part(apart, fused, e->bias, name, &part[j], difference, grads, limit);
         }
     }
 }

@@ -34,8 +34,8 @@ static ott_status fake_add(exec *cx, const add_args *a) {
     return OTT_OK;
 }
 
-static int64_t fake_workspace(const exec *cx, enum op_index op, const void *args) {
-    (void)cx;
+static int64_t fake_workspace(const device *d, enum op_index op, const void *args) {
+    (void)d;
     return op == OP_INDEX_add ? 100 * ((const add_args *)args)->x->columns : 0;
 }
 
