@@ -2,6 +2,7 @@
 #include "backend/open.h"
 #include "backend/fenced.h"
 #include "cpu/cpu.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,4 +21,11 @@ ott_status test_device_open_named(const char *name, mem *account, int threads, c
 
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out) {
     return test_device_open_named(getenv(TEST_DEVICE_VARIABLE), account, threads, isa, out);
+}
+
+void *test_device_fetch(device *d, const void *data, int64_t bytes) {
+    void *host = malloc((size_t)bytes + 1);
+    if (host && device_copy_out(d, host, data, bytes) == OTT_OK) return host;
+    fprintf(stderr, "test_device_fetch: %s\n", host ? status_text() : "no memory");
+    abort();
 }

@@ -14,5 +14,7 @@
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out);
 /* The same by its name instead of the environment's; NULL or "": the CPU. */
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
+/* A copy on the host of what lies on the device, to be freed; ends the program when it cannot. */
+void *test_device_fetch(device *d, const void *data, int64_t bytes);
 
 #endif

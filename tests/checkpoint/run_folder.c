@@ -1,9 +1,9 @@
 /* run_folder: the folder, the models and the checks that the tests of this floor share. */
 #define _GNU_SOURCE
 #include "checkpoint/run_folder.h"
+#include "backend/open.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "reference/reference_ops.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ int run_folder_setup(void **state) {
     strcpy(f->root, "test-checkpoint-XXXXXX");
     *state = f;
     if (!mkdtemp(f->root) || mem_open(&f->account) != OTT_OK) return -1;
-    if (reference_device_open(f->account, &f->device) != OTT_OK) return -1;
+    if (test_device_open(f->account, 1, NULL, &f->device) != OTT_OK) return -1;
     return config_parse(f->account, NULL, 0, NULL, &f->cfg) == OTT_OK ? 0 : -1;
 }
 
@@ -60,32 +60,51 @@ model_options small_options(void) {
 }
 
 /* Any bits, NaNs and subnormals too: a checkpoint copies. */
-static void fill(tensor *t, uint64_t seed, uint64_t stream) {
-    uint32_t *bits = t->data;
+static void fill(device *d, const tensor *t, uint64_t seed, uint64_t stream) {
+    uint32_t *bits = malloc((size_t)tensor_bytes(*t));
+    assert_non_null(bits);
     for (int64_t i = 0; i < tensor_count(*t); i++)
         bits[i] = (uint32_t)((seed * 0x9e3779b97f4a7c15u + stream * 0xbf58476d1ce4e5b9u + (uint64_t)i) *
                                  0x94d049bb133111ebu >>
                              32);
+    assert_int_equal(device_copy_in(d, t->data, bits, tensor_bytes(*t)), OTT_OK);
+    free(bits);
 }
 
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed) {
     model *m;
     assert_int_equal(model_open(f->device, o, use, 8, &m), OTT_OK);
     for (int i = 0; seed && i < m->parameter_count; i++) {
-        fill(&m->parameters[i].value, seed, 3 * (uint64_t)i);
+        fill(f->device, &m->parameters[i].value, seed, 3 * (uint64_t)i);
         if (use == MODEL_INFERENCE) continue;
-        fill(&m->parameters[i].shard.slot[0], seed, 3 * (uint64_t)i + 1);
-        fill(&m->parameters[i].shard.slot[1], seed, 3 * (uint64_t)i + 2);
+        fill(f->device, &m->parameters[i].shard.slot[0], seed, 3 * (uint64_t)i + 1);
+        fill(f->device, &m->parameters[i].shard.slot[1], seed, 3 * (uint64_t)i + 2);
     }
     return m;
 }
 
+static void assert_same_block(const model *a, const void *block_a, const model *b, const void *block_b,
+                              int64_t bytes) {
+    void *x = test_device_fetch(a->device, block_a, bytes), *y = test_device_fetch(b->device, block_b, bytes);
+    assert_memory_equal(x, y, (size_t)bytes);
+    free(x);
+    free(y);
+}
+
 void assert_same_model(const model *a, const model *b) {
     assert_int_equal(a->block_bytes, b->block_bytes);
-    assert_memory_equal(a->values, b->values, (size_t)a->block_bytes);
+    assert_same_block(a, a->values, b, b->values, a->block_bytes);
     if (!a->options.optimizer || !b->options.optimizer) return;
-    assert_memory_equal(a->slot[0], b->slot[0], (size_t)a->trained_bytes);
-    assert_memory_equal(a->slot[1], b->slot[1], (size_t)a->trained_bytes);
+    assert_same_block(a, a->slot[0], b, b->slot[0], a->trained_bytes);
+    assert_same_block(a, a->slot[1], b, b->slot[1], a->trained_bytes);
+}
+
+float *parameter_values(const model *m, const parameter *p) {
+    return test_device_fetch(m->device, p->value.data, tensor_bytes(p->value));
+}
+
+void set_parameter(const model *m, const parameter *p, const float *values) {
+    assert_int_equal(device_copy_in(m->device, p->value.data, values, tensor_bytes(p->value)), OTT_OK);
 }
 
 /* `own`, a tensor of a part's parameter, against its place in `all` of the whole. */

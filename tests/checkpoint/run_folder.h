@@ -30,6 +30,9 @@ model *small_model(run_folder *f, const model_options *o, model_use use, uint64_
 void assert_same_model(const model *a, const model *b);
 /* Is the second, of a rank, this rank's rows of the first? Value, and state where both have it. */
 void assert_shard_of(const model *whole, const model *part);
+/* The elements on the host, to be freed; and back. */
+float *parameter_values(const model *m, const parameter *p);
+void set_parameter(const model *m, const parameter *p, const float *values);
 run_state state_at(int64_t step);
 /* A model of that seed saved as step `step` of the root. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);

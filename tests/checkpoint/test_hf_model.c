@@ -47,9 +47,11 @@ static model_options apart(model_options o) {
 static model *filled_model(run_folder *f, const model_options *o, uint64_t seed) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {
-        float *values = m->parameters[i].value.data;
+        float *values = parameter_values(m, &m->parameters[i]);
         for (int64_t j = 0; j < parameter_count(&m->parameters[i]); j++)
             values[j] = rng_normal(seed, (uint64_t)i, (uint64_t)j) * ldexpf(1, (int)(j % 7) - 8);
+        set_parameter(m, &m->parameters[i], values);
+        free(values);
     }
     return m;
 }
@@ -204,8 +206,10 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
         for (int i = 0; i < 3 && parts[w][i]; i++) {
             snprintf(name, sizeof name, "model.layers.1.%s.weight", parts[w][i]);
             const parameter *p = find_parameter(m, name);
-            assert_memory_equal(at_part, p->value.data, (size_t)parameter_count(p) * sizeof(float));
+            float *values = parameter_values(m, p);
+            assert_memory_equal(at_part, values, (size_t)parameter_count(p) * sizeof(float));
             at_part += parameter_count(p);
+            free(values);
         }
         free(whole);
     }
@@ -501,7 +505,9 @@ static void test_tensors_that_may_be_there(void **state) {
         (safetensors_tensor){"model.layers.0.self_attn.rotary_emb.inv_freq", OTT_F32, 1, {4}};
     write_spoiled(f, &s, at(f, "tied"));
     succeed(hf_model_load(m, at(f, "tied")));
-    assert_true(*(float *)find_parameter(m, "model.norm.weight")->value.data == 0);
+    float *of_norm = parameter_values(m, find_parameter(m, "model.norm.weight"));
+    assert_true(of_norm[0] == 0);
+    free(of_norm);
     model_close(m);
 }
 
@@ -611,10 +617,10 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Rows of `p`, which begin at `row` of the tensor `name`, are what codes times scales say; those that were
+/* Rows of `p`, whose values are `w` and begin at `row` of the tensor `name`, are what codes times scales say; those that were
    loaded are exactly that. */
-static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p,
-                         const parameter *loaded, int64_t row) {
+static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, const float *w,
+                         const float *read, int64_t row) {
     char scale_name[128];
     snprintf(scale_name, sizeof scale_name, "%s%s", name, c->scale);
     const shard_tensor *codes = shards_find(s, name), *scales = shards_find(s, scale_name);
@@ -623,7 +629,6 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     assert_string_equal(codes->entry->format, "F8_E4M3");
     expect_shape(c, scales, codes->entry->shape[0], p->columns);
     float *code = read_tensor(s, name), *scale = read_tensor(s, scale_name);
-    const float *w = p->value.data, *read = loaded->value.data;
     int64_t wide = (p->columns + 127) / 128;
     for (int64_t i = 0; i < p->rows; i++)
         for (int64_t j = 0; j < p->columns; j++) {
@@ -640,14 +645,14 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     free(scale);
 }
 
-static void compare_plain(shards *s, const parameter *p, const parameter *loaded) {
+/* `read`: what was loaded; NULL: nothing was. */
+static void compare_plain(shards *s, const parameter *p, const float *w, const float *read) {
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
     assert_string_equal(t->entry->format, "BF16");
     float *values = read_tensor(s, p->name);
-    const float *w = p->value.data, *read = loaded ? loaded->value.data : values;
     for (int64_t i = 0; i < parameter_count(p); i++)
-        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])) && values[i] == read[i]);
+        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])) && (!read || values[i] == read[i]));
     free(values);
 }
 
@@ -698,12 +703,15 @@ static void check_fp8(run_folder *f, const fp8_case *c) {
     assert_int_equal(shards_count(s), sum.tensors);
     for (int i = 0; i < m->parameter_count; i++) {
         const parameter *p = &m->parameters[i];
+        float *w = parameter_values(m, p), *read = parameter_values(loaded, &loaded->parameters[i]);
         if (p->rank == 2 && strncmp(p->name, "model.layers.", 13) == 0) {
             int64_t row = find_fused(m, p->name, name);
-            compare_rows(s, c, name, p, &loaded->parameters[i], row);
+            compare_rows(s, c, name, p, w, read, row);
         } else {
-            compare_plain(s, p, &loaded->parameters[i]);
+            compare_plain(s, p, w, read);
         }
+        free(w);
+        free(read);
     }
     shards_close(s);
     model_close(m);
@@ -847,14 +855,17 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
 }
 
 /* The codes and scales that training multiplies, by the definition. */
-static void check_trained(shards *s, const recipe *r, const parameter *p, const char *scale_name) {
+static void check_trained(shards *s, const recipe *r, const model *m, const parameter *p,
+                          const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };
     static float amax[MOST], scale[MOST], scale_inv[MOST];
     static uint8_t codes[MOST], read[MOST];
     char name[128];
     const cast_spec *spec = &r->weight.rowwise;
-    reference_quantize(p->value.data, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale,
-                       scale_inv, codes);
+    float *w = parameter_values(m, p);
+    reference_quantize(w, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale, scale_inv,
+                       codes);
+    free(w);
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
     succeed(shards_read(s, t, 0, parameter_count(p), read));
@@ -890,7 +901,7 @@ static void test_exactly_as_trained(void **state) {
         succeed(shards_open(f->account, at(f, "%s", rows[i].recipe), &s));
         for (int p = 0; p < m->parameter_count; p++)
             if (m->parameters[p].rank == 2 && strncmp(m->parameters[p].name, "model.layers.", 13) == 0)
-                check_trained(s, recipe_find(rows[i].recipe), &m->parameters[p], rows[i].scale);
+                check_trained(s, recipe_find(rows[i].recipe), m, &m->parameters[p], rows[i].scale);
         shards_close(s);
     }
     model_close(m);
@@ -911,7 +922,7 @@ static void test_as_trained_together(void **state) {
     succeed(shards_open(f->account, at(f, "phi3"), &s));
     for (int i = 0; i < m->parameter_count; i++)
         if (m->parameters[i].rank == 2 && strncmp(m->parameters[i].name, "model.layers.", 13) == 0)
-            check_trained(s, r, &m->parameters[i], "_scale");
+            check_trained(s, r, m, &m->parameters[i], "_scale");
     shards_close(s);
     float scale = scale_inverse(
         scale_from_amax(amax_of(m, "model.layers.1.self_attn.qkv_proj"), OTT_E4M3, &r->weight.rowwise.scale));
@@ -941,7 +952,10 @@ static void test_as_trained_keeps_what_the_run_kept(void **state) {
     assert_int_equal(sum.kept, 2);
     assert_int_equal(sum.granularity, HF_SCALE_TENSOR);
     succeed(shards_open(f->account, at(f, "kept"), &s));
-    compare_plain(s, find_parameter(m, "model.layers.0.mlp.down_proj.weight"), NULL);
+    const parameter *kept = find_parameter(m, "model.layers.0.mlp.down_proj.weight");
+    float *values = parameter_values(m, kept);
+    compare_plain(s, kept, values, NULL);
+    free(values);
     shards_close(s);
     char *text = read_text(f, at(f, "kept/config.json"), NULL);
     const char *first = strstr(text, "\"model.layers.1.mlp.down_proj\"");

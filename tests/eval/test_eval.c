@@ -11,8 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
 #include "base/file.h"
-#include "cpu/cpu.h"
 #include "data/dataset.h"
 #include "support/token_file.h"
 #include "model/cache.h"
@@ -229,7 +229,7 @@ typedef struct oracle {
 
 static void oracle_open(oracle *o, const fixture *f, const char *run) {
     FIXTURE_OK(mem_open(&o->account));
-    FIXTURE_OK(cpu_open(o->account, 1, NULL, &o->device));
+    FIXTURE_OK(test_device_open(o->account, 1, NULL, &o->device));
     FIXTURE_OK(eval_model_open(o->account, NULL, o->device, &(eval_source){.path = path_of(f, run)}, &o->e));
     FIXTURE_OK(model_cache_open(o->e.m, NULL, WINDOW, &o->cache));
 }

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
 #include "base/limit.h"
-#include "cpu/cpu.h"
 #include "model/init.h"
 #include "train/admission.h"
 #include "data/data.h"
@@ -156,7 +156,7 @@ static void nothing_is_taken_before(void **state) {
     config asked = *cfg;
     FIXTURE_OK(model_options_resolve(cfg, &shape));
     FIXTURE_OK(data_open(account, NULL, cfg, &shape.vocab, &train, &validation));
-    FIXTURE_OK(cpu_open(account, 1, NULL, &d));
+    FIXTURE_OK(test_device_open(account, 1, NULL, &d));
     int64_t before = mem_read(account).now;
     admission_decide(&(admission){.account = account,
                                   .device = d,

@@ -50,7 +50,7 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig r;
     rig_open(&r, f, &(rig_options){.precision = how});
     assert_false(rig_step(&r).skipped);
-    float healthy = ((const float *)rig_parameter(&r, p->parameter)->value.data)[5];
+    float healthy = rig_peek(&r, &rig_parameter(&r, p->parameter)->value, 5);
     rig_poke(&r, p->parameter, 5, p->value);
     check_skipped(&r, p, 1);
     check_skipped(&r, p, 2);

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "cpu/cpu.h"
 #include "model/init.h"
 #include "data/data.h"
 #include "train/run.h"
@@ -202,7 +202,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     trainer_options options;
     TRY(model_options_resolve(r->cfg, &shape));
     TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
-    TRY(cpu_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
+    TRY(test_device_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;
@@ -278,7 +278,13 @@ void rig_poke(rig *r, const char *name, int64_t index, float value) {
     model_weights_changed(r->t->m);
 }
 
-float *rig_copy(rig *r, const void *device_data, int64_t count) {
+float rig_peek(const rig *r, const tensor *t, int64_t index) {
+    float value;
+    FIXTURE_OK(device_copy_out(r->device, &value, (const float *)t->data + index, sizeof value));
+    return value;
+}
+
+float *rig_copy(const rig *r, const void *device_data, int64_t count) {
     float *host = malloc((size_t)count * sizeof *host);
     FIXTURE_OK(device_copy_out(r->device, host, device_data, count * (int64_t)sizeof *host));
     return host;

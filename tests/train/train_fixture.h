@@ -106,7 +106,9 @@ void rig_save(rig *r, const fixture *f, const char *name, char *path);
 const parameter *rig_parameter(const rig *r, const char *name);
 /* One element of a parameter, set as anything may have set it. */
 void rig_poke(rig *r, const char *name, int64_t index, float value);
-float *rig_copy(rig *r, const void *device_data, int64_t count); /* to be freed */
+/* Element `index` of an fp32 tensor, laid end to end. */
+float rig_peek(const rig *r, const tensor *t, int64_t index);
+float *rig_copy(const rig *r, const void *device_data, int64_t count); /* to be freed */
 
 /* Parameters and both moments. */
 typedef struct snapshot {
