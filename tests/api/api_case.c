@@ -1,7 +1,9 @@
 /* api_case: what the tests of the public API share. */
 #include "api/api_case.h"
 #include "api/tensor.h"
+#include "backend/open.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Under a sanitizer an impossible size must give NULL, as it does without. */
@@ -65,4 +67,37 @@ ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, o
     ott_qtensor *q;
     succeed(ott_qtensor_open(context, rows, columns, r, role, &q));
     return q;
+}
+
+/* ---- from the device ---- */
+
+static const void *on_host(ott_context *context, const void *data, int64_t bytes) {
+    static void *copies[COPIES_KEPT];
+    static int next;
+    if (!data) return NULL;
+    void **copy = &copies[next++ % COPIES_KEPT];
+    free(*copy);
+    return *copy = test_device_fetch(context->device, data, bytes);
+}
+
+const void *tensor_on_host(ott_tensor *t) {
+    return on_host(t->handle.context, t->t.data, tensor_bytes(t->t));
+}
+
+ott_qdata use_on_host(ott_qtensor *q, ott_usage use) {
+    ott_context *c = q->handle.context;
+    ott_qdata v;
+    ott_qdata_init(&v);
+    succeed(ott_qtensor_data(q, use, &v));
+    int64_t scales = v.count * (int64_t)sizeof(float);
+    v.codes = on_host(c, v.codes, q->q.rows * q->q.columns);
+    v.amax = on_host(c, v.amax, scales);
+    v.scale = on_host(c, v.scale, scales);
+    v.scale_inv = on_host(c, v.scale_inv, scales);
+    return v;
+}
+
+void needs_host_memory(void) {
+    const char *device_name = getenv(TEST_DEVICE_VARIABLE);
+    if (device_name && *device_name) skip();
 }

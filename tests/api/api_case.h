@@ -24,4 +24,12 @@ ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
 ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role);
 
+/* Host copies of a tensor's elements and of the arrays of one use of a quantized tensor. The last COPIES_KEPT arrays
+   stay. */
+#define COPIES_KEPT 32
+const void *tensor_on_host(ott_tensor *t);
+ott_qdata use_on_host(ott_qtensor *q, ott_usage use);
+/* Skips the test where the context's device does not work on the host's own memory. */
+void needs_host_memory(void);
+
 #endif

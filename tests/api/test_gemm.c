@@ -48,12 +48,10 @@ static granularity grain_of(const ott_qdata *v) {
 }
 
 static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use) {
-    ott_qdata v;
-    ott_qdata_init(&v);
-    succeed(ott_qtensor_data(q, use, &v));
+    ott_qdata v = use_on_host(q, use);
     bool columnwise = use == OTT_COLUMNWISE, by_rows = v.column_step == 1;
     if (!v.codes)
-        return (reference_operand){.data = ott_tensor_data(t),
+        return (reference_operand){.data = tensor_on_host(t),
                                    .format = ott_tensor_dtype(t),
                                    .ld = ott_tensor_columns(t),
                                    .transposed = columnwise};

@@ -48,8 +48,9 @@ static int is_ignored(int row) {
 
 static ott_tensor *open_targets(ott_context *context, int64_t rows, int64_t columns) {
     ott_tensor *t = open_tensor(context, OTT_I32, rows, columns);
-    int32_t *id = ott_tensor_data(t);
-    for (int i = 0; i < ROWS; i++) id[i] = is_ignored(i) ? -100 : i * 7 % COLUMNS;
+    float id[ROWS];
+    for (int i = 0; i < ROWS; i++) id[i] = is_ignored(i) ? -100 : (float)(i * 7 % COLUMNS);
+    succeed(ott_tensor_write(t, id, ROWS));
     return t;
 }
 
@@ -144,7 +145,6 @@ static void test_misuse(void **state) {
     ott_tensor *floats = open_tensor(context, OTT_F32, 4, 3), *none = open_tensor(context, OTT_BF16, 0, 3);
     ott_tensor *ids = open_tensor(context, OTT_I32, 1, 4), *square = open_tensor(context, OTT_I32, 2, 2);
     ott_tensor *foreign = open_tensor(elsewhere, OTT_BF16, 4, 3);
-    int32_t *id = ott_tensor_data(ids);
     assert_error(ott_mse_loss(NULL, x, &loss, NULL), OTT_ERR_ARGUMENT, "ott_mse_loss: output is NULL");
     assert_error(ott_mse_loss(x, foreign, &loss, NULL), OTT_ERR_ARGUMENT,
                  "target belongs to another context");
@@ -158,12 +158,12 @@ static void test_misuse(void **state) {
     assert_error(ott_cross_entropy_loss(x, x, &loss, NULL), OTT_ERR_DTYPE, "target is bf16; give i32");
     assert_error(ott_cross_entropy_loss(x, square, &loss, NULL), OTT_ERR_SHAPE,
                  "target is [2, 2], but the 4 rows of logits want [1, 4]");
-    id[2] = 3;
+    succeed(ott_tensor_write(ids, (const float[]){0, 0, 3, 0}, 4));
     assert_error(ott_cross_entropy_loss(x, ids, &loss, x), OTT_ERR_ARGUMENT,
                  "target[2] is 3: give 0 to 2, a column of logits, or -100");
-    id[2] = -1;
+    succeed(ott_tensor_write(ids, (const float[]){0, 0, -1, 0}, 4));
     assert_error(ott_cross_entropy_loss(x, ids, &loss, x), OTT_ERR_ARGUMENT, "target[2] is -1");
-    for (int i = 0; i < 4; i++) id[i] = -100;
+    succeed(ott_tensor_fill(ids, -100));
     assert_error(ott_cross_entropy_loss(x, ids, &loss, x), OTT_ERR_ARGUMENT, "every target is -100");
     assert_true(loss == 5);
     ott_context_close(elsewhere);

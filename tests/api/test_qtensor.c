@@ -27,11 +27,9 @@ typedef struct expected {
 
 static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, const void *x, ott_dtype dtype) {
     static expected e;
-    ott_qdata view;
+    ott_qdata view = use_on_host(q, use);
     bool column = use == OTT_COLUMNWISE;
     int64_t lines = column ? COLUMNS : ROWS, depth = column ? ROWS : COLUMNS;
-    ott_qdata_init(&view);
-    succeed(ott_qtensor_data(q, use, &view));
     assert_int_equal(view.struct_size, sizeof view);
     assert_int_equal(view.format, spec->format);
     if (!cast_spec_is_fp8(spec)) {
@@ -60,10 +58,8 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
 
 static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage use) {
     static float values[COUNT];
-    ott_qdata view;
+    ott_qdata view = use_on_host(q, use);
     ott_tensor *out = open_tensor(context, OTT_F32, ROWS, COLUMNS);
-    ott_qdata_init(&view);
-    succeed(ott_qtensor_data(q, use, &view));
     if (!view.codes) {
         assert_error(ott_dequantize(q, use, out), OTT_ERR_ARGUMENT, "q is not FP8 ");
         return;
@@ -107,8 +103,8 @@ static void check_every_recipe(bool contiguous) {
             const quant_spec *spec = spec_of(recipe_find(recipes[i]), (ott_role)role);
             ott_recipe_close(r); /* it is not needed any more */
             succeed(ott_quantize(q, x));
-            check_use(q, OTT_ROWWISE, &spec->rowwise, ott_tensor_data(x), dtype);
-            check_use(q, OTT_COLUMNWISE, &spec->columnwise, ott_tensor_data(x), dtype);
+            check_use(q, OTT_ROWWISE, &spec->rowwise, tensor_on_host(x), dtype);
+            check_use(q, OTT_COLUMNWISE, &spec->columnwise, tensor_on_host(x), dtype);
             check_contiguous(q, contiguous);
             check_dequantized(context, q, OTT_ROWWISE);
             check_dequantized(context, q, OTT_COLUMNWISE);
@@ -128,10 +124,7 @@ static void test_every_recipe_by_the_definition(void **state) {
 /* ---- delayed scaling ---- */
 
 static float scale_of(ott_qtensor *q) {
-    ott_qdata view;
-    ott_qdata_init(&view);
-    succeed(ott_qtensor_data(q, OTT_ROWWISE, &view));
-    return view.scale[0];
+    return use_on_host(q, OTT_ROWWISE).scale[0];
 }
 
 static void quantize_amax(ott_qtensor *q, ott_tensor *x, float amax) {
@@ -256,14 +249,11 @@ static ott_status pretend(void *user, float *values, int64_t count, ott_reduce k
 }
 
 static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
-    ott_qdata view;
     ott_tensor *x = open_tensor(context, dtype, 2, 256);
     ott_qtensor *q = open_qtensor(context, 2, 256, r, OTT_INPUT);
     succeed(ott_tensor_fill(x, dtype == OTT_F16 ? 0x1p-24 : 1e-39));
     succeed(ott_quantize(q, x));
-    ott_qdata_init(&view);
-    succeed(ott_qtensor_data(q, OTT_ROWWISE, &view));
-    return view.scale[0];
+    return use_on_host(q, OTT_ROWWISE).scale[0];
 }
 
 /* TransformerEngine's block scaling: an infinite scale is the largest number of the format that is cast. */

@@ -153,19 +153,28 @@ static void test_round_trip_of_features(void **state) {
     check_round_trip(*state, &llama3, "llama3");
 }
 
+static void assert_rounded(const model *saved, const model *loaded, ott_dtype d) {
+    for (int i = 0; i < saved->parameter_count; i++) {
+        float *x = parameter_values(saved, &saved->parameters[i]);
+        float *y = parameter_values(loaded, &loaded->parameters[i]);
+        for (int64_t j = 0; j < parameter_count(&saved->parameters[i]); j++)
+            assert_true(y[j] == (d == OTT_BF16 ? bf16_to_float(bf16_from_float(x[j]))
+                                               : f16_to_float(f16_from_float(x[j]))));
+        free(x);
+        free(y);
+    }
+}
+
 static void test_formats_round_once(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
     model *saved = filled_model(f, &o, 5), *loaded = small_model(f, &o, MODEL_INFERENCE, 0);
     save(saved, at(f, "bf16"), &(hf_save_options){.dtype = OTT_BF16});
     save(saved, at(f, "f16"), &(hf_save_options){.dtype = OTT_F16});
-    const float *masters = saved->values, *values = loaded->values;
     succeed(hf_model_load(loaded, at(f, "bf16")));
-    for (int64_t i = 0; i < saved->block_bytes / 4; i++)
-        assert_true(values[i] == bf16_to_float(bf16_from_float(masters[i])));
+    assert_rounded(saved, loaded, OTT_BF16);
     succeed(hf_model_load(loaded, at(f, "f16")));
-    for (int64_t i = 0; i < saved->block_bytes / 4; i++)
-        assert_true(values[i] == f16_to_float(f16_from_float(masters[i])));
+    assert_rounded(saved, loaded, OTT_F16);
     model_close(saved);
     model_close(loaded);
 }
@@ -744,7 +753,14 @@ static float amax_of(model *m, const char *module) {
     char name[128];
     snprintf(name, sizeof name, "%s.weight", module);
     const parameter *p = find_parameter(m, name);
-    return reference_amax(p->value.data, OTT_F32, p->rows, p->columns, p->columns);
+    float *w = parameter_values(m, p);
+    float amax = reference_amax(w, OTT_F32, p->rows, p->columns, p->columns);
+    free(w);
+    return amax;
+}
+
+static void poke(const model *m, const parameter *p, int64_t index, float value) {
+    succeed(device_copy_in(m->device, (float *)p->value.data + index, &value, sizeof value));
 }
 
 /* What is joined when it is served has one scale, the largest; no other does. */
@@ -753,8 +769,8 @@ static void test_scales_are_shared(void **state) {
     model_options o = options_of("llama");
     model *m = filled_model(f, &o, 23);
     shards *s;
-    *(float *)find_parameter(m, "model.layers.1.self_attn.q_proj.weight")->value.data = 7;
-    *(float *)find_parameter(m, "model.layers.1.mlp.up_proj.weight")->value.data = -9;
+    poke(m, find_parameter(m, "model.layers.1.self_attn.q_proj.weight"), 0, 7);
+    poke(m, find_parameter(m, "model.layers.1.mlp.up_proj.weight"), 0, -9);
     save(m, at(f, "fp8"), &(hf_save_options){.dtype = OTT_BF16, .fp8 = true});
     succeed(shards_open(f->account, at(f, "fp8"), &s));
 #define LAYER "model.layers.1."
@@ -778,7 +794,7 @@ static void test_zeroes_and_what_is_not_finite(void **state) {
     shards *s;
     const hf_save_options options = {.dtype = OTT_BF16, .fp8 = true};
     parameter *down = find_parameter(m, "model.layers.0.mlp.down_proj.weight");
-    memset(down->value.data, 0, (size_t)parameter_count(down) * sizeof(float));
+    succeed(device_zero(m->device, down->value.data, tensor_bytes(down->value)));
     save(m, at(f, "zero"), &options);
     succeed(shards_open(f->account, at(f, "zero"), &s));
     assert_true(scale_of(s, "model.layers.0.mlp.down_proj") > 0);
@@ -786,10 +802,10 @@ static void test_zeroes_and_what_is_not_finite(void **state) {
     for (int64_t i = 0; i < parameter_count(down); i++) assert_true(codes[i] == 0);
     free(codes);
     shards_close(s);
-    ((float *)down->value.data)[5] = NAN;
+    poke(m, down, 5, NAN);
     assert_error(hf_model_save(m, &options, at(f, "nan"), &sum), OTT_ERR_UNSUPPORTED, down->name, "NaN",
                  NULL);
-    ((float *)down->value.data)[5] = -INFINITY;
+    poke(m, down, 5, -INFINITY);
     assert_error(hf_model_save(m, &options, at(f, "inf"), &sum), OTT_ERR_UNSUPPORTED, down->name, NULL);
     assert_false(file_exists(at(f, "inf")));
     model_close(m);
