@@ -51,6 +51,12 @@ void want_contiguous_contraction(ott_context *context) {
     d->can = &can;
 }
 
+bool wants_contiguous_contraction(ott_context *context) {
+    device *d;
+    succeed(context_device(context, &d));
+    return d->can->contiguous_contraction;
+}
+
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns) {
     ott_tensor *t;
     succeed(ott_tensor_open(context, dtype, rows, columns, &t));

@@ -18,6 +18,8 @@ void assert_error(ott_status status, ott_status expected, const char *part);
 ott_context *open_context(void);
 /* From then on the context's device wants columnwise codes to lie transposed (tensor/backend.h). */
 void want_contiguous_contraction(ott_context *context);
+/* Does it already? */
+bool wants_contiguous_contraction(ott_context *context);
 /* Makes everything a test needs, and fails the test otherwise. */
 ott_recipe *open_recipe(ott_context *context, const char *name);
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns);

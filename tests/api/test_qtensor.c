@@ -94,6 +94,7 @@ static void check_every_recipe(bool contiguous) {
     const ott_dtype dtypes[] = {OTT_BF16, OTT_F32, OTT_F16};
     ott_context *context = open_context();
     if (contiguous) want_contiguous_contraction(context);
+    contiguous = wants_contiguous_contraction(context);
     for (int i = 0; i < RECIPES; i++)
         for (int role = 0; role < 3; role++) {
             ott_dtype dtype = dtypes[(i + role) % 3];

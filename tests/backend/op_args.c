@@ -45,11 +45,12 @@ static ott_status replace_floats(const replacing *r, const char *of, const char 
 }
 
 static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t lines,
-                              int64_t depth, qdata *s) {
+                              int64_t depth, const qtensor *q, qdata *s) {
     if (!cast_spec_is_fp8(spec)) return OTT_OK;
+    int64_t codes = lines * depth > 0 ? qdata_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
     int64_t bytes = scale_bytes(spec->grain, lines, depth, s->line_step, s->depth_step);
     float *next = (float *)(uintptr_t)s->next;
-    TRY(replace_member(r, of, "codes", &s->data, lines * depth));
+    TRY(replace_member(r, of, "codes", &s->data, codes));
     TRY(replace_floats(r, of, "amax", &s->amax, bytes));
     TRY(replace_floats(r, of, "scale", &s->scale, bytes));
     TRY(replace_floats(r, of, "scale_inv", &s->scale_inv, bytes));
@@ -62,8 +63,8 @@ static ott_status replace_qtensor(const replacing *r, const char *what, qtensor 
     char row[48], column[48];
     snprintf(row, sizeof row, "%s.rowwise", what);
     snprintf(column, sizeof column, "%s.columnwise", what);
-    TRY(replace_use(r, row, &q->spec.rowwise, q->rows, q->columns, &q->rowwise));
-    return replace_use(r, column, &q->spec.columnwise, q->columns, q->rows, &q->columnwise);
+    TRY(replace_use(r, row, &q->spec.rowwise, q->rows, q->columns, q, &q->rowwise));
+    return replace_use(r, column, &q->spec.columnwise, q->columns, q->rows, q, &q->columnwise);
 }
 
 static ott_status replace_qlist(const replacing *r, const char *what, qlist *list) {

@@ -134,6 +134,7 @@ static void a_quantized_form_is_checked(void **state) {
     qdata_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
     q.rowwise.ld = COLUMNS;
     q.rowwise.data = room;
+    q.rowwise.ld = COLUMNS;
     q.rowwise.amax = room + 8;
     q.rowwise.scale = room + 9;
     q.rowwise.scale_inv = host;
