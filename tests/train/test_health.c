@@ -92,8 +92,8 @@ static void numbers_are_those_of_the_cast(void **state) {
     double signal = 0, noise = 0;
     int vanished = 0;
     float *w = rig_copy(&m.r, p->value.data, count);
-    reference_quantize(w, OTT_F32, p->rows, p->columns, p->columns, &recipe_find("tensorwise")->weight.rowwise,
-                       false, &amax, &scale, &scale_inv, codes);
+    reference_quantize(w, OTT_F32, p->rows, p->columns, p->columns,
+                       &recipe_find("tensorwise")->weight.rowwise, false, &amax, &scale, &scale_inv, codes);
     for (int64_t i = 0; i < count; i++) {
         double x = (double)w[i];
         double d = (double)(e4m3_to_float(codes[i]) * scale_inv) - x;
