@@ -20,7 +20,7 @@ typedef struct contestant {
     bench_model model;
     dataset *train_data, *validation_data;
     trainer *trainer;
-    op_times times;
+    exec_times times;
     double step_seconds[OP_KINDS]; /* of the step at hand */
     double shares[SHARES];         /* seconds, without the first step */
     int64_t tokens;                /* of a step */
@@ -84,8 +84,8 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));
     TRY(model_initialize(c->trainer->m, 1, 0));
-    c->times = (op_times){.ran = note_op, .user = c};
-    TRY(op_times_open(&c->times, m->device));
+    c->times = (exec_times){.ran = note_op, .user = c};
+    TRY(exec_times_open(&c->times, m->device));
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len;
     return OTT_OK;
@@ -118,7 +118,7 @@ static ott_status add(bench *b) {
 }
 
 static void close_contestant(contestant *c) {
-    if (c->trainer) op_times_close(&c->times, c->model.device);
+    if (c->trainer) exec_times_close(&c->times, c->model.device);
     trainer_close(c->trainer);
     dataset_close(c->train_data);
     dataset_close(c->validation_data);

@@ -32,18 +32,18 @@ ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int6
     return OTT_OK;
 }
 
-ott_status op_times_open(op_times *t, device *d) {
+ott_status exec_times_open(exec_times *t, device *d) {
     TRY(device_event_open(d, &t->start));
     TRY(device_event_open(d, &t->began));
     TRY(device_event_open(d, &t->ended));
-    return op_times_start(t, d);
+    return exec_times_start(t, d);
 }
 
-ott_status op_times_start(op_times *t, device *d) {
+ott_status exec_times_start(exec_times *t, device *d) {
     return device_event_record(d, t->start);
 }
 
-void op_times_close(op_times *t, device *d) {
+void exec_times_close(exec_times *t, device *d) {
     device_event_close(d, t->start);
     device_event_close(d, t->began);
     device_event_close(d, t->ended);

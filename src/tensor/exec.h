@@ -30,18 +30,18 @@ typedef struct hook {
 } hook;
 
 /* Times the ops that run. The forms of a QOUT count for the op that makes them. */
-typedef struct op_times {
-    /* Hears of each op when it has run, by the device's clock: when it began, counted from op_times_start, and how long
+typedef struct exec_times {
+    /* Hears of each op when it has run, by the device's clock: when it began, counted from exec_times_start, and how long
        it took. Waits for each. */
     void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds);
     void *user;
     device_event *start, *began, *ended;
-} op_times;
+} exec_times;
 
-/* ran and user are set. op_times_close may follow a failure. */
-ott_status op_times_open(op_times *t, device *d);
-ott_status op_times_start(op_times *t, device *d);
-void op_times_close(op_times *t, device *d);
+/* ran and user are set. exec_times_close may follow a failure. */
+ott_status exec_times_open(exec_times *t, device *d);
+ott_status exec_times_start(exec_times *t, device *d);
+void exec_times_close(exec_times *t, device *d);
 
 struct exec {
     device *device;
@@ -56,7 +56,7 @@ struct exec {
     const logger *log;
     const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
     const hook *hook;             /* NULL: none */
-    op_times *times;              /* NULL: ops are not timed */
+    exec_times *times;            /* NULL: ops are not timed */
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
 

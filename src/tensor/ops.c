@@ -231,7 +231,7 @@ static ott_status close_workspace(exec *cx, plan_buffer *b) {
 
 /* Of the op that was given to the device last. */
 static ott_status tell_time(const exec *cx, enum op_index op, const void *args) {
-    const op_times *t = cx->times;
+    const exec_times *t = cx->times;
     device *d = cx->device;
     double began, seconds;
     TRY(device_event_record(d, t->ended));

@@ -16,7 +16,7 @@ struct profile {
     char *folder;        /* of all traces */
     char path[PATH_MAX]; /* of the one being written */
     trace_writer *trace; /* NULL: none is being written */
-    op_times times;
+    exec_times times;
     profile_counts counts;
     ott_status failed; /* of the first slice that could not be written; its text */
     char reason[512];
@@ -221,7 +221,7 @@ ott_status profile_begin_step(profile *p) {
     p->running = true;
     p->t->cx.times = &p->times;
     p->step_began = p->last_end = clock_seconds();
-    return op_times_start(&p->times, p->t->device);
+    return exec_times_start(&p->times, p->t->device);
 }
 
 ott_status profile_end_step(profile *p) {
@@ -261,7 +261,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
     *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .user = p}};
-    ott_status status = op_times_open(&p->times, t->device);
+    ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = choose_folder(p, run_folder);
     if (status != OTT_OK) {
         profile_close(p);
@@ -275,7 +275,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
 void profile_close(profile *p) {
     if (!p) return;
     p->t->cx.times = NULL;
-    op_times_close(&p->times, p->t->device);
+    exec_times_close(&p->times, p->t->device);
     trace_abandon(p->trace);
     mem_free(p->t->account, p->folder);
     mem_free(p->t->account, p);

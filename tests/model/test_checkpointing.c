@@ -220,11 +220,11 @@ static void recomputation_is_part_of_backward(void **state) {
     tiny_random_batch(&t, 2, 8);
     for (int64_t i = 0; i < o.layers; i++) t.m->blocks[i].checkpointing = CHECKPOINT_FULL;
     parts_seen seen = {.cx = &t.h.cx};
-    op_times times = {.ran = count_op, .user = &seen};
-    HARNESS_OK(op_times_open(&times, t.h.device));
+    exec_times times = {.ran = count_op, .user = &seen};
+    HARNESS_OK(exec_times_open(&times, t.h.device));
     t.h.cx.times = &times;
     tiny_run(&t);
-    op_times_close(&times, t.h.device);
+    exec_times_close(&times, t.h.device);
     const int *norms = seen.count[OP_INDEX_rmsnorm_forward], *ropes = seen.count[OP_INDEX_rope];
     assert_int_equal(norms[PART_FORWARD], 2 * o.layers + 1);
     assert_true(norms[PART_BACKWARD] >= o.layers);

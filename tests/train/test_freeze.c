@@ -143,8 +143,8 @@ static int count_makings(const fixture *f, int which, const char *weight, bool r
     rig r;
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
     makings made = {.master = rig_parameter(&r, weight)->value.data};
-    op_times times = {.ran = count_making, .user = &made};
-    FIXTURE_OK(op_times_open(&times, r.device));
+    exec_times times = {.ran = count_making, .user = &made};
+    FIXTURE_OK(exec_times_open(&times, r.device));
     r.t->cx.times = &times;
     for (int i = 0; i < STEPS; i++) {
         if (renewed) model_weights_changed(r.t->m);
@@ -152,7 +152,7 @@ static int count_makings(const fixture *f, int which, const char *weight, bool r
     }
     rig_validate(&r);
     *end = snapshot_take(&r);
-    op_times_close(&times, r.device);
+    exec_times_close(&times, r.device);
     rig_close(&r);
     return made.count;
 }
