@@ -70,7 +70,7 @@ typedef struct safetensors_tensor {
 typedef struct safetensors_writer safetensors_writer;
 
 /*
- * Declares all tensors and writes the header, aside: nothing is visible at `path` before the commit.
+ * Declares all tensors and writes the header under a staging name: nothing is visible at `path` before the commit.
  * `metadata` joins
  * {"format": "pt"} in __metadata__ (transformers refuses files without it). Nothing passed in is kept.
  */

@@ -69,7 +69,7 @@ typedef struct shards_writer shards_writer;
  * Declares all tensors of a folder (made if absent). They are split, in the order given, into files of at
  * most max_bytes of data (0: the default; a larger tensor gets a file of its own). A folder that already
  * holds weights is refused: two models must not mix. Files appear one by one and the index last, so that a
- * folder cut short does not open; to replace a model, write aside and rename the folder. Nothing passed in is
+ * folder cut short does not open; to replace a model, write into a staging folder (base/staging.h). Nothing passed in is
  * kept.
  */
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,

@@ -9,7 +9,7 @@
 
 typedef struct trace_writer trace_writer;
 
-/* Writes aside; nothing is visible at `path` before trace_commit. `process` names the rank for the viewer. */
+/* Writes under a staging name; nothing is visible at `path` before trace_commit. `process` names the rank for the viewer. */
 ott_status trace_open(mem *account, const char *path, const char *process, trace_writer **out);
 /* A slice of `seconds` that began at clock_seconds() = began. `arguments`: a JSON object. Takes no memory.
    Names, categories and arguments are the program's own: they need no escaping, and have at most
