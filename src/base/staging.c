@@ -25,35 +25,34 @@ static bool is_stale(const char *name, const char *base) {
     return process == getpid() || (kill((pid_t)process, 0) != 0 && errno == ESRCH);
 }
 
-/* What cannot be looked at or removed is no reason not to write. */
-static void remove_stale(mem *account, const char *folder, const char *base) {
+static ott_status remove_stale(mem *account, const char *folder, const char *base) {
     file_list names;
     char path[PATH_MAX];
-    if (file_list_folder(account, folder, &names) != OTT_OK) return;
+    ott_status status = file_list_folder(account, folder, &names);
+    if (status != OTT_OK) return status == OTT_ERR_MEMORY ? status : OTT_OK;
     for (int64_t i = 0; i < names.count; i++) {
         int length = snprintf(path, sizeof path, "%s/%s", folder, names.names[i]);
         if (length < PATH_MAX && is_stale(names.names[i], base)) (void)file_remove_tree(path);
     }
     file_list_free(&names);
+    return OTT_OK;
 }
 
-void staging_remove_stale_in(mem *account, const char *folder) {
-    remove_stale(account, folder, NULL);
+ott_status staging_remove_stale_in(mem *account, const char *folder) {
+    return remove_stale(account, folder, NULL);
 }
 
-void staging_remove_stale(mem *account, const char *path) {
+ott_status staging_remove_stale(mem *account, const char *path) {
     char target[PATH_MAX];
-    if (strlen(path) >= PATH_MAX) return;
+    if (strlen(path) >= PATH_MAX) return OTT_OK;
     if (!realpath(path, target)) strcpy(target, path); /* as a writer of `path` finds its place */
     size_t length = strlen(target);
     while (length > 1 && target[length - 1] == '/') target[--length] = '\0';
     char *slash = strrchr(target, '/');
-    if (!slash) {
-        remove_stale(account, ".", target);
-    } else if (slash[1]) {
-        *slash = '\0';
-        remove_stale(account, slash == target ? "/" : target, slash + 1);
-    }
+    if (!slash) return remove_stale(account, ".", target);
+    if (!slash[1]) return OTT_OK;
+    *slash = '\0';
+    return remove_stale(account, slash == target ? "/" : target, slash + 1);
 }
 
 /* ---- a folder ---- */
@@ -66,7 +65,7 @@ static void staging_close(staging *s) {
 static ott_status make_folder(const staging *s) {
     TRY(str_finish(&s->path));
     TRY(str_finish(&s->goal));
-    staging_remove_stale(s->goal.account, s->goal.text);
+    TRY(staging_remove_stale(s->goal.account, s->goal.text));
     return file_make_folder(s->path.text);
 }
 

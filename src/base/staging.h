@@ -7,9 +7,10 @@
 
 #include "base/str.h"
 
-/* Removes what processes that are gone left of `path`, or, of a folder, of all that it holds. */
-void staging_remove_stale(mem *account, const char *path);
-void staging_remove_stale_in(mem *account, const char *folder);
+/* Removes what processes that are gone left of `path`, or, of a folder, of all that it holds. What cannot be looked at or
+   removed is no reason not to write: OTT_ERR_MEMORY is the only error. */
+ott_status staging_remove_stale(mem *account, const char *path);
+ott_status staging_remove_stale_in(mem *account, const char *folder);
 
 /* A folder that is being written. */
 typedef struct staging {

@@ -99,7 +99,7 @@ static ott_status take_mark(saver *s) {
 static ott_status save(saver *s) {
     TRY(file_make_folder(s->folder));
     TRY(take_mark(s));
-    staging_remove_stale_in(s->account, s->folder);
+    TRY(staging_remove_stale_in(s->account, s->folder));
     staging at;
     TRY(staging_open(s->account, s->final.text, &at));
     ott_status status = checkpoint_snapshot_fill(s->from, &s->mark, at.path.text);

@@ -32,7 +32,7 @@ static ott_status check_target(token_writer *w, const char *path) {
 static ott_status begin(token_writer *w, const char *path) {
     static const char nothing[HEADER];
     TRY(check_target(w, path));
-    staging_remove_stale(w->account, path);
+    TRY(staging_remove_stale(w->account, path));
     TRY(file_writer_open(w->account, path, &w->file));
     return file_writer_append(w->file, nothing, HEADER);
 }
