@@ -154,8 +154,8 @@ OTT_API ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x);
    g: the largest amax of its ranks counts; NULL: of this one. Nothing to do for other recipes. */
 OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
-/* One use of a quantized tensor. The pointers are the quantized tensor's own, on the CPU in host memory, valid until it is closed; their
-   contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
+/* One use of a quantized tensor. The pointers are the quantized tensor's own, on the CPU in host memory, valid
+   until it is closed; their contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
    line / block_lines * line_step + k / block_depth * depth_step; a line is a row of the rowwise use, a column
    of the columnwise one. */
 typedef struct ott_qdata {
