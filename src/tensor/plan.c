@@ -165,6 +165,15 @@ ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out)
     return replay_open(p, what, bytes, out);
 }
 
+static ott_status poison(plan *p, const plan_entry *e) {
+    char piece[1024];
+    memset(piece, 0xFF, sizeof piece);
+    for (int64_t at = 0, left; (left = e->bytes - at) > 0; at += (int64_t)sizeof piece)
+        TRY(device_copy_in(p->device, p->arena + e->offset + at, piece,
+                           left < (int64_t)sizeof piece ? left : (int64_t)sizeof piece));
+    return OTT_OK;
+}
+
 ott_status plan_close(plan *p, plan_buffer *b) {
     if (b->id == 0) return OTT_OK;
     STATUS_REQUIRE(b->id > 0 && b->id <= p->count);
@@ -177,7 +186,7 @@ ott_status plan_close(plan *p, plan_buffer *b) {
     } else if (p->state == PLAN_IMMEDIATE) {
         TRY(immediate_close(p, &p->entries[id]));
     } else if (p->poison) {
-        memset(p->arena + p->entries[id].offset, 0xFF, (size_t)p->entries[id].bytes);
+        TRY(poison(p, &p->entries[id]));
     }
     *b = PLAN_NONE;
     return OTT_OK;

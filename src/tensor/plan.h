@@ -43,8 +43,8 @@ bool plan_recording(const plan *p);
 /* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. What
    is still open is given back by plan_destroy, plan_record or plan_immediate. */
 void plan_immediate(plan *p);
-/* Test hook, for arenas in host memory: a replay fills each buffer with 0xFF (NaN in every format) when it is
-   closed, so that reading it later shows. */
+/* Test hook: a replay fills each buffer with 0xFF (NaN in every format) when it is closed, so that reading it later
+   shows. */
 void plan_poison(plan *p);
 
 /* `what` is a static text; a replay that asks for another what or size than the recording is an internal
