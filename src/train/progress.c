@@ -48,7 +48,7 @@ static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
     r->tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
     raise_peak(p, r->tokens_per_second * p->flops_per_token);
     r->tflops = r->tokens_per_second * p->flops_per_token / 1e12;
-    r->mfu = p->peak_flops > 0 ? r->tflops * 1e12 / p->peak_flops : 0;
+    r->mfu = p->peak_flops > 0 ? r->tokens_per_second * p->flops_per_token / p->peak_flops : 0;
 }
 
 /* ---- step lines ---- */
