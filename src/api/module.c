@@ -119,6 +119,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     p->rank = rows ? 2 : 1;
     p->rows = rows ? rows : 1;
     p->columns = columns;
+    p->local = (parameter_part){.rows = p->rows, .columns = columns};
     p->decay = rows != 0;
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, p->columns);
     m->parameter_count++;

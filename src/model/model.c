@@ -46,6 +46,7 @@ static ott_status declare_parameter(model *m, const model_module *e, const char 
     *p = (parameter){.rank = rows ? 2 : 1,
                      .rows = rows ? rows : 1,
                      .columns = columns,
+                     .local = {.rows = rows ? rows : 1, .columns = columns},
                      .decay = rows != 0,
                      .adds_often = rows == 0 || e->layer == MODULES_OUTSIDE,
                      .frozen = is_frozen(m, e, kind)};
@@ -156,7 +157,7 @@ static ott_status allocate(model *m, model_use use) {
             view_trained(m, p, trained);
             trained += bytes;
         }
-        if (!p->shard.cut) parameter_show_whole(p);
+        if (!p->shard.cut) parameter_show_shard(p);
     }
     return OTT_OK;
 }

@@ -2,8 +2,9 @@
  * nn/parameter: a trained tensor: its fp32 master, its fp32 gradient, its optimizer's state. All are views of
  * memory that others own; state and gradient are NULL where nothing trains.
  *
- * Ranks that share a model hold a part of each parameter, its shard: what is initialized, updated and saved.
- * Layers read and add to the whole, which parallel/store makes of the shards around them; one rank's shard is
+ * A rank's layers compute with a part of each parameter: all of it, or the rows or columns that tensor
+ * parallelism leaves them (`local`). Of that a rank holds its shard: what is initialized, updated and saved;
+ * parallel/store makes the local part of the shards of the ranks that share it, around the layers. One rank's shard is
  * the whole, in the same memory.
  */
 #ifndef NN_PARAMETER_H
@@ -13,10 +14,16 @@
 
 enum { PARAMETER_SLOTS = 2 }; /* state tensors an optimizer has of a parameter, at most */
 
-/* The rows and columns of a parameter that are on this rank: those of its tensors, from (row, column) on. */
+/* Rows [row, row + rows) and columns [column, column + columns) of a parameter's whole. */
+typedef struct parameter_part {
+    int64_t row, column, rows, columns;
+} parameter_part;
+
+/* The rows and columns of a parameter that are on this rank: those of its tensors, from (row, column) of the whole
+   on. */
 typedef struct parameter_shard {
     int64_t row, column;
-    int64_t *cut; /* [ranks] rows of a matrix, elements of a vector, that each rank has; NULL: one rank */
+    int64_t *cut; /* [ranks] rows of a local matrix, elements of a vector, that each has; NULL: one rank */
     tensor value, grad;
     tensor slot[PARAMETER_SLOTS]; /* of the optimizer's state, in its row's order (nn/optimizer.h) */
 } parameter_shard;
@@ -26,11 +33,12 @@ typedef struct parameter {
         *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;  /* 1: a vector of `columns`, 2: a matrix, as in the file */
     int64_t rows, columns; /* of the whole */
+    parameter_part local;  /* what layers of this rank compute with */
     bool decay;            /* takes part in weight decay */
     bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
     bool adds_often;       /* backward adds to its gradient row by row, or several times in a micro-batch */
-    tensor value, grad;    /* the whole */
-    plan_buffer value_buffer, grad_buffer; /* of the whole while it is gathered, or its gradient apart */
+    tensor value, grad;    /* of the local part */
+    plan_buffer value_buffer, grad_buffer; /* of the local part while it is gathered, or its gradient apart */
     parameter_shard shard;
 } parameter;
 
@@ -44,8 +52,8 @@ static inline int64_t parameter_shard_first(const parameter *p) {
     return p->shard.row * p->columns + p->shard.column;
 }
 
-/* Where the shard is all of it. */
-static inline void parameter_show_whole(parameter *p) {
+/* Where the shard is all of the local part. */
+static inline void parameter_show_shard(parameter *p) {
     p->value = p->shard.value;
     p->grad = p->shard.grad;
 }

@@ -7,9 +7,9 @@ static int rank_count(const parameter_store *s) {
 
 /* ---- shards ---- */
 
-/* What is cut: rows of a matrix, elements of a vector. */
+/* What is cut: rows of the local matrix, elements of a vector. */
 static int64_t line_count(const parameter *p) {
-    return p->rank == 2 ? p->rows : p->columns;
+    return p->rank == 2 ? p->local.rows : p->local.columns;
 }
 
 static tensor as_lines(const parameter *p, tensor t) {
@@ -19,7 +19,7 @@ static tensor as_lines(const parameter *p, tensor t) {
 ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
     int ranks = rank_count(s);
     int64_t lines = line_count(p), first = 0, count = lines;
-    p->shard = (parameter_shard){0};
+    p->shard = (parameter_shard){.row = p->local.row, .column = p->local.column};
     if (ranks > 1) {
         void *cut;
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &cut));
@@ -28,16 +28,17 @@ ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
         first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
         count = p->shard.cut[s->ranks->rank];
     }
-    *(p->rank == 2 ? &p->shard.row : &p->shard.column) = first;
-    p->shard.value =
-        p->rank == 2 ? tensor_matrix(NULL, OTT_F32, count, p->columns) : tensor_vector(NULL, OTT_F32, count);
+    *(p->rank == 2 ? &p->shard.row : &p->shard.column) += first;
+    p->shard.value = p->rank == 2 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
+                                  : tensor_vector(NULL, OTT_F32, count);
     return OTT_OK;
 }
 
 /* ---- values ---- */
 
 static ott_status gather(exec *cx, const parameter_store *s, parameter *p) {
-    TRY(exec_open(cx, "gathered parameter", OTT_F32, p->rows, p->columns, &p->value, &p->value_buffer));
+    TRY(exec_open(cx, "gathered parameter", OTT_F32, p->local.rows, p->local.columns, &p->value,
+                  &p->value_buffer));
     return group_run(s->ranks, cx,
                      &(collective){.kind = COLLECTIVE_ALL_GATHER,
                                    .input = as_lines(p, p->shard.value),
@@ -65,7 +66,8 @@ static bool is_apart(const parameter_store *s, const parameter *p) {
 }
 
 static ott_status open_gradient(exec *cx, parameter *p) {
-    TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->rows, p->columns, &p->grad, &p->grad_buffer));
+    TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
+                  &p->grad_buffer));
     return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));
 }
 
