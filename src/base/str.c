@@ -2,6 +2,7 @@
 #include "base/str.h"
 #include "base/text.h"
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,14 +35,7 @@ void str_append(str *s, const char *text) {
     str_append_bytes(s, text, (int64_t)strlen(text));
 }
 
-void str_printf(str *s, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    str_vprintf(s, format, arguments);
-    va_end(arguments);
-}
-
-void str_vprintf(str *s, const char *format, va_list arguments) {
+static void append_formatted(str *s, const char *format, va_list arguments) {
     va_list again;
     va_copy(again, arguments);
     int length = text_vformat(NULL, 0, format, arguments);
@@ -53,6 +47,13 @@ void str_vprintf(str *s, const char *format, va_list arguments) {
     va_end(again);
 }
 
+void str_printf(str *s, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    append_formatted(s, format, arguments);
+    va_end(arguments);
+}
+
 ott_status str_finish(const str *s) {
     if (!s->failed) return OTT_OK;
     return status_fail(OTT_ERR_MEMORY, "out of memory: a text of more than %" PRId64 " bytes", s->length);
@@ -61,6 +62,18 @@ ott_status str_finish(const str *s) {
 void str_free(str *s) {
     mem_free(s->account, s->text);
     *s = (str){.account = s->account};
+}
+
+ott_status str_format(mem *account, char **out, const char *format, ...) {
+    str s = {.account = account};
+    va_list arguments;
+    va_start(arguments, format);
+    append_formatted(&s, format, arguments);
+    va_end(arguments);
+    ott_status status = str_finish(&s);
+    if (status != OTT_OK) str_free(&s);
+    *out = s.text;
+    return status;
 }
 
 /* Length of the UTF-8 character at p, of which `left` > 0 bytes exist; 0 when it is none (RFC 3629, table

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include <stdbool.h>
-#include <stdarg.h>
 
 /* A growing text. Zero-initialise with {.account = m}; free with str_free. `text` is NULL or NUL-terminated.
  */
@@ -20,11 +19,13 @@ typedef struct str {
 void str_append(str *s, const char *text);
 void str_append_bytes(str *s, const void *bytes, int64_t count);
 void str_printf(str *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void str_vprintf(str *s, const char *format, va_list arguments);
 /* Appends `text` as a JSON string literal, quotes included. Invalid UTF-8 bytes become U+FFFD. */
 void str_append_json(str *s, const char *text, int64_t length);
 ott_status str_finish(const str *s); /* OTT_ERR_MEMORY if any append failed */
 void str_free(str *s);
+/* A text made at once, to be given back with mem_free; NULL when this fails. */
+ott_status str_format(mem *account, char **out, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Edits between two texts, case-insensitive: a letter more, less or other, or two neighbours swapped. */
 int str_distance(const char *a, const char *b);

@@ -42,7 +42,7 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
 
 /* What a load path means: a step-N folder itself, or the newest one in the folder given, in the folder of
    checkpoints of the run it is, or, for "latest", in `folder`; of the run that folder is of, and of its
-   present branch (checkpoint_run.h). An incomplete or damaged one is an error that names the newest complete
+   present branch (run.h). An incomplete or damaged one is an error that names the newest complete
    one beside it. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* Compares every file of a checkpoint with its checksum. A path that is no checkpoint is none to check. */

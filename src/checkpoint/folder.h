@@ -20,6 +20,8 @@ ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
 /* Whose a checkpoint is; nobody's, of branch 1, when its state cannot be read. */
 ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);
+/* Is it "step-N"? */
+bool checkpoint_is_step(const char *name, int64_t *step);
 /* Is it "abandoned-BRANCH-step-N"? */
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
@@ -32,7 +34,5 @@ ott_status checkpoint_verify(mem *account, const char *path, bool contents, cons
 /* Opens a file of tensors. */
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
                                 safetensors **out);
-/* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
-ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
 
 #endif

@@ -1,6 +1,7 @@
 /* checkpoint/load: loading a model: what fits is looked at first. */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/float8.h"
+#include "checkpoint/find.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/tensors.h"
 #include <inttypes.h>
@@ -96,25 +97,6 @@ ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     *state = s.run;
     return OTT_OK;
-}
-
-/* A checkpoint of before projections could be in one does not name the keys: its model has them apart. */
-static ott_status set_apart(config *cfg) {
-    static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
-    for (int i = 0; i < 2; i++)
-        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
-    return OTT_OK;
-}
-
-ott_status checkpoint_config(mem *account, const char *path, config **out) {
-    str file = {.account = account};
-    str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
-    ott_status status = str_finish(&file);
-    const char *arguments[] = {file.text};
-    if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
-    if (status == OTT_OK) status = set_apart(*out);
-    str_free(&file);
-    return status;
 }
 
 static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {

@@ -1,102 +1,16 @@
-/* checkpoint/run: run.json, whose a folder of checkpoints is, and setting checkpoints aside. */
+/* checkpoint/run: whose a folder of checkpoints is, and setting checkpoints aside. */
 #define _GNU_SOURCE /* getrandom, realpath, link */
 #include "checkpoint/run.h"
 #include "base/file.h"
-#include "base/json_member.h"
-#include "base/json_write.h"
-#include "base/json_text.h"
 #include "checkpoint/folder.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define RECORD_NAME  "run.json"
-#define RECORD_LIMIT (3 * PATH_MAX) /* bytes */
-
-static ott_status path_of(mem *account, const char *folder, const char *name, str *out) {
-    out->account = account;
-    out->length = 0;
-    str_printf(out, "%s/%s", folder, name);
-    return str_finish(out);
-}
-
-/* ---- run.json ---- */
-
-bool run_id_is_valid(const char *text) {
-    return strlen(text) == RUN_ID_LENGTH && strspn(text, "0123456789abcdef") == RUN_ID_LENGTH;
-}
-
-static ott_status take_text(json_t *root, const char *key, char out[PATH_MAX]) {
-    const char *text = "";
-    TRY(json_member_text(root, key, JSON_OPTIONAL, &text));
-    if (strlen(text) >= PATH_MAX) return status_fail(OTT_ERR_FORMAT, "%s is too long for a path", key);
-    strcpy(out, text);
-    return OTT_OK;
-}
-
-static ott_status take_record(json_t *root, run_record *out) {
-    const char *id = json_string_value(json_object_get(root, "run"));
-    if (!id || !run_id_is_valid(id)) return status_fail(OTT_ERR_FORMAT, "run is not the id of a run");
-    strcpy(out->mark.run, id);
-    TRY(json_member_integer(root, "branch", JSON_OPTIONAL, 1, INT64_MAX, &out->mark.branch));
-    TRY(json_member_integer(root, "after", JSON_OPTIONAL, -1, INT64_MAX, &out->after));
-    TRY(take_text(root, "origin", out->origin));
-    return take_text(root, "folder", out->folder);
-}
-
-static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {
-    json_error_t error;
-    json_t *root;
-    TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
-    if (!root) return status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
-    ott_status status = take_record(root, out);
-    json_decref(root);
-    return status;
-}
-
-ott_status run_record_read(mem *account, const char *folder, run_record *out) {
-    char *text = NULL;
-    int64_t bytes;
-    str path = {0};
-    ott_status status;
-    *out = (run_record){.mark.branch = 1, .after = INT64_MAX};
-    TRY_OUT(path_of(account, folder, RECORD_NAME, &path));
-    if (!file_exists(path.text)) goto out;
-    TRY_OUT(file_read(account, path.text, RECORD_LIMIT, &text, &bytes));
-    status = parse_record(text, bytes, out);
-    if (status == OTT_ERR_FORMAT)
-        status = status_fail(status, "%s: %s; remove it, and the next training run of %s makes it anew",
-                             path.text, status_text(), folder);
-out:
-    mem_free(account, text);
-    str_free(&path);
-    return status;
-}
-
-ott_status run_record_write(mem *account, const char *folder, const run_record *r) {
-    str path = {0}, text = {.account = account};
-    ott_status status;
-    str_append(&text, "{");
-    json_write_text(&text, "run", r->mark.run);
-    if (r->mark.branch > 1) json_write_integer(&text, "branch", r->mark.branch);
-    if (r->after != INT64_MAX) json_write_integer(&text, "after", r->after);
-    if (*r->origin) json_write_text(&text, "origin", r->origin);
-    if (*r->folder) json_write_text(&text, "folder", r->folder);
-    str_append(&text, "}\n");
-    TRY_OUT(str_finish(&text));
-    TRY_OUT(path_of(account, folder, RECORD_NAME, &path));
-    TRY_OUT(file_write_atomic(path.text, text.text, text.length));
-out:
-    str_free(&path);
-    str_free(&text);
-    return status;
-}
 
 /* ---- a run's id ---- */
 
@@ -131,25 +45,21 @@ static bool is_inside(const char *folder, const char *path) {
 /* Whose the newest checkpoint of a folder without a record is; *any: there is one. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
-    str path = {.account = account};
+    char *path;
     *out = (run_mark){.branch = 1};
     TRY(checkpoint_list(account, folder, &list));
     *any = list.count > 0;
-    if (*any) str_printf(&path, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
+    int64_t newest = *any ? list.steps[list.count - 1] : 0;
     mem_free(account, list.steps);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && *any) status = checkpoint_mark(account, path.text, out);
-    str_free(&path);
+    if (!*any) return OTT_OK;
+    TRY(str_format(account, &path, "%s/step-%" PRId64, folder, newest));
+    ott_status status = checkpoint_mark(account, path, out);
+    mem_free(account, path);
     return status;
 }
 
 static ott_status name_own(mem *account, const char *folder, const char *id, char **home) {
-    str path = {.account = account};
-    str_printf(&path, "%s/run-%s", folder, id);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = mem_strdup(account, path.text, home);
-    str_free(&path);
-    return status;
+    return str_format(account, home, "%s/run-%s", folder, id);
 }
 
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home) {
@@ -191,32 +101,26 @@ static ott_status judge(mem *account, const char *run_folder, const char *folder
     return run_record_write(account, run_folder, r);
 }
 
-/* Puts the record in place only when none is there; *won: it is. Without hard links there is no such thing.
- */
+/* Puts the record in place only when none is there; *won: it is. Without hard links there is no such thing. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
-    char aside[PATH_MAX];
-    str from = {0}, to = {0};
+    char *aside, *from = NULL, *to = NULL;
     ott_status status;
     *won = false;
-    snprintf(aside, sizeof aside, "claim-%s", r->mark.run);
-    TRY_OUT(path_of(account, folder, aside, &from));
-    TRY_OUT(file_make_folder(from.text));
-    TRY_OUT(run_record_write(account, from.text, r));
-    str_append(&from, "/" RECORD_NAME);
-    TRY_OUT(str_finish(&from));
-    TRY_OUT(path_of(account, folder, RECORD_NAME, &to));
-    *won = link(from.text, to.text) == 0;
+    TRY_OUT(str_format(account, &aside, "%s/claim-%s", folder, r->mark.run));
+    TRY_OUT(str_format(account, &from, "%s/" RUN_RECORD_NAME, aside));
+    TRY_OUT(str_format(account, &to, "%s/" RUN_RECORD_NAME, folder));
+    TRY_OUT(file_make_folder(aside));
+    TRY_OUT(run_record_write(account, aside, r));
+    *won = link(from, to) == 0;
     if (!*won && errno != EEXIST) {
         TRY_OUT(run_record_write(account, folder, r));
         *won = true;
     }
 out:
-    if (from.text && status == OTT_OK) {
-        from.text[from.length - (int64_t)strlen("/" RECORD_NAME)] = '\0';
-        (void)file_remove_tree(from.text);
-    }
-    str_free(&from);
-    str_free(&to);
+    if (status == OTT_OK) (void)file_remove_tree(aside);
+    mem_free(account, aside);
+    mem_free(account, from);
+    mem_free(account, to);
     return status;
 }
 
@@ -295,13 +199,14 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
 /* ---- setting aside ---- */
 
 static ott_status set_aside(mem *account, const char *home, int64_t branch, int64_t step) {
-    str from = {.account = account}, to = {.account = account};
-    str_printf(&from, "%s/step-%" PRId64, home, step);
-    str_printf(&to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, branch, step);
-    ott_status status = str_finish(from.failed ? &from : &to);
-    if (status == OTT_OK) status = file_rename(from.text, to.text);
-    str_free(&from);
-    str_free(&to);
+    char *from, *to = NULL;
+    ott_status status;
+    TRY_OUT(str_format(account, &from, "%s/step-%" PRId64, home, step));
+    TRY_OUT(str_format(account, &to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, branch, step));
+    TRY_OUT(file_rename(from, to));
+out:
+    mem_free(account, from);
+    mem_free(account, to);
     return status;
 }
 

@@ -6,14 +6,14 @@
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
  * A module of the public API has no dimensions: "model" is null, and files it does not need are left out.
- * owner (not in version 2): of which run and branch the checkpoint is (checkpoint_run.h). The last member is
- * a checksum (checkpoint_json.h).
+ * owner (not in version 2): of which run and branch the checkpoint is (run.h). The last member is
+ * a checksum (json.h).
  */
 #ifndef CHECKPOINT_STATE_H
 #define CHECKPOINT_STATE_H
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/run.h"
+#include "checkpoint/run_record.h"
 
 #define CHECKPOINT_STATE_NAME "state.json"
 
@@ -37,7 +37,7 @@ typedef struct checkpoint_file {
     uint32_t crc;
 } checkpoint_file;
 
-/* One number of the model's description; which member counts is known by its row (checkpoint_state.c). */
+/* One number of the model's description; which member counts is known by its row (state.c). */
 typedef struct state_value {
     int64_t integer; /* also a bool, and the place of a word in its list */
     double real;

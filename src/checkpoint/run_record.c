@@ -1,0 +1,80 @@
+/* checkpoint/run_record: run.json, read and written. */
+#include "checkpoint/run_record.h"
+#include "base/file.h"
+#include "base/json_member.h"
+#include "base/json_text.h"
+#include "base/json_write.h"
+#include <jansson.h>
+#include <string.h>
+
+enum { RECORD_LIMIT = 3 * PATH_MAX }; /* bytes */
+
+bool run_id_is_valid(const char *text) {
+    return strlen(text) == RUN_ID_LENGTH && strspn(text, "0123456789abcdef") == RUN_ID_LENGTH;
+}
+
+static ott_status take_text(json_t *root, const char *key, char out[PATH_MAX]) {
+    const char *text = "";
+    TRY(json_member_text(root, key, JSON_OPTIONAL, &text));
+    if (strlen(text) >= PATH_MAX) return status_fail(OTT_ERR_FORMAT, "%s is too long for a path", key);
+    strcpy(out, text);
+    return OTT_OK;
+}
+
+static ott_status take_record(json_t *root, run_record *out) {
+    const char *id = json_string_value(json_object_get(root, "run"));
+    if (!id || !run_id_is_valid(id)) return status_fail(OTT_ERR_FORMAT, "run is not the id of a run");
+    strcpy(out->mark.run, id);
+    TRY(json_member_integer(root, "branch", JSON_OPTIONAL, 1, INT64_MAX, &out->mark.branch));
+    TRY(json_member_integer(root, "after", JSON_OPTIONAL, -1, INT64_MAX, &out->after));
+    TRY(take_text(root, "origin", out->origin));
+    return take_text(root, "folder", out->folder);
+}
+
+static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {
+    json_error_t error;
+    json_t *root;
+    TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
+    if (!root) return status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
+    ott_status status = take_record(root, out);
+    json_decref(root);
+    return status;
+}
+
+ott_status run_record_read(mem *account, const char *folder, run_record *out) {
+    char *path, *text = NULL;
+    int64_t bytes;
+    ott_status status;
+    *out = (run_record){.mark.branch = 1, .after = INT64_MAX};
+    TRY_OUT(str_format(account, &path, "%s/" RUN_RECORD_NAME, folder));
+    if (!file_exists(path)) goto out;
+    TRY_OUT(file_read(account, path, RECORD_LIMIT, &text, &bytes));
+    status = parse_record(text, bytes, out);
+    if (status == OTT_ERR_FORMAT)
+        status = status_fail(status, "%s: %s; remove it, and the next training run of %s makes it anew", path,
+                             status_text(), folder);
+out:
+    mem_free(account, text);
+    mem_free(account, path);
+    return status;
+}
+
+ott_status run_record_write(mem *account, const char *folder, const run_record *r) {
+    char *path = NULL;
+    str text = {.account = account};
+    ott_status status;
+    str_append(&text, "{");
+    json_write_text(&text, "run", r->mark.run);
+    if (r->mark.branch > 1) json_write_integer(&text, "branch", r->mark.branch);
+    if (r->after != INT64_MAX) json_write_integer(&text, "after", r->after);
+    if (*r->origin) json_write_text(&text, "origin", r->origin);
+    if (*r->folder) json_write_text(&text, "folder", r->folder);
+    str_append(&text, "}\n");
+    TRY_OUT(str_finish(&text));
+    TRY_OUT(str_format(account, &path, "%s/" RUN_RECORD_NAME, folder));
+    TRY_OUT(file_write_atomic(path, text.text, text.length));
+out:
+    mem_free(account, path);
+    str_free(&text);
+    return status;
+}
