@@ -27,7 +27,6 @@ static ott_status add_tensor(tensor_set *set, const char *name, int64_t length, 
 
 static ott_status note_margin(tensor_set *set, const float8_layer *l, int which, int margin) {
     const char *key, *value;
-    if (margin == 0) return OTT_OK;
     TRY(arena_printf(set->memory, &key, "%s%s%s.margin", l->name, dot(l->name), float8_tensor_names[which]));
     TRY(arena_printf(set->memory, &value, "%d", margin));
     return tensor_set_note(set, key, value);
@@ -129,13 +128,14 @@ static const safetensors_entry *find_entry(const safetensors *f, str *name, cons
 }
 
 /* The margins that recipes may have are small; a number that is none fits no layer. */
-static int read_margin(const safetensors *f, str *name, const char *layer, int which) {
+static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;
     str_printf(name, "%s%s%s.margin", layer, dot(layer), float8_tensor_names[which]);
     const char *value = name->failed ? NULL : safetensors_metadata(f, name->text);
     long margin = value ? strtol(value, NULL, 10) : 0;
-    return margin < -LARGEST ? -LARGEST : margin > LARGEST ? LARGEST : (int)margin;
+    out->has_margin = value != NULL;
+    out->margin = margin < -LARGEST ? -LARGEST : margin > LARGEST ? LARGEST : (int)margin;
 }
 
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out) {
@@ -149,7 +149,7 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
         out->format = formats[i];
         if (!out->scale) out->history = NULL;
     }
-    out->margin = read_margin(f, &name, layer, which);
+    find_margin(f, &name, layer, which, out);
     ott_status status = str_finish(&name);
     str_free(&name);
     return status;
@@ -190,7 +190,7 @@ static ott_status read_state(const reading *r, const float8_layer *l, int which)
     float8_found found;
     TRY(float8_find(r->device->account, r->f, l->name, which, &found));
     bool fits = s->seen.data && found.history && s->spec.format == found.format &&
-                s->spec.scale.margin == found.margin;
+                (!found.has_margin || s->spec.scale.margin == found.margin);
     if (s->seen.data) TRY(device_zero(r->device, s->seen.data, sizeof(float)));
     if (fits) {
         bool same = found.history->shape[0] == s->amax_history.columns;

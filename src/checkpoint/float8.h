@@ -4,7 +4,7 @@
  *
  *     "<module>.<tensor>.<format>.amax_history"   fp32[length], the newest last; "...scale" fp32[1]
  *     "<module>.below"                            fp32[1]: linear.below where it is not 0
- *     metadata "<module>.<tensor>.margin"         of its scale; left out where it is 0
+ *     metadata "<module>.<tensor>.margin"         of its scale; older files have none, which fits any
  *     metadata "recipe", or "<module>.recipe"     the name of the one in force, kept for messages
  */
 #ifndef CHECKPOINT_FLOAT8_H
@@ -27,7 +27,8 @@ ott_status float8_describe(mem *account, const float8_layer *layers, int64_t cou
 /* What a file (NULL: there is none) has of one tensor of a layer; history NULL: nothing. */
 typedef struct float8_found {
     ott_dtype format;
-    int margin;
+    bool has_margin;
+    int margin; /* 0: none is said */
     const safetensors_entry *history, *scale;
 } float8_found;
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out);
