@@ -158,25 +158,7 @@ static void close_device(device *d) {
 }
 
 static const device_table table = {
-    .allocate = host_allocate,
-    .release = host_release,
-    .allocate_host = host_allocate,
-    .release_host = host_release,
-    .copy_in = host_copy,
-    .copy_in_async = host_copy,
-    .copy_out = host_copy,
-    .copy = copy_within,
-    .zero = host_zero,
-    .synchronize = host_synchronize,
-    .event_open = host_event_open,
-    .event_close = host_event_close,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_seconds = host_event_seconds,
-    .taken = host_taken,
-    .read_memory = host_read_memory,
-    .peak = measure_peak,
-    .close = close_device,
+    HOST_TABLE_MEMORY, .copy = copy_within, HOST_TABLE_EVENTS, .peak = measure_peak, .close = close_device,
 };
 
 /* Every recipe: an operand of any format is decoded to fp32 before it is multiplied. */

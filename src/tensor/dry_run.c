@@ -79,14 +79,7 @@ static const device_table table = {
     .copy_out = copy_out,
     .copy = copy,
     .zero = zero,
-    .synchronize = host_synchronize,
-    .event_open = host_event_open,
-    .event_close = host_event_close,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_seconds = host_event_seconds,
-    .taken = host_taken,
-    .read_memory = host_read_memory,
+    HOST_TABLE_EVENTS,
     .close = close_device,
 };
 

@@ -20,4 +20,14 @@ ott_status host_event_seconds(device *d, device_event *from, device_event *to, d
 mem_stats host_taken(const device *d); /* the device's account */
 void host_read_memory(const device *d, device_memory *out);
 
+/* Members of a device_table that are all the host's: of memory and of copies to and from it; of events and memory use. */
+#define HOST_TABLE_MEMORY                                                                                    \
+    .allocate = host_allocate, .release = host_release, .allocate_host = host_allocate,                      \
+    .release_host = host_release, .copy_in = host_copy, .copy_in_async = host_copy, .copy_out = host_copy,   \
+    .zero = host_zero
+#define HOST_TABLE_EVENTS                                                                                    \
+    .synchronize = host_synchronize, .event_open = host_event_open, .event_close = host_event_close,         \
+    .event_record = host_event_record, .event_wait = host_event_wait, .event_seconds = host_event_seconds,   \
+    .taken = host_taken, .read_memory = host_read_memory
+
 #endif

@@ -14,23 +14,9 @@ static void close_device(device *d) {
 }
 
 static const device_table host_table = {
-    .allocate = host_allocate,
-    .release = host_release,
-    .allocate_host = host_allocate,
-    .release_host = host_release,
-    .copy_in = host_copy,
-    .copy_in_async = host_copy,
-    .copy_out = host_copy,
+    HOST_TABLE_MEMORY,
     .copy = host_copy,
-    .zero = host_zero,
-    .synchronize = host_synchronize,
-    .event_open = host_event_open,
-    .event_close = host_event_close,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_seconds = host_event_seconds,
-    .taken = host_taken,
-    .read_memory = host_read_memory,
+    HOST_TABLE_EVENTS,
     .close = close_device,
 };
 
