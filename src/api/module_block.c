@@ -115,7 +115,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
     for (module_role role = from; role <= to; role++) {
-        if (!modules_has(o, role)) continue;
+        if (!modules_has(o, 0, role)) continue;
         char name[MODULES_NAME_BYTES];
         ott_module *made;
         void *layer = layer_of(role, part, offset);
@@ -466,6 +466,7 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
     const ott_mlp_options f = {
         .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
+    b->block.ffn = &ffn_mlp;
     TRY(places_open(&b->places, context->device, o->rope_theta, a->head_dim, o->max_positions));
     TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));
     TRY(make_attention(context, &b->block.attention, &b->places.rope, a, &part));

@@ -4,7 +4,7 @@
 ott_status block_connect(block *b) {
     b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (activation_specs){0};
     TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
-    return mlp_connect(&b->mlp, &b->mlp_input, &b->grad_mlp);
+    return b->ffn->connect(b);
 }
 
 /* ---- forward, in the parts that recomputation also uses ---- */
@@ -52,10 +52,10 @@ ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, te
                      plan_buffer *delta_buffer) {
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
-    TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
-    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
+    TRY(b->ffn->forward(cx, b, s));
+    TRY(b->ffn->activate(cx, b, s));
     TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
-    return mlp_project(cx, &b->mlp, &s->mlp, delta);
+    return b->ffn->project(cx, b, s, delta);
 }
 
 /* ---- what is kept ---- */
@@ -66,8 +66,8 @@ static ott_status drop_attention(exec *cx, block_saved *s) {
     return activation_close(cx, &s->n1);
 }
 
-static ott_status drop_mlp(exec *cx, block_saved *s) {
-    TRY(mlp_discard(cx, &s->mlp));
+static ott_status drop_mlp(exec *cx, const block *b, block_saved *s) {
+    TRY(b->ffn->discard(cx, s));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
     return activation_close(cx, &s->n2);
 }
@@ -78,36 +78,36 @@ static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
 }
 
 static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
-    TRY(mlp_keep(cx, &b->mlp, &s->mlp));
+    TRY(b->ffn->keep(cx, b, s));
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
 /* Keeps what matrix products and attention made. */
-static ott_status keep_products(exec *cx, block_saved *s) {
+static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
     TRY(attention_keep(cx, &s->attention));
     TRY(activation_close(cx, &s->n2));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
-    return activation_close(cx, &s->mlp.y);
+    return b->ffn->keep_products(cx, s);
 }
 
-static ott_status discard(exec *cx, block_saved *s) {
+static ott_status discard(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
-    TRY(drop_mlp(cx, s));
+    TRY(drop_mlp(cx, b, s));
     TRY(plan_close(cx->plan, &s->h2_buffer));
     return plan_close(cx->plan, &s->h1_buffer);
 }
 
 ott_status block_finalize(exec *cx, block *b, block_saved *s) {
-    if (cx->phase == PHASE_EVALUATE) return discard(cx, s);
+    if (cx->phase == PHASE_EVALUATE) return discard(cx, b, s);
     switch (b->checkpointing) {
     case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
     case CHECKPOINT_SELECTIVE: TRY(drop_attention(cx, s)); return keep_mlp(cx, b, s);
-    case CHECKPOINT_OP: return keep_products(cx, s);
+    case CHECKPOINT_OP: return keep_products(cx, b, s);
     case CHECKPOINT_FULL:
         TRY(drop_attention(cx, s));
-        TRY(drop_mlp(cx, s));
+        TRY(drop_mlp(cx, b, s));
         return plan_close(cx->plan, &s->h2_buffer);
     }
     return OTT_OK;
@@ -119,8 +119,8 @@ static ott_status restore_all(exec *cx, block *b, const placement *at, block_sav
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
-    TRY(mlp_forward(cx, &b->mlp, &s->n2, &s->mlp));
-    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
+    TRY(b->ffn->forward(cx, b, s));
+    TRY(b->ffn->activate(cx, b, s));
     TRY(keep_attention(cx, b, s));
     return keep_mlp(cx, b, s);
 }
@@ -129,7 +129,7 @@ static ott_status restore_mlp(exec *cx, block *b, const placement *at, block_sav
     if (b->checkpointing == CHECKPOINT_FULL) return restore_all(cx, b, at, s);
     if (b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_mlp(cx, b, &s->h2, NULL, s));
-    TRY(mlp_activate(cx, &b->mlp, &s->mlp));
+    TRY(b->ffn->activate(cx, b, s));
     return keep_mlp(cx, b, s);
 }
 
@@ -152,12 +152,12 @@ static ott_status recompute(exec *cx, block *b, const placement *at, block_saved
 
 /* ---- backward ---- */
 
-/* dh2 = g (through the residual) + the gradient through the MLP. */
+/* dh2 = g (through the residual) + the gradient through the feed-forward. */
 static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
     plan_buffer dn2_buffer;
     TRY(exec_open(cx, "mlp input gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &dn2, &dn2_buffer));
-    TRY(mlp_backward(cx, &b->mlp, &s->mlp, &s->n2, g, &dn2));
+    TRY(b->ffn->backward(cx, b, s, g, &dn2));
     TRY(activation_close(cx, &s->n2));
     TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_attention,
                         dh2));

@@ -1,18 +1,19 @@
 /*
- * model/block: one transformer block: norm, attention, norm, MLP around a residual stream.
+ * model/block: one transformer block: norm, attention, norm, feed-forward around a residual stream.
  *
  * The stream between blocks is a pair: the residual h and the delta that the last projection made; the next
  * norm adds them (one fused op). A block is run in steps, so that what the previous block still lends can be
  * let go in between:
  *
  *     block_enter   h1 = x + delta, n1 = norm(h1)
- *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), MLP; makes the next delta
+ *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), feed-forward; makes the next delta
  *     block_finalize  keeps what backward needs, by the block's checkpointing, and closes the rest
  *     block_backward
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
+#include "model/ffn.h"
 #include "nn/attention.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
@@ -30,7 +31,10 @@ typedef struct block {
     int parameter_count;
     norm attention_norm, mlp_norm;
     attention attention;
-    mlp mlp;
+    const ffn_kind *ffn;
+    union { /* of that kind */
+        mlp mlp;
+    };
     activation_specs attention_input, mlp_input; /* of n1 and n2 */
     activation_specs grad_attention;             /* of the gradient of h2, o's grad_output */
     activation_specs grad_mlp; /* of the gradient of the block's output, down's grad_output */
@@ -43,7 +47,9 @@ typedef struct block_saved {
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer;
     activation n1, n2;
     attention_saved attention;
-    mlp_saved mlp;
+    union { /* of the block's ffn */
+        mlp_saved mlp;
+    };
 } block_saved;
 
 ott_status block_connect(block *b);

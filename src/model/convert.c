@@ -151,12 +151,8 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* Where gate and up are made in high precision they wait in it. */
 static void choose_stored(model *m, bool store) {
-    for (int64_t i = 0; i < m->options.layers; i++) {
-        mlp *f = &m->blocks[i].mlp;
-        f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->gate).spec.fp8;
-    }
+    for (int64_t i = 0; i < m->options.layers; i++) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
 }
 
 static ott_status check_recipe(const model *m, const recipe *r) {

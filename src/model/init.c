@@ -5,22 +5,21 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Does it add to the residual stream? */
-static bool is_residual_projection(module_role role) {
-    return role == ROLE_O || role == ROLE_DOWN;
-}
-
 static draw_start start_titan(const model *m, module_role role, int layer) {
-    if (role == ROLE_EMBEDDING) return (draw_start){.deviation = 1.0};
-    if (role == ROLE_HEAD) return (draw_start){.deviation = 1.0 / sqrt((double)m->options.dim), .cut = 3.0};
-    bool scaled = is_residual_projection(role) || role == ROLE_UP;
-    return (draw_start){.deviation = scaled ? 0.02 / sqrt(2.0 * (layer + 1)) : 0.02};
+    switch (modules_start(role)) {
+    case START_EMBEDDING: return (draw_start){.deviation = 1.0};
+    case START_HEAD: return (draw_start){.deviation = 1.0 / sqrt((double)m->options.dim), .cut = 3.0};
+    case START_INSIDE:
+    case START_RESIDUAL: return (draw_start){.deviation = 0.02 / sqrt(2.0 * (layer + 1))};
+    case START_PLAIN: break;
+    }
+    return (draw_start){.deviation = 0.02};
 }
 
 static draw_start start_of_weight(const model *m, module_role role, int layer) {
     if (m->options.init_style == INIT_TITAN) return start_titan(m, role, layer);
     double deviation = m->options.init_std;
-    if (m->options.init_style == INIT_KEMPNER && is_residual_projection(role))
+    if (m->options.init_style == INIT_KEMPNER && modules_start(role) == START_RESIDUAL)
         deviation /= sqrt(2.0 * (double)m->options.layers);
     return (draw_start){.deviation = deviation};
 }

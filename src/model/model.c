@@ -92,12 +92,14 @@ static void bind_module(model *m, model_module *e) {
 
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
-    for (int64_t i = 0; i < o->layers; i++)
+    for (int64_t i = 0; i < o->layers; i++) {
+        m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].attention = (attention){.heads = o->heads,
                                              .kv_heads = o->kv_heads,
                                              .head_dim = o->head_dim,
                                              .window = o->window,
                                              .rope = &m->rope};
+    }
 }
 
 static ott_status declare_all(model *m) {

@@ -1,5 +1,6 @@
 /* model/modules: one row for each role, and the list made of them. */
 #include "model/modules.h"
+#include "model/ffn.h"
 #include "model/model.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -19,20 +20,22 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block;
-    size_t offset;        /* modules_offset */
-    extent rows, columns; /* of the weight; of a norm, only columns */
-    bool is_qkv;          /* has biases where the model's q, k and v have them */
-    module_role part;     /* it is so many roles in one, from this one on */
+    bool in_block, in_ffn; /* of the latter, the layer's kind of feed-forward says whether it has them */
+    size_t offset;         /* modules_offset */
+    extent rows, columns;  /* of the weight; of a norm, only columns */
+    bool is_qkv;           /* has biases where the model's q, k and v have them */
+    module_role part;      /* it is so many roles in one, from this one on */
     int parts;
+    module_start start;
     const char *name[NAMING_COUNT]; /* inside its block */
 } role_row;
 
 #define IN_MODEL(member) .offset = offsetof(model, member)
 #define IN_BLOCK(member) .in_block = true, .offset = offsetof(block, member)
+#define IN_FFN(member)   .in_ffn = true, IN_BLOCK(member)
 
 static const role_row role_rows[ROLE_COUNT] = {
-    [ROLE_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(embedding), VOCAB, DIM,
+    [ROLE_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(embedding), VOCAB, DIM, .start = START_EMBEDDING,
                         .name = {"model.embed_tokens", "token_embedding.embedding", "tok_embeddings"}},
     [ROLE_ATTENTION_NORM] = {MODULE_NORM, IN_BLOCK(attention_norm), NONE, DIM,
                              .name = {"input_layernorm", "attention_norm", "attention_norm"}},
@@ -48,25 +51,34 @@ static const role_row role_rows[ROLE_COUNT] = {
                      .name = {"self_attn.q_norm", "attention.q_norm", "attention.q_norm"}},
     [ROLE_K_NORM] = {MODULE_NORM, IN_BLOCK(attention.k_norm), NONE, HEAD,
                      .name = {"self_attn.k_norm", "attention.k_norm", "attention.k_norm"}},
-    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, QUERY,
+    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, QUERY, .start = START_RESIDUAL,
                 .name = {"self_attn.o_proj", "attention.o_proj", "attention.wo"}},
     [ROLE_MLP_NORM] = {MODULE_NORM, IN_BLOCK(mlp_norm), NONE, DIM,
                        .name = {"post_attention_layernorm", "mlp_norm", "ffn_norm"}},
-    [ROLE_GATE_UP] = {MODULE_LINEAR, IN_BLOCK(mlp.gate_up), TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
+    [ROLE_GATE_UP] = {MODULE_LINEAR, IN_FFN(mlp.gate_up), TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
                       .name = {"mlp.gate_up_proj", "mlp.gate_up_proj", "feed_forward.w13"}},
-    [ROLE_GATE] = {MODULE_LINEAR, IN_BLOCK(mlp.gate), HIDDEN, DIM,
+    [ROLE_GATE] = {MODULE_LINEAR, IN_FFN(mlp.gate), HIDDEN, DIM,
                    .name = {"mlp.gate_proj", "mlp.gate_proj", "feed_forward.w1"}},
-    [ROLE_UP] = {MODULE_LINEAR, IN_BLOCK(mlp.up), HIDDEN, DIM,
+    [ROLE_UP] = {MODULE_LINEAR, IN_FFN(mlp.up), HIDDEN, DIM, .start = START_INSIDE,
                  .name = {"mlp.up_proj", "mlp.up_proj", "feed_forward.w3"}},
-    [ROLE_DOWN] = {MODULE_LINEAR, IN_BLOCK(mlp.down), DIM, HIDDEN,
+    [ROLE_DOWN] = {MODULE_LINEAR, IN_FFN(mlp.down), DIM, HIDDEN, .start = START_RESIDUAL,
                    .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
     [ROLE_FINAL_NORM] = {MODULE_NORM, IN_MODEL(final_norm), NONE, DIM,
                          .name = {"model.norm", "norm", "norm"}},
-    [ROLE_HEAD] = {MODULE_LINEAR, IN_MODEL(loss.head), VOCAB, DIM,
+    [ROLE_HEAD] = {MODULE_LINEAR, IN_MODEL(loss.head), VOCAB, DIM, .start = START_HEAD,
                    .name = {"lm_head", "output_head.proj", "output"}},
 };
 
-bool modules_has(const model_options *o, module_role role) {
+const ffn_kind *modules_ffn(const model_options *o, int64_t layer) {
+    return o->ffn ? o->ffn[layer] : &ffn_mlp;
+}
+
+module_start modules_start(module_role role) {
+    return role_rows[role].start;
+}
+
+bool modules_has(const model_options *o, int layer, module_role role) {
+    if (role_rows[role].in_ffn) return modules_ffn(o, layer)->has(o, role);
     switch (role) {
     case ROLE_QKV: return o->fused_qkv;
     case ROLE_Q:
@@ -74,9 +86,6 @@ bool modules_has(const model_options *o, module_role role) {
     case ROLE_V: return !o->fused_qkv;
     case ROLE_Q_NORM:
     case ROLE_K_NORM: return o->qk_norm;
-    case ROLE_GATE_UP: return o->fused_gate_up;
-    case ROLE_GATE:
-    case ROLE_UP: return !o->fused_gate_up;
     default: return true;
     }
 }
@@ -136,7 +145,7 @@ static ott_status add_module(arena *memory, const model_options *o, module_role 
 static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,
                             int layer, module_list *list) {
     for (module_role role = from; role < to; role++)
-        if (modules_has(o, role)) TRY(add_module(memory, o, role, layer, list));
+        if (modules_has(o, layer, role)) TRY(add_module(memory, o, role, layer, list));
     return OTT_OK;
 }
 
@@ -145,7 +154,8 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
     int64_t count = ROLE_COUNT - (end - first);
     void *place;
     *out = (module_list){0};
-    for (module_role role = first; role < end; role++) count += modules_has(o, role) ? o->layers : 0;
+    for (int layer = 0; layer < o->layers; layer++)
+        for (module_role role = first; role < end; role++) count += modules_has(o, layer, role);
     TRY(arena_alloc(memory, count * (int64_t)sizeof *out->of, &place));
     out->of = place;
     TRY(add_roles(memory, o, 0, first, MODULES_OUTSIDE, out));

@@ -65,8 +65,19 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
 
 /* A module by itself, without a name; in a layer, or in none. */
 model_module modules_describe(const model_options *o, module_role role, int layer);
-/* Does a model with these options have one? */
-bool modules_has(const model_options *o, module_role role);
+/* Does this layer of a model with these options have one? Of a role in no block: the model itself. */
+bool modules_has(const model_options *o, int layer, module_role role);
+/* What a layer has after its second norm. */
+const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
+/* How a role's initial weights differ from others' (model/init.h). */
+typedef enum module_start {
+    START_PLAIN,
+    START_EMBEDDING,
+    START_HEAD,
+    START_INSIDE,  /* an inner projection of a block that scales what goes to the residual stream */
+    START_RESIDUAL /* adds to the residual stream */
+} module_start;
+module_start modules_start(module_role role);
 /* Where a module's layer is, counted from the start of its block; of the model, when it is in none. */
 int64_t modules_offset(module_role role);
 

@@ -7,6 +7,8 @@
 #include "nn/optimizer.h"
 #include "nn/rope.h"
 
+typedef struct ffn_kind ffn_kind; /* model/ffn.h */
+
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
@@ -16,6 +18,7 @@ typedef struct model_options {
     bool tied; /* the output head is the embedding */
     bool qkv_bias, qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
+    const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: all the dense MLP */
     bool has_padding;
     int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
     config_init_style init_style;
