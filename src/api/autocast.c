@@ -1,8 +1,9 @@
 /* api/autocast: regions, and the updates of delayed scaling that hang on them. */
 #include "api/autocast.h"
+#include <stdio.h>
 #include <string.h>
 
-ott_status autocast_of(ott_context *context, autocast **out) {
+static ott_status autocast_of(ott_context *context, autocast **out) {
     void *memory;
     if (!context->autocast) {
         TRY(mem_alloc(context->account, MEM_OTHER, sizeof(autocast), "regions", &memory));
@@ -20,6 +21,27 @@ static const autocast_region *active_region(const autocast *a) {
 }
 
 /* ---- which spec a layer runs with ---- */
+
+static ott_status set_store(ott_module *m) {
+    linear_body *b = m->body;
+    delayed_want wanted[TENSOR_COUNT];
+    linear_wants(b->layer, wanted);
+    return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
+}
+
+/* In high precision the state of delayed scaling waits for the next FP8 spec. */
+ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
+    linear_body *b = m->body;
+    if (linear_spec_equal(&b->layer->spec, spec)) return OTT_OK;
+    *changed = true;
+    TRY(linear_set_spec(b->layer, m->handle.context->device, spec));
+    if (!spec->fp8) return OTT_OK;
+    TRY(set_store(m));
+    b->was_fp8 = true;
+    b->fp8_spec = *spec;
+    snprintf(b->fp8_recipe, sizeof b->fp8_recipe, "%s", recipe_name);
+    return OTT_OK;
+}
 
 typedef struct entrance {
     const autocast_region *region;
@@ -54,7 +76,7 @@ static ott_status enter_linear(void *user, ott_module *m) {
     linear_spec spec;
     const char *name = wanted_spec(m, e->region, &spec);
     log_change(e, m, name, &spec);
-    return module_set_spec(m, &spec, name, &e->changed);
+    return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
 ott_status autocast_enter(ott_module *m) {

@@ -25,11 +25,10 @@ typedef struct autocast {
     bool was_enabled;   /* some region since the outermost begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
     ott_module *registered, **registered_end; /* linears that have run in a region, in that order */
-    int64_t modules;                          /* opened so far: seeds of those that give none */
 } autocast;
 
-/* Of the context, made when it is first asked for. */
-ott_status autocast_of(ott_context *context, autocast **out);
+/* A linear takes this spec, if it has another; *changed is set when it had: module_connect must follow. */
+ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
 /* Before a forward: every linear of the module takes the spec it is to run with. */
 ott_status autocast_enter(ott_module *m);
 /* After a forward in training: layers that ran FP8 in a region are registered. */

@@ -33,6 +33,7 @@ struct ott_context {
     struct closed_handles *closed; /* [HANDLE_KINDS], NULL until a handle is opened */
     int64_t open_handles;
     struct autocast *autocast; /* NULL: none */
+    int64_t modules;           /* opened so far: seeds of those that give none */
     int64_t step;              /* optimizer steps done: a weight's compute copy belongs to one */
 };
 

@@ -1,6 +1,6 @@
 /* api/convert: linear layers of a module become FP8 ones (torchao's convert_to_float8_training). */
 #include "model/convert.h"
-#include "api/module.h"
+#include "api/autocast.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static ott_status take(api_conversion *c, ott_module *m) {
     bool changed = false;
     linear_spec spec;
     recipe_compile(c->recipe, m->dtype, &spec);
-    TRY(module_set_spec(m, &spec, c->recipe->name, &changed));
+    TRY(autocast_set_spec(m, &spec, c->recipe->name, &changed));
     mem_free(m->handle.context->account, b->skip_reason);
     b->skip_reason = NULL;
     b->converted = true;

@@ -1,8 +1,6 @@
-/* api/module: the tree of modules: building, naming, walking, and what the public getters say of it. */
+/* api/module: the tree of modules: walking, building, naming, initial weights, and what a forward keeps. */
 #include "api/module.h"
-#include "api/autocast.h"
 #include "base/rng.h"
-#include "checkpoint/float8.h"
 #include "nn/draw.h"
 #include <stdio.h>
 #include <string.h>
@@ -185,16 +183,14 @@ static ott_status draw_parameters(draw *w, ott_module *root, double deviation, u
     return OTT_OK;
 }
 
-ott_status module_initialize(ott_module *root, double deviation, uint64_t seed) {
+static ott_status initialize(ott_module *root, double deviation, uint64_t seed) {
     ott_context *context = root->handle.context;
     const module_parameter *made;
-    autocast *a;
     device *d;
     draw w;
     int64_t total = 0;
     TRY(context_device(context, &d));
-    TRY(autocast_of(context, &a));
-    int64_t ordinal = a->modules++;
+    int64_t ordinal = context->modules++;
     for (int i = 0; (made = module_parameter_at(root, i)); i++) total += parameter_count(&made->p);
     ott_status status = draw_open(&w, d, NULL, total, context->threads);
     if (status == OTT_OK) status = draw_parameters(&w, root, deviation, seed, ordinal);
@@ -205,7 +201,7 @@ ott_status module_initialize(ott_module *root, double deviation, uint64_t seed) 
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out) {
     if (built == OTT_OK) built = module_rename(root);
-    if (built == OTT_OK) built = module_initialize(root, deviation, seed);
+    if (built == OTT_OK) built = initialize(root, deviation, seed);
     if (built == OTT_OK) built = module_connect(root);
     if (built == OTT_OK)
         *out = root;
@@ -276,154 +272,49 @@ ott_status option_epsilon(double value, const char *name, const char *function) 
                        value);
 }
 
-/* ---- getters ---- */
+/* ---- what is kept ---- */
 
-static bool is_module(const ott_module *m, const char *function) {
-    return handle_check(m, HANDLE_MODULE, function, "module") == OTT_OK;
+void module_drop(ott_module *m, const char *because) {
+    m = module_root(m);
+    if (m->plan) plan_immediate(m->plan);
+    m->not_kept = because;
 }
 
-const char *ott_module_kind(const ott_module *module) {
-    return is_module(module, __func__) ? module->table->kind : NULL;
-}
-
-int64_t ott_module_in_features(const ott_module *module) {
-    return is_module(module, __func__) ? module->in : -1;
-}
-
-int64_t ott_module_out_features(const ott_module *module) {
-    return is_module(module, __func__) ? module->out : -1;
-}
-
-ott_dtype ott_module_dtype(const ott_module *module) {
-    return is_module(module, __func__) ? module->dtype : OTT_DTYPE_COUNT;
-}
-
-/* The child whose label begins fqn, up to a point or the end; *rest: what follows. */
-static ott_module *step_down(const ott_module *m, const char *fqn, const char **rest) {
-    for (int i = 0; i < m->child_count; i++) {
-        size_t length = strlen(m->children[i]->label);
-        if (strncmp(fqn, m->children[i]->label, length) != 0) continue;
-        if (fqn[length] != '.' && fqn[length] != '\0') continue;
-        *rest = fqn + length + (fqn[length] == '.');
-        return m->children[i];
-    }
-    return NULL;
-}
-
-ott_module *ott_module_child(ott_module *module, const char *fqn) {
-    char shown[96];
-    if (!is_module(module, __func__) || api_require(fqn, __func__, "fqn") != OTT_OK) return NULL;
-    ott_module *at = module;
-    for (const char *rest = fqn; at && *rest;) at = step_down(at, rest, &rest);
-    if (!at)
-        status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no part \"%s\"", __func__, module_show(module, shown),
-                    fqn);
-    return at;
-}
-
-int ott_module_is_float8(const ott_module *module) {
-    if (!is_module(module, __func__)) return 0;
-    const linear_body *b = module_linear_body(module);
-    return b && b->layer->spec.fp8;
-}
-
-const char *ott_module_skip_reason(const ott_module *module) {
-    if (!is_module(module, __func__)) return NULL;
-    const linear_body *b = module_linear_body(module);
-    return b ? b->skip_reason : NULL;
-}
-
-const char *ott_module_recipe(const ott_module *module) {
-    return ott_module_is_float8(module) ? module_linear_body(module)->fp8_recipe : NULL;
-}
-
-int ott_module_parameter_count(const ott_module *module) {
-    int count = 0;
-    if (!is_module(module, __func__)) return -1;
-    while (module_parameter_at(module, count)) count++;
-    return count;
-}
-
-const char *ott_module_parameter_name(const ott_module *module, int index) {
-    if (!is_module(module, __func__)) return NULL;
-    const module_parameter *p = module_parameter_at(module, index);
-    if (p) return module_relative_name(module, p->p.name);
-    status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: there is no such parameter", __func__, index);
-    return NULL;
-}
-
-int ott_module_parameter_index(const ott_module *module, const char *name) {
-    char shown[96];
-    const module_parameter *p;
-    if (!is_module(module, __func__) || api_require(name, __func__, "name") != OTT_OK) return -1;
-    for (int i = 0; (p = module_parameter_at(module, i)); i++)
-        if (strcmp(module_relative_name(module, p->p.name), name) == 0) return i;
-    status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no parameter \"%s\"", __func__, module_show(module, shown),
-                name);
-    return -1;
-}
-
-/* A view once given out is given out again, unless the caller has closed it. */
-static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **view) {
-    void *memory;
-    if (handle_is_open(*view, HANDLE_TENSOR) && (*view)->t.data == t->data) return OTT_OK;
-    TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &memory));
-    *view = memory;
-    (*view)->t = *t;
+ott_status module_own(exec *cx, module_value *x) {
+    tensor own;
+    if (x->buffer.id != 0) return OTT_OK;
+    TRY(exec_open(cx, "module input", x->t.dtype, x->t.rows, x->t.columns, &own, &x->buffer));
+    TRY(op_convert(cx, &(convert_args){.x = &x->t, .y = &own}));
+    x->t = own;
     return OTT_OK;
 }
 
-static ott_status view_parameter(ott_module *m, int index, bool gradient, const char *function,
-                                 ott_tensor **out) {
-    module_parameter *p = module_parameter_at(m, index);
-    if (!p)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: the module has %d parameters", function, index,
-                           ott_module_parameter_count(m));
-    ott_tensor **view = gradient ? &p->gradient : &p->value;
-    TRY(open_view(m->handle.context, gradient ? &p->p.grad : &p->p.value, view));
-    *out = *view;
+static ott_status connect_node(ott_module *m) {
+    if (m->table->connect) return m->table->connect(m);
+    for (int i = 0; i < m->child_count; i++) TRY(connect_node(m->children[i]));
     return OTT_OK;
 }
 
-ott_status ott_module_parameter_value(ott_module *module, int index, ott_tensor **out) {
-    API_HANDLE(module, MODULE);
-    API_REQUIRE(out);
-    *out = NULL;
-    return API_INSIDE(module->handle.context, view_parameter(module, index, false, __func__, out));
+/* The kinds that have a connect of their own connect all their parts. */
+ott_status module_connect(ott_module *m) {
+    return connect_node(module_root(m));
 }
 
-ott_status ott_module_parameter_gradient(ott_module *module, int index, ott_tensor **out) {
-    API_HANDLE(module, MODULE);
-    API_REQUIRE(out);
-    *out = NULL;
-    return API_INSIDE(module->handle.context, view_parameter(module, index, true, __func__, out));
+static ott_status forget_compute(void *user, ott_module *m) {
+    (void)user;
+    module_linear_body(m)->layer->compute_step = -1;
+    return OTT_OK;
 }
 
-/* ---- the state of delayed scaling, for looking at ---- */
-
-static ott_status read_scale(const ott_module *m, const delayed_state *s, float *scale, float *amax) {
-    device *d = m->handle.context->device;
-    void *memory;
-    if (scale) TRY(device_copy_out(d, scale, s->scale.data, sizeof *scale));
-    if (!amax) return OTT_OK;
-    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
-    const float *amax_history = memory;
-    ott_status status = device_copy_out(d, memory, s->amax_history.data, tensor_bytes(s->amax_history));
-    *amax = 0.0f;
-    for (int64_t i = 0; status == OTT_OK && i < s->amax_history.columns; i++)
-        *amax = fmaxf(*amax, amax_history[i]);
-    mem_free(d->account, memory);
-    return status;
+void module_weights_changed(ott_module *m) {
+    (void)module_visit_linears(m, forget_compute, NULL);
 }
 
-ott_status ott_module_scale(const ott_module *module, const char *which, float *scale, float *amax) {
-    char shown[96];
-    API_HANDLE(module, MODULE);
-    API_REQUIRE(which);
-    const linear_body *b = module_linear_body(module);
-    for (int t = 0; b && t < TENSOR_COUNT; t++)
-        if (strcmp(float8_tensor_names[t], which) == 0 && b->layer->delayed[t].seen.data)
-            return API_INSIDE(module->handle.context, read_scale(module, &b->layer->delayed[t], scale, amax));
-    return status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no delayed scaling of \"%s\"", __func__,
-                       module_show(module, shown), which);
+/* ---- whose turn it is ---- */
+
+ott_status module_enter(ott_context *context, const char *function) {
+    TRY(context_enter(context, function));
+    if (context->depth == 1) return OTT_OK;
+    context_leave(context);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: cannot be called from a callback of another call", function);
 }

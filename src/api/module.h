@@ -22,6 +22,7 @@ typedef struct module_value {
 /* What a kind of module does; a NULL member is nothing to do. */
 typedef struct module_table {
     const char *kind; /* "linear" */
+    bool is_linear;   /* its body is a linear_body */
     /* y from x, whose buffer it takes over, or closes. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* dx (NULL: not wanted) from dy, whose buffer it closes. */
@@ -86,9 +87,6 @@ typedef struct linear_body {
     ott_module *next_registered;
 } linear_body;
 
-extern const module_table module_linear, module_norm, module_attention, module_mlp, module_sequential,
-    module_transformer_layer;
-
 /* ---- building ---- */
 
 /* A root with an empty body of `body_bytes`. */
@@ -101,8 +99,6 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out);
 /* Names of the whole tree anew. */
 ott_status module_rename(ott_module *root);
-/* Initial weights of all parameters of a tree. */
-ott_status module_initialize(ott_module *root, double deviation, uint64_t seed);
 /* Gives a new tree its names and weights, connects it and hands it out; closes it on failure. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
@@ -131,7 +127,7 @@ ott_status module_visit(ott_module *m, module_visitor visit, void *user);
 ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user);
 ott_module *module_root(ott_module *m);
 static inline linear_body *module_linear_body(const ott_module *m) {
-    return m->table == &module_linear ? m->body : NULL;
+    return m->table->is_linear ? m->body : NULL;
 }
 /* The i-th parameter of the tree under m; NULL: there are not that many. */
 module_parameter *module_parameter_at(const ott_module *m, int index);
@@ -157,7 +153,5 @@ void module_drop(ott_module *m, const char *because);
 ott_status module_connect(ott_module *m);
 /* Compute weights of all linears are made anew when they are next used. */
 void module_weights_changed(ott_module *m);
-/* A linear takes this spec, if it has another; *changed is set when it had: module_connect must follow. */
-ott_status module_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
 
 #endif

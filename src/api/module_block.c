@@ -201,13 +201,13 @@ static void attention_module_release(ott_module *m, device *d) {
     places_release(&((attention_body *)m->body)->places, d);
 }
 
-const module_table module_attention = {.kind = "attention",
-                                       .forward = attention_module_forward,
-                                       .backward = attention_module_backward,
-                                       .connect = attention_module_connect,
-                                       .place = attention_module_place,
-                                       .set_sequences = attention_module_set_sequences,
-                                       .release = attention_module_release};
+static const module_table module_attention = {.kind = "attention",
+                                              .forward = attention_module_forward,
+                                              .backward = attention_module_backward,
+                                              .connect = attention_module_connect,
+                                              .place = attention_module_place,
+                                              .set_sequences = attention_module_set_sequences,
+                                              .release = attention_module_release};
 
 /* layer NULL: a module of its own. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
@@ -337,10 +337,10 @@ static ott_status mlp_module_connect(ott_module *m) {
     return mlp_connect(b->layer, &b->input_specs, &b->grad_specs);
 }
 
-const module_table module_mlp = {.kind = "mlp",
-                                 .forward = mlp_module_forward,
-                                 .backward = mlp_module_backward,
-                                 .connect = mlp_module_connect};
+static const module_table module_mlp = {.kind = "mlp",
+                                        .forward = mlp_module_forward,
+                                        .backward = mlp_module_backward,
+                                        .connect = mlp_module_connect};
 
 static ott_status make_mlp(ott_context *context, mlp *layer, const ott_mlp_options *o, ott_module **made) {
     TRY(module_make(context, &module_mlp, o->dim, o->dim, o->dtype, sizeof(mlp_body), made));
@@ -426,13 +426,13 @@ static void layer_module_release(ott_module *m, device *d) {
     places_release(&((layer_body *)m->body)->places, d);
 }
 
-const module_table module_transformer_layer = {.kind = "transformer_layer",
-                                               .forward = layer_module_forward,
-                                               .backward = layer_module_backward,
-                                               .connect = layer_module_connect,
-                                               .place = layer_module_place,
-                                               .set_sequences = layer_module_set_sequences,
-                                               .release = layer_module_release};
+static const module_table module_transformer_layer = {.kind = "transformer_layer",
+                                                      .forward = layer_module_forward,
+                                                      .backward = layer_module_backward,
+                                                      .connect = layer_module_connect,
+                                                      .place = layer_module_place,
+                                                      .set_sequences = layer_module_set_sequences,
+                                                      .release = layer_module_release};
 
 void ott_transformer_layer_options_init(ott_transformer_layer_options *options) {
     if (options)

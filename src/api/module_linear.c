@@ -45,12 +45,13 @@ static void linear_module_release(ott_module *m, device *d) {
     mem_free(d->account, b->skip_reason);
 }
 
-const module_table module_linear = {.kind = "linear",
-                                    .forward = linear_module_forward,
-                                    .backward = linear_module_backward,
-                                    .connect = linear_module_connect,
-                                    .rename = linear_module_rename,
-                                    .release = linear_module_release};
+static const module_table module_linear = {.kind = "linear",
+                                           .is_linear = true,
+                                           .forward = linear_module_forward,
+                                           .backward = linear_module_backward,
+                                           .connect = linear_module_connect,
+                                           .rename = linear_module_rename,
+                                           .release = linear_module_release};
 
 static ott_status build_linear(ott_module *m, bool bias) {
     const parameter *weight, *own_bias;
@@ -107,29 +108,6 @@ ott_status ott_linear_open(ott_context *context, const ott_linear_options *optio
     return API_INSIDE(context, open_linear(context, &o, out));
 }
 
-/* ---- a linear's representation ---- */
-
-static ott_status set_store(ott_module *m) {
-    linear_body *b = m->body;
-    delayed_want wanted[TENSOR_COUNT];
-    linear_wants(b->layer, wanted);
-    return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
-}
-
-/* In high precision the state of delayed scaling waits for the next FP8 spec. */
-ott_status module_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
-    linear_body *b = m->body;
-    if (linear_spec_equal(&b->layer->spec, spec)) return OTT_OK;
-    *changed = true;
-    TRY(linear_set_spec(b->layer, m->handle.context->device, spec));
-    if (!spec->fp8) return OTT_OK;
-    TRY(set_store(m));
-    b->was_fp8 = true;
-    b->fp8_spec = *spec;
-    snprintf(b->fp8_recipe, sizeof b->fp8_recipe, "%s", recipe_name);
-    return OTT_OK;
-}
-
 /* ---- norm ---- */
 
 typedef struct norm_body {
@@ -170,10 +148,10 @@ static void norm_module_rename(ott_module *m) {
     ((norm_body *)m->body)->layer->name = *m->name ? m->name : m->table->kind;
 }
 
-const module_table module_norm = {.kind = "norm",
-                                  .forward = norm_module_forward,
-                                  .backward = norm_module_backward,
-                                  .rename = norm_module_rename};
+static const module_table module_norm = {.kind = "norm",
+                                         .forward = norm_module_forward,
+                                         .backward = norm_module_backward,
+                                         .rename = norm_module_rename};
 
 ott_status module_make_norm(ott_context *context, norm *layer, int64_t dim, double epsilon, ott_dtype dtype,
                             ott_module **made) {

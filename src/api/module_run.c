@@ -6,13 +6,6 @@
 
 /* ---- checks ---- */
 
-ott_status module_enter(ott_context *context, const char *function) {
-    TRY(context_enter(context, function));
-    if (context->depth == 1) return OTT_OK;
-    context_leave(context);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: cannot be called from a callback of another call", function);
-}
-
 static ott_status check_root(const ott_module *m, const char *function) {
     char shown[96];
     if (!m->parent) return OTT_OK;
@@ -31,44 +24,6 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
     return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s wants [%s, %lld]", function, argument,
                        (long long)t->t.rows, (long long)t->t.columns, module_show(m, shown), wanted_rows,
                        (long long)columns);
-}
-
-/* ---- what is kept ---- */
-
-void module_drop(ott_module *m, const char *because) {
-    m = module_root(m);
-    if (m->plan) plan_immediate(m->plan);
-    m->not_kept = because;
-}
-
-ott_status module_own(exec *cx, module_value *x) {
-    tensor own;
-    if (x->buffer.id != 0) return OTT_OK;
-    TRY(exec_open(cx, "module input", x->t.dtype, x->t.rows, x->t.columns, &own, &x->buffer));
-    TRY(op_convert(cx, &(convert_args){.x = &x->t, .y = &own}));
-    x->t = own;
-    return OTT_OK;
-}
-
-static ott_status connect_node(ott_module *m) {
-    if (m->table->connect) return m->table->connect(m);
-    for (int i = 0; i < m->child_count; i++) TRY(connect_node(m->children[i]));
-    return OTT_OK;
-}
-
-/* The kinds that have a connect of their own connect all their parts. */
-ott_status module_connect(ott_module *m) {
-    return connect_node(module_root(m));
-}
-
-static ott_status forget_compute(void *user, ott_module *m) {
-    (void)user;
-    module_linear_body(m)->layer->compute_step = -1;
-    return OTT_OK;
-}
-
-void module_weights_changed(ott_module *m) {
-    (void)module_visit_linears(m, forget_compute, NULL);
 }
 
 /* ---- forward and backward ---- */

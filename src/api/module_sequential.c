@@ -27,7 +27,7 @@ static ott_status sequential_backward(exec *cx, ott_module *m, module_value *dy,
     return m->children[0]->table->backward(cx, m->children[0], &at, dx);
 }
 
-const module_table module_sequential = {
+static const module_table module_sequential = {
     .kind = "sequential", .forward = sequential_forward, .backward = sequential_backward};
 
 /* ---- opening ---- */
