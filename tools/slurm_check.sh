@@ -79,4 +79,5 @@ if [ "$(sinfo -h -o %T 2>/dev/null)" != idle ]; then
 fi
 status=0
 "$@" || status=$?
+for _ in $(seq 50); do [ -z "$(squeue -h 2>/dev/null)" ] && break; sleep 0.2; done # else its step would outlive slurmd
 exit $status
