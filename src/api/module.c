@@ -114,11 +114,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     module_parameter *made = &m->parameters[m->parameter_count];
     *made = (module_parameter){.local = local};
     parameter *p = &made->p;
-    p->rank = rows ? 2 : 1;
-    p->rows = rows ? rows : 1;
-    p->columns = columns;
-    p->local = (parameter_part){.rows = p->rows, .columns = columns};
-    p->decay = rows != 0;
+    *p = rows ? parameter_of_shape(2, (int64_t[]){rows, columns}) : parameter_of_shape(1, &columns);
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, p->columns);
     m->parameter_count++;
     TRY(device_allocate(d, MEM_PARAM, tensor_bytes(p->value), local, &p->value.data));

@@ -131,8 +131,8 @@ static bool is_fp8(const shard_tensor *t) {
 /* The tensor of place i. */
 static ott_status find(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.of[i];
-    const int64_t shape[2] = {at->rows, at->columns};
-    int rank = l->places.of[i].parameter->rank;
+    int64_t shape[PARAMETER_RANKS];
+    int rank = hf_place_shape(at, shape);
     *out = shards_find(l->file, at->name);
     if (!*out || !is_fp8(*out)) return shards_expect(l->file, at->name, rank, shape, out);
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
@@ -211,11 +211,24 @@ static ott_status load_place(loading *l, int i) {
     return status;
 }
 
+/* Folders have the matrices of a stack in one tensor, as transformers keeps them since version 5, or apart. */
+static ott_status open_places(loading *l) {
+    bool fused = l->m->options.family->fused;
+    TRY(hf_places_open(l->m, fused, true, &l->places));
+    for (int i = 0; i < l->places.count; i++) {
+        const hf_place *at = &l->places.of[i];
+        if (!at->stack || shards_find(l->file, at->name)) continue;
+        hf_places_close(&l->places);
+        return hf_places_open(l->m, fused, false, &l->places);
+    }
+    return OTT_OK;
+}
+
 static ott_status load(loading *l, const char *folder) {
     mem *account = l->m->device->account;
     void *buffer;
-    TRY(hf_places_open(l->m, l->m->options.family->fused, &l->places));
     TRY(shards_open(account, folder, &l->file));
+    TRY(open_places(l));
     TRY(check_tensors(l));
     TRY(mem_alloc_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;

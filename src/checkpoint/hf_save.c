@@ -133,9 +133,7 @@ static ott_status declare(saving *s, int i) {
     if (at->row > 0) return OTT_OK;
     safetensors_tensor *t =
         add_tensor(s, (departure){x ? PART_CODES : PART_WHOLE, i, x}, at->name, x ? OTT_E4M3 : s->o->dtype);
-    t->rank = s->places.of[i].parameter->rank;
-    t->shape[0] = at->rows;
-    t->shape[1] = at->columns;
+    t->rank = hf_place_shape(at, t->shape);
     if (!x) return OTT_OK;
     t = add_tensor(s, (departure){PART_SCALES, i, x}, NULL, OTT_F32);
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
@@ -264,7 +262,7 @@ static hf_save_summary summarize(const saving *s) {
 
 static ott_status save(saving *s, hf_save_summary *out) {
     TRY(choose_family(&s->m->options, &s->family));
-    TRY(hf_places_open(s->m, s->family->fused, &s->places));
+    TRY(hf_places_open(s->m, s->family->fused, false, &s->places));
     TRY(take_buffers(s));
     if (s->o->fp8) TRY(quantize(s));
     TRY(declare_all(s));

@@ -42,8 +42,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = p->rank};
     STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
     STATUS_REQUIRE(value->columns == p->columns || p->rows == 1);
-    t.shape[0] = p->rank == 2 ? p->rows : p->columns;
-    if (p->rank == 2) t.shape[1] = p->columns;
+    parameter_shape(p, t.shape);
     TRY(tensor_set_add(set, &t, value->data, false));
     tensor_place *place = &set->places[set->count - 1];
     place->first = parameter_shard_first(p) * (int64_t)sizeof(float);

@@ -36,18 +36,25 @@ static ott_status draw_named(initializing *w, draw_start s, const char *name, co
     return draw_rows(&w->draw, s, w->seed, rng_stream(name), p, first, count);
 }
 
-/* A fused projection starts as its parts would. */
+/* Part of a weight, or of one matrix of a stack, as if it were alone. */
+static ott_status fill_part(initializing *w, const model_module *e, int64_t matrix, const module_part *part) {
+    char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
+    const parameter *p = e->weight;
+    if (p->rank == 3)
+        modules_matrix_name(part->role, NAMING_HUGGING_FACE, e->layer, matrix, name);
+    else
+        modules_name(part->role, NAMING_HUGGING_FACE, e->layer, name);
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    return draw_named(w, start_of_weight(w->m, part->role, e->layer), weight, p,
+                      matrix * (p->rows / p->stack) + part->first, part->count);
+}
+
+/* However a projection is kept, fused or stacked, it starts as its parts and matrices would. */
 static ott_status fill_weight(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
-    const model *m = w->m;
-    int parts = modules_parts(&m->options, e, part);
-    for (int i = 0; i < parts; i++) {
-        char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
-        modules_name(part[i].role, NAMING_HUGGING_FACE, e->layer, name);
-        snprintf(weight, sizeof weight, "%s.weight", name);
-        TRY(draw_named(w, start_of_weight(m, part[i].role, e->layer), weight, e->weight, part[i].first,
-                       part[i].count));
-    }
+    int parts = modules_parts(&w->m->options, e, part);
+    for (int64_t matrix = 0; matrix < e->weight->stack; matrix++)
+        for (int i = 0; i < parts; i++) TRY(fill_part(w, e, matrix, &part[i]));
     return OTT_OK;
 }
 

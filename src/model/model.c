@@ -39,29 +39,23 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
-/* Declares the next parameter, "<module>.<kind>": a matrix, or a vector of `columns` when rows is 0. */
-static ott_status declare_parameter(model *m, const model_module *e, const char *kind, int64_t rows,
-                                    int64_t columns, parameter **out) {
+/* Declares the next parameter, "<module>.<kind>". */
+static ott_status declare_parameter(model *m, const model_module *e, const char *kind, int rank,
+                                    const int64_t *shape, parameter **out) {
     parameter *p = *out = &m->parameters[m->parameter_count++];
-    *p = (parameter){.rank = rows ? 2 : 1,
-                     .rows = rows ? rows : 1,
-                     .columns = columns,
-                     .local = {.rows = rows ? rows : 1, .columns = columns},
-                     .decay = rows != 0,
-                     .adds_often = rows == 0 || e->layer == MODULES_OUTSIDE,
-                     .frozen = is_frozen(m, e, kind)};
+    *p = parameter_of_shape(rank, shape);
+    p->adds_often = rank == 1 || e->layer == MODULES_OUTSIDE;
+    p->frozen = is_frozen(m, e, kind);
     if (e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
 
 static ott_status declare_parameters(model *m, model_module *e) {
-    bool is_matrix = e->rank == 2;
     if (e->tied)
         e->weight = m->embedding.weight;
     else
-        TRY(declare_parameter(m, e, "weight", is_matrix ? e->shape[0] : 0, e->shape[e->rank - 1],
-                              &e->weight));
-    return e->has_bias ? declare_parameter(m, e, "bias", 0, e->shape[0], &e->bias) : OTT_OK;
+        TRY(declare_parameter(m, e, "weight", e->rank, e->shape, &e->weight));
+    return e->has_bias ? declare_parameter(m, e, "bias", 1, e->shape, &e->bias) : OTT_OK;
 }
 
 /* Makes the module the layer that runs. */

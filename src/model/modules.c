@@ -2,8 +2,10 @@
 #include "model/modules.h"
 #include "model/ffn.h"
 #include "model/model.h"
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 /* A length of a weight, said by the model's options. */
 typedef enum extent {
@@ -110,13 +112,25 @@ int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
 
+static const char *root_of(naming style) {
+    return style == NAMING_HUGGING_FACE ? "model." : "";
+}
+
 const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]) {
     const role_row *row = &role_rows[role];
-    const char *root = style == NAMING_HUGGING_FACE ? "model." : "";
     if (row->in_block)
-        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root, layer, row->name[style]);
+        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root_of(style), layer, row->name[style]);
     else
         snprintf(out, MODULES_NAME_BYTES, "%s", row->name[style]);
+    return out;
+}
+
+const char *modules_matrix_name(module_role role, naming style, int layer, int64_t matrix,
+                                char out[MODULES_NAME_BYTES]) {
+    const char *name = role_rows[role].name[style], *last = strrchr(name, '.');
+    int before = last ? (int)(last + 1 - name) : 0;
+    snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%.*s%" PRId64 ".%s", root_of(style), layer, before, name,
+             matrix, name + before);
     return out;
 }
 
@@ -169,7 +183,7 @@ int modules_parts(const model_options *o, const model_module *m, module_part par
     const role_row *row = &role_rows[m->role];
     int64_t first = 0;
     if (row->parts == 0) {
-        part[0] = (module_part){.role = m->role, .count = m->shape[0]};
+        part[0] = (module_part){.role = m->role, .count = m->shape[m->rank == 3]};
         return 1;
     }
     for (int i = 0; i < row->parts; i++) {

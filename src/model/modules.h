@@ -42,8 +42,8 @@ typedef struct model_module {
     module_kind kind;
     int layer;
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
-    int rank;         /* of the weight, as in files: 1 [columns], 2 [rows, columns] */
-    int64_t shape[2];
+    int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
+    int64_t shape[PARAMETER_RANKS];
     bool has_bias; /* [rows] */
     bool tied;     /* its weight is the embedding's */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
@@ -87,6 +87,9 @@ typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITA
 enum { MODULES_NAME_BYTES = 128 };
 /* Writes the name of a module into `out` and returns it. */
 const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]);
+/* The name of a matrix of a stack in a block, where files have them apart: its number before the last component. */
+const char *modules_matrix_name(module_role role, naming style, int layer, int64_t matrix,
+                                char out[MODULES_NAME_BYTES]);
 
 /*
  * Projections that may be one matrix or several: q, k and v, and gate and up. The rows of the parts lie one
@@ -95,7 +98,7 @@ const char *modules_name(module_role role, naming style, int layer, char out[MOD
  */
 enum { MODULES_PARTS = 3 };
 
-/* Rows [first, first + count) of a module's weight and bias. */
+/* Rows [first, first + count) of a module's weight and bias; of each matrix of a stack. */
 typedef struct module_part {
     module_role role;
     int64_t first, count;

@@ -12,7 +12,10 @@
 
 #include "tensor/exec.h"
 
-enum { PARAMETER_SLOTS = 2 }; /* state tensors an optimizer has of a parameter, at most */
+enum {
+    PARAMETER_SLOTS = 2, /* state tensors an optimizer has of a parameter, at most */
+    PARAMETER_RANKS = 3
+};
 
 /* Rows [row, row + rows) and columns [column, column + columns) of a parameter's whole. */
 typedef struct parameter_part {
@@ -31,8 +34,9 @@ typedef struct parameter_shard {
 typedef struct parameter {
     const char
         *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
-    int rank;  /* 1: a vector of `columns`, 2: a matrix, as in the file */
-    int64_t rows, columns; /* of the whole */
+    int rank;  /* 1: a vector of `columns`, 2: a matrix, 3: a stack of matrices */
+    int64_t stack;         /* matrices, one below the other: of a stack, else 1 */
+    int64_t rows, columns; /* of the whole: rows of all its matrices */
     parameter_part local;  /* what layers of this rank compute with */
     bool decay;            /* takes part in weight decay */
     bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
@@ -41,6 +45,22 @@ typedef struct parameter {
     plan_buffer value_buffer, grad_buffer; /* of the local part while it is gathered, or its gradient apart */
     parameter_shard shard;
 } parameter;
+
+/* One of a shape as in files: [columns], [rows, columns] or [stack, rows of each, columns]; all of it local. */
+static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
+    parameter p = {.rank = rank, .stack = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
+    for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
+    p.local = (parameter_part){.rows = p.rows, .columns = p.columns};
+    p.decay = rank > 1;
+    return p;
+}
+
+/* Its shape as in files. */
+static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_RANKS]) {
+    if (p->rank == 3) shape[0] = p->stack;
+    if (p->rank > 1) shape[p->rank - 2] = p->rows / p->stack;
+    shape[p->rank - 1] = p->columns;
+}
 
 /* Elements of the whole. */
 static inline int64_t parameter_count(const parameter *p) {

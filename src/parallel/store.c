@@ -9,11 +9,11 @@ static int rank_count(const parameter_store *s) {
 
 /* What is cut: rows of the local matrix, elements of a vector. */
 static int64_t line_count(const parameter *p) {
-    return p->rank == 2 ? p->local.rows : p->local.columns;
+    return p->rank > 1 ? p->local.rows : p->local.columns;
 }
 
 static tensor as_lines(const parameter *p, tensor t) {
-    return p->rank == 2 ? t : tensor_matrix(t.data, t.dtype, t.columns, 1);
+    return p->rank > 1 ? t : tensor_matrix(t.data, t.dtype, t.columns, 1);
 }
 
 ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
@@ -28,9 +28,9 @@ ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
         first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
         count = p->shard.cut[s->ranks->rank];
     }
-    *(p->rank == 2 ? &p->shard.row : &p->shard.column) += first;
-    p->shard.value = p->rank == 2 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
-                                  : tensor_vector(NULL, OTT_F32, count);
+    *(p->rank > 1 ? &p->shard.row : &p->shard.column) += first;
+    p->shard.value = p->rank > 1 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
+                                 : tensor_vector(NULL, OTT_F32, count);
     return OTT_OK;
 }
 

@@ -1,0 +1,346 @@
+/*
+ * A weight that is a stack of matrices, [stack, rows, columns]: its initial values are those of its matrices alone,
+ * however many ranks hold them; checkpoints have it as one tensor of rank 3, Hugging Face folders as one or as a
+ * tensor for each matrix.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "checkpoint/hf_model.h"
+#include "checkpoint/hf_places.h"
+#include "checkpoint/hf_save.h"
+#include "checkpoint/tensors.h"
+#include "comm/threads.h"
+#include "model/init.h"
+#include "model/tiny_model.h"
+#include "nn/draw.h"
+#include "support/folder.h"
+
+enum { STACK = 3, ROWS = 32, COLUMNS = 48, EACH = ROWS * COLUMNS, ALL = STACK * EACH, RANKS_MAX = 3 };
+
+/* A model that is this weight, in the place of one layer's down projection. */
+typedef struct stacked {
+    harness h;
+    arena *memory;
+    linear layer;
+    parameter weight;
+    model_module module;
+    model m;
+    group ranks;
+} stacked;
+
+static void open_stacked(stacked *s, group *ranks) {
+    const char *name = "model.layers.0.mlp.down_proj";
+    *s = (stacked){0};
+    harness_open(&s->h, 1, NULL);
+    HARNESS_OK(arena_open(s->h.account, MEM_OTHER, &s->memory));
+    s->module = (model_module){.role = ROLE_DOWN,
+                               .kind = MODULE_LINEAR,
+                               .name = name,
+                               .rank = 3,
+                               .shape = {STACK, ROWS, COLUMNS},
+                               .linear = &s->layer,
+                               .weight = &s->weight};
+    s->layer = (linear){.name = name, .in = COLUMNS, .out = ROWS, .weight = &s->weight};
+    s->m = (model){.options = tiny_options(),
+                   .device = s->h.device,
+                   .modules = {&s->module, 1},
+                   .parameters = &s->weight,
+                   .parameter_count = 1,
+                   .store = {.ranks = ranks},
+                   .activation = OTT_BF16};
+    s->m.options.init_style = INIT_HF;
+    s->m.options.init_std = 0.3;
+    parameter *p = &s->weight;
+    *p = parameter_of_shape(3, s->module.shape);
+    p->name = "model.layers.0.mlp.down_proj.weight";
+    HARNESS_OK(store_divide(&s->m.store, s->memory, p));
+    p->shard.value = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
+    p->shard.grad = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
+    p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, COLUMNS);
+    if (!p->shard.cut) parameter_show_shard(p);
+}
+
+static void close_stacked(stacked *s) {
+    arena_close(s->memory);
+    harness_close(&s->h);
+}
+
+static void open_whole(stacked *s) {
+    open_stacked(s, NULL);
+    HARNESS_OK(model_initialize(&s->m, 5, 1));
+}
+
+/* The rank's own part against that of the whole. */
+static void expect_part(stacked *s, const tensor *part, const float *whole) {
+    static float values[ALL];
+    harness_get(&s->h, part, values);
+    assert_memory_equal(values, whole + parameter_shard_first(&s->weight), (size_t)tensor_bytes(*part));
+}
+
+static void expect_whole(stacked *s, const float *whole) {
+    expect_part(s, &s->weight.shard.value, whole);
+}
+
+static void whole_values(float *out) {
+    stacked s;
+    open_whole(&s);
+    harness_get(&s.h, &s.weight.value, out);
+    close_stacked(&s);
+}
+
+/* ---- initial values ---- */
+
+/* As if the matrix were a parameter of its own. */
+static void draw_alone(int matrix, float *out) {
+    harness h;
+    draw w;
+    char name[96];
+    harness_open(&h, 1, NULL);
+    snprintf(name, sizeof name, "model.layers.0.mlp.%d.down_proj.weight", matrix);
+    parameter p = parameter_of_shape(2, (int64_t[]){ROWS, COLUMNS});
+    p.shard.value = harness_tensor(&h, OTT_F32, ROWS, COLUMNS);
+    HARNESS_OK(draw_open(&w, h.device, NULL, EACH, 1));
+    HARNESS_OK(draw_rows(&w, (draw_start){.deviation = 0.3}, 5, rng_stream(name), &p, 0, ROWS));
+    draw_close(&w);
+    harness_get(&h, &p.shard.value, out);
+    harness_close(&h);
+}
+
+static void matrices_start_as_if_alone(void **state) {
+    (void)state;
+    static float whole[ALL], alone[EACH];
+    whole_values(whole);
+    for (int i = 0; i < STACK; i++) {
+        draw_alone(i, alone);
+        assert_memory_equal(whole + i * EACH, alone, sizeof alone);
+    }
+    for (int size = 2; size <= RANKS_MAX; size++)
+        for (int rank = 0; rank < size; rank++) {
+            stacked s;
+            open_stacked(&s, &(group){.rank = rank, .size = size});
+            HARNESS_OK(model_initialize(&s.m, 5, 1));
+            expect_whole(&s, whole);
+            close_stacked(&s);
+        }
+}
+
+/* ---- ranks ---- */
+
+typedef struct rank_run {
+    stacked s;
+    group *group;
+    tensor gathered, added;
+    pthread_t thread;
+    ott_status status;
+} rank_run;
+
+static ott_status gather_and_reduce(exec *cx, void *user) {
+    rank_run *r = user;
+    parameter *p = &r->s.weight;
+    const parameter_store *store = &r->s.m.store;
+    TRY(store_gather(cx, store, p, 1));
+    TRY(op_add(cx, &(add_args){.x = &p->value, .delta = &r->added, .y = &r->gathered}));
+    TRY(store_release(cx, store, p, 1));
+    TRY(store_open_gradients(cx, store, p, 1));
+    TRY(op_add(cx, &(add_args){.x = &p->grad, .delta = &r->gathered, .y = &p->grad}));
+    return store_reduce_gradients(cx, store, p, 1);
+}
+
+static void *run_rank(void *argument) {
+    rank_run *r = argument;
+    plan_replay(r->s.h.plan);
+    r->status = gather_and_reduce(&r->s.h.cx, r);
+    group_close(r->group);
+    return NULL;
+}
+
+static void open_rank(rank_run *r, group *ranks) {
+    r->group = ranks;
+    open_stacked(&r->s, ranks);
+    HARNESS_OK(model_initialize(&r->s.m, 5, 1));
+    r->gathered = harness_tensor(&r->s.h, OTT_F32, STACK * ROWS, COLUMNS);
+    r->added = harness_tensor(&r->s.h, OTT_F32, STACK * ROWS, COLUMNS); /* zero */
+    harness_record(&r->s.h, gather_and_reduce, r);
+}
+
+static void run_ranks(int size, const float *whole) {
+    static rank_run ranks[RANKS_MAX];
+    static float values[ALL], sums[ALL];
+    mem *account;
+    threads_world *world;
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    for (int r = 0; r < size; r++) open_rank(&ranks[r], threads_world_group(world, r));
+    for (int r = 0; r < size; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
+    for (int r = 0; r < size; r++) pthread_join(ranks[r].thread, NULL);
+    for (int i = 0; i < ALL; i++) {
+        sums[i] = whole[i];
+        for (int r = 1; r < size; r++) sums[i] += whole[i];
+    }
+    for (int r = 0; r < size; r++) {
+        assert_int_equal(ranks[r].status, OTT_OK);
+        harness_get(&ranks[r].s.h, &ranks[r].gathered, values);
+        assert_memory_equal(values, whole, sizeof values);
+        expect_part(&ranks[r].s, &ranks[r].s.weight.shard.grad, sums);
+        close_stacked(&ranks[r].s);
+    }
+    threads_world_close(world);
+    mem_close(account);
+}
+
+static void ranks_gather_the_whole(void **state) {
+    (void)state;
+    static float whole[ALL];
+    whole_values(whole);
+    for (int size = 2; size <= RANKS_MAX; size++) run_ranks(size, whole);
+}
+
+/* ---- a checkpoint's tensor ---- */
+
+static void write_tensor(mem *account, const char *path, const safetensors_tensor *t, int count,
+                         const float *const *values) {
+    safetensors_writer *w;
+    HARNESS_OK(safetensors_writer_open(account, path, t, count, NULL, 0, &w));
+    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
+        int64_t bytes = 4;
+        for (int i = 0; i < t[next].rank; i++) bytes *= t[next].shape[i];
+        HARNESS_OK(safetensors_writer_append(w, values[next], bytes));
+    }
+    HARNESS_OK(safetensors_writer_commit(w));
+}
+
+static void read_on_rank(const safetensors *file, group *ranks, const float *whole) {
+    stacked s;
+    tensor_set set;
+    watched progress = watch_begin(NULL, "", 1);
+    int64_t done = 0;
+    open_stacked(&s, ranks);
+    HARNESS_OK(tensor_set_of_model(&set, &s.m));
+    assert_int_equal(set.declared[0].rank, 3);
+    assert_memory_equal(set.declared[0].shape, s.module.shape, sizeof s.module.shape);
+    HARNESS_OK(tensor_set_check(&set, file));
+    HARNESS_OK(tensor_set_read(&set, file, s.h.device, &progress, &done));
+    tensor_set_close(&set);
+    expect_whole(&s, whole);
+    close_stacked(&s);
+}
+
+static void checkpoints_have_one_tensor(void **state) {
+    folder *f = *state;
+    static float whole[ALL];
+    const float *values[] = {whole};
+    stacked s;
+    tensor_set set;
+    safetensors *file;
+    open_whole(&s);
+    harness_get(&s.h, &s.weight.value, whole);
+    HARNESS_OK(tensor_set_of_model(&set, &s.m));
+    write_tensor(f->account, folder_file(f, "state.safetensors"), set.declared, 1, values);
+    tensor_set_close(&set);
+    close_stacked(&s);
+    HARNESS_OK(safetensors_open(f->account, folder_file(f, "state.safetensors"), &file));
+    read_on_rank(file, NULL, whole);
+    for (int size = 2; size <= RANKS_MAX; size++)
+        for (int rank = 0; rank < size; rank++)
+            read_on_rank(file, &(group){.rank = rank, .size = size}, whole);
+    safetensors_close(file);
+}
+
+/* ---- Hugging Face folders ---- */
+
+static void load_on_ranks(const char *path, const float *whole) {
+    for (int size = 1; size <= RANKS_MAX; size++)
+        for (int rank = 0; rank < size; rank++) {
+            stacked s;
+            group ranks = {.rank = rank, .size = size};
+            open_stacked(&s, size > 1 ? &ranks : NULL);
+            HARNESS_OK(hf_model_load(&s.m, path));
+            expect_whole(&s, whole);
+            close_stacked(&s);
+        }
+}
+
+static void folders_have_it_packed_or_apart(void **state) {
+    folder *f = *state;
+    static float whole[ALL];
+    const float *packed[] = {whole}, *apart[] = {whole, whole + EACH, whole + 2 * EACH};
+    char path[160];
+    whole_values(whole);
+    const safetensors_tensor one = {
+        "model.layers.0.mlp.down_proj.weight", OTT_F32, 3, {STACK, ROWS, COLUMNS}};
+    const safetensors_tensor each[] = {
+        {"model.layers.0.mlp.0.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}},
+        {"model.layers.0.mlp.1.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}},
+        {"model.layers.0.mlp.2.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}}};
+    snprintf(path, sizeof path, "%s/model.safetensors", f->path);
+    write_tensor(f->account, path, &one, 1, packed);
+    load_on_ranks(f->path, whole);
+    write_tensor(f->account, path, each, STACK, apart);
+    load_on_ranks(f->path, whole);
+}
+
+static void saved_folders_are_read_again(void **state) {
+    folder *f = *state;
+    static float whole[ALL];
+    char path[160];
+    stacked s;
+    hf_save_summary summary;
+    const hf_save_options o = {.dtype = OTT_F32};
+    open_whole(&s);
+    harness_get(&s.h, &s.weight.value, whole);
+    snprintf(path, sizeof path, "%s/saved", f->path);
+    HARNESS_OK(hf_model_save(&s.m, &o, path, &summary));
+    assert_int_equal(summary.tensors, STACK);
+    close_stacked(&s);
+    load_on_ranks(path, whole);
+}
+
+/* A stack of gate and up in one, in a folder that has them apart, and in one that packs what it fuses. */
+static void fused_stacks_have_places(void **state) {
+    (void)state;
+    enum { HIDDEN = 48 };
+    stacked s;
+    hf_places places;
+    int64_t shape[PARAMETER_RANKS];
+    open_stacked(&s, NULL);
+    s.module = (model_module){.role = ROLE_GATE_UP,
+                              .kind = MODULE_LINEAR,
+                              .rank = 3,
+                              .shape = {2, 2 * HIDDEN, 32},
+                              .weight = &s.weight};
+    s.weight = parameter_of_shape(3, s.module.shape);
+    HARNESS_OK(hf_places_open(&s.m, false, false, &places));
+    assert_int_equal(places.count, 4);
+    assert_string_equal(places.of[3].name, "model.layers.0.mlp.1.up_proj.weight");
+    assert_int_equal(places.of[3].first, 3 * HIDDEN);
+    assert_int_equal(places.of[3].row, 0);
+    assert_int_equal(hf_place_shape(&places.of[3], shape), 2);
+    assert_memory_equal(shape, ((int64_t[]){HIDDEN, 32}), 2 * sizeof *shape);
+    hf_places_close(&places);
+    HARNESS_OK(hf_places_open(&s.m, true, true, &places));
+    assert_string_equal(places.of[3].name, "model.layers.0.mlp.gate_up_proj.weight");
+    assert_int_equal(places.of[3].row, 3 * HIDDEN);
+    assert_int_equal(hf_place_shape(&places.of[3], shape), 3);
+    assert_memory_equal(shape, s.module.shape, sizeof shape);
+    hf_places_close(&places);
+    close_stacked(&s);
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matrices_start_as_if_alone), cmocka_unit_test(ranks_gather_the_whole),
+        WITH_FOLDER(checkpoints_have_one_tensor),     WITH_FOLDER(folders_have_it_packed_or_apart),
+        WITH_FOLDER(saved_folders_are_read_again),    cmocka_unit_test(fused_stacks_have_places),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
