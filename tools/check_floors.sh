@@ -1,7 +1,7 @@
 #!/bin/sh
 # Includes point down: a file under src/ includes its own floor and those that cmake/floors.cmake says it uses. Every
 # floor may include ottava/types.h; api, and the floors that fill in what the public API shows, all of ottava/. cli includes
-# itself, bench and ottava/ only. Tests may include all.
+# itself, bench and ottava/ only. Only comm includes <mpi.h>. Tests may include all.
 # Prints file:line of each include that does not, and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
@@ -42,6 +42,7 @@ FNR == 1 {
     name = substr($0, RSTART + 1, RLENGTH - 1)
     head = name
     sub(/\/.*/, "", head)
+    if (name == "mpi.h" && floor != "comm") bad("<mpi.h>: only comm knows MPI")
     if (!quoted && head != "ottava" && !(head in known)) next # a system header
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")

@@ -20,6 +20,8 @@ build  libtomlplusplus-dev  reads TOML configurations
 build  libjansson-dev       reads and writes JSON
 build  libpcre2-dev         patterns of tokenizers
 build  libutf8proc-dev      Unicode forms, for tokenizers
+build  libopenmpi-dev       joins ranks
+test   openmpi-bin          starts them (mpirun)
 test   libcmocka-dev        the test library
 demo   bible-kjv            the text the demo trains on
 ci     clang-14             the second compiler

@@ -1,0 +1,517 @@
+/*
+ * comm/mpi: joining and leaving the processes, the progress thread, and the group table. The thread sleeps while no
+ * operation is under way; while one is it asks MPI again and again, ever less often when nothing moves.
+ */
+#include "comm/mpi.h"
+#include "base/clock.h"
+#include "comm/mpi_parts.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PIECE_MOST = 512 << 10, /* bytes */
+    PIECE_LEAST = 64 << 10,
+    STAGING_MOST = 2 << 20, /* of the pieces to all ranks, where they can be as small as that */
+    EAGER_POLLS = 200,      /* without rest, after something has moved */
+    REST_LEAST = 20,        /* microseconds between two polls, doubled up to the most */
+    REST_MOST = 500,
+    GIVEN_UP = 0,      /* tag of what a process says that gives up; groups count from 1 */
+    ENDED_WITHIN = 10, /* seconds after which one that is silent ends by itself */
+};
+
+/* MPI is started once in the life of a process, and so is this. */
+static struct {
+    mem *account;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* an operation is done, or there is one to begin */
+    pthread_t thread;
+    int rank, size;
+    bool joined, ending;
+    bool given_up;      /* this process cannot go on */
+    bool heard, spoken; /* and another one has said so; and this one may */
+    int group_count;
+    mpi_group *groups;
+    mpi_group *all;      /* every process */
+    mpi_operation *idle; /* operations and their memory, for use again */
+    ott_status status;   /* of joining */
+    char text[REASON_BYTES];
+} world = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static mpi_group *group_of(group *g) {
+    return (mpi_group *)g;
+}
+
+/* ---- failing; with the lock held ---- */
+
+static void end_operation(mpi_operation *o, ott_status status, const char *text) {
+    o->done = true;
+    o->status = status;
+    snprintf(o->text, sizeof o->text, "%s", text);
+}
+
+/* All that the group waits for has failed; what MPI still moves keeps its memory. */
+static void fail_group(mpi_group *g, ott_status status, const char *reason) {
+    if (g->failed) return;
+    g->failed = true;
+    g->code = status;
+    snprintf(g->reason, sizeof g->reason, "%s", reason);
+    for (mpi_operation *o = g->line; o; o = o->next) end_operation(o, status, g->reason);
+    g->line = NULL;
+    pthread_cond_broadcast(&world.changed);
+}
+
+/* To all other members. They hear it when they next wait for this rank. */
+static void tell(mpi_group *g, int tag, const char *text) {
+    MPI_Request request;
+    snprintf(g->told, sizeof g->told, "%s", text);
+    for (int r = 0; r < g->group.size; r++) {
+        if (r == g->group.rank) continue;
+        if (MPI_Isend(g->told, sizeof g->told, MPI_BYTE, g->members[r].rank, tag, mpi_channel.failures,
+                      &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+    }
+}
+
+/* What another member told, as this rank's failure. */
+static ott_status hear(int tag) {
+    MPI_Status from;
+    int there = 0;
+    char text[REASON_BYTES];
+    TRY(mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, tag, mpi_channel.failures, &there, &from), "MPI_Iprobe"));
+    if (!there) return OTT_OK;
+    TRY(mpi_check(
+        MPI_Recv(text, sizeof text, MPI_BYTE, from.MPI_SOURCE, tag, mpi_channel.failures, MPI_STATUS_IGNORE),
+        "MPI_Recv"));
+    text[sizeof text - 1] = '\0';
+    return status_fail(OTT_ERR_RANK, "%s", text);
+}
+
+/* ---- waiting too long ---- */
+
+static void name_late(const mpi_group *g, const mpi_operation *o, char text[REASON_BYTES]) {
+    bool late[g->group.size];
+    bool message = o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
+    memset(late, 0, sizeof late);
+    if (message)
+        late[o->call.peer] = true;
+    else
+        mpi_collective_late(g, late);
+    int length = snprintf(text, REASON_BYTES, "%s", collective_name(o->call.kind));
+    if (!message)
+        length += snprintf(text + length, REASON_BYTES - (size_t)length, ", collective number %lld",
+                           (long long)o->number);
+    length += snprintf(text + length, REASON_BYTES - (size_t)length,
+                       "%s%s, on rank %d:", *g->name ? " of " : "", g->name, world.rank);
+    for (int r = 0; r < g->group.size && length < REASON_BYTES - 60; r++)
+        if (late[r])
+            length += snprintf(text + length, REASON_BYTES - (size_t)length, " rank %d", g->members[r].rank);
+    snprintf(text + length, REASON_BYTES - (size_t)length, " did not come in time (%g s)", g->timeout);
+}
+
+static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
+    double now = clock_seconds();
+    char text[REASON_BYTES];
+    if (moved || o->moved == 0) o->moved = now;
+    if (g->timeout <= 0 || now - o->moved < g->timeout) return OTT_OK;
+    name_late(g, o, text);
+    return status_fail(OTT_ERR_RANK, "%s", text);
+}
+
+/* ---- the progress thread ---- */
+
+static bool is_message(const mpi_operation *o) {
+    return o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
+}
+
+/* Messages to a rank leave as they come, those from one rank in their order, collectives one by one; a rank leaves
+   when all is done. */
+static bool may_step(const mpi_group *g, const mpi_operation *o) {
+    if (o->kind == COLLECTIVE_SEND) return true;
+    for (const mpi_operation *before = g->line; before != o; before = before->next) {
+        if (o->kind == KIND_LEFT) return false;
+        if (o->kind == COLLECTIVE_RECEIVE && before->kind == COLLECTIVE_RECEIVE &&
+            before->call.peer == o->call.peer)
+            return false;
+        if (!is_message(o) && !is_message(before)) return false;
+    }
+    return true;
+}
+
+/* With the lock held. */
+static void give_back(mpi_operation *o) {
+    o->next = world.idle;
+    world.idle = o;
+}
+
+/* With the lock held. */
+static void leave_line(mpi_group *g, mpi_operation *o) {
+    mpi_operation **at = &g->line;
+    while (*at != o) at = &(*at)->next;
+    *at = o->next;
+    o->next = NULL;
+    o->done = true;
+    if (o->kind == KIND_LEFT) g->left = true;
+    if (o->abandoned) give_back(o);
+    pthread_cond_broadcast(&world.changed);
+}
+
+/* Without the lock: nobody else touches what it steps. */
+static ott_status step(mpi_group *g, mpi_operation *o, bool *moved) {
+    bool advanced = false;
+    TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
+    *moved |= advanced;
+    if (o->stage == STAGE_DONE) return OTT_OK;
+    ott_status status = hear(g->id);
+    g->heard = status != OTT_OK;
+    return g->heard ? status : check_time(g, o, advanced);
+}
+
+static void fail_and_tell(mpi_group *g, ott_status status) {
+    fail_group(g, status, status_text());
+    if (!g->heard) tell(g, g->id, g->reason);
+}
+
+/* With the lock held, which it lets go while it moves data. */
+static void step_group(mpi_group *g, bool *busy, bool *moved) {
+    for (mpi_operation *o = g->line, *next; o && !g->failed; o = next) {
+        if (may_step(g, o)) {
+            pthread_mutex_unlock(&world.lock);
+            ott_status status = step(g, o, moved);
+            pthread_mutex_lock(&world.lock);
+            next = o->next;
+            if (status != OTT_OK)
+                fail_and_tell(g, status);
+            else if (o->stage == STAGE_DONE)
+                leave_line(g, o);
+        } else {
+            next = o->next;
+        }
+    }
+    *busy |= g->line != NULL;
+}
+
+static void rest(int microseconds) {
+    nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
+}
+
+/* Of ranks that give up at the same time the lowest says why: the others wait for a while whether one does. */
+static void decide_who_speaks(void) {
+    int turns = 5 * (world.rank < 20 ? world.rank : 20);
+    bool heard = false;
+    for (int i = 0; i <= turns && !heard; i++) {
+        heard = hear(GIVEN_UP) != OTT_OK;
+        if (!heard && i < turns) rest(10000);
+    }
+    if (!heard) tell(world.all, GIVEN_UP, world.text);
+    pthread_mutex_lock(&world.lock);
+    world.heard = heard;
+    world.spoken = !heard;
+    pthread_cond_broadcast(&world.changed);
+    pthread_mutex_unlock(&world.lock);
+}
+
+static void make_progress(void) {
+    int idle_polls = 0;
+    pthread_mutex_lock(&world.lock);
+    while (!world.ending && !world.given_up) {
+        bool busy = false, moved = false;
+        for (mpi_group *g = world.groups; g; g = g->next) step_group(g, &busy, &moved);
+        if (!busy && !world.ending && !world.given_up) pthread_cond_wait(&world.changed, &world.lock);
+        idle_polls = moved || !busy ? 0 : idle_polls + 1;
+        if (!busy || moved) continue;
+        pthread_mutex_unlock(&world.lock);
+        int doubled = (idle_polls - EAGER_POLLS) / 8, pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
+        if (idle_polls > EAGER_POLLS)
+            rest(pause < REST_MOST ? pause : REST_MOST);
+        else
+            sched_yield();
+        pthread_mutex_lock(&world.lock);
+    }
+    pthread_mutex_unlock(&world.lock);
+}
+
+static ott_status start_mpi(void) {
+    MPI_Comm *all[] = {&mpi_channel.collectives, &mpi_channel.messages, &mpi_channel.failures};
+    int provided, major = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    TRY(mpi_check(major, "MPI_Init_thread"));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+    for (int i = 0; i < 3; i++) TRY(mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, all[i]), "MPI_Comm_dup"));
+    return OTT_OK;
+}
+
+/* It alone calls MPI: to start it, all the time, and to end it. */
+static void *run_thread(void *unused) {
+    (void)unused;
+    ott_status status = start_mpi();
+    pthread_mutex_lock(&world.lock);
+    world.status = status;
+    snprintf(world.text, sizeof world.text, "%s", status == OTT_OK ? "" : status_text());
+    world.joined = true;
+    pthread_cond_broadcast(&world.changed);
+    pthread_mutex_unlock(&world.lock);
+    if (status != OTT_OK) return NULL;
+    make_progress();
+    if (!world.given_up) return MPI_Finalize(), NULL;
+    decide_who_speaks();
+    pthread_mutex_lock(&world.lock);
+    while (!world.ending) pthread_cond_wait(&world.changed, &world.lock);
+    pthread_mutex_unlock(&world.lock);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    return NULL;
+}
+
+/* ---- operations ---- */
+
+/* With the lock held. One whose memory is large enough, or any, whose memory grows; or a new one. */
+static ott_status take_operation(int64_t bytes, mpi_operation **out) {
+    mpi_operation **best = &world.idle;
+    void *memory;
+    for (mpi_operation **at = best; *at; at = &(*at)->next) {
+        bool fits = (*at)->message.capacity >= bytes, best_fits = (*best)->message.capacity >= bytes;
+        bool smaller = (*at)->message.capacity < (*best)->message.capacity;
+        if ((fits && (!best_fits || smaller)) || (!fits && !best_fits && !smaller)) best = at;
+    }
+    if (!*best) {
+        TRY(mem_alloc(world.account, MEM_OTHER, sizeof(mpi_operation), "a collective", &memory));
+        *best = memory;
+    }
+    mpi_operation *o = *best;
+    if (o->message.capacity < bytes) {
+        mem_free(world.account, o->message.data);
+        o->message.data = NULL, o->message.capacity = 0;
+        TRY(mem_alloc(world.account, MEM_OTHER, bytes, "a message to another rank", &memory));
+        o->message.data = memory, o->message.capacity = bytes;
+    }
+    *best = o->next;
+    *out = o;
+    return OTT_OK;
+}
+
+static ott_status begin(const collective *call, device *d, int64_t message_bytes, mpi_operation **out) {
+    mpi_operation *o = NULL;
+    pthread_mutex_lock(&world.lock);
+    ott_status status = take_operation(message_bytes, &o);
+    pthread_mutex_unlock(&world.lock);
+    if (status != OTT_OK) return status;
+    *o = (mpi_operation){.kind = (int)call->kind,
+                         .call = *call,
+                         .device = d,
+                         .message = {.capacity = o->message.capacity, .data = o->message.data}};
+    o->message.requests[0] = o->message.requests[1] = MPI_REQUEST_NULL;
+    *out = o;
+    return OTT_OK;
+}
+
+/* With the lock held. */
+static void enter_line(mpi_group *g, mpi_operation *o) {
+    mpi_operation **at = &g->line;
+    while (*at) at = &(*at)->next;
+    *at = o;
+    o->next = NULL;
+    pthread_cond_broadcast(&world.changed);
+}
+
+static ott_status group_failure(const mpi_group *g) {
+    return status_fail(g->code, "%s", g->reason);
+}
+
+/* Memory of a whole number of blocks (mpi_message.c). */
+static int64_t bytes_of_message(const collective *call) {
+    const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
+    bool message = call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE;
+    return message ? (tensor_bytes(*t) + 4095) / 4096 * 4096 : 0;
+}
+
+static ott_status copy_message(mpi_operation *o) {
+    const tensor *t = &o->call.input;
+    o->message.header = (mpi_header){
+        .kind = COLLECTIVE_SEND, .dtype = (int32_t)t->dtype, .rows = t->rows, .columns = t->columns};
+    o->abandoned = true;
+    return device_copy_out(o->device, o->message.data, t->data, tensor_bytes(*t));
+}
+
+static ott_status start(group *base, exec *cx, group_request *request) {
+    mpi_group *g = group_of(base);
+    mpi_operation *o;
+    request->state = NULL;
+    TRY(begin(&request->call, cx->device, bytes_of_message(&request->call), &o));
+    if (o->kind == COLLECTIVE_SEND)
+        TRY(copy_message(o));
+    else
+        request->state = o;
+    pthread_mutex_lock(&world.lock);
+    ott_status status = g->failed ? group_failure(g) : OTT_OK;
+    if (!is_message(o)) o->number = g->number++;
+    if (status == OTT_OK)
+        enter_line(g, o);
+    else
+        give_back(o);
+    pthread_mutex_unlock(&world.lock);
+    return status;
+}
+
+static ott_status wait_for(group *base, exec *cx, group_request *request) {
+    mpi_operation *o = request->state;
+    ott_status status = OTT_OK;
+    (void)base, (void)cx;
+    if (!o) return OTT_OK; /* a message that was sent is on its way */
+    pthread_mutex_lock(&world.lock);
+    while (!o->done) pthread_cond_wait(&world.changed, &world.lock);
+    status = o->status;
+    if (status != OTT_OK)
+        status_fail(status, "%s", o->text); /* MPI may still use its memory */
+    else
+        give_back(o);
+    pthread_mutex_unlock(&world.lock);
+    return status;
+}
+
+/* ---- groups ---- */
+
+static void forget_group(mpi_group *g) {
+    mpi_group **at = &world.groups;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    mem_free(world.account, g->staging);
+    mem_free(world.account, g);
+}
+
+static bool all_said(const mpi_group *g) {
+    return g->left || g->failed;
+}
+
+/* Of a group that failed MPI may still use the memory: it stays. */
+static void leave(group *base) {
+    mpi_group *g = group_of(base);
+    mpi_operation *o;
+    bool can_say = begin(&(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
+    pthread_mutex_lock(&world.lock);
+    if (can_say && !g->failed) {
+        o->kind = KIND_LEFT;
+        o->abandoned = true;
+        enter_line(g, o);
+        while (!all_said(g)) pthread_cond_wait(&world.changed, &world.lock);
+    }
+    if (g->left) forget_group(g);
+    pthread_mutex_unlock(&world.lock);
+}
+
+static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+
+static int64_t piece_bytes(int count) {
+    int64_t bytes = STAGING_MOST / count / PIECE_LEAST * PIECE_LEAST;
+    return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
+}
+
+/* A piece from and to each rank, and the sums of bf16's in fp32. */
+int64_t mpi_group_bytes(int count) {
+    return (2 * (int64_t)count + 2) * piece_bytes(count);
+}
+
+static void lay_out_group(mpi_group *g, const int *ranks) {
+    int size = g->group.size;
+    g->members = (mpi_member *)(g + 1);
+    g->requests = (MPI_Request *)(g->members + size);
+    for (int r = 0; r < size; r++) {
+        g->members[r].rank = ranks[r];
+        g->members[r].send_piece = g->staging + 2 * r * g->piece_bytes;
+        g->members[r].receive_piece = g->members[r].send_piece + g->piece_bytes;
+        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
+        if (ranks[r] == world.rank) g->group.rank = r;
+    }
+    g->sum = (float *)(void *)(g->staging + 2 * size * g->piece_bytes);
+}
+
+/* With the lock held. */
+static ott_status open_group(const int *ranks, int count, const char *name, double timeout, mpi_group **out) {
+    void *memory;
+    int64_t bytes =
+        (int64_t)sizeof(mpi_group) + count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(MPI_Request));
+    TRY(mem_alloc(world.account, MEM_OTHER, bytes, "a group of ranks", &memory));
+    mpi_group *g = memory;
+    ott_status status = mem_alloc(world.account, MEM_OTHER, count > 1 ? mpi_group_bytes(count) : 0,
+                                  "what moves between ranks", &memory);
+    if (status != OTT_OK) return mem_free(world.account, g), status;
+    g->group = (group){.table = &table, .size = count};
+    g->staging = memory;
+    g->name = name;
+    g->timeout = timeout;
+    g->id = ++world.group_count;
+    g->piece_bytes = piece_bytes(count);
+    lay_out_group(g, ranks);
+    g->next = world.groups;
+    world.groups = g;
+    *out = g;
+    return OTT_OK;
+}
+
+ott_status mpi_group_open(const int *ranks, int count, const char *name, double timeout, group **out) {
+    bool member = false;
+    mpi_group *g;
+    *out = NULL;
+    for (int i = 0; i < count; i++) {
+        STATUS_REQUIRE(ranks[i] >= 0 && ranks[i] < world.size && (i == 0 || ranks[i] > ranks[i - 1]));
+        member |= ranks[i] == world.rank;
+    }
+    STATUS_REQUIRE(member);
+    pthread_mutex_lock(&world.lock);
+    ott_status status = open_group(ranks, count, name, timeout, &g);
+    pthread_mutex_unlock(&world.lock);
+    if (status == OTT_OK) *out = &g->group;
+    return status;
+}
+
+/* ---- joining and ending ---- */
+
+static void end_process(void) {
+    pthread_mutex_lock(&world.lock);
+    bool running = world.status == OTT_OK;
+    world.ending = true;
+    pthread_cond_broadcast(&world.changed);
+    pthread_mutex_unlock(&world.lock);
+    if (running) pthread_join(world.thread, NULL);
+}
+
+/* With the lock held. */
+static ott_status join(void) {
+    TRY(mem_open(&world.account));
+    if (pthread_create(&world.thread, NULL, run_thread, NULL) != 0)
+        return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
+    atexit(end_process);
+    while (!world.joined) pthread_cond_wait(&world.changed, &world.lock);
+    if (world.status != OTT_OK) return status_fail(world.status, "%s", world.text);
+    int ranks[world.size];
+    for (int r = 0; r < world.size; r++) ranks[r] = r;
+    return open_group(ranks, world.size, "", 0, &world.all);
+}
+
+ott_status mpi_join(double timeout, group **all) {
+    pthread_mutex_lock(&world.lock);
+    ott_status status = world.joined ? OTT_OK : join();
+    if (status == OTT_OK && !world.all) status = status_fail(OTT_ERR_RANK, "%s", world.text);
+    if (status == OTT_OK) world.all->timeout = timeout;
+    *all = status == OTT_OK ? &world.all->group : NULL;
+    pthread_mutex_unlock(&world.lock);
+    return status;
+}
+
+bool mpi_give_up(const char *reason) {
+    pthread_mutex_lock(&world.lock);
+    bool joined = world.all != NULL, first = !world.given_up;
+    if (joined && first) {
+        snprintf(world.text, sizeof world.text, "%s", reason);
+        world.given_up = true;
+        for (mpi_group *g = world.groups; g; g = g->next) fail_group(g, OTT_ERR_RANK, world.text);
+        pthread_cond_broadcast(&world.changed);
+        while (!world.heard && !world.spoken) pthread_cond_wait(&world.changed, &world.lock);
+    }
+    bool heard = world.heard;
+    pthread_mutex_unlock(&world.lock);
+    if (heard) sleep(ENDED_WITHIN);
+    return !heard;
+}

@@ -1,0 +1,294 @@
+/*
+ * comm/mpi_collective: a collective as messages between pairs: headers first, then passes of pieces. A reduction goes to the
+ * rank whose part it is, which adds up in rank order; an all-reduce of more than a few bytes gathers the parts in a
+ * second pass.
+ */
+#include "comm/mpi_parts.h"
+#include "comm/reduce.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Up to here every rank adds up all: one pass has less to wait for than two. */
+enum { SMALL_BYTES = 4096 };
+
+static int64_t row_bytes(const tensor *t) {
+    return t->columns * dtype_bytes(t->dtype);
+}
+
+/* ---- headers ---- */
+
+static void write_header(const mpi_operation *o, int size, int to, mpi_header *h) {
+    const collective *call = &o->call;
+    bool cut = call->kind == COLLECTIVE_ALL_TO_ALL;
+    *h = (mpi_header){.kind = o->kind,
+                      .reduce = (int32_t)call->reduce,
+                      .peer = call->peer,
+                      .dtype = (int32_t)call->input.dtype,
+                      .number = o->number,
+                      .rows = call->input.rows,
+                      .columns = call->input.columns,
+                      .part_rows = cut ? group_part_rows(call->input_rows, call->input.rows, size, to)
+                                       : call->input.rows};
+}
+
+static ott_status send_headers(mpi_group *g, mpi_operation *o) {
+    for (int r = 0; r < g->group.size; r++) {
+        mpi_member *m = &g->members[r];
+        write_header(o, g->group.size, r, &m->out);
+        m->in = (mpi_header){0};
+        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
+        if (r == g->group.rank) continue;
+        TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
+                                &g->requests[2 * r + 1]),
+                      "MPI_Isend"));
+        if (o->kind == KIND_LEFT) /* to those that wait for a message as well */
+            TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.messages,
+                                    &g->requests[2 * r]),
+                          "MPI_Isend"));
+        else
+            TRY(mpi_check(MPI_Irecv(&m->in, sizeof m->in, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
+                                    &g->requests[2 * r]),
+                          "MPI_Irecv"));
+    }
+    return OTT_OK;
+}
+
+/* Do the calls of two ranks belong together? */
+static bool agrees(const mpi_header *a, const mpi_header *b) {
+    bool same_shape =
+        a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL || a->rows == b->rows;
+    return a->kind == b->kind && a->number == b->number && a->reduce == b->reduce && a->peer == b->peer &&
+           a->dtype == b->dtype && a->columns == b->columns && same_shape;
+}
+
+static ott_status check_header(const mpi_group *g, const mpi_operation *o, const mpi_member *m) {
+    const mpi_header *own = &m->out, *other = &m->in;
+    char a[64], b[64];
+    if (other->kind == KIND_LEFT)
+        return status_fail(OTT_ERR_RANK, "%s, collective number %lld: rank %d has left",
+                           collective_name(o->call.kind), (long long)o->number, m->rank);
+    if (agrees(own, other)) return OTT_OK;
+    return status_fail(OTT_ERR_RANK, "collective number %lld%s%s: rank %d calls %s of %s, rank %d %s of %s",
+                       (long long)o->number, *g->name ? " of " : "", g->name, m->rank,
+                       collective_name((collective_kind)other->kind), mpi_shape(other, a),
+                       g->members[g->group.rank].rank, collective_name(o->call.kind), mpi_shape(own, b));
+}
+
+static ott_status check_headers(const mpi_group *g, const mpi_operation *o) {
+    const collective *call = &o->call;
+    for (int r = 0; r < g->group.size; r++)
+        if (r != g->group.rank) TRY(check_header(g, o, &g->members[r]));
+    if (call->kind != COLLECTIVE_ALL_GATHER && call->kind != COLLECTIVE_ALL_TO_ALL) return OTT_OK;
+    for (int r = 0; r < g->group.size; r++) {
+        const mpi_member *m = &g->members[r];
+        int64_t expected = group_part_rows(call->output_rows, call->output.rows, g->group.size, r);
+        if (r != g->group.rank && m->in.part_rows != expected)
+            return status_fail(OTT_ERR_RANK, "%s number %lld: rank %d sends %lld rows, rank %d expects %lld",
+                               collective_name(call->kind), (long long)o->number, m->rank,
+                               (long long)m->in.part_rows, g->members[g->group.rank].rank,
+                               (long long)expected);
+    }
+    return OTT_OK;
+}
+
+/* ---- passes ---- */
+
+static mpi_span rows_of(const tensor *t, const int64_t *rows, int size, int r) {
+    return (mpi_span){.first = group_part_first(rows, t->rows, size, r) * row_bytes(t),
+                      .bytes = group_part_rows(rows, t->rows, size, r) * row_bytes(t)};
+}
+
+/* Rank r's part of the values that an all-reduce adds up. */
+static mpi_span values_of(const tensor *t, int size, int r) {
+    int64_t count = tensor_count(*t), each = count / size, more = count % size, width = dtype_bytes(t->dtype);
+    return (mpi_span){.first = (r * each + (r < more ? r : more)) * width,
+                      .bytes = (each + (r < more)) * width};
+}
+
+static mpi_span whole(const tensor *t) {
+    return (mpi_span){.bytes = tensor_bytes(*t)};
+}
+
+static void lay_out_all_reduce(const mpi_group *g, const mpi_operation *o, int r, mpi_member *m) {
+    const tensor *t = &o->call.input;
+    int size = g->group.size;
+    if (tensor_bytes(*t) <= SMALL_BYTES) {
+        m->send = m->receive = whole(t);
+        return;
+    }
+    mpi_span own = values_of(t, size, g->group.rank), other = values_of(t, size, r);
+    m->send = o->pass == 0 ? other : own;
+    m->receive = o->pass == 0 ? own : other;
+}
+
+static void lay_out_member(const mpi_group *g, const mpi_operation *o, int r, mpi_member *m) {
+    const collective *call = &o->call;
+    int size = g->group.size, rank = g->group.rank;
+    m->send = m->receive = (mpi_span){0};
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE: lay_out_all_reduce(g, o, r, m); break;
+    case COLLECTIVE_ALL_GATHER:
+        m->send = whole(&call->input);
+        m->receive = rows_of(&call->output, call->output_rows, size, r);
+        break;
+    case COLLECTIVE_REDUCE_SCATTER:
+        m->send = rows_of(&call->input, call->input_rows, size, r);
+        m->receive = whole(&call->output);
+        break;
+    case COLLECTIVE_ALL_TO_ALL:
+        m->send = rows_of(&call->input, call->input_rows, size, r);
+        m->receive = rows_of(&call->output, call->output_rows, size, r);
+        break;
+    case COLLECTIVE_BROADCAST:
+        if (rank == call->peer) m->send = whole(&call->input);
+        if (r == call->peer && r != rank) m->receive = whole(&call->output);
+        break;
+    default: break;
+    }
+}
+
+/* What this rank gives itself. */
+static ott_status copy_own(const mpi_group *g, const mpi_operation *o) {
+    const mpi_member *own = &g->members[g->group.rank];
+    char *to = (char *)o->call.output.data + own->receive.first;
+    const char *from = (const char *)o->call.input.data + own->send.first;
+    bool moves = o->call.kind == COLLECTIVE_ALL_GATHER || o->call.kind == COLLECTIVE_ALL_TO_ALL;
+    if (!moves || to == from || own->send.bytes == 0) return OTT_OK;
+    return device_copy(o->device, to, from, own->send.bytes);
+}
+
+static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
+    collective_kind kind = o->call.kind;
+    bool small = kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) <= SMALL_BYTES;
+    for (int r = 0; r < g->group.size; r++) lay_out_member(g, o, r, &g->members[r]);
+    o->reducing = kind == COLLECTIVE_REDUCE_SCATTER || (kind == COLLECTIVE_ALL_REDUCE && o->pass == 0);
+    o->shared_send = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BROADCAST || small || (o->pass == 1);
+    o->piece = 0;
+    return copy_own(g, o);
+}
+
+/* ---- pieces ---- */
+
+/* The piece under way of what lies at `base`. */
+static mpi_span piece_of(const mpi_group *g, const mpi_operation *o, mpi_span s) {
+    int64_t skip = o->piece * g->piece_bytes, left = s.bytes - skip;
+    if (left <= 0) return (mpi_span){0};
+    return (mpi_span){.first = s.first + skip, .bytes = left < g->piece_bytes ? left : g->piece_bytes};
+}
+
+static bool is_last_piece(const mpi_group *g, const mpi_operation *o) {
+    int64_t end = (o->piece + 1) * g->piece_bytes;
+    for (int r = 0; r < g->group.size; r++)
+        if (g->members[r].send.bytes > end || g->members[r].receive.bytes > end) return false;
+    return true;
+}
+
+static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
+    const mpi_member *m = &g->members[r];
+    mpi_span s = piece_of(g, o, m->receive);
+    if (s.bytes == 0) return OTT_OK;
+    return mpi_check(MPI_Irecv(m->receive_piece, (int)s.bytes, MPI_BYTE, m->rank, g->id,
+                               mpi_channel.collectives, &g->requests[2 * r]),
+                     "MPI_Irecv");
+}
+
+/* `copied`: the one piece that all are sent is in staging memory. */
+static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
+    const mpi_member *m = &g->members[r];
+    char *staging = o->shared_send ? g->members[0].send_piece : m->send_piece;
+    mpi_span s = piece_of(g, o, m->send);
+    if (s.bytes == 0) return OTT_OK;
+    if (!*copied || !o->shared_send)
+        TRY(device_copy_out(o->device, staging, (const char *)o->call.input.data + s.first, s.bytes));
+    *copied = true;
+    return mpi_check(MPI_Isend(staging, (int)s.bytes, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
+                               &g->requests[2 * r + 1]),
+                     "MPI_Isend");
+}
+
+static ott_status begin_piece(mpi_group *g, mpi_operation *o) {
+    bool copied = false;
+    for (int r = 0; r < g->group.size; r++)
+        if (r != g->group.rank) TRY(receive_piece(g, o, r));
+    for (int r = 0; r < g->group.size; r++)
+        if (r != g->group.rank) TRY(send_piece(g, o, r, &copied));
+    mpi_member *own = &g->members[g->group.rank];
+    mpi_span s = piece_of(g, o, own->send);
+    if (!o->reducing || s.bytes == 0) return OTT_OK;
+    return device_copy_out(o->device, own->receive_piece, (const char *)o->call.input.data + s.first,
+                           s.bytes);
+}
+
+static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
+    mpi_span s = piece_of(g, o, g->members[g->group.rank].receive);
+    ott_dtype d = o->call.output.dtype;
+    int64_t count = s.bytes / dtype_bytes(d);
+    if (count == 0) return OTT_OK;
+    reduce_first(g->sum, g->members[0].receive_piece, d, count);
+    for (int r = 1; r < g->group.size; r++)
+        reduce_next(g->sum, g->members[r].receive_piece, d, count, o->call.reduce);
+    reduce_last(g->sum, d, g->sum, count); /* a format is never wider than fp32: in place, ascending */
+    return device_copy_in(o->device, (char *)o->call.output.data + s.first, g->sum, s.bytes);
+}
+
+static ott_status end_piece(mpi_group *g, const mpi_operation *o) {
+    if (o->reducing) return reduce_piece(g, o);
+    for (int r = 0; r < g->group.size; r++) {
+        const mpi_member *m = &g->members[r];
+        mpi_span s = piece_of(g, o, m->receive);
+        if (r == g->group.rank || s.bytes == 0) continue;
+        TRY(device_copy_in(o->device, (char *)o->call.output.data + s.first, m->receive_piece, s.bytes));
+    }
+    return OTT_OK;
+}
+
+/* The next piece, pass, or the end. */
+static ott_status go_on(mpi_group *g, mpi_operation *o) {
+    bool gathers =
+        o->call.kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) > SMALL_BYTES && o->pass == 0;
+    if (!is_last_piece(g, o)) {
+        o->piece++;
+    } else if (gathers) {
+        o->pass = 1;
+        TRY(begin_pass(g, o));
+    } else {
+        o->stage = STAGE_DONE;
+        return OTT_OK;
+    }
+    return begin_piece(g, o);
+}
+
+ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved) {
+    bool done = true;
+    if (o->stage == STAGE_WAITING) {
+        TRY(send_headers(g, o));
+        o->stage = STAGE_HEADERS;
+        *moved = true;
+    }
+    while (o->stage != STAGE_DONE) {
+        TRY(mpi_test(2 * g->group.size, g->requests, &done));
+        if (!done) return OTT_OK;
+        *moved = true;
+        if (o->stage == STAGE_PIECES) {
+            TRY(end_piece(g, o));
+            TRY(go_on(g, o));
+        } else if (o->kind == KIND_LEFT || o->kind == COLLECTIVE_BARRIER) {
+            if (o->kind == COLLECTIVE_BARRIER) TRY(check_headers(g, o));
+            o->stage = STAGE_DONE;
+        } else {
+            TRY(check_headers(g, o));
+            o->stage = STAGE_PIECES;
+            TRY(begin_pass(g, o));
+            TRY(begin_piece(g, o));
+        }
+    }
+    return OTT_OK;
+}
+
+void mpi_collective_late(const mpi_group *g, bool *late) {
+    for (int i = 0; i < 2 * g->group.size; i++) {
+        int done = 1;
+        MPI_Request_get_status(g->requests[i], &done, MPI_STATUS_IGNORE);
+        if (!done) late[i / 2] = true;
+    }
+}

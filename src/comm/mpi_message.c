@@ -1,0 +1,90 @@
+/* comm/mpi_message: a message from one rank to another: a header, then the data whole. */
+#include "comm/mpi_parts.h"
+
+/* MPI counts in int: data go as blocks, and their memory is a multiple of them. */
+enum { BLOCK_BYTES = 4096 };
+
+static int blocks_of(int64_t bytes) {
+    return (int)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
+}
+
+static ott_status block_type(MPI_Datatype *out) {
+    static MPI_Datatype type = MPI_DATATYPE_NULL; /* the progress thread's */
+    if (type == MPI_DATATYPE_NULL) {
+        TRY(mpi_check(MPI_Type_contiguous(BLOCK_BYTES, MPI_BYTE, &type), "MPI_Type_contiguous"));
+        TRY(mpi_check(MPI_Type_commit(&type), "MPI_Type_commit"));
+    }
+    *out = type;
+    return OTT_OK;
+}
+
+static ott_status send(mpi_group *g, mpi_operation *o) {
+    mpi_message *m = &o->message;
+    int to = g->members[o->call.peer].rank;
+    MPI_Datatype type;
+    TRY(block_type(&type));
+    TRY(mpi_check(
+        MPI_Isend(&m->header, sizeof m->header, MPI_BYTE, to, g->id, mpi_channel.messages, &m->requests[0]),
+        "MPI_Isend"));
+    return mpi_check(MPI_Isend(m->data, blocks_of(tensor_bytes(o->call.input)), type, to, g->id,
+                               mpi_channel.messages, &m->requests[1]),
+                     "MPI_Isend");
+}
+
+static ott_status receive_header(mpi_group *g, mpi_operation *o) {
+    mpi_message *m = &o->message;
+    return mpi_check(MPI_Irecv(&m->header, sizeof m->header, MPI_BYTE, g->members[o->call.peer].rank, g->id,
+                               mpi_channel.messages, &m->requests[0]),
+                     "MPI_Irecv");
+}
+
+static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
+    const mpi_header *h = &o->message.header;
+    const tensor *t = &o->call.output;
+    int from = g->members[o->call.peer].rank, own = g->members[g->group.rank].rank;
+    char text[64];
+    if (h->kind == KIND_LEFT)
+        return status_fail(OTT_ERR_RANK, "receive on rank %d: rank %d has left", own, from);
+    if (h->rows == t->rows && h->columns == t->columns && h->dtype == (int32_t)t->dtype) return OTT_OK;
+    return status_fail(OTT_ERR_RANK, "rank %d sends %s, rank %d expects %lld x %lld %s", from,
+                       mpi_shape(h, text), own, (long long)t->rows, (long long)t->columns,
+                       dtype_name(t->dtype));
+}
+
+static ott_status receive_data(mpi_group *g, mpi_operation *o) {
+    mpi_message *m = &o->message;
+    MPI_Datatype type;
+    TRY(check_message(g, o));
+    TRY(block_type(&type));
+    return mpi_check(MPI_Irecv(m->data, blocks_of(tensor_bytes(o->call.output)), type,
+                               g->members[o->call.peer].rank, g->id, mpi_channel.messages, &m->requests[1]),
+                     "MPI_Irecv");
+}
+
+static ott_status step_receive(mpi_group *g, mpi_operation *o) {
+    if (o->stage == STAGE_HEADERS) {
+        o->stage = STAGE_PIECES;
+        return receive_data(g, o);
+    }
+    o->stage = STAGE_DONE;
+    return device_copy_in(o->device, o->call.output.data, o->message.data, tensor_bytes(o->call.output));
+}
+
+ott_status mpi_message_step(mpi_group *g, mpi_operation *o, bool *moved) {
+    bool sends = o->kind == COLLECTIVE_SEND, done;
+    if (o->stage == STAGE_WAITING) {
+        TRY(sends ? send(g, o) : receive_header(g, o));
+        o->stage = STAGE_HEADERS;
+        *moved = true;
+    }
+    while (o->stage != STAGE_DONE) {
+        TRY(mpi_test(2, o->message.requests, &done));
+        if (!done) return OTT_OK;
+        *moved = true;
+        if (sends)
+            o->stage = STAGE_DONE;
+        else
+            TRY(step_receive(g, o));
+    }
+    return OTT_OK;
+}
