@@ -331,6 +331,15 @@ static ott_status staged_open(staged *a, const char *path) {
     return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
 }
 
+/* Written in place: whoever comes first makes the file. */
+static ott_status shared_open(staged *a, const char *path) {
+    TRY(copy_path(path, a->path));
+    memcpy(a->target, a->path, sizeof a->path);
+    a->temporary[0] = '\0';
+    a->descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
+}
+
 static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
     for (const char *from = data; bytes > 0;) {
         ssize_t written = write(a->descriptor, from, (size_t)bytes);
@@ -384,19 +393,29 @@ struct file_writer {
     char buffer[WRITER_BUFFER];
 };
 
-ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
+typedef ott_status (*opener)(staged *a, const char *path);
+
+static ott_status writer_open(mem *account, const char *path, opener open_file, file_writer **out) {
     void *memory;
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
     file_writer *w = memory;
     w->account = account;
-    ott_status status = staged_open(&w->file, path);
+    ott_status status = open_file(&w->file, path);
     if (status != OTT_OK) {
         mem_free(account, w);
         return status;
     }
     *out = w;
     return OTT_OK;
+}
+
+ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
+    return writer_open(account, path, staged_open, out);
+}
+
+ott_status file_writer_join(mem *account, const char *path, file_writer **out) {
+    return writer_open(account, path, shared_open, out);
 }
 
 static ott_status flush(file_writer *w) {
@@ -413,6 +432,14 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
     if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
     w->used += bytes;
     return OTT_OK;
+}
+
+ott_status file_writer_skip(file_writer *w, int64_t bytes) {
+    TRY(file_writer_append(w, NULL, 0)); /* reports an earlier failure */
+    if (bytes == 0) return OTT_OK;
+    TRY(flush(w));
+    if (lseek(w->file.descriptor, (off_t)bytes, SEEK_CUR) < 0) w->failed = fail_system(w->file.path, "write");
+    return w->failed;
 }
 
 ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes) {

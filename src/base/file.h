@@ -37,6 +37,10 @@ ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
 typedef struct file_writer file_writer;
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
+/* One of several processes that write the file together, each its own bytes: at `path` itself, in a folder that is
+   staged. What is skipped is another's. An abandoned one leaves the file to the folder's end. */
+ott_status file_writer_join(mem *account, const char *path, file_writer **out);
+ott_status file_writer_skip(file_writer *w, int64_t bytes);
 /* Replaces bytes that were appended before. */
 ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes);
 ott_status file_writer_commit(file_writer *w); /* flush, fsync, rename; closes w whatever happens */
@@ -66,6 +70,9 @@ ott_status file_copy(mem *account, const file_reader *from, const char *path);
 
 /* CRC-32C (Castagnoli), continuing from `crc` (0 at the start). */
 uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);
+/* What a piece with this CRC adds to the CRC of a file in which `bytes` follow it: the file's is the xor of what all its
+   pieces add, in any order. */
+uint32_t file_crc32c_before(uint32_t crc, int64_t bytes);
 
 /* What tells whether a file is still the one it was: its size, and a hash of all of it; above 16 MiB, of 64
    pieces of 64 KiB that lie evenly from its first byte to its last. */

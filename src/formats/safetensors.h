@@ -77,12 +77,18 @@ typedef struct safetensors_writer safetensors_writer;
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);
+/* The same for one of `size` processes that write the file together, at `path` itself, in a folder that is staged: each
+   declares all tensors, appends its own bytes and skips what others append; rank 0 writes the header. */
+ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
+                                   int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
+                                   int rank, int size, safetensors_writer **out);
 /* Index into `tensors` of the one the next byte belongs to, or -1 when all data are there. Tensors without
    elements are passed over. The order is the reference writer's: widest element format first, then by name.
  */
 int64_t safetensors_writer_next(const safetensors_writer *w);
 /* Appends bytes of that tensor; it may come in any number of pieces, none reaching into the next tensor. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
+ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
 ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w whatever happens */
 void safetensors_writer_abandon(safetensors_writer *w);      /* removes what was written; NULL is allowed */
 

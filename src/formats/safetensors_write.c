@@ -159,9 +159,15 @@ out:
     return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
 }
 
-ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
+static ott_status open_file(safetensors_writer *w, const char *path, int rank, int size, const str *header) {
+    TRY(size == 1 ? file_writer_open(w->account, path, &w->file)
+                  : file_writer_join(w->account, path, &w->file));
+    return rank == 0 ? write_header(w, header) : file_writer_skip(w->file, 8 + header->length);
+}
+
+ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
-                                   safetensors_writer **out) {
+                                   int rank, int size, safetensors_writer **out) {
     void *memory;
     str header = {.account = account};
     ott_status status;
@@ -170,8 +176,7 @@ ott_status safetensors_writer_open(mem *account, const char *path, const safeten
     safetensors_writer *w = memory;
     w->account = account;
     TRY_OUT(prepare(w, path, tensors, count, metadata, metadata_count, &header));
-    TRY_OUT(file_writer_open(account, path, &w->file));
-    TRY_OUT(write_header(w, &header));
+    TRY_OUT(open_file(w, path, rank, size, &header));
     *out = w;
 out:
     if (status != OTT_OK) safetensors_writer_abandon(w);
@@ -179,17 +184,38 @@ out:
     return status;
 }
 
+ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
+                                   int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
+                                   safetensors_writer **out) {
+    return safetensors_writer_join(account, path, tensors, count, metadata, metadata_count, 0, 1, out);
+}
+
 int64_t safetensors_writer_next(const safetensors_writer *w) {
     return w->current < w->count ? w->items[w->current].index : -1;
 }
 
-ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
-    if (bytes < 0 || bytes > w->left)
-        return status_fail(OTT_ERR_ARGUMENT, "%" PRId64 " bytes are too many: tensor '%s' lacks %" PRId64,
-                           bytes, w->current < w->count ? w->items[w->current].name : "(none)", w->left);
-    TRY(file_writer_append(w->file, data, bytes));
+static ott_status check_bytes(const safetensors_writer *w, int64_t bytes) {
+    if (bytes >= 0 && bytes <= w->left) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%" PRId64 " bytes are too many: tensor '%s' lacks %" PRId64, bytes,
+                       w->current < w->count ? w->items[w->current].name : "(none)", w->left);
+}
+
+static void go_on(safetensors_writer *w, int64_t bytes) {
     w->left -= bytes;
     finalize(w);
+}
+
+ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
+    TRY(check_bytes(w, bytes));
+    TRY(file_writer_append(w->file, data, bytes));
+    go_on(w, bytes);
+    return OTT_OK;
+}
+
+ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes) {
+    TRY(check_bytes(w, bytes));
+    TRY(file_writer_skip(w->file, bytes));
+    go_on(w, bytes);
     return OTT_OK;
 }
 

@@ -75,9 +75,15 @@ typedef struct shards_writer shards_writer;
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);
+/* The same for one of `size` processes that write the folder together (safetensors_writer_join). Rank 0 opens it before
+   the others do and commits after them. */
+ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count, int rank, int size, shards_writer **out);
 /* As of safetensors_writer: index into `tensors` of the one the next byte belongs to, or -1. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
+ott_status shards_writer_skip(shards_writer *w, int64_t bytes);
 /* Appends elements, converted to that tensor's format (F32, BF16 or F16, nearest even). */
 ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count);
 ott_status shards_writer_commit(shards_writer *w); /* closes w whatever happens */

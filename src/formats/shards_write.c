@@ -35,6 +35,7 @@ struct shards_writer {
     int64_t part_count, current;  /* parts before `current` are complete files */
     safetensors_pair *metadata;
     int64_t metadata_count;
+    int rank, size;           /* of the processes that write it */
     safetensors_writer *file; /* parts[current]; NULL: none is open */
 };
 
@@ -186,8 +187,8 @@ static ott_status finalize(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
         if (!w->file)
-            TRY(safetensors_writer_open(w->account, part->path, w->declared + part->first, part->count,
-                                        w->metadata, w->metadata_count, &w->file));
+            TRY(safetensors_writer_join(w->account, part->path, w->declared + part->first, part->count,
+                                        w->metadata, w->metadata_count, w->rank, w->size, &w->file));
         bool is_last = w->current == w->part_count - 1;
         if (safetensors_writer_next(w->file) >= 0 || is_last)
             return OTT_OK; /* the last appears with the index */
@@ -209,25 +210,34 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
     TRY(declare(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
     TRY(declare_metadata(w, metadata, metadata_count));
     TRY(name_parts(w));
-    TRY(file_make_folder(folder));
-    TRY(refuse_weights(w));
+    if (w->rank == 0) {
+        TRY(file_make_folder(folder));
+        TRY(refuse_weights(w));
+    }
     return finalize(w);
 }
 
-ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
+ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
-                              int64_t metadata_count, shards_writer **out) {
+                              int64_t metadata_count, int rank, int size, shards_writer **out) {
     void *memory;
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &memory));
     shards_writer *w = memory;
-    w->account = account;
+    *w = (shards_writer){.account = account, .rank = rank, .size = size};
     ott_status status = open_writer(w, folder, tensors, count, max_bytes, metadata, metadata_count);
     if (status == OTT_OK)
         *out = w;
     else
         shards_writer_abandon(w);
     return status;
+}
+
+ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count, shards_writer **out) {
+    return shards_writer_join(account, folder, tensors, count, max_bytes, metadata, metadata_count, 0, 1,
+                              out);
 }
 
 /* ---- data ---- */
@@ -241,6 +251,12 @@ int64_t shards_writer_next(const shards_writer *w) {
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_append(w->file, data, bytes));
+    return finalize(w);
+}
+
+ott_status shards_writer_skip(shards_writer *w, int64_t bytes) {
+    if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
+    TRY(safetensors_writer_skip(w->file, bytes));
     return finalize(w);
 }
 
@@ -305,7 +321,7 @@ static ott_status finish(shards_writer *w) {
     w->file = NULL;
     TRY(status);
     w->current++;
-    return w->part_count > 1 ? write_index(w) : OTT_OK;
+    return w->part_count > 1 && w->rank == 0 ? write_index(w) : OTT_OK;
 }
 
 static void release(shards_writer *w) {
@@ -322,10 +338,12 @@ ott_status shards_writer_commit(shards_writer *w) {
     return status;
 }
 
-/* Files before `current` are ours: the folder held no weights. */
+/* Files before `current` are ours: the folder held no weights. One that is written together lies at its place while
+   it is. */
 void shards_writer_abandon(shards_writer *w) {
     if (!w) return;
+    int64_t made = w->current + (w->file && w->size > 1);
     safetensors_writer_abandon(w->file);
-    for (int64_t i = 0; i < w->current; i++) (void)unlink(w->parts[i].path);
+    for (int64_t i = 0; i < made && w->rank == 0; i++) (void)unlink(w->parts[i].path);
     release(w);
 }

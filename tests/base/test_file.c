@@ -411,6 +411,36 @@ static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     return ~crc;
 }
 
+/* The CRC of a whole is the xor of what its pieces add, wherever they were measured. */
+static void test_crc32c_of_pieces(void **state) {
+    (void)state;
+    static unsigned char data[5000];
+    static const int64_t cut[] = {0, 1, 7, 7, 1024, 1031, 4095, 5000};
+    uint32_t sum = 0;
+    for (int i = 0; i < 5000; i++) data[i] = (unsigned char)(i * i / 7);
+    for (int i = 6; i >= 0; i--)
+        sum ^= file_crc32c_before(file_crc32c(0, data + cut[i], cut[i + 1] - cut[i]), 5000 - cut[i + 1]);
+    assert_int_equal(sum, file_crc32c(0, data, 5000));
+    assert_int_equal(
+        file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 40),
+        file_crc32c_before(file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 39), INT64_C(1) << 39));
+}
+
+/* Two writers, each with what the other skips. */
+static void test_two_write_one_file(void **state) {
+    (void)state;
+    file_writer *w[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(file_writer_join(m, at("both"), &w[i]), OTT_OK);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 3; j++) {
+            if (i == 1) assert_int_equal(file_writer_skip(w[i], 2), OTT_OK);
+            assert_int_equal(file_writer_append(w[i], i ? "def" : "ab", i ? 3 : 2), OTT_OK);
+            if (i == 0) assert_int_equal(file_writer_skip(w[i], 3), OTT_OK);
+        }
+    for (int i = 0; i < 2; i++) assert_int_equal(file_writer_commit(w[i]), OTT_OK);
+    assert_text(at("both"), "abdefabdefabdef");
+}
+
 static void test_crc32c(void **state) {
     (void)state;
     unsigned char data[600] = {0};
@@ -458,6 +488,8 @@ int main(void) {
         TEST(test_links_stay_links),
         TEST(test_reader_checks_bounds),
         cmocka_unit_test(test_crc32c),
+        cmocka_unit_test(test_crc32c_of_pieces),
+        TEST(test_two_write_one_file),
         cmocka_unit_test(test_clocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

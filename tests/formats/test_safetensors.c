@@ -54,6 +54,35 @@ static unsigned char pattern(int64_t t, int64_t i) {
     return (unsigned char)rng_u32(1, (uint64_t)t, (uint64_t)i);
 }
 
+/* Rank r's bytes of what write_two writes: each has every third. */
+static void write_third(folder *f, const char *name, int r) {
+    const safetensors_tensor tensors[] = {{"b", OTT_E4M3, 1, {3}}, {"a", OTT_F32, 2, {1, 2}}};
+    const safetensors_pair metadata[] = {{"step", "7"}};
+    const char data[] = "\0\0\x80\x3f\0\0\0\xc0\x38\xb8\x7f";
+    safetensors_writer *w;
+    assert_int_equal(
+        safetensors_writer_join(f->account, folder_file(f, name), tensors, 2, metadata, 1, r, 3, &w), OTT_OK);
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(
+            i % 3 == r ? safetensors_writer_append(w, data + i, 1) : safetensors_writer_skip(w, 1), OTT_OK);
+    assert_int_equal(safetensors_writer_next(w), -1);
+    assert_int_equal(safetensors_writer_skip(w, 1), OTT_ERR_ARGUMENT);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
+}
+
+/* In any order. */
+static void three_write_one_file(void **state) {
+    folder *f = *state;
+    int64_t bytes, expected_bytes;
+    write_two(f, "one");
+    for (int r = 2; r >= 0; r--) write_third(f, "three", r);
+    char *expected = folder_read(f, "one", &expected_bytes), *data = folder_read(f, "three", &bytes);
+    assert_int_equal(bytes, expected_bytes);
+    assert_memory_equal(data, expected, (size_t)bytes);
+    mem_free(f->account, data);
+    mem_free(f->account, expected);
+}
+
 static int64_t size_of(const safetensors_tensor *t) {
     int64_t bytes = dtype_bytes(t->dtype);
     for (int i = 0; i < t->rank; i++) bytes *= t->shape[i];
@@ -462,6 +491,7 @@ static void memory_runs_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(writes_exact_bytes, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(three_write_one_file, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(round_trip, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(no_tensors, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(writer_refuses, folder_setup, folder_teardown),
