@@ -1,0 +1,99 @@
+/* parallel/mesh: the arithmetic of places. */
+#include "parallel/mesh.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {
+#define X(name, text, what) text,
+    MESH_DIMENSION_MAP(X)
+#undef X
+};
+
+/* "1 × 2 × 4 × 1 × 1 × 1", the dimensions in the order of the mesh. */
+static void show_factors(const int64_t size[MESH_DIMENSIONS], char text[160]) {
+    int length = 0;
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        length += snprintf(text + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
+}
+
+static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks, bool rest) {
+    char factors[160];
+    show_factors(size, factors);
+    if (rest)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "Parallelism dimensions (%s = %lld) do not match world_size (%lld): "
+            "distributed.dp_shard = -1 takes what remains of pp, dp_replicate, cp, ep and tp, and "
+            "%lld is no multiple of %lld",
+            factors, (long long)product, (long long)ranks, (long long)ranks, (long long)product);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "Parallelism dimensions (%s = %lld) do not match world_size (%lld): start %lld ranks, or "
+        "change distributed.pp, dp_replicate, dp_shard (-1: all that remain), cp, ep, tp",
+        factors, (long long)product, (long long)ranks, (long long)product);
+}
+
+ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out) {
+    bool rest = asked[MESH_DP_SHARD] == -1;
+    int64_t product = 1;
+    STATUS_REQUIRE(ranks >= 1);
+    for (int d = 0; d < MESH_DIMENSIONS; d++) {
+        out->size[d] = asked[d] == -1 ? 1 : asked[d];
+        STATUS_REQUIRE(out->size[d] >= 1);
+        if (__builtin_mul_overflow(product, out->size[d], &product)) product = INT64_MAX;
+    }
+    if (rest && ranks % product == 0) out->size[MESH_DP_SHARD] = ranks / product;
+    if (rest ? ranks % product == 0 : product == ranks) return OTT_OK;
+    return fail_ranks(out->size, product, ranks, rest);
+}
+
+int64_t mesh_ranks(const mesh *m) {
+    return mesh_group_size(m, MESH_ALL);
+}
+
+void mesh_show(const mesh *m, char text[128]) {
+    int length = snprintf(text, 128, "%s", mesh_ranks(m) == 1 ? "1 rank" : "");
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        if (m->size[d] > 1)
+            length += snprintf(text + length, 128 - (size_t)length, "%s%s %lld", length ? " x " : "",
+                               names[d], (long long)m->size[d]);
+}
+
+void mesh_place(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
+    for (int d = MESH_DIMENSIONS - 1; d >= 0; d--) {
+        at[d] = rank % m->size[d];
+        rank /= m->size[d];
+    }
+}
+
+int64_t mesh_rank(const mesh *m, const int64_t at[MESH_DIMENSIONS]) {
+    int64_t rank = 0;
+    for (int d = 0; d < MESH_DIMENSIONS; d++) rank = rank * m->size[d] + at[d];
+    return rank;
+}
+
+int64_t mesh_group_size(const mesh *m, mesh_set dimensions) {
+    int64_t count = 1;
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        if (dimensions >> d & 1) count *= m->size[d];
+    return count;
+}
+
+void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks) {
+    int64_t own[MESH_DIMENSIONS], at[MESH_DIMENSIONS], count = 0;
+    mesh_place(m, rank, own);
+    for (int64_t r = 0; r < mesh_ranks(m); r++) {
+        bool member = true;
+        mesh_place(m, r, at);
+        for (int d = 0; d < MESH_DIMENSIONS; d++) member &= dimensions >> d & 1 || at[d] == own[d];
+        if (member) ranks[count++] = (int)r;
+    }
+}
+
+int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank) {
+    int64_t at[MESH_DIMENSIONS], index = 0;
+    mesh_place(m, rank, at);
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        if (dimensions >> d & 1) index = index * m->size[d] + at[d];
+    return index;
+}

@@ -1,0 +1,93 @@
+/* The mesh: what asked dimensions come to, their messages, and who is with whom. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "parallel/mesh.h"
+
+static mesh open_mesh(int64_t pp, int64_t replicate, int64_t shard, int64_t cp, int64_t ep, int64_t tp,
+                      int64_t ranks) {
+    mesh m;
+    if (mesh_open((int64_t[]){pp, replicate, shard, cp, ep, tp}, ranks, &m) != OTT_OK)
+        fail_msg("%s", status_text());
+    return m;
+}
+
+static void expect_refused(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, const char *text) {
+    mesh m;
+    assert_int_equal(mesh_open(asked, ranks, &m), OTT_ERR_CONFIG);
+    if (!strstr(status_text(), text)) fail_msg("\"%s\" lacks \"%s\"", status_text(), text);
+}
+
+static void shards_take_what_remains(void **state) {
+    (void)state;
+    for (int64_t ranks = 1; ranks <= 1024; ranks *= 2)
+        assert_int_equal(open_mesh(1, 1, -1, 1, 1, 1, ranks).size[MESH_DP_SHARD], ranks);
+    mesh m = open_mesh(2, 3, -1, 1, 1, 4, 120);
+    assert_int_equal(m.size[MESH_DP_SHARD], 5);
+    assert_int_equal(mesh_ranks(&m), 120);
+    m = open_mesh(-1, -1, -1, -1, -1, -1, 7);
+    assert_int_equal(m.size[MESH_DP_SHARD], 7);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    expect_refused((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
+                   "Parallelism dimensions (1 × 2 × 2 × 1 × 1 × 1 = 4) do not match world_size (8)");
+    expect_refused((int64_t[]){1, 1, 4, 1, 1, 1}, 1, "do not match world_size (1): start 4 ranks");
+    expect_refused((int64_t[]){1, 3, -1, 1, 1, 1}, 4, "4 is no multiple of 3");
+    expect_refused((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, "do not match world_size (4)");
+}
+
+static void neighbours_share_a_layer(void **state) {
+    (void)state;
+    mesh m = open_mesh(2, 2, 2, 1, 1, 2, 16);
+    int ranks[16];
+    mesh_group(&m, MESH_SET(TP), 5, ranks);
+    assert_memory_equal(ranks, ((int[]){4, 5}), 2 * sizeof(int));
+    mesh_group(&m, MESH_SET(DP_SHARD), 5, ranks);
+    assert_memory_equal(ranks, ((int[]){5, 7}), 2 * sizeof(int));
+    mesh_group(&m, MESH_SET(DP_REPLICATE), 5, ranks);
+    assert_memory_equal(ranks, ((int[]){1, 5}), 2 * sizeof(int));
+    mesh_group(&m, MESH_SET(PP), 5, ranks);
+    assert_memory_equal(ranks, ((int[]){5, 13}), 2 * sizeof(int));
+    mesh_group(&m, MESH_DATA, 5, ranks);
+    assert_memory_equal(ranks, ((int[]){1, 3, 5, 7}), 4 * sizeof(int));
+    char text[128];
+    mesh_show(&m, text);
+    assert_string_equal(text, "pp 2 x dp_replicate 2 x dp_shard 2 x tp 2");
+    m = open_mesh(1, 1, -1, 1, 1, 1, 1);
+    mesh_show(&m, text);
+    assert_string_equal(text, "1 rank");
+}
+
+/* Every set of dimensions cuts all ranks into groups: each rank is in one, where its number says. */
+static void groups_part_the_ranks(void **state) {
+    (void)state;
+    mesh m = open_mesh(2, 3, 2, 2, 1, 2, 48);
+    int ranks[48];
+    int64_t at[MESH_DIMENSIONS];
+    for (mesh_set set = 0; set <= MESH_ALL; set++)
+        for (int64_t r = 0; r < 48; r++) {
+            int64_t size = mesh_group_size(&m, set), own = mesh_group_rank(&m, set, r);
+            mesh_group(&m, set, r, ranks);
+            assert_true(own < size);
+            assert_int_equal(ranks[own], r);
+            for (int64_t i = 1; i < size; i++) assert_true(ranks[i] > ranks[i - 1]);
+            mesh_place(&m, r, at);
+            assert_int_equal(mesh_rank(&m, at), r);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_take_what_remains),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(neighbours_share_a_layer),
+        cmocka_unit_test(groups_part_the_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
