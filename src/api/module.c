@@ -1,7 +1,6 @@
 /* api/module: the tree of modules: walking, building, naming, initial weights, and what a forward keeps. */
 #include "api/module.h"
 #include "base/rng.h"
-#include "nn/draw.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -113,7 +112,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     TRY(context_device(m->handle.context, &d));
     module_parameter *made = &m->parameters[m->parameter_count];
     *made = (module_parameter){.local = local};
-    parameter *p = &made->p;
+    parameter *p = made->p = &made->own;
     *p = rows ? parameter_of_shape(2, (int64_t[]){rows, columns}) : parameter_of_shape(1, &columns);
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, p->columns);
     m->parameter_count++;
@@ -142,9 +141,9 @@ static ott_status name_tree(ott_module *m, const char *prefix) {
     mem *account = m->handle.context->account;
     TRY(join(account, prefix, m->label, &m->name));
     for (int i = 0; i < m->parameter_count; i++) {
-        char *name = (char *)m->parameters[i].p.name;
+        char *name = (char *)m->parameters[i].own.name;
         ott_status status = join(account, m->name, m->parameters[i].local, &name);
-        m->parameters[i].p.name = name;
+        m->parameters[i].own.name = name;
         TRY(status);
     }
     for (int i = 0; i < m->child_count; i++) TRY(name_tree(m->children[i], m->name));
@@ -165,39 +164,61 @@ static uint64_t stream_of(const parameter *p, uint64_t seed, int64_t ordinal) {
     return rng_stream(text);
 }
 
-/* Biases are zero as they are. */
-static ott_status draw_parameters(draw *w, ott_module *root, double deviation, uint64_t seed,
-                                  int64_t ordinal) {
-    const module_parameter *made;
+/* Vectors are ones, but for biases, which are zero as they are. */
+static void describe_weights(ott_module *root, double deviation, uint64_t seed) {
+    module_parameter *made;
+    int64_t ordinal = root->handle.context->modules++;
     for (int i = 0; (made = module_parameter_at(root, i)); i++) {
-        const parameter *p = &made->p;
-        draw_start start =
-            p->rank == 1 ? (draw_start){.constant = 1.0f} : (draw_start){.deviation = deviation};
-        if (strcmp(made->local, "bias") != 0)
-            TRY(draw_rows(w, start, seed, stream_of(p, seed, ordinal), p, 0, p->rows));
+        made->drawn = strcmp(made->local, "bias") == 0;
+        made->start =
+            made->p->rank == 1 ? (draw_start){.constant = 1.0f} : (draw_start){.deviation = deviation};
+        made->seed = seed;
+        made->stream = stream_of(made->p, seed, ordinal);
+    }
+}
+
+static ott_status draw_parameters(draw *w, ott_module *root) {
+    module_parameter *made;
+    for (int i = 0; (made = module_parameter_at(root, i)); i++) {
+        if (made->drawn) continue;
+        TRY(draw_rows(w, made->start, made->seed, made->stream, made->p, 0, made->p->rows));
+        made->drawn = true;
     }
     return OTT_OK;
 }
 
-static ott_status initialize(ott_module *root, double deviation, uint64_t seed) {
+static ott_status draw_weights(ott_module *root) {
     ott_context *context = root->handle.context;
     const module_parameter *made;
-    device *d;
-    draw w;
     int64_t total = 0;
-    TRY(context_device(context, &d));
-    int64_t ordinal = context->modules++;
-    for (int i = 0; (made = module_parameter_at(root, i)); i++) total += parameter_count(&made->p);
-    ott_status status = draw_open(&w, d, NULL, total, context->threads);
-    if (status == OTT_OK) status = draw_parameters(&w, root, deviation, seed, ordinal);
+    draw w;
+    for (int i = 0; (made = module_parameter_at(root, i)); i++)
+        if (!made->drawn) total += parameter_count(made->p);
+    if (total == 0) return OTT_OK;
+    ott_status status = draw_open(&w, context->device, NULL, total, context->threads);
+    if (status == OTT_OK) status = draw_parameters(&w, root);
     draw_close(&w);
     return status;
+}
+
+ott_status module_make_weights(ott_module *m) {
+    m = module_root(m);
+    if (m->has_weights) return OTT_OK;
+    TRY(m->table->make_weights ? m->table->make_weights(m) : draw_weights(m));
+    m->has_weights = true;
+    return OTT_OK;
+}
+
+void module_weights_given(ott_module *root) {
+    module_parameter *made;
+    for (int i = 0; (made = module_parameter_at(root, i)); i++) made->drawn = true;
+    root->has_weights = true;
 }
 
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out) {
     if (built == OTT_OK) built = module_rename(root);
-    if (built == OTT_OK) built = initialize(root, deviation, seed);
+    if (built == OTT_OK) describe_weights(root, deviation, seed);
     if (built == OTT_OK) built = module_connect(root);
     if (built == OTT_OK)
         *out = root;
@@ -213,11 +234,11 @@ static void close_view(ott_tensor *view, const tensor *t) {
 }
 
 static void close_parameter(mem *account, device *d, module_parameter *made) {
-    close_view(made->value, &made->p.value);
-    close_view(made->gradient, &made->p.grad);
-    device_release(d, made->p.value.data);
-    device_release(d, made->p.grad.data);
-    mem_free(account, (void *)(uintptr_t)made->p.name);
+    close_view(made->value, &made->p->value);
+    close_view(made->gradient, &made->p->grad);
+    device_release(d, made->own.value.data);
+    device_release(d, made->own.grad.data);
+    mem_free(account, (void *)(uintptr_t)made->own.name);
 }
 
 void module_close_tree(ott_module *m) {

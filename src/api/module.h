@@ -10,6 +10,7 @@
 #define API_MODULE_H
 
 #include "api/tensor.h"
+#include "nn/draw.h"
 #include "nn/linear.h"
 #include "ottava/module.h"
 
@@ -32,11 +33,16 @@ typedef struct module_table {
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
     void (*rename)(ott_module *m);             /* gives the nn layer its name */
     void (*release)(ott_module *m, device *d); /* what the body holds */
+    ott_status (*make_weights)(ott_module *m); /* of a root; NULL: its parameters say how */
 } module_table;
 
 typedef struct module_parameter {
-    parameter p;                  /* p.name: from the root of the tree, owned */
-    const char *local;            /* "weight" */
+    parameter *p;      /* `own`, or a model's */
+    parameter own;     /* its name: from the root of the tree, owned */
+    const char *local; /* "weight" */
+    bool drawn;        /* it has its initial values, or others */
+    draw_start start;  /* else how they are drawn when they are first needed */
+    uint64_t seed, stream;
     ott_tensor *value, *gradient; /* views given out; NULL until asked for */
 } module_parameter;
 
@@ -58,6 +64,7 @@ struct ott_module {
     int micro_batch;
     void *body;
     /* of a root */
+    bool has_weights;     /* nothing of them is still to be drawn */
     plan *plan;           /* immediate; NULL until the first forward */
     const char *not_kept; /* why backward cannot run; NULL: a forward is kept */
     int64_t kept_rows, kept_step;
@@ -71,7 +78,7 @@ typedef struct linear_body {
     linear *layer; /* own, or in the layer it is part of */
     activation_specs input_specs, grad_specs;
     activation x;
-    char *skip_reason; /* owned; NULL */
+    char *skip_reason; /* the layer's, owned; NULL */
     bool converted;
     linear_spec converted_spec;
     char converted_recipe[32];
@@ -99,10 +106,14 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out);
 /* Names of the whole tree anew. */
 ott_status module_rename(ott_module *root);
-/* Gives a new tree its names and weights, connects it and hands it out; closes it on failure. */
+/* Gives a new tree its names, says how its weights are drawn, connects it and hands it out; closes it on failure. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
+/* Makes the initial weights of the whole that m is in, where nothing has yet: before they are read or changed. */
+ott_status module_make_weights(ott_module *m);
+/* All of a root's weights have come from elsewhere. */
+void module_weights_given(ott_module *root);
 
 /* The parts that other kinds are made of. *layer is filled in and belongs to the whole. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,

@@ -58,11 +58,11 @@ int ott_module_is_float8(const ott_module *module) {
 const char *ott_module_skip_reason(const ott_module *module) {
     if (!is_module(module, __func__)) return NULL;
     const linear_body *b = module_linear_body(module);
-    return b ? b->skip_reason : NULL;
+    return b ? b->layer->skip_reason : NULL;
 }
 
 const char *ott_module_recipe(const ott_module *module) {
-    return ott_module_is_float8(module) ? module_linear_body(module)->fp8_recipe : NULL;
+    return ott_module_is_float8(module) ? module_linear_body(module)->layer->recipe_name : NULL;
 }
 
 int ott_module_parameter_count(const ott_module *module) {
@@ -75,7 +75,7 @@ int ott_module_parameter_count(const ott_module *module) {
 const char *ott_module_parameter_name(const ott_module *module, int index) {
     if (!is_module(module, __func__)) return NULL;
     const module_parameter *p = module_parameter_at(module, index);
-    if (p) return module_relative_name(module, p->p.name);
+    if (p) return module_relative_name(module, p->p->name);
     status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: there is no such parameter", __func__, index);
     return NULL;
 }
@@ -85,7 +85,7 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
     const module_parameter *p;
     if (!is_module(module, __func__) || api_require(name, __func__, "name") != OTT_OK) return -1;
     for (int i = 0; (p = module_parameter_at(module, i)); i++)
-        if (strcmp(module_relative_name(module, p->p.name), name) == 0) return i;
+        if (strcmp(module_relative_name(module, p->p->name), name) == 0) return i;
     status_fail(OTT_ERR_NOT_FOUND, "%s: %s has no parameter \"%s\"", __func__, module_show(module, shown),
                 name);
     return -1;
@@ -107,8 +107,9 @@ static ott_status view_parameter(ott_module *m, int index, bool gradient, const 
     if (!p)
         return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: the module has %d parameters", function, index,
                            ott_module_parameter_count(m));
+    if (!gradient) TRY(module_make_weights(m));
     ott_tensor **view = gradient ? &p->gradient : &p->value;
-    TRY(open_view(m->handle.context, gradient ? &p->p.grad : &p->p.value, view));
+    TRY(open_view(m->handle.context, gradient ? &p->p->grad : &p->p->value, view));
     *out = *view;
     return OTT_OK;
 }

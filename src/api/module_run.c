@@ -49,6 +49,7 @@ static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tens
     int64_t rows = x->t.rows;
     module_value value = {.t = x->t};
     TRY(open_exec(m, &cx));
+    TRY(module_make_weights(m));
     TRY(module_visit(m, place, &rows));
     module_drop(m, "the last forward failed");
     TRY(autocast_enter(m));

@@ -72,7 +72,7 @@ static ott_status build(ott_optimizer *o) {
                         &memory));
     o->parameters = memory;
     for (int i = 0; i < o->count; i++) {
-        o->parameters[i] = module_parameter_at(o->module, i)->p;
+        o->parameters[i] = *module_parameter_at(o->module, i)->p;
         o->parameters[i].name = NULL; /* names change when the module becomes part of another */
     }
     int64_t floats = lay_out(o, NULL);
@@ -144,6 +144,7 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     ott_context *context = o->handle.context;
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
     exec cx;
+    TRY(module_make_weights(o->module));
     TRY(context_exec(context, &cx));
     cx.plan = o->plan;
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);

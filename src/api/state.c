@@ -18,14 +18,14 @@ static ott_status describe_parameters(ott_module *m, tensor_set *set) {
     const module_parameter *made;
     TRY(tensor_set_open(set, m->handle.context->account, ott_module_parameter_count(m)));
     for (int i = 0; (made = module_parameter_at(m, i)); i++)
-        TRY(tensor_set_add_parameter(set, module_relative_name(m, made->p.name), &made->p));
+        TRY(tensor_set_add_parameter(set, module_relative_name(m, made->p->name), made->p));
     return OTT_OK;
 }
 
 static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tensor_set *set) {
     TRY(tensor_set_open(set, m->handle.context->account, (int64_t)o->rule->slots * o->count));
     for (int i = 0; i < o->count; i++) {
-        const char *name = module_relative_name(m, module_parameter_at(m, i)->p.name);
+        const char *name = module_relative_name(m, module_parameter_at(m, i)->p->name);
         TRY(tensor_set_add_slots(set, name, &o->parameters[i], o->rule));
     }
     return OTT_OK;
@@ -137,6 +137,7 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
 static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
     checkpoint_snapshot s;
     TRY(check_place(m->handle.context->account, folder));
+    TRY(module_make_weights(m));
     ott_status status = take_snapshot(m, o, &s);
     if (status == OTT_OK) status = checkpoint_snapshot_put(&s, folder);
     checkpoint_snapshot_close(&s);
@@ -263,6 +264,7 @@ static ott_status take_over(state_loader *l) {
     module_weights_changed(l->m);
     for (int id = 0; id < CHECKPOINT_FLOAT8; id++)
         TRY(tensor_set_read(&l->sets[id], l->files[id], context->device, &progress, &done));
+    module_weights_given(l->m);
     ott_status status = load_float8(l);
     TRY(module_connect(l->m)); /* states may have moved */
     if (l->o) l->o->updates = l->state.run.updates;

@@ -1,4 +1,5 @@
 /* Checkpoints of modules: resumed training has the same bits; what does not fit or is damaged is named. */
+#include "api/module.h"
 #include "api/module_case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +32,10 @@ static ott_recipe *open_style_recipe(ott_context *c, const style *s) {
     return r;
 }
 
-static void convert(run *r, ott_recipe *recipe) {
+static void convert(run *r, ott_recipe *with) {
     ott_convert_options o;
     ott_convert_options_init(&o);
-    o.recipe = recipe;
+    o.recipe = with;
     succeed(ott_convert_to_float8_training(r->m, &o, NULL));
 }
 
@@ -258,6 +259,30 @@ static void test_mismatch(void **state) {
     remove_folder(parent);
 }
 
+/* Weights are drawn when they are first needed, which those that a checkpoint brings never are. */
+static void test_weights_wait(void **state) {
+    (void)state;
+    char parent[64], folder[128];
+    ott_context *c = open_context();
+    ott_module *m = open_layer(c, OTT_BF16, 1), *loaded = open_layer(c, OTT_BF16, 2),
+               *part = open_layer(c, OTT_BF16, 1);
+    make_folder(parent);
+    path_in(folder, parent, "x");
+    assert_false(m->has_weights);
+    succeed(ott_checkpoint_save(folder, m, NULL));
+    assert_true(m->has_weights && !loaded->has_weights);
+    succeed(ott_checkpoint_load(folder, loaded, NULL));
+    assert_true(loaded->has_weights);
+    assert_same_parameters(m, loaded);
+    ott_module *all = open_sequential(c, &part, 1); /* names change, what is drawn does not */
+    assert_same_values(value_of(m, "mlp.up_proj.weight"), value_of(all, "0.mlp.up_proj.weight"));
+    ott_module_close(m);
+    ott_module_close(loaded);
+    ott_module_close(all);
+    ott_context_close(c);
+    remove_folder(parent);
+}
+
 /* What a version before there was one format wrote. */
 static void test_old_format(void **state) {
     (void)state;
@@ -351,7 +376,7 @@ int main(void) {
         cmocka_unit_test(test_resume),       cmocka_unit_test(test_fresh_module_in_a_region),
         cmocka_unit_test(test_other_recipe), cmocka_unit_test(test_history_lengths),
         cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_old_format),
+        cmocka_unit_test(test_old_format),   cmocka_unit_test(test_weights_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
