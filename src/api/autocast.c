@@ -40,6 +40,7 @@ ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char 
     b->was_fp8 = true;
     b->fp8_spec = *spec;
     snprintf(b->fp8_recipe, sizeof b->fp8_recipe, "%s", recipe_name);
+    b->layer->recipe_name = b->fp8_recipe;
     return OTT_OK;
 }
 

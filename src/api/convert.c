@@ -2,16 +2,16 @@
 #include "model/convert.h"
 #include "api/autocast.h"
 #include <stdio.h>
-#include <string.h>
 
-/* What torchao's automatic filter asks of both dimensions. */
-#define AUTO_FILTER_MULTIPLE 16
-
+/* A conversion of a tree that is no model: its linear layers as model/convert takes them. */
 typedef struct api_conversion {
     const ott_convert_options *options;
     ott_module *root;
     const recipe *recipe;
-    ott_convert_summary summary;
+    arena *memory;
+    module_list list;
+    ott_module **nodes; /* [list.count] */
+    convert_summary summary;
 } api_conversion;
 
 void ott_convert_options_init(ott_convert_options *options) {
@@ -22,48 +22,57 @@ void ott_convert_summary_init(ott_convert_summary *summary) {
     if (summary) *summary = (ott_convert_summary){.struct_size = sizeof *summary};
 }
 
-/* ---- the filters: an empty reason lets the layer pass ---- */
+/* ---- the linear layers ---- */
 
-static void apply_names(const ott_convert_options *o, const char *fqn, str *reason) {
-    for (int i = 0; i < o->filter_fqn_count; i++)
-        if (strstr(fqn, o->filter_fqns[i])) {
-            str_printf(reason, "filter_fqns has \"%s\"", o->filter_fqns[i]);
-            return;
-        }
-}
-
-static ott_status apply_auto_filter(const api_conversion *c, const ott_module *m, str *reason) {
-    bool worth;
-    TRY(convert_is_worth(c->recipe, m->in, m->out, &worth));
-    if (m->in % AUTO_FILTER_MULTIPLE != 0 || m->out % AUTO_FILTER_MULTIPLE != 0)
-        str_printf(reason, "its dimensions %lld x %lld are not multiples of %d", (long long)m->out,
-                   (long long)m->in, AUTO_FILTER_MULTIPLE);
-    else if (!worth)
-        str_printf(reason, "auto_filter finds its dimensions %lld x %lld too small to gain",
-                   (long long)m->out, (long long)m->in);
+static ott_status count_linear(void *user, ott_module *m) {
+    (void)m;
+    ((module_list *)user)->count++;
     return OTT_OK;
 }
 
-static ott_status apply_filters(const api_conversion *c, const ott_module *m, const char *fqn, str *reason) {
+static ott_status add_linear(void *user, ott_module *m) {
+    api_conversion *c = user;
+    linear *l = module_linear_body(m)->layer;
+    c->nodes[c->list.count] = m;
+    c->list.of[c->list.count++] = (model_module){.role = ROLE_COUNT,
+                                                 .kind = MODULE_LINEAR,
+                                                 .layer = MODULES_OUTSIDE,
+                                                 .name = module_relative_name(c->root, m->name),
+                                                 .linear = l};
+    return OTT_OK;
+}
+
+static ott_status list_linears(api_conversion *c) {
+    void *memory;
+    TRY(arena_open(c->root->handle.context->account, MEM_OTHER, &c->memory));
+    TRY(module_visit_linears(c->root, count_linear, &c->list));
+    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->list.of, &memory));
+    c->list.of = memory;
+    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->nodes, &memory));
+    c->nodes = memory;
+    c->list.count = 0;
+    return module_visit_linears(c->root, add_linear, c);
+}
+
+/* The caller's filter. */
+static bool accepts(void *user, const model_module *e) {
+    const api_conversion *c = user;
     const ott_convert_options *o = c->options;
-    apply_names(o, fqn, reason);
-    if (reason->length == 0 && o->auto_filter) TRY(apply_auto_filter(c, m, reason));
-    if (reason->length == 0 && o->filter && !o->filter(o->user, fqn, m))
-        str_append(reason, "the filter refused it");
-    return str_finish(reason);
+    return !o->filter || o->filter(o->user, e->name, c->nodes[e - c->list.of]);
 }
 
 /* ---- one layer ---- */
 
-static ott_status keep(const ott_module *m, const char *fqn, const str *reason) {
+static ott_status keep(ott_module *m, const char *fqn, const char *reason) {
     linear_body *b = m->body;
     mem *account = m->handle.context->account;
     if (b->converted) return OTT_OK; /* by an earlier call */
     mem_free(account, b->skip_reason);
-    b->skip_reason = NULL;
-    TRY(mem_strdup(account, reason->text, &b->skip_reason));
+    b->layer->skip_reason = b->skip_reason = NULL;
+    TRY(mem_strdup(account, reason, &b->skip_reason));
+    b->layer->skip_reason = b->skip_reason;
     log_info(&m->handle.context->log, "Not converted to Float8: %s, because %s",
-             *fqn ? fqn : "the module itself", reason->text);
+             *fqn ? fqn : "the module itself", reason);
     return OTT_OK;
 }
 
@@ -74,7 +83,7 @@ static ott_status take(api_conversion *c, ott_module *m) {
     recipe_compile(c->recipe, m->dtype, &spec);
     TRY(autocast_set_spec(m, &spec, c->recipe->name, &changed));
     mem_free(m->handle.context->account, b->skip_reason);
-    b->skip_reason = NULL;
+    b->layer->skip_reason = b->skip_reason = NULL;
     b->converted = true;
     b->converted_spec = spec;
     b->converted_group = c->options->amax_group;
@@ -83,67 +92,57 @@ static ott_status take(api_conversion *c, ott_module *m) {
     return OTT_OK;
 }
 
-static ott_status convert_one(void *user, ott_module *m) {
-    api_conversion *c = user;
-    str reason = {.account = m->handle.context->account};
-    const char *fqn = module_relative_name(c->root, m->name);
-    c->summary.linears++;
-    ott_status status = apply_filters(c, m, fqn, &reason);
-    if (status == OTT_OK) status = reason.length > 0 ? keep(m, fqn, &reason) : take(c, m);
-    str_free(&reason);
-    return status;
-}
-
 /* ---- the whole ---- */
 
-static ott_status choose_recipe(api_conversion *c, const char *function) {
-    TRY(recipe_to_run(c->root->handle.context, c->options->recipe, "tensorwise", &c->recipe));
-    if (recipe_gemm_is_fp8(c->recipe, GEMM_COUNT)) return OTT_OK;
+static ott_status choose_recipe(const ott_convert_options *o, const ott_module *m, const char *function,
+                                const recipe **out) {
+    TRY(recipe_to_run(m->handle.context, o->recipe, "tensorwise", out));
+    if (recipe_gemm_is_fp8(*out, GEMM_COUNT)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: recipe is %s, under which nothing is FP8", function,
-                       c->recipe->name);
+                       (*out)->name);
 }
 
-/* ---- a request that reached nothing ---- */
-
-typedef struct name_search {
-    const ott_module *root;
-    const char *text;
-    bool found;
-} name_search;
-
-static ott_status look(void *user, ott_module *m) {
-    name_search *s = user;
-    if (strstr(module_relative_name(s->root, m->name), s->text)) s->found = true;
-    return OTT_OK;
-}
-
-/* A caller may have other modules in mind, for which the same options fit: no error, but not silent. */
-static ott_status warn_of_nothing(const api_conversion *c) {
-    const ott_convert_options *o = c->options;
-    const logger *log = &c->root->handle.context->log;
-    for (int i = 0; i < o->filter_fqn_count; i++) {
-        name_search s = {.root = c->root, .text = o->filter_fqns[i]};
-        TRY(module_visit_linears(c->root, look, &s));
-        if (!s.found)
-            log_warning(log, "filter_fqns has \"%s\", which is in the name of no linear layer of this module",
-                        str_show(s.text).text);
+static ott_status convert_each(api_conversion *c, const convert_options *asked) {
+    TRY(list_linears(c));
+    for (int i = 0; i < c->list.count; i++) {
+        const model_module *e = &c->list.of[i];
+        convert_verdict v;
+        c->summary.linears++;
+        TRY(convert_judge(asked, e, 0, c->nodes[i]->dtype, &v));
+        TRY(*v.reason ? keep(c->nodes[i], e->name, v.reason) : take(c, c->nodes[i]));
     }
-    if (c->summary.converted == 0)
-        log_warning(log, "Nothing was converted to Float8: none of the %d linear layers", c->summary.linears);
     return OTT_OK;
 }
 
 /* After a failure half way the layers converted so far stay converted. */
 static ott_status convert(api_conversion *c, const char *function) {
     ott_module *m = c->root;
-    TRY(choose_recipe(c, function));
+    const ott_convert_options *o = c->options;
+    const logger *log = &m->handle.context->log;
+    TRY(choose_recipe(o, m, function, &c->recipe));
+    const convert_options asked = {.recipe = c->recipe,
+                                   .filter = o->filter_fqns,
+                                   .filter_count = o->filter_fqn_count,
+                                   .any_dimension = true,
+                                   .small = o->auto_filter != 0,
+                                   .log = log,
+                                   .by_call = true,
+                                   .accepts = accepts,
+                                   .user = c};
     module_drop(m, "the module was converted since");
-    ott_status status = module_visit_linears(m, convert_one, c);
+    ott_status status = convert_each(c, &asked);
     ott_status connected = module_connect(m);
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
-    log_info(&m->handle.context->log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted",
-             c->recipe->display, c->summary.converted, c->summary.linears);
-    return warn_of_nothing(c);
+    log_info(log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted", c->recipe->display,
+             c->summary.converted, c->summary.linears);
+    convert_warn_of_nothing(&asked, &c->list, &c->summary);
+    return OTT_OK;
+}
+
+static ott_status convert_and_close(api_conversion *c, const char *function) {
+    ott_status status = convert(c, function);
+    arena_close(c->memory);
+    return status;
 }
 
 static ott_status check_filters(const ott_convert_options *o, const char *function) {
@@ -167,8 +166,9 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
     TRY(api_check_struct(out, "ott_convert_summary"));
-    api_conversion c = {.options = &o, .root = module, .summary.struct_size = sizeof c.summary};
-    ott_status status = MODULE_INSIDE(context, convert(&c, __func__));
+    api_conversion c = {.options = &o, .root = module};
+    ott_status status = MODULE_INSIDE(context, convert_and_close(&c, __func__));
     if (status != OTT_OK || !out) return status;
-    return api_write_struct(out, &c.summary, sizeof c.summary, "ott_convert_summary");
+    const ott_convert_summary s = {sizeof s, c.summary.converted, c.summary.linears};
+    return api_write_struct(out, &s, sizeof s, "ott_convert_summary");
 }

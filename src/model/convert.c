@@ -1,6 +1,8 @@
 /* model/convert: which linear layers run in FP8, and how. */
 #include "model/convert.h"
+#include "base/str.h"
 #include "model/names.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +19,9 @@ typedef struct conversion {
 
 /* ---- the size of a layer ---- */
 
-ott_status convert_is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
+/* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth
+   converting? */
+static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) {
         *worth = !(in <= 4096 && out <= 1024);
@@ -39,60 +43,75 @@ static bool divides(const linear *l) {
 
 /* ---- which recipe a layer runs under ---- */
 
-static ott_status keep(conversion *c, linear *l, const recipe **r, convert_kept by, const char *reason) {
-    c->summary.kept[by]++;
-    TRY(arena_strdup(c->m->names, reason, &l->skip_reason));
-    *r = recipe_high_precision(c->m->activation);
-    return OTT_OK;
+/* A layer that is looked at. */
+typedef struct candidate {
+    const convert_options *options;
+    const model_module *module;
+    int64_t layers;           /* of its model */
+    ott_dtype high_precision; /* of activations */
+} candidate;
+
+/* What messages put before the name of an option. */
+static const char *section_of(const convert_options *o) {
+    return o->by_call ? "" : "float8.";
+}
+
+__attribute__((format(printf, 4, 5))) static void keep(const candidate *c, convert_verdict *v,
+                                                       convert_kept by, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    vsnprintf(v->reason, sizeof v->reason, format, values);
+    va_end(values);
+    v->by = by;
+    v->recipe = recipe_high_precision(c->high_precision);
 }
 
 /* The option that keeps a layer at either end of the model in high precision, NULL: none. */
-static const char *kept_at_an_end(const conversion *c, const model_module *e) {
-    if (e->layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
-    if (e->layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
-    bool last = e->layer >= c->m->options.layers - c->options->keep_last;
+static const char *kept_at_an_end(const candidate *c) {
+    int layer = c->module->layer;
+    if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
+    if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
+    bool last = layer >= c->layers - c->options->keep_last;
     return last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
-/* Is the layer kept by its name? */
-static ott_status apply_filters(conversion *c, const model_module *e, const recipe **r) {
-    linear *l = e->linear;
+/* Is the layer kept by its name, or its place? */
+static void apply_filters(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
-    char reason[160];
     for (int f = 0; f < o->filter_count; f++) {
         if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
-        if (!names_any(e, names_contain, o->filter[f])) continue;
-        snprintf(reason, sizeof reason, "float8.filter_fqns has \"%s\"", o->filter[f]);
-        return keep(c, l, r, CONVERT_KEPT_FILTER, reason);
+        if (!names_any(c->module, names_contain, o->filter[f])) continue;
+        keep(c, v, CONVERT_KEPT_FILTER, "%sfilter_fqns has \"%s\"", section_of(o), o->filter[f]);
+        return;
     }
-    if (l->below == LINEAR_FALLEN) return keep(c, l, r, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
-    const char *end = kept_at_an_end(c, e);
-    return end ? keep(c, l, r, CONVERT_KEPT_END, end) : OTT_OK;
+    const char *end = kept_at_an_end(c);
+    if (c->module->linear->below == LINEAR_FALLEN)
+        keep(c, v, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
+    else if (end)
+        keep(c, v, CONVERT_KEPT_END, "%s", end);
 }
 
-static ott_status apply_rules(conversion *c, const model_module *e, const recipe **r) {
-    linear *l = e->linear;
-    char reason[160];
+static ott_status apply_rules(const candidate *c, convert_verdict *v) {
     for (int i = 0; i < c->options->rule_count; i++) {
         const module_rule *rule = &c->options->rules[i];
-        if (!names_any(e, names_fit, rule->match)) continue;
-        *r = rule->recipe;
+        if (!names_any(c->module, names_fit, rule->match)) continue;
+        v->recipe = rule->recipe;
         if (recipe_gemm_is_fp8(rule->recipe, GEMM_COUNT)) return OTT_OK;
-        if (rule->recipe->activation != c->m->activation)
+        if (rule->recipe->activation != c->high_precision)
             return status_fail(OTT_ERR_CONFIG,
                                "float8.module gives %s the recipe %s, but activations are %s: give it %s",
-                               l->name, rule->recipe->name, dtype_name(c->m->activation),
-                               recipe_high_precision(c->m->activation)->name);
-        snprintf(reason, sizeof reason, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
-        return keep(c, l, r, CONVERT_KEPT_RULE, reason);
+                               c->module->linear->name, rule->recipe->name, dtype_name(c->high_precision),
+                               recipe_high_precision(c->high_precision)->name);
+        keep(c, v, CONVERT_KEPT_RULE, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
+        return OTT_OK;
     }
     return OTT_OK;
 }
 
 static bool filters_small(const convert_options *o) {
-    for (int f = 0; f < o->filter_count && !o->reduced; f++)
-        if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) return true;
-    return false;
+    bool named = o->small;
+    for (int f = 0; f < o->filter_count; f++) named |= strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0;
+    return named && !o->reduced;
 }
 
 /* torchao's thresholds leave out what does not divide, padded or not. */
@@ -100,47 +119,69 @@ static bool takes_any_dimension(const convert_options *o) {
     return o->any_dimension && !filters_small(o);
 }
 
-static ott_status apply_size(conversion *c, linear *l, const recipe **r) {
-    char reason[160];
+static ott_status apply_size(const candidate *c, convert_verdict *v) {
+    const convert_options *o = c->options;
+    const linear *l = c->module->linear;
+    long long in = l->in, out = l->out;
     bool worth = true;
-    if (!divides(l) && !takes_any_dimension(c->options)) {
-        snprintf(reason, sizeof reason,
-                 "its dimensions %lld x %lld are not multiples of %d (float8.pad_inner_dim converts it)",
-                 (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
-        return keep(c, l, r, CONVERT_KEPT_DIMENSIONS, reason);
+    if (!divides(l) && !takes_any_dimension(o)) {
+        keep(c, v, CONVERT_KEPT_DIMENSIONS, "its dimensions %lld x %lld are not multiples of %d%s", out, in,
+             FP8_DIMENSION_MULTIPLE, o->by_call ? "" : " (float8.pad_inner_dim converts it)");
+        return OTT_OK;
     }
-    if (filters_small(c->options)) TRY(convert_is_worth(*r, l->in, l->out, &worth));
-    if (worth) return OTT_OK;
-    snprintf(reason, sizeof reason, "%s finds its dimensions %lld x %lld too small to gain",
-             CONVERT_FILTER_SMALL, (long long)l->out, (long long)l->in);
-    return keep(c, l, r, CONVERT_KEPT_SMALL, reason);
+    if (filters_small(o)) TRY(is_worth(v->recipe, l->in, l->out, &worth));
+    if (!worth)
+        keep(c, v, CONVERT_KEPT_SMALL, "%s finds its dimensions %lld x %lld too small to gain",
+             o->by_call ? "auto_filter" : CONVERT_FILTER_SMALL, out, in);
+    return OTT_OK;
 }
 
-static ott_status recipe_of(conversion *c, const model_module *e, const recipe **r) {
-    linear *l = e->linear;
-    *r = c->options->recipe;
-    l->skip_reason = NULL;
-    if (!recipe_gemm_is_fp8(*r, GEMM_COUNT)) return OTT_OK;
-    TRY(apply_filters(c, e, r));
-    if (!l->skip_reason) TRY(apply_rules(c, e, r));
-    if (!l->skip_reason) TRY(apply_size(c, l, r));
-    if (l->skip_reason)
-        log_info(c->options->log, "Not converted to Float8: %s, because %s", l->name, l->skip_reason);
-    else if (*r != c->options->recipe)
-        log_info(c->options->log, "Float8 with another recipe: %s, %s", l->name, (*r)->name);
-    c->summary.converted += !l->skip_reason;
+ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
+                         ott_dtype high_precision, convert_verdict *out) {
+    const candidate c = {o, e, layers, high_precision};
+    *out = (convert_verdict){.recipe = o->recipe};
+    if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
+    apply_filters(&c, out);
+    if (!*out->reason) TRY(apply_rules(&c, out));
+    if (!*out->reason) TRY(apply_size(&c, out));
+    if (!*out->reason && o->accepts && !o->accepts(o->user, e))
+        keep(&c, out, CONVERT_KEPT_REFUSED, "the filter refused it");
     return OTT_OK;
+}
+
+static void log_verdict(const convert_options *o, const char *name, const convert_verdict *v) {
+    if (*v->reason)
+        log_info(o->log, "Not converted to Float8: %s, because %s", name, v->reason);
+    else if (v->recipe != o->recipe)
+        log_info(o->log, "Float8 with another recipe: %s, %s", name, v->recipe->name);
 }
 
 /* ---- the conversion ---- */
 
+/* What is said of a layer, once it is decided on. */
+static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
+    log_verdict(c->options, l->name, v);
+    l->recipe_name = v->recipe->name;
+    l->skip_reason = NULL;
+    if (*v->reason) return arena_strdup(c->m->names, v->reason, &l->skip_reason);
+    c->summary.converted += recipe_gemm_is_fp8(c->options->recipe, GEMM_COUNT);
+    return OTT_OK;
+}
+
 static ott_status convert_linear(conversion *c, const model_module *e) {
-    const recipe *r;
+    const convert_options *o = c->options;
+    linear *l = e->linear;
+    convert_verdict v;
     linear_spec spec;
-    TRY(recipe_of(c, e, &r));
-    recipe_compile(r, c->m->activation, &spec);
-    TRY(linear_set_spec(e->linear, c->m->device, &spec));
-    linear_wants(e->linear, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
+    TRY(convert_judge(o, e, c->m->options.layers, c->m->activation, &v));
+    if (*v.reason) c->summary.kept[v.by]++;
+    bool stays = o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLEN;
+    if (!stays) {
+        TRY(note_verdict(c, l, &v));
+        recipe_compile(v.recipe, c->m->activation, &spec);
+        TRY(linear_set_spec(l, c->m->device, &spec));
+    }
+    linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
     return OTT_OK;
 }
 
@@ -168,7 +209,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
 
 /* A text that names nothing is a slip, and a silent one: the layer it was to name would be converted. */
 static ott_status check_names(const model *m, const convert_options *o) {
-    if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
+    if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
             TRY(names_check_filter(&m->modules, o->filter[i], o->log));
@@ -201,12 +242,28 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
 static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLEN] > 0;
-    if (reaches || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
+    if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     list_kept(s, kept, sizeof kept);
     return status_fail(OTT_ERR_CONFIG,
                        "FP8 recipe %s was asked for and would reach none of the %d linear layers: %s; let it "
                        "reach some, or ask for another precision (train.mixed_precision = \"bf16\")",
                        o->recipe->name, s->linears, kept);
+}
+
+static bool names_some(const module_list *list, const char *text) {
+    for (int i = 0; i < list->count; i++)
+        if (list->of[i].kind == MODULE_LINEAR && names_any(&list->of[i], names_contain, text)) return true;
+    return false;
+}
+
+void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s) {
+    for (int i = 0; i < o->filter_count; i++)
+        if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0 && !names_some(list, o->filter[i]))
+            log_warning(o->log,
+                        "filter_fqns has \"%s\", which is in the name of no linear layer of this module",
+                        str_show(o->filter[i]).text);
+    if (s->converted == 0)
+        log_warning(o->log, "Nothing was converted to Float8: none of the %d linear layers", s->linears);
 }
 
 static ott_status check_masters(const model *m, const convert_options *o) {
@@ -228,7 +285,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     TRY(check_names(m, o));
     TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &memory));
     c.wanted = memory;
-    m->activation = o->recipe->activation;
+    if (!o->by_call) m->activation = o->recipe->activation;
     ott_status status = convert_all(&c);
     mem_free(account, memory);
     choose_stored(m, o->store_mlp_inputs);

@@ -29,6 +29,12 @@ typedef struct convert_options {
     int64_t keep_first, keep_last; /* blocks in high precision at either end */
     bool store_mlp_inputs;         /* gate and up of layers in FP8 wait for backward in FP8 (nn/mlp.h) */
     const logger *log;
+    /* A call of the public API, on top of earlier ones: a layer that it keeps stays as it is; what names or reaches
+       nothing is warned of; messages name its options and not keys of a configuration. */
+    bool by_call;
+    bool small;                                         /* as CONVERT_FILTER_SMALL among the filters */
+    bool (*accepts)(void *user, const model_module *e); /* asked of what nothing else keeps; NULL: all */
+    void *user;
 } convert_options;
 
 #define CONVERT_FILTER_SMALL "auto_filter_small_kn"
@@ -41,6 +47,7 @@ typedef enum convert_kept {
     CONVERT_KEPT_RULE,
     CONVERT_KEPT_DIMENSIONS,
     CONVERT_KEPT_SMALL,
+    CONVERT_KEPT_REFUSED, /* by `accepts` */
     CONVERT_KEPT_COUNT
 } convert_kept;
 
@@ -58,8 +65,18 @@ typedef struct convert_summary {
    none has fallen back. */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);
 
-/* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth
-   converting? Known for one scale a tensor and for one a row; *worth is not set otherwise. */
-ott_status convert_is_worth(const recipe *r, int64_t in, int64_t out, bool *worth);
+/* What becomes of one linear layer under an FP8 recipe. */
+typedef struct convert_verdict {
+    const recipe *recipe; /* what it runs under; where it stays, that of its activations */
+    convert_kept by;
+    char reason[256]; /* why it stays in high precision, ""; it is converted */
+} convert_verdict;
+
+/* Asks the filters, rules and thresholds of `o` about a layer of a model with so many blocks and activations of that
+   format. One of no model has the role ROLE_COUNT, is in no layer, and its name is all that filters see. */
+ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
+                         ott_dtype high_precision, convert_verdict *out);
+/* Warns of filters that are in the name of no linear layer of the list, and of a conversion that reached none. */
+void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s);
 
 #endif

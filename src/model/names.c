@@ -50,6 +50,7 @@ static bool has_components(const char *name, const char *part) {
 }
 
 bool names_any(const model_module *m, name_test test, const char *text) {
+    if (m->role == ROLE_COUNT) return test(m->name, text);
     for (int style = 0; style < NAMING_COUNT; style++) {
         char name[NAME_BYTES];
         if (test(modules_name(m->role, (naming)style, m->layer, name), text)) return true;

@@ -12,7 +12,7 @@
 typedef bool (*name_test)(const char *name, const char *text);
 bool names_contain(const char *name, const char *text);
 bool names_fit(const char *name, const char *pattern);
-/* Does one of the module's spellings pass the test? */
+/* Does one of the module's spellings pass the test? One of no model (ROLE_COUNT) has its name alone. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
 /* A filter's text must be in the name of a linear layer. Accepted too, with one line that says so: a module

@@ -16,6 +16,7 @@ typedef struct linear {
     parameter *weight; /* [out, in] */
     parameter *bias;   /* [out], or NULL */
     linear_spec spec;
+    const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
     group
         *row_ranks; /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
     const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or

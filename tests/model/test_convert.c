@@ -137,6 +137,18 @@ static void fallen_layers_stay(void **state) {
     up->below = 0;
 }
 
+/* What the automatic filter alone says of a layer of these dimensions, which is of no model. */
+static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *taken) {
+    linear l = {.in = in, .out = out};
+    const model_module e = {.role = ROLE_COUNT, .layer = MODULES_OUTSIDE, .name = "one", .linear = &l};
+    const convert_options o = {
+        .recipe = recipe_find(recipe_name), .any_dimension = true, .small = true, .by_call = true};
+    convert_verdict v;
+    ott_status status = convert_judge(&o, &e, 0, OTT_BF16, &v);
+    *taken = status == OTT_OK && !*v.reason;
+    return status;
+}
+
 /* torchao's test cases of _auto_filter_for_recipe: K in features, N out features. */
 static void worth(void **state) {
     (void)state;
@@ -151,12 +163,12 @@ static void worth(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bool found;
-        HARNESS_OK(convert_is_worth(recipe_find(rows[i].recipe), rows[i].in, rows[i].out, &found));
+        HARNESS_OK(judge(rows[i].recipe, rows[i].in, rows[i].out, &found));
         assert_int_equal(found, rows[i].worth);
     }
     bool found;
-    assert_int_equal(convert_is_worth(recipe_find("rowwise_with_gw_hp"), 4096, 4096, &found), OTT_ERR_CONFIG);
-    assert_int_equal(convert_is_worth(recipe_find("block"), 4096, 4096, &found), OTT_ERR_CONFIG);
+    assert_int_equal(judge("rowwise_with_gw_hp", 4096, 4096, &found), OTT_ERR_CONFIG);
+    assert_int_equal(judge("block", 4096, 4096, &found), OTT_ERR_CONFIG);
     const char *filter[] = {CONVERT_FILTER_SMALL, "lm_head"};
     convert_options o = {.recipe = recipe_find("tensorwise"), .filter = filter, .filter_count = 2};
     refuse(&o, "reach none of the 15 linear layers: float8.filter_fqns keeps 1, "
