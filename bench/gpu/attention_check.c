@@ -63,8 +63,8 @@ static const float *fill(checker *c, attention_name uid) {
     uint16_t *image = c->images[uid];
     float *values = gpu_host_alloc(count * sizeof *values);
     for (size_t i = 0; i < count; i++) {
-        image[i] = bf16_from_float(rng_normal(1, (uint64_t)uid, i));
-        values[i] = bf16_to_float(image[i]);
+        image[i] = cast_to_bf16(rng_normal(1, (uint64_t)uid, i));
+        values[i] = cast_from_bf16(image[i]);
     }
     clear_guard(c, uid);
     return values;
@@ -132,7 +132,7 @@ static void close_all(checker *c) {
 /* ---- results ---- */
 
 static double load(const graph_tensor *t, const void *image, int64_t at) {
-    return t->type == GRAPH_BF16 ? (double)bf16_to_float(((const uint16_t *)image)[at])
+    return t->type == GRAPH_BF16 ? (double)cast_from_bf16(((const uint16_t *)image)[at])
                                  : (double)((const float *)image)[at];
 }
 

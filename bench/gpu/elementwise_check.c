@@ -37,7 +37,7 @@ static void expect(checker *k, bool equal, const char *what, int64_t row, int64_
 }
 
 static bool same_float(float a, float b) {
-    return float_bits(a) == float_bits(b) || (isnan(a) && isnan(b));
+    return fmath_bits(a) == fmath_bits(b) || (isnan(a) && isnan(b));
 }
 
 /* ---- which part is looked at: all of what is small ---- */
@@ -76,7 +76,7 @@ static side_reference quantize_region(const checker *k, region r, bool column) {
                       .scale = c->rule,
                       .policy = c->grain == GRANULARITY_TENSOR ? AMAX_DELAYED : AMAX_CURRENT};
     int64_t lines = column ? r.columns : r.rows, depth = column ? r.rows : r.columns;
-    side_reference s = {.line_groups = granularity_line_groups(c->grain, lines),
+    side_reference s = {.line_groups = granularity_mn_groups(c->grain, lines),
                         .groups = granularity_groups(c->grain, lines, depth)};
     s.amax = gpu_host_alloc((size_t)(3 * s.groups * (int64_t)sizeof(float)));
     s.scale = s.amax + s.groups;
@@ -111,7 +111,7 @@ static void check_qt(checker *k, region r, const uint8_t *codes) {
 static void check_inverse(checker *k, const float *inverse, const side_reference *s, int64_t line,
                           int64_t lines) {
     granularity grain = k->c->grain;
-    int64_t all = granularity_line_groups(grain, lines), first = line / granularity_block(grain).lines;
+    int64_t all = granularity_mn_groups(grain, lines), first = line / granularity_block(grain).mn;
     int64_t blocks = s->groups / s->line_groups;
     float *got = read_array(k, inverse, sizeof(float), blocks * all);
     for (int64_t b = 0; b < blocks; b++)
@@ -153,7 +153,7 @@ static void check_amax(checker *k) {
     }
     float got;
     gpu_read(k->g, &got, k->a->amax, sizeof got);
-    expect(k, same_float(got, bf16_to_float(most)), "amax", 0, 0, (double)got, (double)bf16_to_float(most));
+    expect(k, same_float(got, cast_from_bf16(most)), "amax", 0, 0, (double)got, (double)cast_from_bf16(most));
 }
 
 static void check_column_amax(checker *k) {
@@ -184,7 +184,7 @@ static void check_copy(checker *k) {
 /* A result of norm or SwiGLU in bf16. */
 static void expect_value(checker *k, const char *what, int64_t row, int64_t column, uint16_t bits,
                          double expected) {
-    double got = (double)bf16_to_float(bits);
+    double got = (double)cast_from_bf16(bits);
     bool finite = isfinite(expected);
     bool same = got == expected || (isnan(got) && isnan(expected));
     bool close = finite && fabs(got - expected) <= 0x1p-8 * fabs(expected) + 0x1p-17;
@@ -198,15 +198,16 @@ static void check_norm_row(checker *k, int64_t row, const uint16_t *x, const uin
     int64_t columns = k->a->columns;
     double squares = 0;
     for (int64_t j = 0; j < columns; j++) {
-        uint16_t h = bf16_from_float(bf16_to_float(x[j]) + bf16_to_float(second[j]));
+        uint16_t h = cast_to_bf16(cast_from_bf16(x[j]) + cast_from_bf16(second[j]));
         expect(k, residual[j] == h, "residual", row, j, residual[j], h);
-        squares += (double)bf16_to_float(h) * (double)bf16_to_float(h);
+        squares += (double)cast_from_bf16(h) * (double)cast_from_bf16(h);
     }
     double expected = 1 / sqrt(squares / (double)columns + (double)k->a->epsilon);
     bool close = fabs((double)rstd - expected) <= 1e-5 * expected || (isnan(rstd) && isnan(expected));
     expect(k, close, "rstd", row, 0, (double)rstd, expected);
     for (int64_t j = 0; j < columns; j++)
-        expect_value(k, "y", row, j, y[j], (double)bf16_to_float(residual[j]) * expected * (double)weight[j]);
+        expect_value(k, "y", row, j, y[j],
+                     (double)cast_from_bf16(residual[j]) * expected * (double)weight[j]);
 }
 
 static void check_norm(checker *k) {
@@ -236,8 +237,8 @@ static void check_swiglu(checker *k) {
     uint16_t *x = read_region(k, a->x, 2, 2 * ff, pair), *y = read_region(k, a->y, 2, ff, r);
     for (int64_t i = 0; i < r.rows; i++)
         for (int64_t j = 0; j < ff; j++) {
-            double gate = (double)bf16_to_float(x[i * 2 * ff + j]);
-            double up = (double)bf16_to_float(x[i * 2 * ff + ff + j]);
+            double gate = (double)cast_from_bf16(x[i * 2 * ff + j]);
+            double up = (double)cast_from_bf16(x[i * 2 * ff + ff + j]);
             expect_value(k, "y", r.row + i, j, y[i * ff + j], gate * sigmoid(gate) * up);
         }
     free(x);
@@ -254,8 +255,8 @@ static void check_swiglu_backward(checker *k) {
     for (int64_t i = 0; i < r.rows; i++)
         for (int64_t j = 0; j < ff; j++) {
             int64_t at = i * 2 * ff + j;
-            double gate = (double)bf16_to_float(x[at]), up = (double)bf16_to_float(x[at + ff]);
-            double g = (double)bf16_to_float(dy[i * ff + j]), s = sigmoid(gate);
+            double gate = (double)cast_from_bf16(x[at]), up = (double)cast_from_bf16(x[at + ff]);
+            double g = (double)cast_from_bf16(dy[i * ff + j]), s = sigmoid(gate);
             expect_value(k, "dgate", r.row + i, j, dx[at], g * up * (s * (1 + gate * (1 - s))));
             expect_value(k, "dup", r.row + i, j, dx[at + ff], g * (gate * s));
         }
@@ -334,7 +335,7 @@ static void write_special(gpu *g, const kernel_case *c, const elementwise_args *
     void *x = gpu_host_alloc((size_t)(count * dtype_bytes(d)));
     gpu_read(g, x, a->x, (size_t)(count * dtype_bytes(d)));
     for (int64_t i = 0; i < count; i++)
-        dtype_store(x, d, i, special_number(s, dtype_load(x, d, i), i == count / 2));
+        cast_store(x, d, i, special_number(s, cast_load(x, d, i), i == count / 2));
     gpu_write(g, (void *)a->x, x, (size_t)(count * dtype_bytes(d)));
     free(x);
 }

@@ -82,7 +82,7 @@ static cublasStatus_t multiply(bits *p, const matmul_spec *spec) {
 static double exact_dot(const uint8_t *a, ott_dtype da, const uint8_t *b, int64_t k) {
     double sum = 0;
     for (int64_t i = 0; i < k; i++)
-        sum += (double)fp8_to_float(a[i], da) * (double)fp8_to_float(b[i], OTT_E4M3);
+        sum += (double)cast_from_fp8(a[i], da) * (double)cast_from_fp8(b[i], OTT_E4M3);
     return sum;
 }
 
@@ -100,7 +100,7 @@ static comparison compare(const bits *p, const matmul_spec *spec) {
         float model =
             (spec->fast ? tensorcore_fp8_dot_fast : tensorcore_fp8_dot_split)(a, da, b, OTT_E4M3, spec->k);
         double exact = exact_dot(a, da, b, spec->k);
-        c.equal += float_bits(model) == float_bits(p->host_d[at]);
+        c.equal += fmath_bits(model) == fmath_bits(p->host_d[at]);
         gpu_error_add(&c.product, (double)p->host_d[at], exact);
         gpu_error_add(&c.model, (double)model, exact);
     }

@@ -169,7 +169,7 @@ static void read_lines(gpu *g, const matmul_spec *spec, const operands *o, bool 
             gpu_read(g, line, data + bytes * (size_t)(at * k), bytes * (size_t)k);
         for (int64_t i = 0; i < k; i++) {
             double scale = count ? (double)scales[matmul_scale_index(spec, of_b, at, i)] : 1;
-            out[s * k + i] = (double)dtype_load(line, matmul_dtype(type), i) * scale;
+            out[s * k + i] = (double)cast_load(line, matmul_dtype(type), i) * scale;
         }
     }
     free(line);
@@ -205,7 +205,7 @@ static void read_results(gpu *g, const matmul_spec *spec, const operands *o, dou
         int64_t at = sample_line(spec->m, i, 0);
         gpu_read(g, row, o->d + bytes * (size_t)(at * spec->n), bytes * (size_t)spec->n);
         for (int j = 0; j < SAMPLE; j++)
-            out[i][j] = (double)dtype_load(row, matmul_dtype(spec->d), sample_line(spec->n, j, 1));
+            out[i][j] = (double)cast_load(row, matmul_dtype(spec->d), sample_line(spec->n, j, 1));
     }
     free(row);
 }

@@ -111,7 +111,7 @@ static const uint8_t *row_of_b(const products *p, int64_t i) {
 /* ---- results ---- */
 
 static bool same(float x, float y) {
-    return float_bits(x) == float_bits(y) || (isnan(x) && isnan(y));
+    return fmath_bits(x) == fmath_bits(y) || (isnan(x) && isnan(y));
 }
 
 static void result_formats(gpu *g, const products *p) {
@@ -123,7 +123,7 @@ static void result_formats(gpu *g, const products *p) {
 
 static void result_bits(gpu *g, const char *key, float x) {
     char text[16];
-    snprintf(text, sizeof text, "%08x", float_bits(x));
+    snprintf(text, sizeof text, "%08x", fmath_bits(x));
     result_text(g, key, text);
 }
 
@@ -151,7 +151,7 @@ static void report_mismatch(gpu *g, const char *name, const products *p, int64_t
     result_bits(g, "expected", expected);
     result_end(g);
     printf("  %s, result %lld: c %a, got %a (%08x), expected %a (%08x)\n", name, (long long)i,
-           (double)p->c[i], (double)p->d[i], float_bits(p->d[i]), (double)expected, float_bits(expected));
+           (double)p->c[i], (double)p->d[i], fmath_bits(p->d[i]), (double)expected, fmath_bits(expected));
 }
 
 /* ---- the layout ---- */
@@ -168,7 +168,7 @@ static products integer_products(ott_dtype da, ott_dtype db) {
 static float integer_sum(const products *p, int64_t i) {
     float sum = p->c[i];
     for (int64_t k = 0; k < p->k; k++)
-        sum += fp8_to_float(row_of_a(p, i)[k], p->da) * fp8_to_float(row_of_b(p, i)[k], p->db);
+        sum += cast_from_fp8(row_of_a(p, i)[k], p->da) * cast_from_fp8(row_of_b(p, i)[k], p->db);
     return sum;
 }
 
@@ -301,7 +301,7 @@ static int64_t instruction_case(bench *b, products *p, int operands, int accumul
     snprintf(name, sizeof name, "%s, accumulator %s", r.operands, r.accumulators);
     for (int64_t i = 0; i < outputs(p); i++) {
         float expected = expected_step(p, i);
-        r.odd_nans += isnan(p->d[i]) && float_bits(p->d[i]) != 0x7fffffffu;
+        r.odd_nans += isnan(p->d[i]) && fmath_bits(p->d[i]) != 0x7fffffffu;
         if (!same(p->d[i], expected) && r.mismatches++ < SHOWN) report_mismatch(&b->g, name, p, i, expected);
         if (isfinite(expected)) score_rules(b, p, i, expected, r.explains);
     }
@@ -353,7 +353,7 @@ static double exact_dot(const products *p, int64_t i) {
     const uint8_t *a = row_of_a(p, i), *b = row_of_b(p, i);
     double sum = 0;
     for (int64_t k = 0; k < p->k; k++)
-        sum += (double)fp8_to_float(a[k], p->da) * (double)fp8_to_float(b[k], p->db);
+        sum += (double)cast_from_fp8(a[k], p->da) * (double)cast_from_fp8(b[k], p->db);
     return sum;
 }
 

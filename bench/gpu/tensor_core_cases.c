@@ -51,7 +51,7 @@ static float draw_float(draws *r, int low, int high, int zeros) {
     int field = between(r, low, high) + 127;
     field = field < 0 ? 0 : field > 254 ? 254 : field;
     uint32_t random = draw(r);
-    return float_from_bits((random & 0x80000000u) | (uint32_t)field << 23 |
+    return fmath_from_bits((random & 0x80000000u) | (uint32_t)field << 23 |
                            ((random & 0x7fffffu) >> zeros << zeros));
 }
 
@@ -186,7 +186,7 @@ static float draw_below(draws *r, int top, double sum) {
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);
-    return float_from_bits(float_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
+    return fmath_from_bits(fmath_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
 }
 
 /* The products' own sum taken away, give or take some units in the last place. */
@@ -194,20 +194,20 @@ static float draw_opposite(draws *r, int top, double sum) {
     (void)top;
     float x = (float)-sum;
     if (x == 0.0f || !isfinite(x)) return isnan(x) ? 0.0f : x;
-    return float_from_bits(float_bits(x) + (uint32_t)between(r, -2, 2));
+    return fmath_from_bits(fmath_bits(x) + (uint32_t)between(r, -2, 2));
 }
 
 static float draw_subnormal(draws *r, int top, double sum) {
     (void)top, (void)sum;
     uint32_t u = draw(r);
-    return float_from_bits((u & 0x80000000u) | (u & 0xffffffu) >> between(r, 0, 23));
+    return fmath_from_bits((u & 0x80000000u) | (u & 0xffffffu) >> between(r, 0, 23));
 }
 
 static float draw_special_float(draws *r, int top, double sum) {
     (void)top, (void)sum;
     static const uint32_t specials[] = {0x7f800000, 0x7fc00000, 0x7f800001,
                                         0x7fffffff, 0x7f7fffff, 0x7f7fe000};
-    return float_from_bits(specials[between(r, 0, 5)] | (uint32_t)sign_of(r) << 24);
+    return fmath_from_bits(specials[between(r, 0, 5)] | (uint32_t)sign_of(r) << 24);
 }
 
 /* ---- cases ---- */
@@ -229,7 +229,7 @@ const int accumulator_kind_count = sizeof accumulator_kinds / sizeof *accumulato
 
 static double exact_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db) {
     double sum = 0;
-    for (int i = 0; i < K; i++) sum += (double)fp8_to_float(a[i], da) * (double)fp8_to_float(b[i], db);
+    for (int i = 0; i < K; i++) sum += (double)cast_from_fp8(a[i], da) * (double)cast_from_fp8(b[i], db);
     return sum;
 }
 
@@ -251,12 +251,11 @@ void case_normal(uint64_t stream, bool one_sign, ott_dtype d, int64_t count, uin
     float deviation = dtype_max(d) / 8.0f;
     for (int64_t i = 0; i < count; i++) {
         float x = deviation * rng_normal(SEED, stream, (uint64_t)i);
-        codes[i] = fp8_from_float(one_sign ? fabsf(x) : x, d, CAST_SATURATE);
+        codes[i] = cast_to_fp8(one_sign ? fabsf(x) : x, d, CAST_SATURATE);
     }
 }
 
 void case_integers(uint64_t stream, ott_dtype d, int64_t count, uint8_t *codes) {
     draws r = {.stream = stream};
-    for (int64_t i = 0; i < count; i++)
-        codes[i] = fp8_from_float((float)between(&r, -4, 4), d, CAST_SATURATE);
+    for (int64_t i = 0; i < count; i++) codes[i] = cast_to_fp8((float)between(&r, -4, 4), d, CAST_SATURATE);
 }

@@ -90,7 +90,7 @@ static int64_t shifted(int64_t value, int shift, rule_rounding rounding) {
 }
 
 static term term_of_accumulator(const rule *r, float x) {
-    uint32_t u = float_bits(x), biased = u >> 23 & 0xffu;
+    uint32_t u = fmath_bits(x), biased = u >> 23 & 0xffu;
     if (r->flush_accumulator && biased == 0) u = 0;
     term t = term_of_fields(u >> 31, biased, u & 0x7fffffu, 23, 127, r->normal_accumulator);
     if (!r->cut_accumulator) return t;

@@ -156,7 +156,7 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
 /* One use of a quantized tensor. The pointers are the quantized tensor's own, on the CPU in host memory, valid
    until it is closed; their contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
-   line / block_lines * line_step + k / block_depth * depth_step; a line is a row of the rowwise use, a column
+   line / block_mn * mn_step + k / block_depth * k_step; a line is a row of the rowwise use, a column
    of the columnwise one. */
 typedef struct ott_qdata {
     size_t struct_size;
@@ -167,8 +167,8 @@ typedef struct ott_qdata {
     const float *scale;            /* [count]: multiplied on the way to FP8 */
     const float *scale_inv;        /* [count]: 1 / scale, multiplied on the way back */
     int64_t count;                 /* groups */
-    int64_t line_step, depth_step;
-    int64_t block_lines, block_depth; /* elements that share a scale; INT64_MAX: all */
+    int64_t mn_step, k_step;
+    int64_t block_mn, block_depth; /* elements that share a scale; INT64_MAX: all */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);

@@ -32,7 +32,7 @@ static ott_status set_store(ott_module *m) {
 /* In high precision the state of delayed scaling waits for the next FP8 spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
-    if (linear_spec_equal(&b->layer->spec, spec)) return OTT_OK;
+    if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
     *changed = true;
     TRY(linear_set_spec(b->layer, m->handle.context->device, spec));
     if (!spec->fp8) return OTT_OK;
@@ -64,7 +64,7 @@ static const char *wanted_spec(const ott_module *m, const autocast_region *regio
 static void log_change(entrance *e, const ott_module *m, const char *name, const linear_spec *spec) {
     const linear_body *b = m->body;
     bool same_name = strcmp(b->fp8_recipe, name) == 0;
-    bool same = same_name && (!b->was_fp8 || linear_spec_equal(spec, &b->fp8_spec));
+    bool same = same_name && (!b->was_fp8 || recipe_spec_equal(spec, &b->fp8_spec));
     if (e->logged || !spec->fp8 || !*b->fp8_recipe || same) return;
     e->logged = true;
     log_warning(&m->handle.context->log,

@@ -92,11 +92,11 @@ static void shape_text(tensor t, char out[48]) {
 
 static ott_status check_shapes(const call *c, const ott_tensor *bias, const ott_tensor *to) {
     const operand *a = &c->operand[0], *b = &c->operand[1];
-    int64_t rows = operand_lines(a), columns = operand_lines(b);
+    int64_t rows = operand_mn(a), columns = operand_mn(b);
     char shape_a[48], shape_b[48], by[160];
     shape_text(a->t, shape_a);
     shape_text(b->t, shape_b);
-    if (operand_contraction(a) != operand_contraction(b))
+    if (operand_k(a) != operand_k(b))
         return status_fail(OTT_ERR_SHAPE,
                            "ott_gemm: a is %s and b is %s: the %s product contracts %s of a with %s of b",
                            shape_a, shape_b, c->product->name, a->transposed ? "the rows" : "the columns",

@@ -55,7 +55,7 @@ static ott_status wait_for(group *g, exec *cx, group_request *request) {
     case COLLECTIVE_BARRIER: return reduce_values(owner, &nothing, 1, OTT_REDUCE_SUM);
     default:
         return status_fail(OTT_ERR_UNSUPPORTED, "a group of the caller's has all_reduce only, no %s",
-                           collective_name(call->kind));
+                           group_collective_name(call->kind));
     }
 }
 

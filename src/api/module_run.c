@@ -36,7 +36,7 @@ static ott_status open_exec(ott_module *m, exec *cx) {
         plan_immediate(m->plan);
     }
     cx->plan = m->plan;
-    cx->data_group = group_self();
+    cx->data_group = comm_self();
     return OTT_OK;
 }
 

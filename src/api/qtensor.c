@@ -153,10 +153,10 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
                            .scale_inv = d->scale_inv,
                            .count = granularity_groups(spec->grain, rowwise ? q->q.rows : q->q.columns,
                                                        rowwise ? q->q.columns : q->q.rows),
-                           .line_step = d->line_step,
-                           .depth_step = d->depth_step,
-                           .block_lines = share.lines,
-                           .block_depth = share.depth};
+                           .mn_step = d->mn_step,
+                           .k_step = d->k_step,
+                           .block_mn = share.mn,
+                           .block_depth = share.k};
     }
     return api_write_struct(out, &view, sizeof view, "ott_qdata");
 }

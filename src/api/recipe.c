@@ -241,7 +241,7 @@ static void describe_product(const recipe *r, recipe_gemm which, str *out) {
     const gemm_spec *g = &r->gemm[which];
     bool fp8 = recipe_gemm_is_fp8(r, which);
     str_printf(out, "  %-12s multiplies %s, sums in %s%s\n", recipe_product_names[which],
-               fp8 ? "fp8" : dtype_name(r->activation), accumulate_name(g->accumulate),
+               fp8 ? "fp8" : dtype_name(r->activation), recipe_accumulate_name(g->accumulate),
                fp8 && g->fast_accumulate ? ", fast accumulator where a GPU has one" : "");
 }
 

@@ -44,7 +44,7 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
     bool fp8 = recipe_gemm_is_fp8(r, which);
     snprintf(out, CELL, "%s%s%s%s", fp8 ? "fp8" : dtype_name(r->activation),
              fp8 && g->fast_accumulate ? " fast" : "", g->accumulate == ACCUMULATE_FP32 ? "" : " ",
-             g->accumulate == ACCUMULATE_FP32 ? "" : accumulate_name(g->accumulate));
+             g->accumulate == ACCUMULATE_FP32 ? "" : recipe_accumulate_name(g->accumulate));
 }
 
 /* What a layer keeps of its input between forward and backward: the columnwise use, and for each of its groups
@@ -53,8 +53,8 @@ static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
-    if (share.depth == INT64_MAX) return 1;
-    return 1 + 3.0 * sizeof(float) / (double)(share.lines * share.depth);
+    if (share.k == INT64_MAX) return 1;
+    return 1 + 3.0 * sizeof(float) / (double)(share.mn * share.k);
 }
 
 /* ---- as text ---- */
@@ -154,7 +154,7 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
     json_write_key(out, recipe_product_names[which]);
     str_append(out, "{");
     json_write_bool(out, "fp8", recipe_gemm_is_fp8(r, which));
-    json_write_text(out, "accumulate", accumulate_name(g->accumulate));
+    json_write_text(out, "accumulate", recipe_accumulate_name(g->accumulate));
     json_write_bool(out, "fast_accumulate", g->fast_accumulate);
     str_append(out, "}");
 }

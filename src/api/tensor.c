@@ -183,7 +183,7 @@ static ott_status fill(const ott_tensor *t, const source *s) {
     ott_context *context = t->handle.context;
     TRY(context_device(context, &d));
     TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
-    for (int64_t i = 0; i < tensor_count(t->t); i++) dtype_store(host, t->t.dtype, i, source_element(s, i));
+    for (int64_t i = 0; i < tensor_count(t->t); i++) cast_store(host, t->t.dtype, i, source_element(s, i));
     ott_status status = device_copy_in(d, t->t.data, host, tensor_bytes(t->t));
     mem_free(context->account, host);
     return status;
@@ -197,7 +197,7 @@ static ott_status read_out(const ott_tensor *t, float *out) {
     TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     ott_status status = device_copy_out(d, host, t->t.data, tensor_bytes(t->t));
     for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++)
-        out[i] = dtype_load(host, t->t.dtype, i);
+        out[i] = cast_load(host, t->t.dtype, i);
     mem_free(context->account, host);
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * base/fmath: exp and log as Ottava defines them. libm's differ in the last bit from version to version;
+ * base/fmath: a float's bits; exp and log as Ottava defines them. libm's differ in the last bit from version to version;
  * these are made of single IEEE operations (fmaf, multiply, round), so that scalar code and every vector unit
  * agree bit for bit.
  */
@@ -23,12 +23,21 @@
 #define FMATH_EXP_P4 1.6666665459e-1f
 #define FMATH_EXP_P5 5.0000001201e-1f
 
-/* 2^n for n in [-126, 127]. */
-static inline float fmath_power_of_two(int n) {
-    uint32_t u = (uint32_t)(n + 127) << 23;
+/* The bits of a float, and back. */
+static inline uint32_t fmath_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+static inline float fmath_from_bits(uint32_t u) {
     float x;
     memcpy(&x, &u, 4);
     return x;
+}
+
+/* 2^n for n in [-126, 127]. */
+static inline float fmath_power_of_two(int n) {
+    return fmath_from_bits((uint32_t)(n + 127) << 23);
 }
 
 /* exp(x), at most 1 ulp off on [-87, 88]. x is first clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives

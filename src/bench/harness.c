@@ -31,7 +31,7 @@ static void fill(char *data, ott_dtype d, int64_t count) {
     enum { STRETCH = 65521 };
     int64_t size = dtype_bytes(d), first = count < STRETCH ? count : STRETCH;
     for (int64_t i = 0; i < first; i++)
-        dtype_store(data, d, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
+        cast_store(data, d, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
     for (int64_t at = first, n; at < count; at += n) {
         n = count - at < first ? count - at : first;
         memcpy(data + at * size, data, (size_t)(n * size));

@@ -175,12 +175,12 @@ static int64_t block_end(const hf_fp8_matrix *x, int64_t column) {
 
 /* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
 static void join_amax(float *amax, const float *values, int64_t count) {
-    uint32_t largest = float_bits(*amax);
+    uint32_t largest = fmath_bits(*amax);
     for (int64_t i = 0; i < count; i++) {
-        uint32_t magnitude = float_bits(values[i]) & 0x7fffffffu;
+        uint32_t magnitude = fmath_bits(values[i]) & 0x7fffffffu;
         if (magnitude > largest) largest = magnitude;
     }
-    *amax = float_from_bits(largest);
+    *amax = fmath_from_bits(largest);
 }
 
 static void measure_rows(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values) {
@@ -252,9 +252,9 @@ float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index) {
 static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
                          uint8_t *codes) {
     if (x->trained)
-        for (int64_t i = 0; i < count; i++) codes[i] = e4m3_from_float(values[i] * scale, x->trained->mode);
+        for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] * scale, x->trained->mode);
     else
-        for (int64_t i = 0; i < count; i++) codes[i] = e4m3_from_float(values[i] / scale, CAST_SATURATE);
+        for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] / scale, CAST_SATURATE);
 }
 
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values, uint8_t *codes) {

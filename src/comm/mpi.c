@@ -99,7 +99,7 @@ static void name_late(const mpi_group *g, const mpi_operation *o, char text[REAS
         late[o->call.peer] = true;
     else
         mpi_collective_late(g, late);
-    int length = snprintf(text, REASON_BYTES, "%s", collective_name(o->call.kind));
+    int length = snprintf(text, REASON_BYTES, "%s", group_collective_name(o->call.kind));
     if (!message)
         length += snprintf(text + length, REASON_BYTES - (size_t)length, ", collective number %lld",
                            (long long)o->number);

@@ -66,12 +66,13 @@ static ott_status check_header(const mpi_group *g, const mpi_operation *o, const
     char a[64], b[64];
     if (other->kind == KIND_LEFT)
         return status_fail(OTT_ERR_RANK, "%s, collective number %lld: rank %d has left",
-                           collective_name(o->call.kind), (long long)o->number, m->rank);
+                           group_collective_name(o->call.kind), (long long)o->number, m->rank);
     if (agrees(own, other)) return OTT_OK;
     return status_fail(OTT_ERR_RANK, "collective number %lld%s%s: rank %d calls %s of %s, rank %d %s of %s",
                        (long long)o->number, *g->name ? " of " : "", g->name, m->rank,
-                       collective_name((collective_kind)other->kind), mpi_shape(other, a),
-                       g->members[g->group.rank].rank, collective_name(o->call.kind), mpi_shape(own, b));
+                       group_collective_name((collective_kind)other->kind), mpi_shape(other, a),
+                       g->members[g->group.rank].rank, group_collective_name(o->call.kind),
+                       mpi_shape(own, b));
 }
 
 static ott_status check_headers(const mpi_group *g, const mpi_operation *o) {
@@ -84,7 +85,7 @@ static ott_status check_headers(const mpi_group *g, const mpi_operation *o) {
         int64_t expected = group_part_rows(call->output_rows, call->output.rows, g->group.size, r);
         if (r != g->group.rank && m->in.part_rows != expected)
             return status_fail(OTT_ERR_RANK, "%s number %lld: rank %d sends %lld rows, rank %d expects %lld",
-                               collective_name(call->kind), (long long)o->number, m->rank,
+                               group_collective_name(call->kind), (long long)o->number, m->rank,
                                (long long)m->in.part_rows, g->members[g->group.rank].rank,
                                (long long)expected);
     }

@@ -3,7 +3,7 @@
 #include "fp8/cast.h"
 
 void reduce_first(float *sum, const void *values, ott_dtype d, int64_t count) {
-    for (int64_t i = 0; i < count; i++) sum[i] = dtype_load(values, d, i);
+    for (int64_t i = 0; i < count; i++) sum[i] = cast_load(values, d, i);
 }
 
 static float larger(float a, float b) {
@@ -13,11 +13,11 @@ static float larger(float a, float b) {
 
 void reduce_next(float *sum, const void *values, ott_dtype d, int64_t count, reduce_kind kind) {
     for (int64_t i = 0; i < count; i++) {
-        float value = dtype_load(values, d, i);
+        float value = cast_load(values, d, i);
         sum[i] = kind == REDUCE_MAX ? larger(sum[i], value) : sum[i] + value;
     }
 }
 
 void reduce_last(void *out, ott_dtype d, const float *sum, int64_t count) {
-    for (int64_t i = 0; i < count; i++) dtype_store(out, d, i, sum[i]);
+    for (int64_t i = 0; i < count; i++) cast_store(out, d, i, sum[i]);
 }

@@ -5,6 +5,6 @@
 #include "tensor/group.h"
 
 /* Owns nothing; group_close on it is allowed and does nothing. */
-group *group_self(void);
+group *comm_self(void);
 
 #endif

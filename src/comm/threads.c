@@ -94,9 +94,10 @@ typedef struct condition {
 /* Names the ranks it waits for; of those only who has left, when `left`. */
 static void name_missing(const condition *c, bool left, char text[256]) {
     const threads_world *w = c->self->world;
-    int length = snprintf(text, 256, "%s on rank %d", collective_name(c->call->kind), c->self->group.rank);
+    int length =
+        snprintf(text, 256, "%s on rank %d", group_collective_name(c->call->kind), c->self->group.rank);
     if (c->meeting)
-        length = snprintf(text, 256, "%s, collective number %lld", collective_name(c->call->kind),
+        length = snprintf(text, 256, "%s, collective number %lld", group_collective_name(c->call->kind),
                           (long long)c->meeting->number);
     length += snprintf(text + length, 256 - (size_t)length, ":");
     for (int r = 0; r < w->size && length < 200; r++)
@@ -182,9 +183,9 @@ static void check_agreement(threads_world *w, const meeting *m, int rank) {
         if (r == rank || !m->from[r].data || agrees(own, other)) continue;
         snprintf(text, sizeof text,
                  "collective number %lld: rank %d calls %s of %lld x %lld %s, rank %d %s of %lld x %lld %s",
-                 (long long)m->number, r, collective_name(other->kind), (long long)other->input.rows,
+                 (long long)m->number, r, group_collective_name(other->kind), (long long)other->input.rows,
                  (long long)other->input.columns, dtype_name(other->input.dtype), rank,
-                 collective_name(own->kind), (long long)own->input.rows, (long long)own->input.columns,
+                 group_collective_name(own->kind), (long long)own->input.rows, (long long)own->input.columns,
                  dtype_name(own->input.dtype));
         fail_all(w, text);
     }
@@ -289,8 +290,8 @@ static ott_status give_parts(exec *cx, const meeting *m, const group *g, const c
         int64_t expected = group_part_rows(call->output_rows, call->output.rows, g->size, r);
         if (rows != expected)
             return status_fail(OTT_ERR_RANK, "%s number %lld: rank %d sends %lld rows, rank %d expects %lld",
-                               collective_name(call->kind), (long long)m->number, r, (long long)rows, g->rank,
-                               (long long)expected);
+                               group_collective_name(call->kind), (long long)m->number, r, (long long)rows,
+                               g->rank, (long long)expected);
         tensor out = tensor_rows(call->output,
                                  group_part_first(call->output_rows, call->output.rows, g->size, r), rows);
         int64_t first =

@@ -26,13 +26,13 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
 /* x becomes exp(x - m) * inverse * grad, and at the target (exp(x - m) * inverse - 1) * grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
-    float at_target = dtype_load(x, d, target);
+    float at_target = cast_load(x, d, target);
     v16 shift = v16_set1(m), factor = v16_set1(inverse), scale = v16_set1(grad);
     BY_16(c, lanes, columns, {
         v16 p = v16_mul(v16_exp(v16_sub(v16_get(x, d, c, lanes), shift)), factor);
         v16_put(x, d, c, v16_mul(p, scale), lanes);
     });
-    dtype_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
+    cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
 SIMD void ignored_row(ott_dtype d, void *x, int64_t columns) {
@@ -51,7 +51,7 @@ SIMD void loss_row(ott_dtype d, const cross_entropy_args *a, int64_t t) {
     }
     float m = row_max(d, x, columns);
     float sum = exp_sum(d, x, m, columns);
-    *loss = m + fmath_log(sum) - dtype_load(x, d, target);
+    *loss = m + fmath_log(sum) - cast_load(x, d, target);
     if (grad) gradient_row(d, x, m, 1.0f / sum, target, *grad, columns);
 }
 

@@ -180,7 +180,7 @@ static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, 
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
     if (!d) return;
-    uint8_t *to = (uint8_t *)d->data + qdata_index(d, row, column);
+    uint8_t *to = (uint8_t *)d->data + qtensor_index(d, row, column);
     for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
 }
 

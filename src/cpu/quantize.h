@@ -38,12 +38,12 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     quantize_use s = {.spec = column ? &q->spec.columnwise : &q->spec.rowwise,
                       .at = column ? &q->columnwise : &q->rowwise};
     scale_block block = granularity_block(s.spec->grain);
-    s.rows = column ? block.depth : block.lines;
-    s.columns = column ? block.lines : block.depth;
+    s.rows = column ? block.k : block.mn;
+    s.columns = column ? block.mn : block.k;
     s.row_shift = quantize_shift(s.rows);
     s.column_shift = quantize_shift(s.columns);
-    s.row_step = column ? s.at->depth_step : s.at->line_step;
-    s.column_step = column ? s.at->line_step : s.at->depth_step;
+    s.row_step = column ? s.at->k_step : s.at->mn_step;
+    s.column_step = column ? s.at->mn_step : s.at->k_step;
     s.groups = quantize_blocks(q->rows, s.rows) * quantize_blocks(q->columns, s.columns);
     return s;
 }
@@ -82,7 +82,7 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
 /* Codes of `count` elements of a row from `column` on, where they lie side by side, else fetched to room[count]. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
                                             uint8_t *room) {
-    const uint8_t *from = (const uint8_t *)d->data + qdata_index(d, row, column);
+    const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);
     if (!d->transposed) return from;
     for (int64_t j = 0; j < count; j++) room[j] = from[j * d->ld];
     return room;

@@ -40,7 +40,7 @@ static float largest(ott_dtype d, const void *x, int64_t count, int64_t *where) 
     float most = -INFINITY;
     *where = 0;
     for (int64_t i = 0; i < count; i++) {
-        float value = dtype_load(x, d, i);
+        float value = cast_load(x, d, i);
         if (value > most) most = value, *where = i;
     }
     return most;
@@ -57,7 +57,7 @@ static token_figures compare_token(const comparison *c, const void *own, const v
     double own_most = (double)largest(c->format, own, c->vocab, &own_first);
     double other_most = (double)largest(c->against_format, other, c->vocab, &other_first);
     for (int64_t i = 0; i < c->vocab; i++) {
-        double q = (double)dtype_load(own, c->format, i), p = (double)dtype_load(other, c->against_format, i);
+        double q = (double)cast_load(own, c->format, i), p = (double)cast_load(other, c->against_format, i);
         double weight = exp(p - other_most);
         other_sum += weight;
         own_sum += exp(q - own_most);

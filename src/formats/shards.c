@@ -402,9 +402,9 @@ static void widen(float *values, int64_t count, ott_dtype d) {
         memcpy(piece, codes + at * size, (size_t)(n * size));
         if (d == OTT_BF16) /* nearly every model: worth a loop that vectorizes */
             for (int64_t i = 0; i < n; i++)
-                values[at + i] = bf16_to_float(((const uint16_t *)(void *)piece)[i]);
+                values[at + i] = cast_from_bf16(((const uint16_t *)(void *)piece)[i]);
         else
-            for (int64_t i = 0; i < n; i++) values[at + i] = dtype_load(piece, d, i);
+            for (int64_t i = 0; i < n; i++) values[at + i] = cast_load(piece, d, i);
     }
 }
 

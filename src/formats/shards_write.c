@@ -276,7 +276,7 @@ ott_status shards_writer_append_floats(shards_writer *w, const float *values, in
                            w->folder, t->name, dtype_safetensors_name(t->dtype));
     for (int64_t at = 0, n; at < count; at += n) {
         n = count - at < PIECE ? count - at : PIECE;
-        for (int64_t i = 0; i < n; i++) dtype_store(piece, t->dtype, i, values[at + i]);
+        for (int64_t i = 0; i < n; i++) cast_store(piece, t->dtype, i, values[at + i]);
         if (next_tensor(w) != t)
             return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' has fewer elements than it is given",
                                w->folder, t->name);

@@ -51,8 +51,8 @@ static float narrow_widen(uint32_t code, const narrow_format *f) {
     uint32_t exponent = code >> f->mantissa_bits;
     uint32_t mantissa = code & ((1u << f->mantissa_bits) - 1);
     if (exponent == 0) /* mantissa times the smallest subnormal: exact */
-        return (float)mantissa * float_from_bits((uint32_t)(128 - f->bias - f->mantissa_bits) << 23);
-    return float_from_bits((exponent + (uint32_t)(127 - f->bias)) << 23 | mantissa
+        return (float)mantissa * fmath_from_bits((uint32_t)(128 - f->bias - f->mantissa_bits) << 23);
+    return fmath_from_bits((exponent + (uint32_t)(127 - f->bias)) << 23 | mantissa
                                                                               << (23 - f->mantissa_bits));
 }
 
@@ -63,25 +63,25 @@ static float narrow_widen_ieee(uint32_t code, const narrow_format *f) {
 }
 
 static uint8_t fp8_nearest(float x, const narrow_format *f, cast_mode mode) {
-    uint32_t bits = float_bits(x), magnitude = bits & 0x7fffffffu;
+    uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;
     return (uint8_t)((bits >> 24 & 0x80u) | narrow_nearest(magnitude, f, mode));
 }
 
-uint8_t e4m3_from_float(float x, cast_mode mode) {
+uint8_t cast_to_e4m3(float x, cast_mode mode) {
     return fp8_nearest(x, &narrow_e4m3, mode);
 }
 
-uint8_t e5m2_from_float(float x, cast_mode mode) {
+uint8_t cast_to_e5m2(float x, cast_mode mode) {
     return fp8_nearest(x, &narrow_e5m2, mode);
 }
 
-uint8_t fp8_from_float(float x, ott_dtype d, cast_mode mode) {
+uint8_t cast_to_fp8(float x, ott_dtype d, cast_mode mode) {
     return fp8_nearest(x, narrow_fp8(d), mode);
 }
 
-uint8_t fp8_from_float_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random) {
-    uint32_t bits = float_bits(x), magnitude = bits & 0x7fffffffu;
+uint8_t cast_to_fp8_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random) {
+    uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;
     const narrow_format *f = narrow_fp8(d);
     uint64_t fraction;
@@ -90,42 +90,42 @@ uint8_t fp8_from_float_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t
     return (uint8_t)((bits >> 24 & 0x80u) | narrow_limit(code, f, mode));
 }
 
-float e4m3_to_float(uint8_t code) {
+float cast_from_e4m3(uint8_t code) {
     uint32_t magnitude = code & 0x7fu;
     if (magnitude == 0x7f) return NAN;
     float x = narrow_widen(magnitude, &narrow_e4m3);
     return code & 0x80u ? -x : x;
 }
 
-float e5m2_to_float(uint8_t code) {
+float cast_from_e5m2(uint8_t code) {
     float x = narrow_widen_ieee(code & 0x7fu, &narrow_e5m2);
     return code & 0x80u ? -x : x;
 }
 
-float fp8_to_float(uint8_t code, ott_dtype d) {
-    return d == OTT_E4M3 ? e4m3_to_float(code) : e5m2_to_float(code);
+float cast_from_fp8(uint8_t code, ott_dtype d) {
+    return d == OTT_E4M3 ? cast_from_e4m3(code) : cast_from_e5m2(code);
 }
 
-uint16_t f16_from_float(float x) {
-    uint32_t bits = float_bits(x), magnitude = bits & 0x7fffffffu;
+uint16_t cast_to_f16(float x) {
+    uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7fff;
     return (uint16_t)((bits >> 16 & 0x8000u) | narrow_nearest(magnitude, &narrow_f16, CAST_OVERFLOW));
 }
 
-float f16_to_float(uint16_t h) {
+float cast_from_f16(uint16_t h) {
     float x = narrow_widen_ieee(h & 0x7fffu, &narrow_f16);
     return h & 0x8000u ? -x : x;
 }
 
-float e8m0_to_float(uint8_t code) {
+float cast_from_e8m0(uint8_t code) {
     if (code == 255) return NAN;
-    return float_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
+    return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
 }
 
 /* The power of two nearest to x, a tie going to the even exponent byte; NaN for what has no logarithm (zero
  * is 2^-127). */
 static uint8_t e8m0_from_float(float x) {
-    uint32_t bits = float_bits(x);
+    uint32_t bits = fmath_bits(x);
     if (isnan(x) || x < 0.0f) return 255;
     uint32_t code = bits >> 23 & 0xffu, mantissa = bits & 0x7fffffu;
     /* Halfway to the next power: 1.5 * 2^e; among the subnormals 1.5 * 2^-127. */
@@ -141,14 +141,14 @@ static int64_t integer_from_float(float x, int64_t low, int64_t high) {
     return (int64_t)rintf(x);
 }
 
-float dtype_load(const void *data, ott_dtype d, int64_t index) {
+float cast_load(const void *data, ott_dtype d, int64_t index) {
     switch (d) {
     case OTT_F32: return ((const float *)data)[index];
-    case OTT_BF16: return bf16_to_float(((const uint16_t *)data)[index]);
-    case OTT_F16: return f16_to_float(((const uint16_t *)data)[index]);
-    case OTT_E4M3: return e4m3_to_float(((const uint8_t *)data)[index]);
-    case OTT_E5M2: return e5m2_to_float(((const uint8_t *)data)[index]);
-    case OTT_E8M0: return e8m0_to_float(((const uint8_t *)data)[index]);
+    case OTT_BF16: return cast_from_bf16(((const uint16_t *)data)[index]);
+    case OTT_F16: return cast_from_f16(((const uint16_t *)data)[index]);
+    case OTT_E4M3: return cast_from_e4m3(((const uint8_t *)data)[index]);
+    case OTT_E5M2: return cast_from_e5m2(((const uint8_t *)data)[index]);
+    case OTT_E8M0: return cast_from_e8m0(((const uint8_t *)data)[index]);
     case OTT_U8: return (float)((const uint8_t *)data)[index];
     case OTT_I32: return (float)((const int32_t *)data)[index];
     case OTT_I64: return (float)((const int64_t *)data)[index];
@@ -157,13 +157,13 @@ float dtype_load(const void *data, ott_dtype d, int64_t index) {
     return NAN;
 }
 
-void dtype_store(void *data, ott_dtype d, int64_t index, float value) {
+void cast_store(void *data, ott_dtype d, int64_t index, float value) {
     switch (d) {
     case OTT_F32: ((float *)data)[index] = value; break;
-    case OTT_BF16: ((uint16_t *)data)[index] = bf16_from_float(value); break;
-    case OTT_F16: ((uint16_t *)data)[index] = f16_from_float(value); break;
-    case OTT_E4M3: ((uint8_t *)data)[index] = e4m3_from_float(value, CAST_SATURATE); break;
-    case OTT_E5M2: ((uint8_t *)data)[index] = e5m2_from_float(value, CAST_SATURATE); break;
+    case OTT_BF16: ((uint16_t *)data)[index] = cast_to_bf16(value); break;
+    case OTT_F16: ((uint16_t *)data)[index] = cast_to_f16(value); break;
+    case OTT_E4M3: ((uint8_t *)data)[index] = cast_to_e4m3(value, CAST_SATURATE); break;
+    case OTT_E5M2: ((uint8_t *)data)[index] = cast_to_e5m2(value, CAST_SATURATE); break;
     case OTT_E8M0: ((uint8_t *)data)[index] = e8m0_from_float(value); break;
     case OTT_U8: ((uint8_t *)data)[index] = (uint8_t)integer_from_float(value, 0, UINT8_MAX); break;
     case OTT_I32: ((int32_t *)data)[index] = (int32_t)integer_from_float(value, INT32_MIN, INT32_MAX); break;

@@ -9,52 +9,40 @@
 #ifndef FP8_CAST_H
 #define FP8_CAST_H
 
+#include "base/fmath.h"
 #include "fp8/dtype.h"
-#include <math.h>
-#include <string.h>
 
 typedef enum cast_mode { CAST_SATURATE, CAST_OVERFLOW } cast_mode;
 typedef enum cast_rounding { ROUND_NEAREST, ROUND_STOCHASTIC } cast_rounding;
 
-static inline uint32_t float_bits(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-static inline float float_from_bits(uint32_t u) {
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-
 /* bf16: NaN becomes 0x7FFF (as CUDA gives it). fp16: IEEE; NaN becomes 0x7FFF; overflow gives infinity. */
-static inline uint16_t bf16_from_float(float x) {
-    uint32_t u = float_bits(x);
+static inline uint16_t cast_to_bf16(float x) {
+    uint32_t u = fmath_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-static inline float bf16_to_float(uint16_t h) {
-    return float_from_bits((uint32_t)h << 16);
+static inline float cast_from_bf16(uint16_t h) {
+    return fmath_from_bits((uint32_t)h << 16);
 }
-uint16_t f16_from_float(float x);
-float f16_to_float(uint16_t h);
+uint16_t cast_to_f16(float x);
+float cast_from_f16(uint16_t h);
 
-uint8_t e4m3_from_float(float x, cast_mode mode);
-uint8_t e5m2_from_float(float x, cast_mode mode);
-float e4m3_to_float(uint8_t code);
-float e5m2_to_float(uint8_t code);
+uint8_t cast_to_e4m3(float x, cast_mode mode);
+uint8_t cast_to_e5m2(float x, cast_mode mode);
+float cast_from_e4m3(uint8_t code);
+float cast_from_e5m2(uint8_t code);
 /* FP8 code of x in format d (E4M3 or E5M2). */
-uint8_t fp8_from_float(float x, ott_dtype d, cast_mode mode);
-float fp8_to_float(uint8_t code, ott_dtype d);
+uint8_t cast_to_fp8(float x, ott_dtype d, cast_mode mode);
+float cast_from_fp8(uint8_t code, ott_dtype d);
 /* Stochastic rounding: the neighbour away from zero is taken with probability equal to x's distance from the
    one towards zero, in units of their gap, using the random word `random` (uniform 32 bits). */
-uint8_t fp8_from_float_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
+uint8_t cast_to_fp8_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
 
 /* E8M0: a power of two 2^(code-127); 255 is NaN. */
-float e8m0_to_float(uint8_t code);
+float cast_from_e8m0(uint8_t code);
 
 /* Element `index` of an array of format d as float, and back (nearest even, saturating for FP8). */
-float dtype_load(const void *data, ott_dtype d, int64_t index);
-void dtype_store(void *data, ott_dtype d, int64_t index, float value);
+float cast_load(const void *data, ott_dtype d, int64_t index);
+void cast_store(void *data, ott_dtype d, int64_t index, float value);
 
 #endif

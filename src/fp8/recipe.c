@@ -159,81 +159,11 @@ const recipe *recipe_high_precision(ott_dtype d) {
     return NULL;
 }
 
-/* ---- groups of elements that share a scale ---- */
-
-scale_block granularity_block(granularity g) {
-#define ALL(n) ((n) == 0 ? INT64_MAX : (n))
-    static const scale_block blocks[] = {
-#define X(constant, name, lines, depth) {ALL(lines), ALL(depth)},
-        GRANULARITY_MAP(X)
-#undef X
-    };
-    return blocks[g];
-}
-
-const char *accumulate_name(accumulate_mode mode) {
+const char *recipe_accumulate_name(accumulate_mode mode) {
     static const char *const names[] = {[ACCUMULATE_FP32] = "fp32",
                                         [ACCUMULATE_HOPPER_FAST] = "hopper fast",
                                         [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
     return names[mode];
-}
-
-const char *granularity_name(granularity g) {
-    static const char *const names[] = {
-#define X(constant, name, lines, depth) name,
-        GRANULARITY_MAP(X)
-#undef X
-    };
-    return names[g];
-}
-
-static int64_t blocks_in(int64_t count, int64_t block) {
-    return block == INT64_MAX ? 1 : (count + block - 1) / block;
-}
-
-int64_t granularity_line_groups(granularity g, int64_t lines) {
-    return blocks_in(lines, granularity_block(g).lines);
-}
-
-int64_t granularity_groups(granularity g, int64_t lines, int64_t depth) {
-    return granularity_line_groups(g, lines) * blocks_in(depth, granularity_block(g).depth);
-}
-
-/* ---- specs ---- */
-
-bool cast_spec_is_fp8(const cast_spec *s) {
-    return dtype_is_fp8(s->format);
-}
-
-bool quant_spec_is_fp8(const quant_spec *s) {
-    return cast_spec_is_fp8(&s->rowwise) || cast_spec_is_fp8(&s->columnwise);
-}
-
-/* `infinite` follows from the granularity and from what is cast (quant_spec_from). */
-static bool scale_options_equal(const scale_options *a, const scale_options *b) {
-    return a->rule == b->rule && a->power_of_two == b->power_of_two && a->epsilon == b->epsilon &&
-           a->margin == b->margin;
-}
-
-/* Equal in what they do: fields that a format or a policy ignores do not count. */
-static bool cast_spec_equal(const cast_spec *a, const cast_spec *b) {
-    if (a->format != b->format) return false;
-    if (!cast_spec_is_fp8(a)) return true;
-    if (a->grain != b->grain || a->mode != b->mode || a->rounding != b->rounding || a->policy != b->policy)
-        return false;
-    if (!scale_options_equal(&a->scale, &b->scale)) return false;
-    return a->policy != AMAX_DELAYED || (a->algorithm == b->algorithm && a->history == b->history &&
-                                         a->reduce == b->reduce && a->callbacks == b->callbacks);
-}
-
-bool quant_spec_equal(const quant_spec *a, const quant_spec *b) {
-    return cast_spec_equal(&a->rowwise, &b->rowwise) && cast_spec_equal(&a->columnwise, &b->columnwise);
-}
-
-bool quant_spec_shares_scales(const quant_spec *s) {
-    if (!cast_spec_equal(&s->rowwise, &s->columnwise)) return false;
-    scale_block block = granularity_block(s->rowwise.grain);
-    return !cast_spec_is_fp8(&s->rowwise) || block.lines == block.depth;
 }
 
 /* ---- which uses a GEMM multiplies ---- */
@@ -339,10 +269,6 @@ static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtyp
     return OTT_OK;
 }
 
-static bool grain_is_block(granularity g) {
-    return g != GRANULARITY_TENSOR && g != GRANULARITY_ROW;
-}
-
 /* Block scales are applied inside the contraction: both operands must cut it into the same blocks. */
 static ott_status check_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
@@ -350,7 +276,8 @@ static ott_status check_blocks(const gemm_operands *o) {
         return status_fail(OTT_ERR_CONFIG,
                            "%s and %s (%s GEMM): grain 128x128 on both sides is not a block GEMM", o->name[0],
                            o->name[1], o->gemm);
-    bool mixed = grain_is_block(a) != grain_is_block(b) || (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
+    bool mixed = granularity_is_block(a) != granularity_is_block(b) ||
+                 (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
     if (mixed)
         return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): grain must cut the contraction alike",
                            o->name[0], o->name[1], o->gemm);
@@ -399,17 +326,6 @@ ott_status recipe_check(const recipe *r) {
     return status_context(check_row(r), "recipe %s", r->name);
 }
 
-static void use_from(cast_spec *s, ott_dtype d) {
-    if (cast_spec_is_fp8(s) && s->scale.rule == SCALE_TE && grain_is_block(s->grain))
-        s->scale.infinite = dtype_max(d);
-}
-
-quant_spec quant_spec_from(quant_spec q, ott_dtype d) {
-    use_from(&q.rowwise, d);
-    use_from(&q.columnwise, d);
-    return q;
-}
-
 static quant_spec in_activation(quant_spec q, ott_dtype activation) {
     if (!cast_spec_is_fp8(&q.rowwise)) q.rowwise.format = activation;
     if (!cast_spec_is_fp8(&q.columnwise)) q.columnwise.format = activation;
@@ -427,7 +343,7 @@ void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out) {
     memcpy(out->gemm, r->gemm, sizeof out->gemm);
 }
 
-bool linear_spec_equal(const linear_spec *a, const linear_spec *b) {
+bool recipe_spec_equal(const linear_spec *a, const linear_spec *b) {
     for (int g = 0; g < GEMM_COUNT; g++)
         if (a->gemm[g].accumulate != b->gemm[g].accumulate || a->gemm[g].order != b->gemm[g].order ||
             a->gemm[g].fast_accumulate != b->gemm[g].fast_accumulate)

@@ -19,84 +19,7 @@
 #define FP8_RECIPE_H
 
 #include "base/status.h"
-#include "fp8/cast.h"
-#include "fp8/scale.h"
-
-/* Which elements share a scale. A use's "lines" are what is contracted along: rows in the rowwise use, columns
-   in the columnwise one. X(constant, name, lines, contracted elements); 0: all of them. */
-#define GRANULARITY_MAP(X)                                                                                   \
-    X(TENSOR, "tensor", 0, 0)                                                                                \
-    X(ROW, "row", 1, 0)                                                                                      \
-    X(1X128, "1x128", 1, 128)                                                                                \
-    X(128X128, "128x128", 128, 128)                                                                          \
-    X(1X32, "1x32", 1, 32)
-
-typedef enum granularity {
-#define X(constant, name, lines, depth) GRANULARITY_##constant,
-    GRANULARITY_MAP(X)
-#undef X
-        GRANULARITY_COUNT
-} granularity;
-
-/* Elements that share a scale: `lines` lines by `depth` contracted elements, INT64_MAX for all of them. */
-typedef struct scale_block {
-    int64_t lines, depth;
-} scale_block;
-
-scale_block granularity_block(granularity g);
-const char *granularity_name(granularity g); /* "1x128" */
-/* How many groups of lines `lines` lines make. */
-int64_t granularity_line_groups(granularity g, int64_t lines);
-/* How many scales a use of `lines` lines of `depth` contracted elements has. */
-int64_t granularity_groups(granularity g, int64_t lines, int64_t depth);
-
-typedef enum amax_policy {
-    AMAX_CURRENT, /* the scale follows from this tensor's own amax */
-    AMAX_DELAYED  /* from those of earlier steps (fp8/history.h); this tensor's amax is recorded */
-} amax_policy;
-typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
-
-/* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps.
- */
-typedef struct delayed_callbacks {
-    /* The amax to scale by: amax_history[length], the newest last. */
-    float (*amax)(void *user, const float *amax_history, int64_t length);
-    /* The new scale. max: the format's largest value. */
-    float (*scale)(void *user, float amax, float old_scale, float max, int margin);
-    void *user;
-} delayed_callbacks;
-
-/* One use of one tensor. format F32, BF16 or F16 means the use stays in high precision and the rest is
- * ignored. */
-typedef struct cast_spec {
-    ott_dtype format;
-    granularity grain;
-    scale_options scale;
-    cast_mode mode;
-    cast_rounding rounding;
-    amax_policy policy;
-    /* AMAX_DELAYED only */
-    amax_algorithm algorithm;
-    int history;                        /* length of the amax history, this step's included */
-    bool reduce;                        /* the largest amax of all ranks of the amax group counts */
-    const delayed_callbacks *callbacks; /* NULL: none; borrowed */
-} cast_spec;
-
-/* What an activation of the graph carries: both uses of the tensor that flows along it. */
-typedef struct quant_spec {
-    cast_spec rowwise, columnwise;
-} quant_spec;
-
-bool quant_spec_equal(const quant_spec *a, const quant_spec *b);
-/* True when at least one use is FP8. */
-bool quant_spec_is_fp8(const quant_spec *s);
-/* True when both uses give each element the same scale and code: same format and rule, and a block of elements
-   that is the same seen along rows and along columns. */
-bool quant_spec_shares_scales(const quant_spec *s);
-bool cast_spec_is_fp8(const cast_spec *s);
-/* The spec as it casts a tensor of format d (F32, BF16 or F16): what an infinite scale of a block becomes is
-   the largest number of that format. */
-quant_spec quant_spec_from(quant_spec q, ott_dtype d);
+#include "fp8/quant_spec.h"
 
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,        /* one sequential fp32 chain over the contraction */
@@ -104,7 +27,7 @@ typedef enum accumulate_mode {
     ACCUMULATE_HOPPER_SPLIT /* the same, promoted to fp32 every 128 elements */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_HOPPER_SPLIT + 1 };
-const char *accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split" */
+const char *recipe_accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split" */
 
 /* In which order the two scale_inv scales meet a sum. Scales that hold for the whole contraction (tensor, row)
    meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are
@@ -155,6 +78,6 @@ typedef struct linear_spec {
 
 /* activation: F32, BF16 or F16, taken where the row says its own activation format. */
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out);
-bool linear_spec_equal(const linear_spec *a, const linear_spec *b);
+bool recipe_spec_equal(const linear_spec *a, const linear_spec *b);
 
 #endif

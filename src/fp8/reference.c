@@ -13,7 +13,7 @@ static float larger(float a, float b) {
 /* amax of `count` elements that lie `stride` apart. */
 static float amax_line(const void *x, ott_dtype d, int64_t start, int64_t count, int64_t stride) {
     float amax = 0.0f;
-    for (int64_t i = 0; i < count; i++) amax = larger(amax, fabsf(dtype_load(x, d, start + i * stride)));
+    for (int64_t i = 0; i < count; i++) amax = larger(amax, fabsf(cast_load(x, d, start + i * stride)));
     return amax;
 }
 
@@ -34,23 +34,23 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 
 /* ---- quantize ---- */
 
-/* Index of the group that element (line, k) of a use belongs to. */
-static int64_t group_of(granularity grain, int64_t line, int64_t k, int64_t line_step, int64_t depth_step) {
+/* Index of the group that element (mn, k) of a use belongs to. */
+static int64_t group_of(granularity grain, int64_t mn, int64_t k, int64_t mn_step, int64_t k_step) {
     scale_block block = granularity_block(grain);
-    return line / block.lines * line_step + k / block.depth * depth_step;
+    return mn / block.mn * mn_step + k / block.k * k_step;
 }
 
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes) {
-    int64_t lines = column ? columns : rows, depth = column ? rows : columns;
-    int64_t groups = granularity_groups(spec->grain, lines, depth);
-    int64_t depth_step = granularity_line_groups(spec->grain, lines);
+    int64_t mn = column ? columns : rows, k = column ? rows : columns;
+    int64_t groups = granularity_groups(spec->grain, mn, k);
+    int64_t k_step = granularity_mn_groups(spec->grain, mn);
     for (int64_t g = 0; g < groups; g++) amax[g] = 0.0f;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, depth_step);
-            amax[group] = larger(amax[group], fabsf(dtype_load(x, d, i * ld + j)));
+            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, k_step);
+            amax[group] = larger(amax[group], fabsf(cast_load(x, d, i * ld + j)));
         }
     for (int64_t g = 0; g < groups; g++) {
         if (spec->policy == AMAX_CURRENT) scale[g] = scale_from_amax(amax[g], spec->format, &spec->scale);
@@ -58,21 +58,21 @@ void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t column
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, depth_step);
-            float scaled = dtype_load(x, d, i * ld + j) * scale[group];
-            codes[i * columns + j] = fp8_from_float(scaled, spec->format, spec->mode);
+            int64_t group = group_of(spec->grain, column ? j : i, column ? i : j, 1, k_step);
+            float scaled = cast_load(x, d, i * ld + j) * scale[group];
+            codes[i * columns + j] = cast_to_fp8(scaled, spec->format, spec->mode);
         }
 }
 
 /* ---- GEMM ---- */
 
-static int64_t operand_index(const reference_operand *x, int64_t line, int64_t k) {
-    return x->transposed ? k * x->ld + line : line * x->ld + k;
+static int64_t operand_index(const reference_operand *x, int64_t mn, int64_t k) {
+    return x->transposed ? k * x->ld + mn : mn * x->ld + k;
 }
 
-static float operand_scale_inv(const reference_operand *x, int64_t line, int64_t k) {
+static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k) {
     if (x->scale_inv == NULL) return 1.0f; /* multiplying by one changes nothing */
-    return x->scale_inv[group_of(x->grain, line, k, x->line_step, x->depth_step)];
+    return x->scale_inv[group_of(x->grain, mn, k, x->mn_step, x->k_step)];
 }
 
 /* The chain over [k, end) of the contraction. */
@@ -80,15 +80,15 @@ static float sum_fp32(const reference_operand *a, int64_t i, const reference_ope
                       int64_t end) {
     float sum = 0.0f;
     for (; k < end; k++) {
-        float left = dtype_load(a->data, a->format, operand_index(a, i, k));
-        float right = dtype_load(b->data, b->format, operand_index(b, j, k));
+        float left = cast_load(a->data, a->format, operand_index(a, i, k));
+        float right = cast_load(b->data, b->format, operand_index(b, j, k));
         sum = fmaf(left, right, sum);
     }
     return sum;
 }
 
-static void operand_gather(const reference_operand *x, int64_t line, int64_t k, int count, uint8_t *out) {
-    for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, line, k + l)];
+static void operand_gather(const reference_operand *x, int64_t mn, int64_t k, int count, uint8_t *out) {
+    for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, mn, k + l)];
 }
 
 /* tensorcore_fp8_dot_fast and _split over operands of any layout: gathered one instruction at a time. */
@@ -133,14 +133,14 @@ static float add_scaled(float y, float p, float scale_inv_a, float scale_inv_b, 
 
 static float scaled_sum(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                         int64_t count, const gemm_spec *spec) {
-    int64_t depth = granularity_block(a->grain).depth;
-    if (depth == INT64_MAX) {
+    int64_t block = granularity_block(a->grain).k;
+    if (block == INT64_MAX) {
         float sum = contract(a, i, b, j, 0, count, spec->accumulate);
         return apply_scales(sum, operand_scale_inv(a, i, 0), operand_scale_inv(b, j, 0), spec->order);
     }
     float y = 0.0f;
-    for (int64_t k = 0; k < count; k += depth) {
-        int64_t end = k + depth < count ? k + depth : count;
+    for (int64_t k = 0; k < count; k += block) {
+        int64_t end = k + block < count ? k + block : count;
         float p = contract(a, i, b, j, k, end, spec->accumulate);
         y = add_scaled(y, p, operand_scale_inv(a, i, k), operand_scale_inv(b, j, k), spec->order);
     }
@@ -154,8 +154,8 @@ void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a,
         for (int64_t j = 0; j < n; j++) {
             float value = scaled_sum(a, i, b, j, k, spec);
             if (bias != NULL) value += bias[j];
-            if (accumulate) value += dtype_load(c, dc, i * ldc + j);
-            dtype_store(c, dc, i * ldc + j, value);
+            if (accumulate) value += cast_load(c, dc, i * ldc + j);
+            cast_store(c, dc, i * ldc + j, value);
         }
     }
 }

@@ -11,20 +11,20 @@
  * 0 when empty.
  */
 float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld);
-/* For each line: by rows amax[rows], by columns amax[columns]. */
+/* Of each row: amax[rows]; of each column: amax[columns]. */
 void reference_amax_rows(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
 void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                             float *amax);
 /* One use of quantize: amax, scale, inverse scale and codes. `column` selects the columnwise use. Any
    granularity; rounding NEAREST. AMAX_DELAYED: scale[0] is given, all else follows from it. Arrays: amax,
-   scale, scale_inv have granularity_groups entries, [block of the contraction][group of lines]; codes is rows x
+   scale, scale_inv have granularity_groups entries, [block of K][block of MN]; codes is rows x
    columns, dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes);
 
 /* A GEMM operand: element (i, k) of op(A) is a[i*ld + k], or a[k*ld + i] when transposed. scale_inv: NULL (no
-   scale), or that of (i, k) is scale_inv[i / block.lines * line_step + k / block.depth * depth_step], block =
+   scale), or that of (i, k) is scale_inv[i / block.mn * mn_step + k / block.k * k_step], block =
    granularity_block(grain). */
 typedef struct reference_operand {
     const void *data;
@@ -33,12 +33,12 @@ typedef struct reference_operand {
     bool transposed;
     granularity grain;
     const float *scale_inv;
-    int64_t line_step, depth_step;
+    int64_t mn_step, k_step;
 } reference_operand;
 
 /* C[m,n] (format dc, leading dimension ldc) = round(scaled sum + bias + C): sum is the fp32 chain
    s = fmaf(a(i,k), b(j,k), s), k ascending from s = 0; scaled by the scale_inv scales in the order of `spec`
-   (scale_order). With block scales, the depth of the blocks being the same in both operands, each block of
+   (scale_order). With block scales, which are as long along K in both operands, each block of
    the contraction is a chain of its own from 0, p, and the scaled sum is y, starting from 0, after y = fmaf
    for each block in order. Then bias[j] (fp32, may be NULL) is added, then, when accumulate is true, C(i,j),
    each one fp32 operation; the result is rounded to dc once. ACCUMULATE_HOPPER_* replace the chain by

@@ -3,13 +3,13 @@
 #include "fp8/cast.h"
 
 float scale_floor_power_of_two(float scale) {
-    uint32_t bits = float_bits(scale);
+    uint32_t bits = fmath_bits(scale);
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude == 0 || magnitude >= 0x7f800000u) return scale;
-    if (magnitude >= 0x00800000u) return float_from_bits(bits & 0xff800000u);
+    if (magnitude >= 0x00800000u) return fmath_from_bits(bits & 0xff800000u);
     uint32_t top = 0x00400000u; /* a subnormal's power of two is its highest set bit */
     while ((magnitude & top) == 0) top >>= 1;
-    return float_from_bits((bits & 0x80000000u) | top);
+    return fmath_from_bits((bits & 0x80000000u) | top);
 }
 
 /* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double carries more than 2*24+2
@@ -25,7 +25,7 @@ static float scale_torchao(float amax, float max) {
 static float power_of_two(float scale, scale_rule rule) {
     bool by_logarithm = rule == SCALE_TORCHAO && scale > 0;
     if (!by_logarithm) return scale_floor_power_of_two(scale);
-    return float_from_bits(scale_log2_floor_bits(float_bits(scale)));
+    return fmath_from_bits(scale_log2_floor_bits(fmath_bits(scale)));
 }
 
 /* TransformerEngine compute_scale_from_amax; the margin divides the format's maximum, which is exact. */
@@ -56,7 +56,7 @@ uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;
     uint32_t bits =
-        float_bits(amax * (1.0f / dtype_max(d))); /* TransformerEngine multiplies by the rounded reciprocal */
+        fmath_bits(amax * (1.0f / dtype_max(d))); /* TransformerEngine multiplies by the rounded reciprocal */
     uint32_t exponent = bits >> 23, mantissa = bits & 0x7fffffu;
     /* Exponent 0 holds everything up to 2^-127, the value of code 0; above it the next power is 2^-126. */
     bool up = exponent == 0 ? mantissa > 0x400000u : mantissa > 0;
@@ -68,10 +68,10 @@ uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
     /* OCP leaves infinity open: its exponent field, 255, is taken as one more than the largest finite one. */
-    int code = (int)(float_bits(amax) >> 23) - emax;
+    int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }
 
 float scale_e8m0_multiplier(uint8_t code) {
-    return code == 255 ? NAN : e8m0_to_float((uint8_t)(254 - code));
+    return code == 255 ? NAN : cast_from_e8m0((uint8_t)(254 - code));
 }

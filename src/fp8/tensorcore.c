@@ -33,7 +33,7 @@ static term term_of_code(uint8_t code, ott_dtype d) {
 }
 
 static term term_of_float(float x) {
-    uint32_t u = float_bits(x);
+    uint32_t u = fmath_bits(x);
     return term_of_fields(u >> 31, u >> 23 & 0xffu, u & 0x7fffffu, 23, 127);
 }
 
@@ -64,7 +64,7 @@ static float round_result(int64_t sum, int exponent) {
 /* The sum in fp32: not finite exactly when an infinity or NaN takes part, and then it is IEEE's answer. */
 static float plain_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
                        float accumulator) {
-    for (int i = 0; i < count; i++) accumulator += fp8_to_float(a[i], da) * fp8_to_float(b[i], db);
+    for (int i = 0; i < count; i++) accumulator += cast_from_fp8(a[i], da) * cast_from_fp8(b[i], db);
     return accumulator;
 }
 

@@ -73,7 +73,7 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
     TRY(device_copy_out(c->device, logits, c->device_logits, vocab * dtype_bytes(act)));
     /* Widened in place, from the last element down: an fp32 slot never lies before the narrower one it
      * replaces. */
-    for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = dtype_load(logits, act, i);
+    for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = cast_load(logits, act, i);
     return OTT_OK;
 }
 

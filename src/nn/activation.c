@@ -63,13 +63,13 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 /* ---- scales of rows that several ranks hold ---- */
 
 /* The largest of all ranks, where a scale is of rows that are elsewhere too: those of a use whose scale blocks
-   cover all rows, which are its lines or its depth. Delayed scaling reduces what it has seen (nn/delayed.h). */
-static ott_status reduce_amax(exec *cx, group *ranks, const qdata *d, const cast_spec *s, int64_t lines,
-                              int64_t depth, bool lines_are_rows) {
+   cover all rows, which are its MN or its K. Delayed scaling reduces what it has seen (nn/delayed.h). */
+static ott_status reduce_amax(exec *cx, group *ranks, const qdata *d, const cast_spec *s, int64_t mn,
+                              int64_t k, bool rows_are_mn) {
     scale_block block = granularity_block(s->grain);
     if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
-    if ((lines_are_rows ? block.lines : block.depth) != INT64_MAX) return OTT_OK;
-    tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, lines, depth));
+    if ((rows_are_mn ? block.mn : block.k) != INT64_MAX) return OTT_OK;
+    tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, mn, k));
     return group_all_reduce(ranks, cx, &amax, REDUCE_MAX);
 }
 
@@ -136,13 +136,13 @@ const qtensor *activation_form(const activation *e, int index) {
 
 /* Rows [first, first + count) of one use. Scale blocks that are cut by it would mean others, but not where all
    rows are of one. */
-static ott_status rows_of(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool lines_are_rows) {
+static ott_status rows_of(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
     if (!cast_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);
-    int64_t size = lines_are_rows ? block.lines : block.depth;
+    int64_t size = rows_are_mn ? block.mn : block.k;
     STATUS_REQUIRE(size == INT64_MAX || first % size == 0 || first % size + count <= size);
-    int64_t skipped = first / size * (lines_are_rows ? d->line_step : d->depth_step);
-    d->data = (char *)d->data + qdata_index(d, first, 0);
+    int64_t skipped = first / size * (rows_are_mn ? d->mn_step : d->k_step);
+    d->data = (char *)d->data + qtensor_index(d, first, 0);
     d->amax += skipped;
     d->scale += skipped;
     d->scale_inv += skipped;

@@ -30,7 +30,7 @@ static bool refuses(const backend_capabilities *can, const recipe *r, obstacle *
         return true;
     for (int g = 0; g < GEMM_COUNT; g++) {
         accumulate_mode mode = r->gemm[g].accumulate;
-        *o = (obstacle){products[g], accumulate_name(mode), can->no_accumulate[mode]};
+        *o = (obstacle){products[g], recipe_accumulate_name(mode), can->no_accumulate[mode]};
         if (o->why) return true;
     }
     return false;

@@ -3,7 +3,7 @@
 #include "tensor/group.h"
 #include "tensor/exec.h"
 
-const char *collective_name(collective_kind kind) {
+const char *group_collective_name(collective_kind kind) {
     static const char *const names[] = {
 #define X(name, text) text,
         COLLECTIVE_MAP(X)
@@ -39,14 +39,14 @@ static ott_status check_parts(const group *g, const collective *call, const tens
                 part->columns == whole->columns && part->dtype == whole->dtype;
     if (sound) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "%s of %d ranks: %lld rows are not cut into the given parts",
-                       collective_name(call->kind), g->size, (long long)whole->rows);
+                       group_collective_name(call->kind), g->size, (long long)whole->rows);
 }
 
 static ott_status check_reduction(const collective *call) {
     ott_dtype d = call->input.dtype;
     if (d == OTT_F32 || (d == OTT_BF16 && call->reduce == REDUCE_SUM)) return OTT_OK;
     return status_fail(OTT_ERR_DTYPE, "%s: values of %s are not reduced; fp32 is, and sums of bf16",
-                       collective_name(call->kind), dtype_name(d));
+                       group_collective_name(call->kind), dtype_name(d));
 }
 
 /* A row of a matrix, or some of its columns, is a tensor of its own here. */

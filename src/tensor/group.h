@@ -32,7 +32,7 @@ typedef enum collective_kind {
 #undef X
 } collective_kind;
 
-const char *collective_name(collective_kind kind); /* "all-reduce" */
+const char *group_collective_name(collective_kind kind); /* "all-reduce" */
 
 /* One rank's call of a collective. A tensor that is cut by rows has one part for each rank, in rank order;
    `rows` says how many rows each part has, NULL: all the same. The arrays are read until the collective is

@@ -153,12 +153,11 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* GEMM operands: lines are M for a and N for b, the contraction is K for both. */
+/* GEMM operands: M x K for a, N x K for b, or transposed. */
 static ott_status check_operand(binding *b, const op_field *f, const operand *o) {
-    char lines = f->name[0] == 'a' ? 'M' : 'N';
-    op_shape shape = {
-        .dtype = "any", .rows = o->transposed ? 'K' : lines, .columns = o->transposed ? lines : 'K'};
-    if (o->packed && (lines == 'M' || o->transposed || o->t.ld != o->t.columns))
+    char mn = f->name[0] == 'a' ? 'M' : 'N';
+    op_shape shape = {.dtype = "any", .rows = o->transposed ? 'K' : mn, .columns = o->transposed ? mn : 'K'};
+    if (o->packed && (mn == 'M' || o->transposed || o->t.ld != o->t.columns))
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
                            f->name, o->transposed ? " and transposed" : "");

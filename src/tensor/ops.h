@@ -14,7 +14,7 @@
 #include "tensor/attention.h"
 #include "tensor/statistics.h"
 #include "tensor/step_state.h"
-#include "tensor/qtensor.h"
+#include "tensor/operand.h"
 #include <stddef.h>
 
 #define REDUCE_BLOCK 4096

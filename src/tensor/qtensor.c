@@ -1,7 +1,5 @@
-/* tensor/qtensor: the layout of a quantized tensor, and how a GEMM sees its two uses. */
+/* tensor/qtensor: the layout of a quantized tensor. */
 #include "tensor/qtensor.h"
-
-/* ---- layout ---- */
 
 /* Parts of a block, one after the other. */
 typedef struct cursor {
@@ -15,12 +13,12 @@ static void *place_part(cursor *c, int64_t bytes) {
     return place;
 }
 
-static void place_scales(qdata *d, cursor *c, granularity grain, int64_t lines, int64_t depth) {
-    int64_t bytes = granularity_groups(grain, lines, depth) * (int64_t)sizeof(float);
+static void place_scales(qdata *d, cursor *c, granularity grain, int64_t mn, int64_t k) {
+    int64_t bytes = granularity_groups(grain, mn, k) * (int64_t)sizeof(float);
     d->amax = place_part(c, bytes);
     d->scale = place_part(c, bytes);
     d->scale_inv = place_part(c, bytes);
-    qdata_order(d, grain, lines);
+    qtensor_order(d, grain, mn);
 }
 
 static void place_codes(qdata *d, cursor *c, const qtensor *q, bool transposed) {
@@ -50,35 +48,9 @@ ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks 
         place_scales(&q->rowwise, shares_scales ? &column : &row, q->spec.rowwise.grain, q->rows, q->columns);
         place_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
     }
-    if (shares_scales) q->columnwise = qdata_shared(q->rowwise);
+    if (shares_scales) q->columnwise = qtensor_shared_use(q->rowwise);
     if (!cast_spec_is_fp8(&q->spec.columnwise) || shares_codes) return OTT_OK;
     if (!shares_scales) place_scales(&q->columnwise, &column, q->spec.columnwise.grain, q->columns, q->rows);
     place_codes(&q->columnwise, &column, q, can->contiguous_contraction);
     return OTT_OK;
-}
-
-/* ---- operands ---- */
-
-static operand operand_of(const qtensor *q, const qdata *d, const cast_spec *spec) {
-    int64_t lines = d->transposed ? q->columns : q->rows, elements = d->transposed ? q->rows : q->columns;
-    operand o = {.t = tensor_matrix(d->data, spec->format, lines, elements),
-                 .scale_inv = d->scale_inv,
-                 .grain = spec->grain,
-                 .line_step = d->line_step,
-                 .depth_step = d->depth_step};
-    o.t.ld = d->ld;
-    return o;
-}
-
-operand operand_rowwise(tensor high_precision, const qtensor *q) {
-    if (!q || !cast_spec_is_fp8(&q->spec.rowwise)) return (operand){.t = high_precision};
-    return operand_of(q, &q->rowwise, &q->spec.rowwise);
-}
-
-operand operand_columnwise(tensor high_precision, const qtensor *q) {
-    if (!q || !cast_spec_is_fp8(&q->spec.columnwise))
-        return (operand){.t = high_precision, .transposed = true};
-    operand o = operand_of(q, &q->columnwise, &q->spec.columnwise);
-    o.transposed = !q->columnwise.transposed;
-    return o;
 }

@@ -10,10 +10,10 @@
 #include "tensor/backend.h"
 #include "tensor/tensor.h"
 
-/* One use of a quantized tensor. A line is what is contracted along: a row of the rowwise use, a column of the
-   columnwise one. The arrays amax, scale and scale_inv have an entry for each group of the spec's granularity: that of
-   element (line, k), with block = granularity_block, is entry line / block.lines * line_step + k / block.depth *
-   depth_step. All NULL when the use stays in high precision. */
+/* One use of a quantized tensor, as mn x k (fp8/granularity.h): rows x columns of the rowwise use, columns x rows of the
+   columnwise one. The arrays amax, scale and scale_inv have an entry for each block of the spec's granularity: that of
+   element (mn, k), with block = granularity_block, is entry mn / block.mn * mn_step + k / block.k * k_step. All NULL when
+   the use stays in high precision. */
 typedef struct qdata {
     void *data; /* codes: that of row i, column j at i * ld + j, or, transposed, at j * ld + i */
     int64_t
@@ -22,7 +22,7 @@ typedef struct qdata {
     float *amax;      /* largest magnitude of each group */
     float *scale;     /* multiplied on the way to FP8 */
     float *scale_inv; /* 1/scale: multiplied on the way back */
-    int64_t line_step, depth_step;
+    int64_t mn_step, k_step;
     const float *next; /* AMAX_DELAYED: where quantize takes the scale from; NULL: it stands in `scale` */
 } qdata;
 
@@ -49,20 +49,20 @@ typedef struct qblocks {
    codes lie transposed. OTT_ERR_SHAPE for sizes below 0 or beyond what can be counted. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
-/* Entries lie [block of the contraction][group of lines], so that neighbouring lines' scales do. */
-static inline void qdata_order(qdata *d, granularity g, int64_t lines) {
-    d->line_step = 1;
-    d->depth_step = granularity_line_groups(g, lines);
+/* Entries lie [block of K][block of MN], so that the scales of neighbours along MN are neighbours. */
+static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
+    d->mn_step = 1;
+    d->k_step = granularity_mn_groups(g, mn);
 }
-/* The columnwise use that shares codes and scales with this rowwise one: lines and contraction change places. */
-static inline qdata qdata_shared(qdata rowwise) {
-    int64_t line_step = rowwise.line_step;
-    rowwise.line_step = rowwise.depth_step;
-    rowwise.depth_step = line_step;
+/* The columnwise use that shares codes and scales with this rowwise one: MN and K change places. */
+static inline qdata qtensor_shared_use(qdata rowwise) {
+    int64_t mn_step = rowwise.mn_step;
+    rowwise.mn_step = rowwise.k_step;
+    rowwise.k_step = mn_step;
     return rowwise;
 }
 /* Where the code of row i, column j is. */
-static inline int64_t qdata_index(const qdata *d, int64_t i, int64_t j) {
+static inline int64_t qtensor_index(const qdata *d, int64_t i, int64_t j) {
     return d->transposed ? j * d->ld + i : i * d->ld + j;
 }
 
@@ -81,26 +81,5 @@ typedef struct qlist {
     int count;
     qtensor item[QLIST_MAX];
 } qlist;
-
-/* A GEMM operand: contracted along its rows' elements (transposed false: line = row) or down its columns (transposed
-   true: line = column). packed: t.data is what op_pack made of it, t.rows x t.columns are still lines x contraction; only for
-   b, not transposed. scale_inv NULL: no scale; else that of (line, k) is where qdata says. */
-typedef struct operand {
-    tensor t;
-    bool transposed, packed;
-    granularity grain;
-    const float *scale_inv;
-    int64_t line_step, depth_step;
-} operand;
-
-static inline int64_t operand_lines(const operand *o) {
-    return o->transposed ? o->t.columns : o->t.rows;
-}
-static inline int64_t operand_contraction(const operand *o) {
-    return o->transposed ? o->t.rows : o->t.columns;
-}
-/* The operand a GEMM sees: FP8 codes where the spec has them, else the high-precision tensor. q may be NULL. */
-operand operand_rowwise(tensor high_precision, const qtensor *q);
-operand operand_columnwise(tensor high_precision, const qtensor *q);
 
 #endif

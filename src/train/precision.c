@@ -194,7 +194,7 @@ static bool recipe_differs(const recipe *a, const recipe *b) {
     linear_spec x, y;
     recipe_compile(a, a->activation, &x);
     recipe_compile(b, b->activation, &y);
-    return !linear_spec_equal(&x, &y);
+    return !recipe_spec_equal(&x, &y);
 }
 
 static ott_status check(const recipe *r) {

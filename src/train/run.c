@@ -58,7 +58,7 @@ static int64_t chunk_from(const config *cfg) {
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len;
     const cast_spec *use = &r->input.columnwise;
-    int64_t depth = cast_spec_is_fp8(use) ? granularity_block(use->grain).depth : INT64_MAX;
+    int64_t depth = cast_spec_is_fp8(use) ? granularity_block(use->grain).k : INT64_MAX;
     if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,

@@ -156,7 +156,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(open_buffers(t));
     t->cx = (exec){.device = t->device,
                    .is_first_microbatch = true,
-                   .data_group = t->options.data_group ? t->options.data_group : group_self(),
+                   .data_group = t->options.data_group ? t->options.data_group : comm_self(),
                    .log = t->log};
     TRY(plan_create(t->device, &t->train_plan));
     TRY(plan_create(t->device, &t->evaluate_plan));

@@ -41,7 +41,7 @@ static fixture open_fixture(const char *name) {
 static granularity grain_of(const ott_qdata *v) {
     for (int g = 0; g < GRANULARITY_COUNT; g++) {
         scale_block block = granularity_block((granularity)g);
-        if (block.lines == v->block_lines && block.depth == v->block_depth) return (granularity)g;
+        if (block.mn == v->block_mn && block.k == v->block_depth) return (granularity)g;
     }
     fail_msg("no granularity");
     return GRANULARITY_TENSOR;
@@ -61,8 +61,8 @@ static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use
                                .transposed = columnwise == by_rows,
                                .grain = grain_of(&v),
                                .scale_inv = v.scale_inv,
-                               .line_step = v.line_step,
-                               .depth_step = v.depth_step};
+                               .mn_step = v.mn_step,
+                               .k_step = v.k_step};
 }
 
 static void check_product(const fixture *f, ott_gemm_kind which, bool accumulate) {

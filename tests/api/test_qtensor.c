@@ -46,10 +46,9 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
             assert_int_equal(view.codes[i * view.row_step + j * view.column_step], e.codes[i * COLUMNS + j]);
     for (int64_t line = 0; line < lines; line++)
         for (int64_t k = 0; k < depth; k++) {
-            int64_t theirs =
-                line / granularity_block(spec->grain).lines +
-                k / granularity_block(spec->grain).depth * granularity_line_groups(spec->grain, lines);
-            int64_t at = line / view.block_lines * view.line_step + k / view.block_depth * view.depth_step;
+            int64_t theirs = line / granularity_block(spec->grain).mn +
+                             k / granularity_block(spec->grain).k * granularity_mn_groups(spec->grain, lines);
+            int64_t at = line / view.block_mn * view.mn_step + k / view.block_depth * view.k_step;
             assert_true(at >= 0 && at < view.count);
             assert_true(view.scale[at] == e.scale[theirs] && view.scale_inv[at] == e.scale_inv[theirs]);
             assert_true(view.amax[at] == e.amax[theirs]);
@@ -69,10 +68,10 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++) {
             int64_t line = use == OTT_ROWWISE ? i : j, k = use == OTT_ROWWISE ? j : i;
-            float scale_inv = view.scale_inv[line / view.block_lines * view.line_step +
-                                             k / view.block_depth * view.depth_step];
+            float scale_inv =
+                view.scale_inv[line / view.block_mn * view.mn_step + k / view.block_depth * view.k_step];
             assert_true(values[i * COLUMNS + j] ==
-                        fp8_to_float(view.codes[i * view.row_step + j * view.column_step], view.format) *
+                        cast_from_fp8(view.codes[i * view.row_step + j * view.column_step], view.format) *
                             scale_inv);
         }
     ott_tensor_close(out);

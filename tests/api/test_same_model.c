@@ -68,7 +68,7 @@ static void open_program(program *p, ott_context *c, const char *recipe_name, co
                              .freeze = &freeze,
                              .optimizer = optimizer_find("adamw")};
     succeed(context_exec(c, &p->cx));
-    p->cx.data_group = group_self();
+    p->cx.data_group = comm_self();
     succeed(model_open(p->cx.device, &o, MODEL_TRAINING, 64, &p->m));
     succeed(model_initialize(p->m, 5, 1));
     succeed(model_convert(p->m, &(convert_options){.recipe = recipe_find(recipe_name), .any_dimension = true},
@@ -103,7 +103,7 @@ static double step_program(program *p, int step) {
     succeed(device_copy_in(p->cx.device, p->state.data, host, sizeof host));
     succeed(optimizer_update(&p->cx, rule, &p->options, p->m->parameters, p->m->parameter_count, NULL,
                              &p->state));
-    succeed(model_update_scales(&p->cx, p->m, group_self()));
+    succeed(model_update_scales(&p->cx, p->m, comm_self()));
     return (double)sum / ROWS;
 }
 

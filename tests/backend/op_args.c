@@ -29,11 +29,10 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
 }
 
 /* Entries of the arrays of a use, up to the last one's end. */
-static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t line_step,
-                           int64_t depth_step) {
-    int64_t along = granularity_line_groups(g, lines), groups = granularity_groups(g, lines, depth);
+static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t mn_step, int64_t k_step) {
+    int64_t along = granularity_mn_groups(g, lines), groups = granularity_groups(g, lines, depth);
     if (groups == 0) return 0;
-    return ((along - 1) * line_step + (groups / along - 1) * depth_step + 1) * (int64_t)sizeof(float);
+    return ((along - 1) * mn_step + (groups / along - 1) * k_step + 1) * (int64_t)sizeof(float);
 }
 
 static ott_status replace_floats(const replacing *r, const char *of, const char *member, float **floats,
@@ -47,8 +46,8 @@ static ott_status replace_floats(const replacing *r, const char *of, const char 
 static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t lines,
                               int64_t depth, const qtensor *q, qdata *s) {
     if (!cast_spec_is_fp8(spec)) return OTT_OK;
-    int64_t codes = lines * depth > 0 ? qdata_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
-    int64_t bytes = scale_bytes(spec->grain, lines, depth, s->line_step, s->depth_step);
+    int64_t codes = lines * depth > 0 ? qtensor_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
+    int64_t bytes = scale_bytes(spec->grain, lines, depth, s->mn_step, s->k_step);
     float *next = (float *)(uintptr_t)s->next;
     TRY(replace_member(r, of, "codes", &s->data, codes));
     TRY(replace_floats(r, of, "amax", &s->amax, bytes));
@@ -79,9 +78,8 @@ static ott_status replace_qlist(const replacing *r, const char *what, qlist *lis
 static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
     float *scale_inv = (float *)(uintptr_t)o->scale_inv;
     TRY(replace_tensor(r, what, &o->t)); /* packed ones may have more */
-    TRY(replace_floats(
-        r, what, "scale_inv", &scale_inv,
-        scale_bytes(o->grain, operand_lines(o), operand_contraction(o), o->line_step, o->depth_step)));
+    TRY(replace_floats(r, what, "scale_inv", &scale_inv,
+                       scale_bytes(o->grain, operand_mn(o), operand_k(o), o->mn_step, o->k_step)));
     o->scale_inv = scale_inv;
     return OTT_OK;
 }

@@ -224,7 +224,7 @@ static bool make_use(op_case *c, const char *label, const cast_spec *spec, int64
                      bool transposed, qdata *out) {
     int64_t depth = lines == q->rows ? q->columns : q->rows,
             groups = granularity_groups(spec->grain, lines, depth);
-    qdata_order(out, spec->grain, lines);
+    qtensor_order(out, spec->grain, lines);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
     out->scale_inv = make_quant_array(c, label, "scale_inv", OTT_F32, 1, groups, QUANT_SCALE);
@@ -247,7 +247,7 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     if (cast_spec_is_fp8(rowwise) && !make_use(c, text, rowwise, q->rows, q, false, &q->rowwise))
         return false;
     snprintf(text, sizeof text, "%s.columnwise", label);
-    if (shared) q->columnwise = qdata_shared(q->rowwise);
+    if (shared) q->columnwise = qtensor_shared_use(q->rowwise);
     if (shared) return !transposed || make_codes(c, text, q, columnwise->format, true, &q->columnwise);
     return !cast_spec_is_fp8(columnwise) ||
            make_use(c, text, columnwise, q->columns, q, transposed, &q->columnwise);
@@ -371,7 +371,7 @@ static bool same_element(ott_dtype d, const void *x, const void *y, int64_t inde
     if (memcmp((const char *)x + index * size, (const char *)y + index * size, (size_t)size) == 0)
         return true;
     if (!dtype_is_high_precision(d)) return false;
-    return isnan(dtype_load(x, d, index)) && isnan(dtype_load(y, d, index));
+    return isnan(cast_load(x, d, index)) && isnan(cast_load(y, d, index));
 }
 
 static unsigned element_bits(ott_dtype d, const void *x, int64_t index) {
@@ -386,9 +386,9 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     bool integer = r->dtype == OTT_I32;
     snprintf(c->message, sizeof c->message, "%s[%lld,%lld] (%s) is %.9g (0x%x), wanted %.9g (0x%x)", r->label,
              (long long)i, (long long)j, dtype_name(r->dtype),
-             integer ? (double)((const int32_t *)got)[index] : (double)dtype_load(got, r->dtype, index),
+             integer ? (double)((const int32_t *)got)[index] : (double)cast_load(got, r->dtype, index),
              element_bits(r->dtype, got, index),
-             integer ? (double)((const int32_t *)want)[index] : (double)dtype_load(want, r->dtype, index),
+             integer ? (double)((const int32_t *)want)[index] : (double)cast_load(want, r->dtype, index),
              element_bits(r->dtype, want, index));
     return false;
 }

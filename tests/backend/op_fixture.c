@@ -133,10 +133,10 @@ static const granularity gemm_grains[][2] = {
 static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
-    qdata_order(&use, o->grain, shared ? SIZE('K') : lines);
-    if (shared) use = qdata_shared(use);
-    o->line_step = use.line_step;
-    o->depth_step = use.depth_step;
+    qtensor_order(&use, o->grain, shared ? SIZE('K') : lines);
+    if (shared) use = qtensor_shared_use(use);
+    o->mn_step = use.mn_step;
+    o->k_step = use.k_step;
 }
 
 /* packed: case_run has the device pack it. */

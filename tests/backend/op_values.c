@@ -48,11 +48,11 @@ static float value_of_kind(op_case *c, range r, int64_t mixture) {
 
 /* FP8 codes: any byte in the two wild kinds, without NaN and infinity unless they are asked for. */
 static uint8_t fp8_code(op_case *c, ott_dtype d) {
-    if (c->values == VALUES_NORMAL) return fp8_from_float(normal(c), d, CAST_SATURATE);
+    if (c->values == VALUES_NORMAL) return cast_to_fp8(normal(c), d, CAST_SATURATE);
     if (c->values == VALUES_ZEROS && case_draw(c, 3) == 0) return case_draw(c, 2) ? 0x80 : 0;
     uint8_t code = (uint8_t)case_draw(c, 256);
     if (c->values == VALUES_NONFINITE && case_draw(c, 40) == 0) return code;
-    return isfinite(fp8_to_float(code, d)) ? code : 0x31;
+    return isfinite(cast_from_fp8(code, d)) ? code : 0x31;
 }
 
 void values_fill(op_case *c, const region *r) {
@@ -67,15 +67,15 @@ void values_fill(op_case *c, const region *r) {
             else if (dtype_is_fp8(r->dtype))
                 ((uint8_t *)data)[index] = fp8_code(c, r->dtype);
             else
-                dtype_store(data, r->dtype, index, value_of_kind(c, magnitudes, mixture));
+                cast_store(data, r->dtype, index, value_of_kind(c, magnitudes, mixture));
         }
     if (c->values == VALUES_NONFINITE && dtype_is_high_precision(r->dtype) && mixture < 5)
-        dtype_store(data, r->dtype, case_draw(c, r->columns), nonfinite(c, mixture));
+        cast_store(data, r->dtype, case_draw(c, r->columns), nonfinite(c, mixture));
 }
 
 void values_make_positive(op_case *c, const region *r) {
     void *data = c->live + r->offset;
     for (int64_t i = 0; i < r->rows; i++)
         for (int64_t j = 0; j < r->columns; j++)
-            dtype_store(data, r->dtype, i * r->ld + j, fabsf(dtype_load(data, r->dtype, i * r->ld + j)));
+            cast_store(data, r->dtype, i * r->ld + j, fabsf(cast_load(data, r->dtype, i * r->ld + j)));
 }

@@ -131,7 +131,7 @@ static void a_quantized_form_is_checked(void **state) {
     float host[COUNT] = {0}, *room = allocate(fence.d, COUNT);
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
     qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
-    qdata_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
+    qtensor_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
     q.rowwise.ld = COLUMNS;
     q.rowwise.data = room;
     q.rowwise.ld = COLUMNS;

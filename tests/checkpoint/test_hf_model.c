@@ -158,8 +158,8 @@ static void assert_rounded(const model *saved, const model *loaded, ott_dtype d)
         float *x = parameter_values(saved, &saved->parameters[i]);
         float *y = parameter_values(loaded, &loaded->parameters[i]);
         for (int64_t j = 0; j < parameter_count(&saved->parameters[i]); j++)
-            assert_true(y[j] == (d == OTT_BF16 ? bf16_to_float(bf16_from_float(x[j]))
-                                               : f16_to_float(f16_from_float(x[j]))));
+            assert_true(y[j] == (d == OTT_BF16 ? cast_from_bf16(cast_to_bf16(x[j]))
+                                               : cast_from_f16(cast_to_f16(x[j]))));
         free(x);
         free(y);
     }
@@ -661,7 +661,7 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     assert_string_equal(t->entry->format, "BF16");
     float *values = read_tensor(s, p->name);
     for (int64_t i = 0; i < parameter_count(p); i++)
-        assert_true(values[i] == bf16_to_float(bf16_from_float(w[i])) && (!read || values[i] == read[i]));
+        assert_true(values[i] == cast_from_bf16(cast_to_bf16(w[i])) && (!read || values[i] == read[i]));
     free(values);
 }
 
@@ -890,7 +890,7 @@ static void check_trained(shards *s, const recipe *r, const model *m, const para
     float *scales = read_tensor(s, name);
     /* the file has blocks row by row, the definition column by column */
     int64_t groups = granularity_groups(spec->grain, p->rows, p->columns);
-    int64_t high = granularity_line_groups(spec->grain, p->rows), wide = groups / high;
+    int64_t high = granularity_mn_groups(spec->grain, p->rows), wide = groups / high;
     for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
     free(scales);
 }

@@ -104,7 +104,7 @@ static void a_maximum_keeps_a_nan(void **state) {
 /* 1 + 2^-8 is 1 in bf16; 1 + 2^-8 + 2^-8 is not, when it is rounded once. */
 static ott_status reduce_bf16(rank_run *r) {
     uint16_t *x = (uint16_t *)r->in;
-    for (int i = 0; i < COLUMNS; i++) x[i] = bf16_from_float(r->group->rank == 0 ? 1.0f : 0.00390625f);
+    for (int i = 0; i < COLUMNS; i++) x[i] = cast_to_bf16(r->group->rank == 0 ? 1.0f : 0.00390625f);
     tensor t = tensor_vector(x, OTT_BF16, COLUMNS);
     return group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM);
 }
@@ -114,7 +114,7 @@ static void sums_of_bf16_are_rounded_once(void **state) {
     collectives_run(3, 30, reduce_bf16);
     expect_success(3);
     for (int k = 0; k < 3; k++)
-        assert_true(bf16_to_float(((uint16_t *)collectives_ranks[k].in)[0]) == 1.0078125f);
+        assert_true(cast_from_bf16(((uint16_t *)collectives_ranks[k].in)[0]) == 1.0078125f);
 }
 
 /* Parts of 0, 2, 3, 4 rows. */

@@ -24,7 +24,7 @@ static inline tensor make_zeros(ott_dtype d, int64_t rows, int64_t columns) {
 static inline tensor make_random(ott_dtype d, int64_t rows, int64_t columns, float size, uint64_t seed) {
     tensor t = make_zeros(d, rows, columns);
     for (int64_t i = 0; i < rows * columns; i++)
-        dtype_store(t.data, d, i, size * (2.0f * rng_uniform(seed, 1, (uint64_t)i) - 1.0f));
+        cast_store(t.data, d, i, size * (2.0f * rng_uniform(seed, 1, (uint64_t)i) - 1.0f));
     return t;
 }
 static inline tensor make_integers(const int32_t *values, int64_t count) {
@@ -33,7 +33,7 @@ static inline tensor make_integers(const int32_t *values, int64_t count) {
     return t;
 }
 static inline double element(const tensor *t, int64_t row, int64_t column) {
-    return (double)dtype_load(t->data, t->dtype, row * t->ld + column);
+    return (double)cast_load(t->data, t->dtype, row * t->ld + column);
 }
 
 #endif

@@ -94,7 +94,7 @@ typedef struct exact {
 
 static double *widened(const tensor *t) {
     double *out = malloc((size_t)tensor_count(*t) * sizeof *out);
-    for (int64_t i = 0; i < tensor_count(*t); i++) out[i] = (double)dtype_load(t->data, t->dtype, i);
+    for (int64_t i = 0; i < tensor_count(*t); i++) out[i] = (double)cast_load(t->data, t->dtype, i);
     return out;
 }
 

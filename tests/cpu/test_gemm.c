@@ -28,7 +28,7 @@ typedef struct use {
     int padding; /* leading dimension beyond the columns */
     bool scaled;
     granularity grain;
-    bool turned; /* the scales lie as qdata_shared has them */
+    bool turned; /* the scales lie as qtensor_shared_use has them */
     bool packed; /* b: not transposed, and packed before it is multiplied */
 } use;
 
@@ -61,13 +61,13 @@ static int64_t pick(int64_t count) {
 
 static float some_value(values v) {
     float x = rng_normal(1, 3, draws++);
-    if (v == VALUES_ANY_BITS) return float_from_bits(draw());
+    if (v == VALUES_ANY_BITS) return fmath_from_bits(draw());
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
 static uint8_t some_number(ott_dtype d) {
     uint8_t code = (uint8_t)draw();
-    return isfinite(fp8_to_float(code, d)) ? code : 0;
+    return isfinite(cast_from_fp8(code, d)) ? code : 0;
 }
 
 static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
@@ -82,7 +82,7 @@ static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
         else if (v == VALUES_ANY_FINITE && dtype_is_fp8(d))
             data[i] = some_number(d);
         else
-            dtype_store(data, d, i, some_value(v));
+            cast_store(data, d, i, some_value(v));
     }
     return data;
 }
@@ -106,14 +106,14 @@ static void *use_matrix(const use *s, int64_t lines, int64_t k, values v) {
 
 static operand use_operand(const use *s, void *data, int64_t lines, int64_t k, const float *scale_inv) {
     qdata scales = {0};
-    qdata_order(&scales, s->grain, s->turned ? k : lines);
-    if (s->turned) scales = qdata_shared(scales);
+    qtensor_order(&scales, s->grain, s->turned ? k : lines);
+    if (s->turned) scales = qtensor_shared_use(scales);
     operand o = {.t = tensor_matrix(data, s->format, use_rows(s, lines, k), use_columns(s, lines, k)),
                  .transposed = s->transposed,
                  .scale_inv = s->scaled ? scale_inv : NULL,
                  .grain = s->grain,
-                 .line_step = scales.line_step,
-                 .depth_step = scales.depth_step};
+                 .mn_step = scales.mn_step,
+                 .k_step = scales.k_step};
     o.t.ld += s->padding;
     return o;
 }
@@ -125,8 +125,8 @@ static reference_operand use_reference(const operand *o) {
                                .transposed = o->transposed,
                                .scale_inv = o->scale_inv,
                                .grain = o->grain,
-                               .line_step = o->line_step,
-                               .depth_step = o->depth_step};
+                               .mn_step = o->mn_step,
+                               .k_step = o->k_step};
 }
 
 /* The operand as the device packs it, in memory of exactly its size, to be given back with free(). */
@@ -167,7 +167,7 @@ static void discard(gemm_data *d) {
 /* Every element of memory, between rows too. In fp32 any NaN equals any NaN. */
 static void assert_same(const gemm_case *t, const gemm_data *d, const device *on) {
     for (int64_t i = 0; i < d->c_bytes / dtype_bytes(t->c); i++) {
-        float found = dtype_load(d->c, t->c, i), expected = dtype_load(d->c_expected, t->c, i);
+        float found = cast_load(d->c, t->c, i), expected = cast_load(d->c_expected, t->c, i);
         bool same = memcmp((char *)d->c + i * dtype_bytes(t->c),
                            (char *)d->c_expected + i * dtype_bytes(t->c), (size_t)dtype_bytes(t->c)) == 0;
         if (same || (t->c == OTT_F32 && isnan(found) && isnan(expected))) continue;
@@ -455,13 +455,13 @@ static void zeros_keep_their_sign_as_the_reference_says(void **state) {
     reference_operand ra = use_reference(&oa), rb = use_reference(&ob);
     gemm_spec spec = {.accumulate = ACCUMULATE_FP32};
     reference_gemm(1, 1, 4, &ra, &rb, &spec, NULL, false, &expected, OTT_F32, 1);
-    assert_int_equal(float_bits(expected), 0x80000000u);
+    assert_int_equal(fmath_bits(expected), 0x80000000u);
     tensor c = tensor_matrix(&found, OTT_F32, 1, 1);
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.list[i]};
         found = 7.0f;
         assert_int_equal(op_gemm(&cx, &(gemm_args){.a = &oa, .b = &ob, .c = &c, .spec = spec}), OTT_OK);
-        assert_int_equal(float_bits(found), float_bits(expected));
+        assert_int_equal(fmath_bits(found), fmath_bits(expected));
     }
 }
 

@@ -48,8 +48,8 @@ static void test_ignored_and_nan_rows(void **state) {
         exec cx = {.device = all.list[i]};
         tensor logits = make_random(OTT_BF16, 3, 37, 5.0f, 1), target = make_integers(targets, 3);
         tensor loss = make_random(OTT_F32, 1, 3, 1.0f, 2), scale = make_random(OTT_F32, 1, 1, 1.0f, 3);
-        dtype_store(logits.data, OTT_BF16, 2, NAN);       /* in an ignored row: no harm */
-        dtype_store(logits.data, OTT_BF16, 37 + 20, NAN); /* not the largest, not the target */
+        cast_store(logits.data, OTT_BF16, 2, NAN);       /* in an ignored row: no harm */
+        cast_store(logits.data, OTT_BF16, 37 + 20, NAN); /* not the largest, not the target */
         succeed(op_cross_entropy(
             &cx, &(cross_entropy_args){
                      .logits = &logits, .target = &target, .grad_scale = &scale, .loss = &loss}));

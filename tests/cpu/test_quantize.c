@@ -39,7 +39,7 @@ typedef enum values {
 static float value_of(values v, int64_t i) {
     float x = rng_normal(5, 7, draws++);
     switch (v) {
-    case VALUES_ANY_BITS: return float_from_bits(draw());
+    case VALUES_ANY_BITS: return fmath_from_bits(draw());
     case VALUES_ZERO: return i % 2 ? -0.0f : 0.0f;
     case VALUES_ONE_NAN: return i == 11 ? NAN : x;
     case VALUES_TINY: return x * 0x1p-127f;
@@ -52,7 +52,7 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
     int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
     void *data = malloc((size_t)(count * dtype_bytes(d)) + 1);
     assert_non_null(data);
-    for (int64_t i = 0; i < count; i++) dtype_store(data, d, i, value_of(v, i));
+    for (int64_t i = 0; i < count; i++) cast_store(data, d, i, value_of(v, i));
     tensor t = tensor_matrix(data, d, rows, columns);
     t.ld = ld;
     return t;
@@ -81,7 +81,7 @@ static void free_use(qdata *s) {
 static void assert_same_floats(const char *on, const char *what, const float *found, const float *expected,
                                int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        if (float_bits(found[i]) != float_bits(expected[i]) && !(isnan(found[i]) && isnan(expected[i])))
+        if (fmath_bits(found[i]) != fmath_bits(expected[i]) && !(isnan(found[i]) && isnan(expected[i])))
             fail_msg("%s: %s[%d] is %a, expected %a", on, what, (int)i, (double)found[i],
                      (double)expected[i]);
 }
@@ -91,9 +91,9 @@ static void assert_same_codes(const char *on, const tensor *x, const qdata *foun
     const uint8_t *f = found->data, *e = expected->data;
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++)
-            if (f[qdata_index(found, i, j)] != e[i * x->columns + j])
+            if (f[qtensor_index(found, i, j)] != e[i * x->columns + j])
                 fail_msg("%s: code[%d,%d]%s is %02x, expected %02x", on, (int)i, (int)j,
-                         found->transposed ? ", transposed," : "", f[qdata_index(found, i, j)],
+                         found->transposed ? ", transposed," : "", f[qtensor_index(found, i, j)],
                          e[i * x->columns + j]);
     assert_int_equal(f[tensor_count(*x)], 0xa5); /* nothing written behind */
 }
@@ -140,10 +140,10 @@ static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row
                        bool transposed) {
     qtensor q = {
         .rows = x->rows, .columns = x->columns, .spec = *spec, .rowwise = *row, .columnwise = *column};
-    qdata_order(&q.rowwise, spec->rowwise.grain, x->rows);
-    qdata_order(&q.columnwise, spec->columnwise.grain, x->columns);
+    qtensor_order(&q.rowwise, spec->rowwise.grain, x->rows);
+    qtensor_order(&q.columnwise, spec->columnwise.grain, x->columns);
     q.rowwise.ld = q.columnwise.ld = x->columns;
-    if (quant_spec_shares_scales(spec)) q.columnwise = qdata_shared(q.rowwise);
+    if (quant_spec_shares_scales(spec)) q.columnwise = qtensor_shared_use(q.rowwise);
     if (!transposed) return q;
     q.columnwise.data = column->data;
     q.columnwise.transposed = true;
@@ -200,7 +200,7 @@ static void test_nan_is_one_number(void **state) {
         int64_t groups = groups_of(&s, &x, n % 2);
         qdata use = make_use(groups, ELEMENTS);
         use.ld = COLUMNS;
-        qdata_order(&use, s.grain, n % 2 ? COLUMNS : ROWS);
+        qtensor_order(&use, s.grain, n % 2 ? COLUMNS : ROWS);
         qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .rowwise = use, .columnwise = use};
         for (int i = 0; i < all.count; i++) {
             exec cx = {.device = all.list[i]};
@@ -209,10 +209,10 @@ static void test_nan_is_one_number(void **state) {
             for (int64_t g = 0; g < groups; g++) {
                 if (!isnan(use.amax[g])) continue;
                 found++;
-                if (float_bits(use.amax[g]) != 0x7fc00000u || float_bits(use.scale[g]) != 0x7fc00000u ||
-                    float_bits(use.scale_inv[g]) != 0x7fc00000u)
+                if (fmath_bits(use.amax[g]) != 0x7fc00000u || fmath_bits(use.scale[g]) != 0x7fc00000u ||
+                    fmath_bits(use.scale_inv[g]) != 0x7fc00000u)
                     fail_msg("%s, %s: amax %08x", cx.device->name, granularity_name(s.grain),
-                             float_bits(use.amax[g]));
+                             fmath_bits(use.amax[g]));
             }
             assert_true(found >= 1);
         }
@@ -320,8 +320,8 @@ static void fp32_around_every_boundary(void **state) {
     assert_non_null(near);
     for (int format = 0; format < 2; format++) {
         for (int c = 0; c < 256; c++) {
-            float low = fp8_to_float((uint8_t)c, codes[format]),
-                  high = fp8_to_float((uint8_t)(c ^ 1), codes[format]);
+            float low = cast_from_fp8((uint8_t)c, codes[format]),
+                  high = cast_from_fp8((uint8_t)(c ^ 1), codes[format]);
             float middle = low / 2 + high / 2, *out = near + c * PER_CODE;
             out[0] = low, out[1] = nextafterf(low, 0.0f), out[2] = nextafterf(low, INFINITY);
             out[3] = middle, out[4] = nextafterf(middle, 0.0f), out[5] = nextafterf(middle, INFINITY);
@@ -345,7 +345,7 @@ static void block_scales_of_every_amax(void **state) {
     for (uint32_t e = 0; e < 256; e++)
         for (uint32_t i = 0; i < PER_EXPONENT; i++) {
             const uint32_t from[] = {0, 0x400000 - NEAR / 2, 0x600000 - NEAR / 2, 0x800000 - NEAR};
-            amax[e * PER_EXPONENT + i] = float_from_bits((e << 23) + from[i / NEAR] + i % NEAR);
+            amax[e * PER_EXPONENT + i] = fmath_from_bits((e << 23) + from[i / NEAR] + i % NEAR);
         }
     tensor x = tensor_matrix(amax, OTT_F32, 1, 256 * PER_EXPONENT);
     for (int format = 0; format < 2; format++)
@@ -377,7 +377,7 @@ static void delayed_keeps_the_given_scale(void **state) {
         assert_true(use.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
         for (int64_t e = 0; e < 200; e++)
             assert_int_equal(((uint8_t *)use.data)[e],
-                             e4m3_from_float(((float *)x.data)[e] * 4.0f, CAST_SATURATE));
+                             cast_to_e4m3(((float *)x.data)[e] * 4.0f, CAST_SATURATE));
         free_use(&use);
     }
     free(x.data);
@@ -417,7 +417,7 @@ static void check_convert(const tensor *x, ott_dtype to, int64_t ld) {
             if (e % ld >= x->columns)
                 memset(expected, 0xa5, 4);
             else
-                dtype_store(expected, to, 0, dtype_load(x->data, x->dtype, e / ld * x->ld + e % ld));
+                cast_store(expected, to, 0, cast_load(x->data, x->dtype, e / ld * x->ld + e % ld));
             if (to == OTT_F32 && isnan(((float *)y)[e]) && isnan(expected[0])) continue;
             if (memcmp(y + e * size, expected, (size_t)size) != 0)
                 fail_msg("%s: %s to %s: element %d of %d", cx.device->name, dtype_name(x->dtype),

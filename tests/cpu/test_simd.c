@@ -29,7 +29,7 @@ static float some_float(uint64_t i) {
     uint32_t r = rng_u32(3, 4, i);
     if (r % 4 == 0) return special[(r >> 8) % SPECIAL];
     if (r % 4 == 1) return rng_normal(3, 5, i) * 100.0f;
-    return float_from_bits(rng_u32(3, 6, i));
+    return fmath_from_bits(rng_u32(3, 6, i));
 }
 
 static void fill(float *x, int count, uint64_t *draws) {
@@ -38,7 +38,7 @@ static void fill(float *x, int count, uint64_t *draws) {
 
 static void assert_same(const simd_probe *p, const char *what, float found, float expected, float a, float b,
                         float c) {
-    if (float_bits(found) == float_bits(expected) || (isnan(found) && isnan(expected))) return;
+    if (fmath_bits(found) == fmath_bits(expected) || (isnan(found) && isnan(expected))) return;
     fail_msg("%s %s(%a, %a, %a) is %a, expected %a", p->isa, what, (double)a, (double)b, (double)c,
              (double)found, (double)expected);
 }
@@ -122,7 +122,7 @@ static void exp_is_fmath_exp(void **state) {
     EACH_PROBE(p) {
         for (uint64_t bits = 0; bits < (uint64_t)1 << 32;
              bits += 16 * 20011) { /* all exponents, both signs */
-            for (uint32_t i = 0; i < 16; i++) x[i] = float_from_bits((uint32_t)bits + i * 20011);
+            for (uint32_t i = 0; i < 16; i++) x[i] = fmath_from_bits((uint32_t)bits + i * 20011);
             check_exp(p, x);
         }
         for (int step = 0; step < 5000; step++) { /* where the result is neither 0 nor infinite */
@@ -194,7 +194,7 @@ static void loads_are_exact_and_bounded(void **state) {
                     int64_t index = repeat % 7;
                     p->load(bytes, formats[f], index, n, y);
                     for (int i = 0; i < 16; i++) {
-                        float expected = i < n ? dtype_load(bytes, formats[f], index + i) : 0.0f;
+                        float expected = i < n ? cast_load(bytes, formats[f], index + i) : 0.0f;
                         assert_same(p, dtype_name(formats[f]), y[i], expected, (float)n, (float)i, 0);
                     }
                 }
@@ -213,19 +213,19 @@ static void every_code_decodes(void **state) {
                 const void *x = dtype_is_fp8(formats[f]) ? (const void *)codes : half;
                 p->load(x, formats[f], 0, 16, y);
                 for (int i = 0; i < 16; i++)
-                    assert_same(p, dtype_name(formats[f]), y[i], dtype_load(x, formats[f], i),
+                    assert_same(p, dtype_name(formats[f]), y[i], cast_load(x, formats[f], i),
                                 (float)(base + (uint32_t)i), 0, 0);
             }
         }
     }
 }
 
-/* As dtype_store, with the cast mode; NaN in fp32 keeps its payload here. */
+/* As cast_store, with the cast mode; NaN in fp32 keeps its payload here. */
 static void store_one(void *y, ott_dtype d, cast_mode mode, int64_t index, float x) {
     if (dtype_is_fp8(d))
-        ((uint8_t *)y)[index] = fp8_from_float(x, d, mode);
+        ((uint8_t *)y)[index] = cast_to_fp8(x, d, mode);
     else
-        dtype_store(y, d, index, x);
+        cast_store(y, d, index, x);
 }
 
 static void check_store(const simd_probe *p, int f, cast_mode mode, int64_t n, const float *x) {
@@ -253,7 +253,7 @@ static void stores_round_as_cast_does(void **state) {
         for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 16 * 40009)
             for (int f = 1; f < 5; f++)
                 for (int mode = 0; mode < (f < 3 ? 1 : 2); mode++) {
-                    for (uint32_t i = 0; i < 16; i++) x[i] = float_from_bits((uint32_t)bits + i * 40009);
+                    for (uint32_t i = 0; i < 16; i++) x[i] = fmath_from_bits((uint32_t)bits + i * 40009);
                     check_store(p, f, (cast_mode)mode, 16, x);
                 }
     }
@@ -273,8 +273,7 @@ static void sixty_four_codes_are_those_of_cast(void **state) {
                 for (int i = 0; i < 64 && repeat % 2; i++)
                     if (isnan(x[i])) x[i] = -0.01f * (float)i;
                 p->encode64(codes, formats[f], mode, x);
-                for (int i = 0; i < 64; i++)
-                    assert_int_equal(codes[i], fp8_from_float(x[i], formats[f], mode));
+                for (int i = 0; i < 64; i++) assert_int_equal(codes[i], cast_to_fp8(x[i], formats[f], mode));
             }
     }
 }
@@ -287,14 +286,14 @@ static void rows_fold_to_their_amax(void **state) {
         uint64_t draws = 0;
         for (int repeat = 0; repeat < 500; repeat++) {
             fill(rows, 16 * 16, &draws);
-            for (int i = 0; i < 16 * 32; i++) dtype_store(halves, OTT_BF16, i, some_float(draws++));
+            for (int i = 0; i < 16 * 32; i++) cast_store(halves, OTT_BF16, i, some_float(draws++));
             for (int bf16 = 0; bf16 < 2; bf16++) {
                 int n = bf16 ? 32 : 16;
                 p->fold_rows(bf16 ? (const void *)halves : rows, bf16, y);
                 for (int i = 0; i < 16; i++) {
                     float most = 0.0f;
                     for (int j = n * i; j < n * (i + 1); j++)
-                        most = amax_of_two(most, bf16 ? dtype_load(halves, OTT_BF16, j) : rows[j]);
+                        most = amax_of_two(most, bf16 ? cast_load(halves, OTT_BF16, j) : rows[j]);
                     assert_same(p, "fold_rows", y[i], most, (float)i, (float)bf16, 0);
                 }
             }
@@ -313,8 +312,8 @@ static void rounded_is_store_then_load(void **state) {
                 p->rounded(x, formats[f], y);
                 for (int i = 0; i < 16; i++) {
                     float stored[1];
-                    dtype_store(stored, formats[f], 0, x[i]);
-                    assert_same(p, "rounded", y[i], dtype_load(stored, formats[f], 0), x[i], (float)f, 0);
+                    cast_store(stored, formats[f], 0, x[i]);
+                    assert_same(p, "rounded", y[i], cast_load(stored, formats[f], 0), x[i], (float)f, 0);
                 }
             }
     }

@@ -47,7 +47,7 @@ static float *new_values(interpreter *in, int uid) {
 }
 
 static float rounded(double x, graph_type type) {
-    return type == GRAPH_BF16 ? bf16_to_float(bf16_from_float((float)x)) : (float)x;
+    return type == GRAPH_BF16 ? cast_from_bf16(cast_to_bf16((float)x)) : (float)x;
 }
 
 /* ---- memory ---- */
@@ -62,7 +62,7 @@ static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t 
 
 static float load_element(const void *image, graph_type type, int64_t at) {
     switch (type) {
-    case GRAPH_BF16: return bf16_to_float(((const uint16_t *)image)[at]);
+    case GRAPH_BF16: return cast_from_bf16(((const uint16_t *)image)[at]);
     case GRAPH_I32: return (float)((const int32_t *)image)[at];
     default: return ((const float *)image)[at];
     }
@@ -96,7 +96,7 @@ static bool store(interpreter *in, int uid) {
             return fail(in, "a store outside of its memory", uid);
         float value = in->values[uid][dense(t, at)];
         if (t->type == GRAPH_BF16)
-            ((uint16_t *)in->images[uid])[element] = bf16_from_float(value);
+            ((uint16_t *)in->images[uid])[element] = cast_to_bf16(value);
         else
             ((float *)in->images[uid])[element] = value;
     } while (next(t, at));

@@ -191,7 +191,7 @@ static ott_dtype dtype_of(cudaDataType_t type) {
 }
 
 static double load(const void *data, const layout *l, int64_t i) {
-    return (double)dtype_load(data, dtype_of(l->type), i);
+    return (double)cast_load(data, dtype_of(l->type), i);
 }
 
 /* What scales element (line, depth) of an operand of `lines` lines; blocks: of 128 along the contraction. */
@@ -224,7 +224,7 @@ static void multiply(double alpha, const double *a, const double *b, double beta
             double sum = 0;
             for (int64_t p = 0; p < k; p++) sum += a[i * k + p] * b[j * k + p];
             double old = beta == 0 ? 0 : beta * load(c, l, j * l->ld + i);
-            dtype_store(d, dtype_of(l->type), j * l->ld + i, (float)(alpha * sum + old));
+            cast_store(d, dtype_of(l->type), j * l->ld + i, (float)(alpha * sum + old));
         }
 }
 

@@ -27,7 +27,7 @@ static double code_value(int code, ott_dtype d) {
 }
 
 static void compare(job *j, uint32_t bits, uint8_t expected) {
-    uint8_t code = fp8_from_float(float_from_bits(bits), j->d, j->mode);
+    uint8_t code = cast_to_fp8(fmath_from_bits(bits), j->d, j->mode);
     if (code == expected) return;
     if (j->mismatches++ < SHOWN)
         printf("%s %s %08" PRIx32 ": 0x%02x, expected 0x%02x\n", dtype_name(j->d),
@@ -40,7 +40,7 @@ static void run_job(job *j) {
     for (int i = 0; i <= top; i++) midpoint[i] = (code_value(i, j->d) + code_value(i + 1, j->d)) / 2;
 
     for (uint32_t bits = 0; bits <= 0x7f800000u; bits++) {
-        double x = (double)float_from_bits(bits);
+        double x = (double)fmath_from_bits(bits);
         while (code <= top && (x > midpoint[code] || (x == midpoint[code] && code % 2 != 0))) code++;
         int expected = code <= top ? code : j->mode == CAST_SATURATE ? top : overflow;
         compare(j, bits, (uint8_t)expected);

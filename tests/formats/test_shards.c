@@ -235,8 +235,8 @@ static void widens_every_code(void **state) {
     for (int t = 0; t < 5; t++) {
         assert_int_equal(shards_read_floats(s, shards_find(s, names[t]), 0, COUNT, values), OTT_OK);
         for (int64_t i = 0; i < COUNT; i++) {
-            float expected = dtype_load(codes, formats[t], i);
-            assert_int_equal(float_bits(values[i]), float_bits(expected));
+            float expected = cast_load(codes, formats[t], i);
+            assert_int_equal(fmath_bits(values[i]), fmath_bits(expected));
         }
     }
     shards_close(s);

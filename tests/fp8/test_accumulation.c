@@ -30,8 +30,8 @@ static double worst_error(accumulate_mode mode, number draw) {
     static float c[LINES * LINES];
     double worst = 0, squares = 0;
     for (uint64_t i = 0; i < LINES * K; i++) {
-        a[i] = e4m3_from_float(draw(2, i), CAST_SATURATE);
-        b[i] = e4m3_from_float(draw(3, i), CAST_SATURATE);
+        a[i] = cast_to_e4m3(draw(2, i), CAST_SATURATE);
+        b[i] = cast_to_e4m3(draw(3, i), CAST_SATURATE);
     }
     const reference_operand left = {.data = a, .format = OTT_E4M3, .ld = K},
                             right = {.data = b, .format = OTT_E4M3, .ld = K};
@@ -41,7 +41,7 @@ static double worst_error(accumulate_mode mode, number draw) {
         for (int j = 0; j < LINES; j++) {
             double exact = 0; /* products of FP8 numbers and their sums are exact in double */
             for (int k = 0; k < K; k++)
-                exact += (double)e4m3_to_float(a[i * K + k]) * (double)e4m3_to_float(b[j * K + k]);
+                exact += (double)cast_from_e4m3(a[i * K + k]) * (double)cast_from_e4m3(b[j * K + k]);
             double error = fabs((double)c[i * LINES + j] - exact);
             if (error > worst) worst = error;
             squares += exact * exact;

@@ -13,7 +13,7 @@ static const cast_mode modes[] = {CAST_SATURATE, CAST_OVERFLOW};
 #define EACH_FORMAT(d) for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++)
 
 static void check_cast(float x, ott_dtype d, cast_mode mode, int expected) {
-    int code = fp8_from_float(x, d, mode);
+    int code = cast_to_fp8(x, d, mode);
     if (code != expected)
         fail_msg("%s of %a (mode %d): 0x%02x, expected 0x%02x", dtype_name(d), (double)x, (int)mode, code,
                  expected);
@@ -28,7 +28,7 @@ static void every_code_decodes_to_its_definition(void **state) {
         for (int code = 0; code < 256; code++) {
             int magnitude = code & 0x7f;
             double sign = code & 0x80 ? -1.0 : 1.0;
-            float x = fp8_to_float((uint8_t)code, d);
+            float x = cast_from_fp8((uint8_t)code, d);
             if (magnitude <= top)
                 assert_true(x == sign * format_value(magnitude, d));
             else if (d == OTT_E5M2 && magnitude == 0x7c)
@@ -43,7 +43,7 @@ static void every_code_decodes_to_its_definition(void **state) {
 static void every_code_round_trips(void **state) {
     (void)state;
     EACH_FORMAT(d) for (int m = 0; m < 2; m++) for (int code = 0; code < 256; code++) {
-        float x = fp8_to_float((uint8_t)code, d);
+        float x = cast_from_fp8((uint8_t)code, d);
         int expected = code;
         if (isnan(x)) expected = 0x7f;
         if (isinf(x) && modes[m] == CAST_SATURATE) expected = (code & 0x80) | format_top(d);
@@ -54,7 +54,7 @@ static void every_code_round_trips(void **state) {
 static void every_bf16_equals_the_search(void **state) {
     (void)state;
     EACH_FORMAT(d) for (int m = 0; m < 2; m++) for (uint32_t h = 0; h < 65536; h++) {
-        float x = bf16_to_float((uint16_t)h);
+        float x = cast_from_bf16((uint16_t)h);
         check_cast(x, d, modes[m], format_search(x, d, modes[m]));
     }
 }
@@ -62,9 +62,9 @@ static void every_bf16_equals_the_search(void **state) {
 static void the_two_formats_have_their_own_entries(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
-        float x = bf16_to_float((uint16_t)h);
-        assert_int_equal(e4m3_from_float(x, CAST_OVERFLOW), fp8_from_float(x, OTT_E4M3, CAST_OVERFLOW));
-        assert_int_equal(e5m2_from_float(x, CAST_OVERFLOW), fp8_from_float(x, OTT_E5M2, CAST_OVERFLOW));
+        float x = cast_from_bf16((uint16_t)h);
+        assert_int_equal(cast_to_e4m3(x, CAST_OVERFLOW), cast_to_fp8(x, OTT_E4M3, CAST_OVERFLOW));
+        assert_int_equal(cast_to_e5m2(x, CAST_OVERFLOW), cast_to_fp8(x, OTT_E5M2, CAST_OVERFLOW));
     }
 }
 
@@ -120,12 +120,11 @@ static void every_nan_becomes_7f(void **state) {
     const uint32_t nans[] = {0x7f800001, 0x7fc00000, 0x7fffffff, 0xff800001, 0xffc00000, 0xffffffff};
     for (size_t i = 0; i < sizeof nans / sizeof nans[0]; i++) {
         EACH_FORMAT(d) for (int m = 0; m < 2; m++) {
-            check_cast(float_from_bits(nans[i]), d, modes[m], 0x7f);
-            assert_int_equal(fp8_from_float_stochastic(float_from_bits(nans[i]), d, modes[m], 0xffffffff),
-                             0x7f);
+            check_cast(fmath_from_bits(nans[i]), d, modes[m], 0x7f);
+            assert_int_equal(cast_to_fp8_stochastic(fmath_from_bits(nans[i]), d, modes[m], 0xffffffff), 0x7f);
         }
-        assert_int_equal(bf16_from_float(float_from_bits(nans[i])), 0x7fff);
-        assert_int_equal(f16_from_float(float_from_bits(nans[i])), 0x7fff);
+        assert_int_equal(cast_to_bf16(fmath_from_bits(nans[i])), 0x7fff);
+        assert_int_equal(cast_to_f16(fmath_from_bits(nans[i])), 0x7fff);
     }
 }
 
@@ -135,10 +134,10 @@ static void stochastic_keeps_what_is_representable(void **state) {
     (void)state;
     EACH_FORMAT(d) for (int code = 0; code < 256; code++) {
         if ((code & 0x7f) > format_top(d)) continue;
-        float x = fp8_to_float((uint8_t)code, d);
+        float x = cast_from_fp8((uint8_t)code, d);
         for (uint32_t i = 0; i < 64; i++) {
             uint32_t word = i == 0 ? 0 : i == 1 ? 0xffffffff : rng_u32(1, 2, i);
-            assert_int_equal(fp8_from_float_stochastic(x, d, CAST_SATURATE, word), code);
+            assert_int_equal(cast_to_fp8_stochastic(x, d, CAST_SATURATE, word), code);
         }
     }
 }
@@ -152,11 +151,11 @@ static void check_threshold(float x, ott_dtype d, int below) {
         float signed_x = sign ? -x : x;
         int bit = sign << 7;
         if (threshold > 0)
-            assert_int_equal(fp8_from_float_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)(threshold - 1)),
+            assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)(threshold - 1)),
                              bit | (below + 1));
-        assert_int_equal(fp8_from_float_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)threshold),
+        assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)threshold),
                          bit | below);
-        assert_int_equal(fp8_from_float_stochastic(signed_x, d, CAST_SATURATE, 0xffffffff), bit | below);
+        assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, 0xffffffff), bit | below);
     }
 }
 
@@ -185,9 +184,9 @@ static void stochastic_mean_is_unbiased(void **state) {
         while (format_value(below + 1, d) <= (double)values[v]) below++;
         double gap = format_value(below + 1, d) - format_value(below, d), sum = 0;
         for (uint32_t i = 0; i < N; i++) {
-            uint8_t code = fp8_from_float_stochastic(values[v], d, CAST_SATURATE, rng_u32(5, v, i));
+            uint8_t code = cast_to_fp8_stochastic(values[v], d, CAST_SATURATE, rng_u32(5, v, i));
             assert_in_range(code, below, below + 1);
-            sum += (double)fp8_to_float(code, d);
+            sum += (double)cast_from_fp8(code, d);
         }
         assert_true(fabs(sum / N - (double)values[v]) <= 6.0 * gap / (2.0 * sqrt(N)));
     }
@@ -201,17 +200,16 @@ static void stochastic_saturates(void **state) {
             if (large[i] < dtype_max(d)) continue;
             for (uint32_t word = 0; word < 64; word++) {
                 uint32_t random = word * 0x04104104u;
-                assert_int_equal(fp8_from_float_stochastic(large[i], d, CAST_SATURATE, random),
-                                 format_top(d));
-                assert_int_equal(fp8_from_float_stochastic(-large[i], d, CAST_SATURATE, random),
+                assert_int_equal(cast_to_fp8_stochastic(large[i], d, CAST_SATURATE, random), format_top(d));
+                assert_int_equal(cast_to_fp8_stochastic(-large[i], d, CAST_SATURATE, random),
                                  0x80 | format_top(d));
             }
         }
     }
     /* Without saturation the neighbour beyond the largest value is the overflow code. */
-    assert_int_equal(fp8_from_float_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x7fffffff), 0x7f);
-    assert_int_equal(fp8_from_float_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x80000000), 0x7e);
-    assert_int_equal(fp8_from_float_stochastic(-INFINITY, OTT_E5M2, CAST_OVERFLOW, 0xffffffff), 0xfc);
+    assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x7fffffff), 0x7f);
+    assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x80000000), 0x7e);
+    assert_int_equal(cast_to_fp8_stochastic(-INFINITY, OTT_E5M2, CAST_OVERFLOW, 0xffffffff), 0xfc);
 }
 
 /* ---- fp16 and bf16 ---- */
@@ -219,46 +217,46 @@ static void stochastic_saturates(void **state) {
 static void every_f16_round_trips(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
-        float x = f16_to_float((uint16_t)h);
+        float x = cast_from_f16((uint16_t)h);
         uint32_t exponent = h >> 10 & 31, mantissa = h & 1023;
         if (exponent == 31 && mantissa != 0) {
             assert_true(isnan(x));
-            assert_int_equal(f16_from_float(x), 0x7fff);
+            assert_int_equal(cast_to_f16(x), 0x7fff);
             continue;
         }
         double value = exponent == 0    ? ldexp(mantissa, -24)
                        : exponent == 31 ? (double)INFINITY
                                         : ldexp(1024 + mantissa, (int)exponent - 25);
         assert_true((double)x == (h >> 15 ? -value : value));
-        assert_int_equal(f16_from_float(x), h);
+        assert_int_equal(cast_to_f16(x), h);
     }
 }
 
 static void f16_ties_and_overflow(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
-        double next = h == 0x7bff ? 65536.0 : (double)f16_to_float((uint16_t)(h + 1)); /* then infinity */
-        float middle = (float)(((double)f16_to_float((uint16_t)h) + next) / 2);
-        assert_int_equal(f16_from_float(middle), h % 2 == 0 ? h : h + 1);
-        assert_int_equal(f16_from_float(-middle), 0x8000 | (h % 2 == 0 ? h : h + 1));
-        assert_int_equal(f16_from_float(nextafterf(middle, 0.0f)), h);
-        assert_int_equal(f16_from_float(nextafterf(middle, INFINITY)), h + 1);
+        double next = h == 0x7bff ? 65536.0 : (double)cast_from_f16((uint16_t)(h + 1)); /* then infinity */
+        float middle = (float)(((double)cast_from_f16((uint16_t)h) + next) / 2);
+        assert_int_equal(cast_to_f16(middle), h % 2 == 0 ? h : h + 1);
+        assert_int_equal(cast_to_f16(-middle), 0x8000 | (h % 2 == 0 ? h : h + 1));
+        assert_int_equal(cast_to_f16(nextafterf(middle, 0.0f)), h);
+        assert_int_equal(cast_to_f16(nextafterf(middle, INFINITY)), h + 1);
     }
-    assert_int_equal(f16_from_float(0x1.fffffep127f), 0x7c00);
-    assert_int_equal(f16_from_float(-INFINITY), 0xfc00);
-    assert_int_equal(f16_from_float(0x1p-149f), 0);
+    assert_int_equal(cast_to_f16(0x1.fffffep127f), 0x7c00);
+    assert_int_equal(cast_to_f16(-INFINITY), 0xfc00);
+    assert_int_equal(cast_to_f16(0x1p-149f), 0);
 }
 
 static void bf16_round_trips_and_ties(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
-        float x = bf16_to_float((uint16_t)h);
-        assert_int_equal(bf16_from_float(x), isnan(x) ? 0x7fff : h);
+        float x = cast_from_bf16((uint16_t)h);
+        assert_int_equal(cast_to_bf16(x), isnan(x) ? 0x7fff : h);
         if ((h & 0x7fff) >= 0x7f80) continue;
         uint32_t middle = h << 16 | 0x8000; /* between h and h + 1; past the largest lies infinity */
-        assert_int_equal(bf16_from_float(float_from_bits(middle)), h + (h & 1));
-        assert_int_equal(bf16_from_float(float_from_bits(middle - 1)), h);
-        assert_int_equal(bf16_from_float(float_from_bits(middle + 1)), h + 1);
+        assert_int_equal(cast_to_bf16(fmath_from_bits(middle)), h + (h & 1));
+        assert_int_equal(cast_to_bf16(fmath_from_bits(middle - 1)), h);
+        assert_int_equal(cast_to_bf16(fmath_from_bits(middle + 1)), h + 1);
     }
 }
 
@@ -268,11 +266,11 @@ static void e8m0_values(void **state) {
     (void)state;
     for (int code = 0; code < 255; code++) {
         uint8_t back = 0;
-        assert_true((double)e8m0_to_float((uint8_t)code) == ldexp(1.0, code - 127));
-        dtype_store(&back, OTT_E8M0, 0, e8m0_to_float((uint8_t)code));
+        assert_true((double)cast_from_e8m0((uint8_t)code) == ldexp(1.0, code - 127));
+        cast_store(&back, OTT_E8M0, 0, cast_from_e8m0((uint8_t)code));
         assert_int_equal(back, code);
     }
-    assert_true(isnan(e8m0_to_float(255)));
+    assert_true(isnan(cast_from_e8m0(255)));
 }
 
 static void e8m0_stores_the_nearest_power(void **state) {
@@ -291,7 +289,7 @@ static void e8m0_stores_the_nearest_power(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint8_t code = 77;
-        dtype_store(&code, OTT_E8M0, 0, rows[i].x);
+        cast_store(&code, OTT_E8M0, 0, rows[i].x);
         assert_int_equal(code, rows[i].code);
     }
 }
@@ -301,9 +299,9 @@ static void arrays_load_what_was_stored(void **state) {
     const float values[] = {0.0f, 1.0f, 3.0f, 96.0f};
     for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
         _Alignas(8) uint8_t data[4 * 8];
-        for (int i = 0; i < 4; i++) dtype_store(data, (ott_dtype)d, i, values[i]);
+        for (int i = 0; i < 4; i++) cast_store(data, (ott_dtype)d, i, values[i]);
         for (int i = 0; i < 4; i++)
-            if (d != OTT_E8M0) assert_true(dtype_load(data, (ott_dtype)d, i) == values[i]);
+            if (d != OTT_E8M0) assert_true(cast_load(data, (ott_dtype)d, i) == values[i]);
     }
 }
 
@@ -311,21 +309,21 @@ static void stores_round_and_saturate(void **state) {
     (void)state;
     uint8_t u8[3], fp8[2];
     const float inputs[] = {-3.0f, 2.5f, 300.0f};
-    for (int i = 0; i < 3; i++) dtype_store(u8, OTT_U8, i, inputs[i]);
+    for (int i = 0; i < 3; i++) cast_store(u8, OTT_U8, i, inputs[i]);
     assert_int_equal(u8[0], 0);
     assert_int_equal(u8[1], 2);
     assert_int_equal(u8[2], 255);
-    dtype_store(fp8, OTT_E4M3, 0, 1e9f);
-    dtype_store(fp8, OTT_E5M2, 1, -1e9f);
+    cast_store(fp8, OTT_E4M3, 0, 1e9f);
+    cast_store(fp8, OTT_E5M2, 1, -1e9f);
     assert_int_equal(fp8[0], 0x7e);
     assert_int_equal(fp8[1], 0xfb);
     int32_t i32[3];
     int64_t i64[2];
-    dtype_store(i32, OTT_I32, 0, 3e9f);
-    dtype_store(i32, OTT_I32, 1, -3e9f);
-    dtype_store(i32, OTT_I32, 2, NAN);
-    dtype_store(i64, OTT_I64, 0, INFINITY);
-    dtype_store(i64, OTT_I64, 1, -INFINITY);
+    cast_store(i32, OTT_I32, 0, 3e9f);
+    cast_store(i32, OTT_I32, 1, -3e9f);
+    cast_store(i32, OTT_I32, 2, NAN);
+    cast_store(i64, OTT_I64, 0, INFINITY);
+    cast_store(i64, OTT_I64, 1, -INFINITY);
     assert_true(i32[0] == INT32_MAX && i32[1] == INT32_MIN && i32[2] == 0);
     assert_true(i64[0] == INT64_MAX && i64[1] == INT64_MIN);
 }

@@ -22,7 +22,7 @@ static void fill_normal(float *x, int64_t count, uint64_t stream) {
 
 static void assert_same_bits(float a, float b) {
     if (isnan(a) && isnan(b)) return;
-    if (float_bits(a) != float_bits(b)) fail_msg("%a, expected %a", (double)a, (double)b);
+    if (fmath_bits(a) != fmath_bits(b)) fail_msg("%a, expected %a", (double)a, (double)b);
 }
 
 /* ---- amax ---- */
@@ -75,7 +75,7 @@ static void amax_reads_every_format(void **state) {
     for (int f = 0; f < 3; f++) {
         _Alignas(8) uint8_t data[4 * 4];
         const float values[] = {0.5f, -3.0f, 2.0f, 1.0f};
-        for (int i = 0; i < 4; i++) dtype_store(data, formats[f], i, values[i]);
+        for (int i = 0; i < 4; i++) cast_store(data, formats[f], i, values[i]);
         assert_same_bits(reference_amax(data, formats[f], 2, 2, 2), 3.0f);
     }
 }
@@ -94,18 +94,18 @@ static void quantize_by_hand(void **state) {
     assert_same_bits(scale[0], 112.0f);
     assert_same_bits(scale_inv[0], 1.0f / 112.0f);
     const float tensorwise[] = {112.0f, -224.0f, 56.0f, 448.0f};
-    for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), tensorwise[i]);
+    for (int i = 0; i < 4; i++) assert_same_bits(cast_from_e4m3(codes[i]), tensorwise[i]);
 
     s = use(OTT_E4M3, GRANULARITY_ROW, true);
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
     const float by_row[] = {128.0f, -256.0f, 32.0f, 256.0f}; /* scales 224 and 112, floored to 128 and 64 */
-    for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), by_row[i]);
+    for (int i = 0; i < 4; i++) assert_same_bits(cast_from_e4m3(codes[i]), by_row[i]);
     assert_same_bits(scale_inv[1], 0x1p-6f);
 
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, true, amax, scale, scale_inv, codes);
     const float by_column[] = {256.0f, -128.0f, 128.0f,
                                256.0f}; /* scales 448 and 112, floored to 256 and 64 */
-    for (int i = 0; i < 4; i++) assert_same_bits(e4m3_to_float(codes[i]), by_column[i]);
+    for (int i = 0; i < 4; i++) assert_same_bits(cast_from_e4m3(codes[i]), by_column[i]);
     assert_same_bits(amax[0], 1.0f);
     assert_same_bits(amax[1], 4.0f);
 }
@@ -116,7 +116,7 @@ static void columns_are_rows_of_the_transpose(void **state) {
     enum { M = 13, N = 7, LD = 9 };
     uint16_t x[M * LD], t[N * M];
     for (int i = 0; i < M * LD; i++)
-        x[i] = bf16_from_float(rng_normal(1, 1, (uint64_t)i) * expf((float)(i % 11)));
+        x[i] = cast_to_bf16(rng_normal(1, 1, (uint64_t)i) * expf((float)(i % 11)));
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) t[j * M + i] = x[i * LD + j];
     const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW};
@@ -280,11 +280,11 @@ static void gemm_adds_bias_then_c(void **state) {
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f);
 
-    uint16_t h = bf16_from_float(-2.0f);
+    uint16_t h = cast_to_bf16(-2.0f);
     const float x = 1.0f + 0x1p-8f;
     left.data = &x;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &h, OTT_BF16, 1);
-    assert_int_equal(h, bf16_from_float(0x1p-8f)); /* 1 + 2^-8 in bf16 would have left nothing */
+    assert_int_equal(h, cast_to_bf16(0x1p-8f)); /* 1 + 2^-8 in bf16 would have left nothing */
 }
 
 static void gemm_of_nothing_is_the_bias(void **state) {
@@ -299,7 +299,7 @@ static void gemm_of_nothing_is_the_bias(void **state) {
 
 static void gemm_nan_is_canonical_in_narrow_results(void **state) {
     (void)state;
-    const float nan = float_from_bits(0xffc12345), one = 1.0f;
+    const float nan = fmath_from_bits(0xffc12345), one = 1.0f;
     reference_operand left = {&nan, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0},
                       right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     uint16_t h = 0;
@@ -315,9 +315,9 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     uint8_t a[M][K], at[K][M], b[N][K], bt[K][N];
     for (int k = 0; k < K; k++) {
         for (int i = 0; i < M; i++)
-            a[i][k] = at[k][i] = e5m2_from_float(rng_normal(8, (uint64_t)i, (uint64_t)k), CAST_SATURATE);
+            a[i][k] = at[k][i] = cast_to_e5m2(rng_normal(8, (uint64_t)i, (uint64_t)k), CAST_SATURATE);
         for (int j = 0; j < N; j++)
-            b[j][k] = bt[k][j] = e4m3_from_float(rng_normal(9, (uint64_t)j, (uint64_t)k), CAST_SATURATE);
+            b[j][k] = bt[k][j] = cast_to_e4m3(rng_normal(9, (uint64_t)j, (uint64_t)k), CAST_SATURATE);
     }
     const int lengths[] = {0, 1, 32, 33, 128, 129, 256, 300};
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
@@ -379,7 +379,7 @@ static void cast_quality(void **state) {
         for (int i = 0; i < M * K; i++) {
             int group = rows[r].spec.grain == GRANULARITY_ROW ? i / K : 0;
             double error =
-                (double)(fp8_to_float(codes[i], rows[r].spec.format) * scale_inv[group]) - (double)x[i];
+                (double)(cast_from_fp8(codes[i], rows[r].spec.format) * scale_inv[group]) - (double)x[i];
             signal += (double)x[i] * (double)x[i];
             noise += error * error;
         }

@@ -14,8 +14,8 @@ static const scale_options te = {.rule = SCALE_TE, .infinite = FLT_MAX};
 static const scale_options te_pow2 = {.rule = SCALE_TE, .power_of_two = true, .infinite = FLT_MAX};
 
 static void check_bits(float value, uint32_t expected, float amax) {
-    if (float_bits(value) != expected)
-        fail_msg("amax %a: %08x, expected %08x", (double)amax, float_bits(value), expected);
+    if (fmath_bits(value) != expected)
+        fail_msg("amax %a: %08x, expected %08x", (double)amax, fmath_bits(value), expected);
 }
 
 /* ---- TransformerEngine ---- */
@@ -43,7 +43,7 @@ static void te_table(void **state) {
     scale_options block = te_pow2;
     block.infinite = dtype_max(OTT_BF16);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        float amax = float_from_bits(rows[i].amax);
+        float amax = fmath_from_bits(rows[i].amax);
         check_bits(scale_from_amax(amax, OTT_E4M3, &te), rows[i].e4m3, amax);
         check_bits(scale_from_amax(amax, OTT_E4M3, &te_pow2), rows[i].e4m3_pow2, amax);
         check_bits(scale_from_amax(amax, OTT_E4M3, &block), rows[i].e4m3_pow2, amax);
@@ -57,12 +57,12 @@ static void te_epsilon_is_a_lower_bound(void **state) {
     (void)state;
     scale_options options = te;
     options.epsilon = 1e-4f;
-    uint32_t bounded = float_bits(448.0f / 1e-4f);
+    uint32_t bounded = fmath_bits(448.0f / 1e-4f);
     check_bits(scale_from_amax(0.0f, OTT_E4M3, &options), bounded, 0.0f);
     check_bits(scale_from_amax(1e-5f, OTT_E4M3, &options), bounded, 1e-5f);
     check_bits(scale_from_amax(1e-4f, OTT_E4M3, &options), bounded, 1e-4f);
-    check_bits(scale_from_amax(2.0f, OTT_E4M3, &options), float_bits(224.0f), 2.0f);
-    check_bits(scale_from_amax(NAN, OTT_E4M3, &options), float_bits(1.0f), NAN);
+    check_bits(scale_from_amax(2.0f, OTT_E4M3, &options), fmath_bits(224.0f), 2.0f);
+    check_bits(scale_from_amax(NAN, OTT_E4M3, &options), fmath_bits(1.0f), NAN);
 }
 
 static void te_margin_halves(void **state) {
@@ -71,8 +71,8 @@ static void te_margin_halves(void **state) {
         scale_options options = te;
         options.margin = margin;
         float expected = ldexpf(448.0f / 3.0f, -margin);
-        check_bits(scale_from_amax(3.0f, OTT_E4M3, &options), float_bits(expected), 3.0f);
-        check_bits(scale_from_amax(0.0f, OTT_E4M3, &options), float_bits(1.0f), 0.0f);
+        check_bits(scale_from_amax(3.0f, OTT_E4M3, &options), fmath_bits(expected), 3.0f);
+        check_bits(scale_from_amax(0.0f, OTT_E4M3, &options), fmath_bits(1.0f), 0.0f);
     }
 }
 
@@ -90,12 +90,12 @@ static void torchao_division_for_every_mantissa(void **state) {
     for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
         /* the binade varies with the mantissa, so that all of them are met */
         uint32_t bits = (mantissa % 253 + 1) << 23 | mantissa;
-        float near_one = float_from_bits(0x3f800000 | mantissa), anywhere = float_from_bits(bits);
+        float near_one = fmath_from_bits(0x3f800000 | mantissa), anywhere = fmath_from_bits(bits);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
             float a = scale_from_amax(near_one, d, &torchao), b = scale_from_amax(anywhere, d, &torchao);
-            if (float_bits(a) != float_bits(torchao_in_double(near_one, d)))
+            if (fmath_bits(a) != fmath_bits(torchao_in_double(near_one, d)))
                 fail_msg("amax %a", (double)near_one);
-            if (float_bits(b) != float_bits(torchao_in_double(anywhere, d)))
+            if (fmath_bits(b) != fmath_bits(torchao_in_double(anywhere, d)))
                 fail_msg("amax %a", (double)anywhere);
         }
     }
@@ -112,15 +112,15 @@ static void torchao_power_of_two_for_every_mantissa(void **state) {
     const int binades[] = {-39, -12, 0, 3, 60, 126};
     for (int k = -125; k <= 127; k++)
         for (uint32_t steps = 0; steps < 200; steps++) {
-            uint32_t bits = float_bits(ldexpf(1.0f, k)) - steps;
-            float expected = torchao_power_of_two(float_from_bits(bits));
-            if (scale_log2_floor_bits(bits) != float_bits(expected)) fail_msg("2^%d - %u steps", k, steps);
+            uint32_t bits = fmath_bits(ldexpf(1.0f, k)) - steps;
+            float expected = torchao_power_of_two(fmath_from_bits(bits));
+            if (scale_log2_floor_bits(bits) != fmath_bits(expected)) fail_msg("2^%d - %u steps", k, steps);
         }
     for (size_t b = 0; b < sizeof binades / sizeof *binades; b++)
         for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
-            float amax = float_from_bits((uint32_t)(binades[b] + 127) << 23 | mantissa);
+            float amax = fmath_from_bits((uint32_t)(binades[b] + 127) << 23 | mantissa);
             float scale = scale_from_amax(amax, OTT_E4M3, &torchao_pow2), plain = 448.0f / amax;
-            bool near = (float_bits(plain) & 0x7fffffu) > 0x7fff00u;
+            bool near = (fmath_bits(plain) & 0x7fffffu) > 0x7fff00u;
             float expected = near ? torchao_power_of_two(plain) : scale_floor_power_of_two(plain);
             if (amax > 1e-12f && scale != expected) fail_msg("amax %a", (double)amax);
         }
@@ -142,18 +142,18 @@ static void torchao_power_of_two_of_chosen_amaxes(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         check_bits(scale_from_amax(rows[i].amax, OTT_E4M3, &torchao_pow2),
-                   float_bits(ldexpf(1.0f, rows[i].k)), rows[i].amax);
+                   fmath_bits(ldexpf(1.0f, rows[i].k)), rows[i].amax);
 }
 
 /* For every bf16 amax the mask is the same power of two. */
 static void torchao_power_of_two_for_every_bf16(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7f80; h++) {
-        float amax = bf16_to_float((uint16_t)h);
+        float amax = cast_from_bf16((uint16_t)h);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
             float scale = torchao_in_double(amax, d), expected = torchao_power_of_two(scale);
-            if (amax < INFINITY) check_bits(scale_floor_power_of_two(scale), float_bits(expected), amax);
-            check_bits(scale_from_amax(amax, d, &torchao_pow2), float_bits(expected), amax);
+            if (amax < INFINITY) check_bits(scale_floor_power_of_two(scale), fmath_bits(expected), amax);
+            check_bits(scale_from_amax(amax, d, &torchao_pow2), fmath_bits(expected), amax);
         }
     }
 }
@@ -176,19 +176,19 @@ static void mask_power_of_two_table(void **state) {
         {0x1.fffffcp-127f, 0x1p-127f},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        check_bits(scale_floor_power_of_two(rows[i].scale), float_bits(rows[i].expected), rows[i].scale);
+        check_bits(scale_floor_power_of_two(rows[i].scale), fmath_bits(rows[i].expected), rows[i].scale);
     assert_true(isnan(scale_floor_power_of_two(NAN)));
     assert_true(isnan(
-        scale_floor_power_of_two(float_from_bits(0x7f800001)))); /* its mantissa is all that makes it NaN */
+        scale_floor_power_of_two(fmath_from_bits(0x7f800001)))); /* its mantissa is all that makes it NaN */
 }
 
 static void torchao_special_values(void **state) {
     (void)state;
     const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* fp32's 1e-12 lies just under the bound */
     for (size_t i = 0; i < sizeof tiny / sizeof tiny[0]; i++) {
-        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao), float_bits((float)4.48e14), tiny[i]);
-        check_bits(scale_from_amax(tiny[i], OTT_E5M2, &torchao), float_bits((float)5.7344e16), tiny[i]);
-        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao_pow2), float_bits(0x1p48f), tiny[i]);
+        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao), fmath_bits((float)4.48e14), tiny[i]);
+        check_bits(scale_from_amax(tiny[i], OTT_E5M2, &torchao), fmath_bits((float)5.7344e16), tiny[i]);
+        check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao_pow2), fmath_bits(0x1p48f), tiny[i]);
     }
     assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &torchao)));
     assert_true(isnan(scale_from_amax(NAN, OTT_E4M3, &torchao_pow2)));
@@ -199,16 +199,16 @@ static void torchao_special_values(void **state) {
 /* torchao's test_float8_utils.py: its log2 rounds the largest normal up, to infinity. */
 static void torchao_rounds_the_largest_up(void **state) {
     (void)state;
-    check_bits(float_from_bits(scale_log2_floor_bits(0x7f7fffffu)), 0x7f800000u, FLT_MAX);
-    check_bits(float_from_bits(scale_log2_floor_bits(0x00800000u)), 0x00800000u, 0x1p-126f);
-    check_bits(float_from_bits(scale_log2_floor_bits(0x3f7fffffu)), 0x3f000000u, 0x1.fffffep-1f);
+    check_bits(fmath_from_bits(scale_log2_floor_bits(0x7f7fffffu)), 0x7f800000u, FLT_MAX);
+    check_bits(fmath_from_bits(scale_log2_floor_bits(0x00800000u)), 0x00800000u, 0x1p-126f);
+    check_bits(fmath_from_bits(scale_log2_floor_bits(0x3f7fffffu)), 0x3f000000u, 0x1.fffffep-1f);
 }
 
 static void no_scale_is_one(void **state) {
     (void)state;
     const scale_options none = {.rule = SCALE_NONE};
-    check_bits(scale_from_amax(3.0f, OTT_E4M3, &none), float_bits(1.0f), 3.0f);
-    check_bits(scale_from_amax(NAN, OTT_E4M3, &none), float_bits(1.0f), NAN);
+    check_bits(scale_from_amax(3.0f, OTT_E4M3, &none), fmath_bits(1.0f), 3.0f);
+    check_bits(scale_from_amax(NAN, OTT_E4M3, &none), fmath_bits(1.0f), NAN);
 }
 
 static void inverse_is_one_division(void **state) {
@@ -224,7 +224,7 @@ static void inverse_is_one_division(void **state) {
 static void e8m0_multiplier_is_the_reciprocal(void **state) {
     (void)state;
     for (int code = 0; code < 255; code++)
-        assert_true(scale_e8m0_multiplier((uint8_t)code) * e8m0_to_float((uint8_t)code) == 1.0f);
+        assert_true(scale_e8m0_multiplier((uint8_t)code) * cast_from_e8m0((uint8_t)code) == 1.0f);
     assert_true(scale_e8m0_multiplier(254) == 0x1p-127f);
     assert_true(isnan(scale_e8m0_multiplier(255)));
 }
@@ -232,7 +232,7 @@ static void e8m0_multiplier_is_the_reciprocal(void **state) {
 static void e8m0_roundup_is_the_least_that_fits(void **state) {
     (void)state;
     for (uint32_t h = 1; h < 0x7f80; h++) {
-        float amax = bf16_to_float((uint16_t)h);
+        float amax = cast_from_bf16((uint16_t)h);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
             uint8_t code = scale_e8m0_roundup(amax, d);
             double scaled = (double)amax * (double)scale_e8m0_multiplier(code), max = (double)dtype_max(d);
@@ -246,7 +246,7 @@ static void e8m0_roundup_is_the_least_that_fits(void **state) {
 static void e8m0_floor_aligns_exponents(void **state) {
     (void)state;
     for (uint32_t h = 1; h < 0x7f80; h++) {
-        float amax = bf16_to_float((uint16_t)h);
+        float amax = cast_from_bf16((uint16_t)h);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
             int emax = d == OTT_E4M3 ? 8 : 15, exponent = ilogbf(amax);
             int expected = exponent - emax < -127 ? 0 : exponent - emax + 127;

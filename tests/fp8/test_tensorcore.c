@@ -37,8 +37,8 @@ static void read_codes(FILE *stream, ott_dtype d, uint8_t codes[PRODUCTS]) {
     for (int i = 0; i < PRODUCTS; i++) {
         uint32_t bits;
         assert_int_equal(fscanf(stream, "%x", &bits), 1);
-        codes[i] = fp8_from_float(float_from_bits(bits), d, CAST_SATURATE);
-        assert_int_equal(float_bits(fp8_to_float(codes[i], d)), bits);
+        codes[i] = cast_to_fp8(fmath_from_bits(bits), d, CAST_SATURATE);
+        assert_int_equal(fmath_bits(cast_from_fp8(codes[i], d)), bits);
     }
 }
 
@@ -62,7 +62,7 @@ static void compare_with_measured(const char *format, ott_dtype d) {
         uint8_t a[PRODUCTS], b[PRODUCTS];
         read_codes(left, d, a);
         read_codes(right, d, b);
-        same += float_bits(tensorcore_fp8_step(a, d, b, d, PRODUCTS, 0.0f)) == read_binary(result);
+        same += fmath_bits(tensorcore_fp8_step(a, d, b, d, PRODUCTS, 0.0f)) == read_binary(result);
     }
     pclose(left);
     pclose(right);
@@ -155,13 +155,13 @@ static void cases_of_the_rule(void **state) {
         const step_case *c = &step_cases[i];
         uint8_t a[4], b[4];
         for (int j = 0; j < 4; j++) {
-            a[j] = fp8_from_float(c->a[j], c->d, CAST_OVERFLOW);
-            b[j] = fp8_from_float(c->b[j], c->d, CAST_OVERFLOW);
-            assert_true(isnan(c->a[j]) || fp8_to_float(a[j], c->d) == c->a[j]);
-            assert_true(isnan(c->b[j]) || fp8_to_float(b[j], c->d) == c->b[j]);
+            a[j] = cast_to_fp8(c->a[j], c->d, CAST_OVERFLOW);
+            b[j] = cast_to_fp8(c->b[j], c->d, CAST_OVERFLOW);
+            assert_true(isnan(c->a[j]) || cast_from_fp8(a[j], c->d) == c->a[j]);
+            assert_true(isnan(c->b[j]) || cast_from_fp8(b[j], c->d) == c->b[j]);
         }
         float result = tensorcore_fp8_step(a, c->d, b, c->d, 4, c->accumulator);
-        bool same = isnan(c->expected) ? isnan(result) : float_bits(result) == float_bits(c->expected);
+        bool same = isnan(c->expected) ? isnan(result) : fmath_bits(result) == fmath_bits(c->expected);
         if (!same) fail_msg("%s: %a, expected %a", c->what, (double)result, (double)c->expected);
     }
 }
@@ -169,8 +169,8 @@ static void cases_of_the_rule(void **state) {
 static void formats_may_be_mixed(void **state) {
     (void)state;
     /* e5m2 gradient times e4m3 weight: 3 fraction bits and 2 */
-    const uint8_t a[] = {e5m2_from_float(1.75f, CAST_OVERFLOW), e5m2_from_float(-40960.0f, CAST_OVERFLOW)};
-    const uint8_t b[] = {e4m3_from_float(1.875f, CAST_OVERFLOW), e4m3_from_float(0x1p-9f, CAST_OVERFLOW)};
+    const uint8_t a[] = {cast_to_e5m2(1.75f, CAST_OVERFLOW), cast_to_e5m2(-40960.0f, CAST_OVERFLOW)};
+    const uint8_t b[] = {cast_to_e4m3(1.875f, CAST_OVERFLOW), cast_to_e4m3(0x1p-9f, CAST_OVERFLOW)};
     assert_true(tensorcore_fp8_step(a, OTT_E5M2, b, OTT_E4M3, 1, 0.0f) == 3.28125f);
     assert_true(tensorcore_fp8_step(b, OTT_E4M3, a, OTT_E5M2, 1, 0.0f) == 3.28125f);
     assert_true(tensorcore_fp8_step(a + 1, OTT_E5M2, b + 1, OTT_E4M3, 1, 0.0f) == -80.0f);
@@ -185,8 +185,8 @@ static void exact_sums_stay_exact(void **state) {
         for (uint32_t i = 0; i < PRODUCTS; i++) {
             int x = (int)(rng_u32(7, trial, 2 * i) % 17) - 8,
                 y = (int)(rng_u32(7, trial, 2 * i + 1) % 17) - 8;
-            a[i] = e4m3_from_float((float)x, CAST_SATURATE);
-            b[i] = e4m3_from_float((float)y, CAST_SATURATE);
+            a[i] = cast_to_e4m3((float)x, CAST_SATURATE);
+            b[i] = cast_to_e4m3((float)y, CAST_SATURATE);
             sum += x * y;
         }
         assert_true(tensorcore_fp8_step(a, OTT_E4M3, b, OTT_E4M3, PRODUCTS, 0.0f) == (float)sum);
@@ -199,8 +199,8 @@ static void exact_sums_stay_exact(void **state) {
 static void split_keeps_what_fast_loses(void **state) {
     (void)state;
     uint8_t a[256];
-    for (int i = 0; i < 256; i++) a[i] = e4m3_from_float(0x1p-7f, CAST_SATURATE);
-    a[0] = e4m3_from_float(1.0f, CAST_SATURATE);
+    for (int i = 0; i < 256; i++) a[i] = cast_to_e4m3(0x1p-7f, CAST_SATURATE);
+    a[0] = cast_to_e4m3(1.0f, CAST_SATURATE);
     assert_true(tensorcore_fp8_dot_fast(a, OTT_E4M3, a, OTT_E4M3, 256) == 1.0f);
     assert_true(tensorcore_fp8_dot_split(a, OTT_E4M3, a, OTT_E4M3, 256) == 1.0f + 0x1p-7f);
     assert_true(tensorcore_fp8_dot_split(a, OTT_E4M3, a, OTT_E4M3, 128) == 1.0f);
@@ -212,8 +212,8 @@ static void dots_are_chains_of_steps(void **state) {
     enum { K = 300 };
     uint8_t a[K], b[K];
     for (uint32_t i = 0; i < K; i++) {
-        a[i] = e5m2_from_float(rng_normal(11, 0, i), CAST_SATURATE);
-        b[i] = e4m3_from_float(rng_normal(11, 1, i), CAST_SATURATE);
+        a[i] = cast_to_e5m2(rng_normal(11, 0, i), CAST_SATURATE);
+        b[i] = cast_to_e4m3(rng_normal(11, 1, i), CAST_SATURATE);
     }
     for (int k = 0; k <= K; k++) {
         float fast = 0.0f, split = 0.0f;
@@ -221,9 +221,9 @@ static void dots_are_chains_of_steps(void **state) {
             fast = tensorcore_fp8_step(a + i, OTT_E5M2, b + i, OTT_E4M3, k - i < 32 ? k - i : 32, fast);
         for (int i = 0; i < k; i += 128)
             split += tensorcore_fp8_dot_fast(a + i, OTT_E5M2, b + i, OTT_E4M3, k - i < 128 ? k - i : 128);
-        assert_int_equal(float_bits(tensorcore_fp8_dot_fast(a, OTT_E5M2, b, OTT_E4M3, k)), float_bits(fast));
-        assert_int_equal(float_bits(tensorcore_fp8_dot_split(a, OTT_E5M2, b, OTT_E4M3, k)),
-                         float_bits(split));
+        assert_int_equal(fmath_bits(tensorcore_fp8_dot_fast(a, OTT_E5M2, b, OTT_E4M3, k)), fmath_bits(fast));
+        assert_int_equal(fmath_bits(tensorcore_fp8_dot_split(a, OTT_E5M2, b, OTT_E4M3, k)),
+                         fmath_bits(split));
     }
 }
 

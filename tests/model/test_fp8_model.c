@@ -91,7 +91,7 @@ static bool same_outcome(const outcome *a, const outcome *b) {
 
 /* Tokens of a chunk of the head: no scale block may be cut. */
 static int64_t chunk_of(const recipe *r) {
-    int64_t depth = granularity_block(r->input.columnwise.grain).depth;
+    int64_t depth = granularity_block(r->input.columnwise.grain).k;
     return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
 }
 

@@ -53,7 +53,7 @@ golden_tensor golden_read(const golden *g, const char *format, ...) {
     if (safetensors_read(g->file, e, 0, e->bytes, data) != OTT_OK) fail_msg("%s", status_text());
     golden_tensor t = {
         .t = tensor_matrix(data, e->dtype, rows, columns), .values = values, .count = rows * columns};
-    for (int64_t i = 0; i < t.count; i++) t.values[i] = dtype_load(data, e->dtype, i);
+    for (int64_t i = 0; i < t.count; i++) t.values[i] = cast_load(data, e->dtype, i);
     return t;
 }
 

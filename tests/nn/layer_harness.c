@@ -74,7 +74,7 @@ tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns) {
 
 void harness_put(harness *h, const tensor *t, const float *values) {
     void *host = malloc((size_t)tensor_bytes(*t) + 1);
-    for (int64_t i = 0; i < tensor_count(*t); i++) dtype_store(host, t->dtype, i, values[i]);
+    for (int64_t i = 0; i < tensor_count(*t); i++) cast_store(host, t->dtype, i, values[i]);
     HARNESS_OK(device_copy_in(h->device, t->data, host, tensor_bytes(*t)));
     free(host);
 }
@@ -82,7 +82,7 @@ void harness_put(harness *h, const tensor *t, const float *values) {
 void harness_get(harness *h, const tensor *t, float *values) {
     void *host = malloc((size_t)tensor_bytes(*t) + 1);
     HARNESS_OK(device_copy_out(h->device, host, t->data, tensor_bytes(*t)));
-    for (int64_t i = 0; i < tensor_count(*t); i++) values[i] = dtype_load(host, t->dtype, i);
+    for (int64_t i = 0; i < tensor_count(*t); i++) values[i] = cast_load(host, t->dtype, i);
     free(host);
 }
 

@@ -120,7 +120,7 @@ static int count_differences_f32(bench *b, const float *on_device, const golden_
     harness_get(&b->h, &t, ours);
     for (int64_t i = 0; i < g->count; i++)
         differences +=
-            !(isnan(ours[i]) && isnan(g->values[i])) && float_bits(ours[i]) != float_bits(g->values[i]);
+            !(isnan(ours[i]) && isnan(g->values[i])) && fmath_bits(ours[i]) != fmath_bits(g->values[i]);
     free(ours);
     return differences;
 }
@@ -131,8 +131,8 @@ static int count_differences_codes(bench *b, const qdata *d, const golden_tensor
     int differences = 0;
     HARNESS_OK(device_copy_out(b->h.device, ours, d->data, g->count));
     for (int64_t i = 0; i < g->count; i++) {
-        uint8_t code = ours[qdata_index(d, i / g->t.columns, i % g->t.columns)];
-        bool both_nan = isnan(fp8_to_float(code, g->t.dtype)) && isnan(fp8_to_float(theirs[i], g->t.dtype));
+        uint8_t code = ours[qtensor_index(d, i / g->t.columns, i % g->t.columns)];
+        bool both_nan = isnan(cast_from_fp8(code, g->t.dtype)) && isnan(cast_from_fp8(theirs[i], g->t.dtype));
         differences += !both_nan && code != theirs[i];
     }
     free(ours);

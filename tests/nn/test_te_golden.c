@@ -54,7 +54,7 @@ static void check_history(golden *g, int length, amax_algorithm algorithm, int m
     float amax_history[31] = {0}, scale = 1.0f;
     for (int64_t i = 0; i < seen.count; i++) {
         history_update(&s, seen.values[i], amax_history, &scale);
-        if (float_bits(scale) != float_bits(scales.values[i]))
+        if (fmath_bits(scale) != fmath_bits(scales.values[i]))
             fail_msg("%s: after update %d the scale is %a, expected %a", key, (int)i, (double)scale,
                      (double)scales.values[i]);
     }
@@ -87,7 +87,7 @@ static void current_scales_equal(void **state) {
                 golden_tensor amax = golden_read(g, "%s.amax", key), scales = golden_read(g, "%s.scale", key);
                 for (int64_t i = 0; i < amax.count; i++) {
                     float scale = scale_from_amax(amax.values[i], formats[format], &o);
-                    if (float_bits(scale) != float_bits(scales.values[i]))
+                    if (fmath_bits(scale) != fmath_bits(scales.values[i]))
                         fail_msg("%s: of amax %a the scale is %a, expected %a", key, (double)amax.values[i],
                                  (double)scale, (double)scales.values[i]);
                 }
@@ -127,7 +127,7 @@ static int differences(golden *g, const char *key, const cast *c) {
     assert_int_equal(scale_inv.count, c->groups);
     for (int64_t i = 0; i < codes.count; i++) count += ((const uint8_t *)codes.t.data)[i] != c->codes[i];
     for (int64_t i = 0; i < scale_inv.count; i++)
-        count += float_bits(scale_inv.values[i]) != float_bits(c->scale_inv[i]);
+        count += fmath_bits(scale_inv.values[i]) != fmath_bits(c->scale_inv[i]);
     golden_free(g, &codes);
     golden_free(g, &scale_inv);
     return count;
@@ -184,8 +184,8 @@ static reference_operand operand_from(const cast *c, const cast_spec *s, const g
                                .transposed = column,
                                .grain = s->grain,
                                .scale_inv = c->scale_inv,
-                               .line_step = 1,
-                               .depth_step = granularity_line_groups(s->grain, lines)};
+                               .mn_step = 1,
+                               .k_step = granularity_mn_groups(s->grain, lines)};
 }
 
 /* Every seventh row is in the golden. */

@@ -18,7 +18,7 @@ ott_status reference_op_convert(exec *cx, const convert_args *a) {
 static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
     for (int64_t i = 0; i < q->rows; i++)
         for (int64_t j = 0; j < q->columns; j++)
-            ((uint8_t *)d->data)[qdata_index(d, i, j)] = codes[i * q->columns + j];
+            ((uint8_t *)d->data)[qtensor_index(d, i, j)] = codes[i * q->columns + j];
 }
 
 static void quantize_use(const tensor *x, const qtensor *q, bool column, uint8_t *codes) {
@@ -55,7 +55,7 @@ static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column)
 static int64_t group_of(const cast_spec *spec, bool column, int64_t i, int64_t j, const qdata *s) {
     scale_block block = granularity_block(spec->grain);
     int64_t line = column ? j : i, k = column ? i : j;
-    return line / block.lines * s->line_step + k / block.depth * s->depth_step;
+    return line / block.mn * s->mn_step + k / block.k * s->k_step;
 }
 
 static void amax_use(const tensor *x, const qtensor *q, const cast_spec *spec, bool column, const qdata *s) {
@@ -86,7 +86,7 @@ static void cast_use(const tensor *x, const cast_spec *spec, bool column, const 
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
             float scaled = at(x, i, j) * s->scale[group_of(spec, column, i, j, s)];
-            ((uint8_t *)s->data)[qdata_index(s, i, j)] = fp8_from_float(scaled, spec->format, spec->mode);
+            ((uint8_t *)s->data)[qtensor_index(s, i, j)] = cast_to_fp8(scaled, spec->format, spec->mode);
         }
 }
 
@@ -97,8 +97,9 @@ ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
     const qdata *s = column ? &a->q->columnwise : &a->q->rowwise;
     for (int64_t i = 0; i < a->y->rows; i++)
         for (int64_t j = 0; j < a->y->columns; j++) {
-            uint8_t code = ((const uint8_t *)s->data)[qdata_index(s, i, j)];
-            put(a->y, i, j, fp8_to_float(code, spec->format) * s->scale_inv[group_of(spec, column, i, j, s)]);
+            uint8_t code = ((const uint8_t *)s->data)[qtensor_index(s, i, j)];
+            put(a->y, i, j,
+                cast_from_fp8(code, spec->format) * s->scale_inv[group_of(spec, column, i, j, s)]);
         }
     return OTT_OK;
 }
@@ -142,9 +143,9 @@ static void statistics_use(const tensor *x, const cast_spec *spec, bool column, 
         for (int64_t e = first; e < first + REDUCE_BLOCK && e < tensor_count(*x); e++) {
             int64_t i = e / x->columns, j = e % x->columns;
             int64_t group = group_of(spec, column, i, j, s);
-            uint8_t code = ((const uint8_t *)s->data)[qdata_index(s, i, j)];
+            uint8_t code = ((const uint8_t *)s->data)[qtensor_index(s, i, j)];
             float value = at(x, i, j), scaled = fabsf(value * s->scale[group]);
-            float difference = fp8_to_float(code, spec->format) * s->scale_inv[group] - value;
+            float difference = cast_from_fp8(code, spec->format) * s->scale_inv[group] - value;
             saturated += isinf(value) || (spec->format == OTT_E4M3 ? scaled > 464.0f : scaled >= 61440.0f);
             underflowed += value != 0.0f && (code & 0x7f) == 0;
             squares[e % 16] = fmaf(value, value, squares[e % 16]);
@@ -202,15 +203,15 @@ static reference_operand plain_operand(const operand *o) {
                                .transposed = o->transposed,
                                .scale_inv = o->scale_inv,
                                .grain = o->grain,
-                               .line_step = o->line_step,
-                               .depth_step = o->depth_step};
+                               .mn_step = o->mn_step,
+                               .k_step = o->k_step};
 }
 
 /* The reference packs nothing: its packed operand is a dense one. */
 ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
     (void)cx;
     reference_operand a = plain_operand(args->a), b = plain_operand(args->b);
-    reference_gemm(args->c->rows, args->c->columns, operand_contraction(args->a), &a, &b, &args->spec,
+    reference_gemm(args->c->rows, args->c->columns, operand_k(args->a), &a, &b, &args->spec,
                    args->bias ? args->bias->data : NULL, args->accumulate, args->c->data, args->c->dtype,
                    args->c->ld);
     return OTT_OK;

@@ -10,10 +10,10 @@
 #include "reference/reference_ops.h"
 
 static inline float at(const tensor *t, int64_t i, int64_t j) {
-    return dtype_load(t->data, t->dtype, i * t->ld + j);
+    return cast_load(t->data, t->dtype, i * t->ld + j);
 }
 static inline void put(const tensor *t, int64_t i, int64_t j, float x) {
-    dtype_store(t->data, t->dtype, i * t->ld + j, x);
+    cast_store(t->data, t->dtype, i * t->ld + j, x);
 }
 static inline int32_t integer_at(const tensor *t, int64_t i) {
     return ((const int32_t *)t->data)[i];

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tensor/qtensor.h"
+#include "tensor/operand.h"
 
 typedef struct part {
     const char *at;
@@ -44,8 +44,8 @@ static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t l
     add_part(all, d->amax, bytes);
     add_part(all, d->scale, bytes);
     add_part(all, d->scale_inv, bytes);
-    assert_int_equal(d->line_step, 1);
-    assert_int_equal(d->depth_step, granularity_line_groups(s->grain, lines));
+    assert_int_equal(d->mn_step, 1);
+    assert_int_equal(d->k_step, granularity_mn_groups(s->grain, lines));
 }
 
 /* Memory of `bytes` bytes that begins at a multiple of `alignment`. */
@@ -56,8 +56,8 @@ static void *memory_of(int64_t bytes, int64_t alignment) {
 static void check_codes(const qdata *d, int64_t rows, int64_t columns, bool transposed) {
     assert_int_equal(d->transposed, transposed);
     assert_int_equal(d->ld, transposed ? rows : columns);
-    assert_int_equal(qdata_index(d, rows - 1, columns - 1), rows * columns - 1);
-    assert_int_equal(qdata_index(d, 0, 1), transposed ? rows : 1);
+    assert_int_equal(qtensor_index(d, rows - 1, columns - 1), rows * columns - 1);
+    assert_int_equal(qtensor_index(d, 0, 1), transposed ? rows : 1);
 }
 
 static void check_uses(const qtensor *q, const backend_capabilities *can, const qblocks *blocks) {
@@ -141,15 +141,15 @@ static void test_operands_of_both_layouts(void **state) {
         assert_int_equal(qtensor_lay_out(&q, &can, &blocks), OTT_OK);
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < COLUMNS; j++) {
-                ((char *)q.rowwise.data)[qdata_index(&q.rowwise, i, j)] = (char)(16 * i + j);
-                ((char *)q.columnwise.data)[qdata_index(&q.columnwise, i, j)] = (char)(16 * i + j);
+                ((char *)q.rowwise.data)[qtensor_index(&q.rowwise, i, j)] = (char)(16 * i + j);
+                ((char *)q.columnwise.data)[qtensor_index(&q.columnwise, i, j)] = (char)(16 * i + j);
             }
         operand a = operand_rowwise(none, &q), b = operand_columnwise(none, &q);
         assert_false(a.transposed);
         assert_int_equal(b.transposed, !contiguous);
-        assert_true(operand_lines(&a) == ROWS && operand_contraction(&a) == COLUMNS);
-        assert_true(operand_lines(&b) == COLUMNS && operand_contraction(&b) == ROWS);
-        assert_true(b.scale_inv == q.columnwise.scale_inv && b.line_step == 1);
+        assert_true(operand_mn(&a) == ROWS && operand_k(&a) == COLUMNS);
+        assert_true(operand_mn(&b) == COLUMNS && operand_k(&b) == ROWS);
+        assert_true(b.scale_inv == q.columnwise.scale_inv && b.mn_step == 1);
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < COLUMNS; j++) {
                 int64_t at = b.transposed ? i * b.t.ld + j : j * b.t.ld + i;

@@ -87,7 +87,7 @@ static void compare_with_masters(const char *checkpoint, const char *folder) {
         assert_true(count <= 1 << 20);
         FIXTURE_OK(shards_read_floats(masters, from, 0, count, x));
         FIXTURE_OK(shards_read_floats(weights, to, 0, count, y));
-        for (int64_t j = 0; j < count; j++) assert_true(y[j] == bf16_to_float(bf16_from_float(x[j])));
+        for (int64_t j = 0; j < count; j++) assert_true(y[j] == cast_from_bf16(cast_to_bf16(x[j])));
     }
     shards_close(masters);
     shards_close(weights);

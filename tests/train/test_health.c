@@ -96,7 +96,7 @@ static void numbers_are_those_of_the_cast(void **state) {
                        &recipe_find("tensorwise")->weight.rowwise, false, &amax, &scale, &scale_inv, codes);
     for (int64_t i = 0; i < count; i++) {
         double x = (double)w[i];
-        double d = (double)(e4m3_to_float(codes[i]) * scale_inv) - x;
+        double d = (double)(cast_from_e4m3(codes[i]) * scale_inv) - x;
         signal += x * x;
         noise += d * d;
         vanished += x != 0 && (codes[i] & 0x7f) == 0;

@@ -82,7 +82,7 @@ static bool same(const recipe *a, const recipe *b) {
     linear_spec x, y;
     recipe_compile(a, a->activation, &x);
     recipe_compile(b, b->activation, &y);
-    return linear_spec_equal(&x, &y);
+    return recipe_spec_equal(&x, &y);
 }
 
 static void assert_use(const cast_spec *s, const char *wanted) {

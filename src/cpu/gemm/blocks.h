@@ -9,42 +9,42 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-SIMD int64_t blocks_of(int64_t depth, int64_t block) {
-    return (depth + block - 1) / block;
+SIMD int64_t blocks_of(int64_t kc, int64_t block) {
+    return (kc + block - 1) / block;
 }
 
-/* The scale_inv scales of lines [line, line + lines) in one block of the contraction, `from` on; lines up to
+/* The scale_inv scales of rows [row, row + rows) in one block of the contraction, `from` on; rows up to
    `panel` that are not there get 0. */
-SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t line, int64_t lines,
-                               int64_t panel, int64_t block_lines) {
+SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
+                               int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {
-        int64_t at = block_lines == 1 ? line + i : (line + i) / block_lines;
-        out[i] = i >= lines ? 0.0f : o->scale_inv ? from[at * o->line_step] : 1.0f;
+        int64_t at = block_mn == 1 ? row + i : (row + i) / block_mn;
+        out[i] = i >= rows ? 0.0f : o->scale_inv ? from[at * o->mn_step] : 1.0f;
     }
 }
 
-/* Those of a packed part of an operand: [panel of `panel` lines][block][panel]. */
+/* Those of a packed part of an operand: [panel of `panel` rows][block][panel]. */
 SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
-    int64_t block_lines = granularity_block(o->grain).lines;
-    for (int64_t i = 0; i < b.lines; i += panel)
-        for (int64_t k = b.k; k < b.k + b.depth; k += block, out += panel) {
-            const float *from = o->scale_inv ? o->scale_inv + k / block * o->depth_step : NULL;
-            int64_t lines = b.lines - i;
-            if (block_lines == 1)
-                pack_scale_inv_panel(out, from, o, b.line + i, lines, panel, 1);
+    int64_t block_mn = granularity_block(o->grain).mn;
+    for (int64_t i = 0; i < b.rows; i += panel)
+        for (int64_t k = b.k; k < b.k + b.kc; k += block, out += panel) {
+            const float *from = o->scale_inv ? o->scale_inv + k / block * o->k_step : NULL;
+            int64_t rows = b.rows - i;
+            if (block_mn == 1)
+                pack_scale_inv_panel(out, from, o, b.row + i, rows, panel, 1);
             else
-                pack_scale_inv_panel(out, from, o, b.line + i, lines, panel, block_lines);
+                pack_scale_inv_panel(out, from, o, b.row + i, rows, panel, block_mn);
         }
 }
 
-/* The tile's sums over packed blocks of depth `block`; scale_inv_a and scale_inv_b are the tile's, of the first
+/* The tile's sums over packed blocks of kc `block`; scale_inv_a and scale_inv_b are the tile's, of the first
    block. a_step: from one term of A to the next. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
-    int64_t depth = tile.depth;
+    int64_t kc = tile.kc;
     if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));
     tile.start = NULL;
-    for (int64_t k = 0; k < depth; k += block) {
-        tile.depth = depth - k < block ? depth - k : block;
+    for (int64_t k = 0; k < kc; k += block) {
+        tile.kc = kc - k < block ? kc - k : block;
         kernel(&tile);
         tile.a += block * a_step;
         tile.b += block * GEMM_NR;

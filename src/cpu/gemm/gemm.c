@@ -19,7 +19,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
 
 /* Where one block of C is in its contraction. */
 typedef struct gemm_stage {
-    int64_t depth;
+    int64_t kc;
     bool first, last;
 } gemm_stage;
 
@@ -35,16 +35,16 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* All tiles of packed lines of A, p.i on, with the packed lines of B. `row_tile`: the first tile's place
+/* All tiles of packed rows of A, p.i on, with the packed rows of B. `row_tile`: the first tile's place
    among the unfinished sums. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
     const gemm_args *g = job->args;
-    gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_LINES;
-    int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.depth : GEMM_MR * GEMM_A_LD;
+    gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_ROWS;
+    int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.kc : GEMM_MR * GEMM_A_LD;
     int64_t size = dtype_bytes(g->c->dtype);
-    int64_t blocks = job->block ? blocks_of(stage.depth, job->block) : 0;
+    int64_t blocks = job->block ? blocks_of(stage.kc, job->block) : 0;
     gemm_tile tile = {.order = g->spec.order,
                       .smallest_a = smallest_normal(g->a->t.dtype),
                       .smallest_b = smallest_normal(g->b->t.dtype)};
@@ -52,10 +52,10 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
         for (int64_t i = 0; i < p.m; i += GEMM_MR) {
             gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, at_most(p.n - j, GEMM_NR)};
             gemm_kernel kernel = choose_kernel(job, layout, part);
-            tile.lines = part.m;
-            tile.depth = stage.depth;
+            tile.rows = part.m;
+            tile.kc = stage.kc;
             tile.a = w->a + i / GEMM_MR * tile_step;
-            tile.b = w->b + j * stage.depth;
+            tile.b = w->b + j * stage.kc;
             tile.sums = finished;
             if (!stage.first || !stage.last)
                 tile.sums =
@@ -79,19 +79,19 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
 static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t k = 0;
     do { /* once also for an empty contraction, whose sums are 0 */
-        int64_t depth = at_most(job->k - k, GEMM_KC);
-        gemm_stage stage = {.depth = depth, .first = k == 0, .last = k + depth == job->k};
-        gemm_block b = {p.j, p.n, k, depth};
+        int64_t kc = at_most(job->k - k, GEMM_KC);
+        gemm_stage stage = {.kc = kc, .first = k == 0, .last = k + kc == job->k};
+        gemm_block b = {p.j, p.n, k, kc};
         gemm_pack_b(w->b, job->args->b, b);
         if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
-            int64_t lines = at_most(p.m - i, GEMM_MC);
-            gemm_block a = {p.i + i, lines, k, depth};
+            int64_t rows = at_most(p.m - i, GEMM_MC);
+            gemm_block a = {p.i + i, rows, k, kc};
             gemm_pack_a(w->a, job->args->a, a);
             if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
-            multiply_packed(job, w, (gemm_part){p.i + i, lines, p.j, p.n}, i / GEMM_MR, stage);
+            multiply_packed(job, w, (gemm_part){p.i + i, rows, p.j, p.n}, i / GEMM_MR, stage);
         }
-        k += depth;
+        k += kc;
     } while (k < job->k);
 }
 
@@ -162,7 +162,7 @@ static ott_status check(const gemm_args *a) {
                            "gemm: the tensor core's accumulation is that of FP8 operands, not %s x %s; use "
                            "fp32 accumulation",
                            dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
-    if (granularity_block(a->a->grain).depth != granularity_block(a->b->grain).depth)
+    if (granularity_block(a->a->grain).k != granularity_block(a->b->grain).k)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "gemm: scales by %s and by %s do not cut the contraction into the same blocks",
                            granularity_name(a->a->grain), granularity_name(a->b->grain));
@@ -170,12 +170,12 @@ static ott_status check(const gemm_args *a) {
 }
 
 ott_status ISA(gemm)(exec *cx, const gemm_args *a) {
-    gemm_job job = {.args = a, .cx = cx, .m = operand_lines(a->a), .n = operand_lines(a->b)};
-    job.k = operand_contraction(a->a);
+    gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b)};
+    job.k = operand_k(a->a);
     TRY(check(a));
-    int64_t depth = granularity_block(a->a->grain).depth;
-    job.block = depth == INT64_MAX || job.k == 0 ? 0 : depth; /* nothing to scale in an empty sum */
-    job.grain = a->b->packed ? PANEL_LINES : GEMM_NR;
+    int64_t kc = granularity_block(a->a->grain).k;
+    job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* nothing to scale in an empty sum */
+    job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
     /* A few microseconds of work: waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;

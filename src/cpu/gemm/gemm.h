@@ -6,7 +6,8 @@
  * they are packed into the order the micro-kernel reads, so that every format and both orientations share one
  * kernel. What differs is the sum: each output is one fp32 chain over the whole contraction. Between blocks
  * of the contraction the unfinished chains wait in fp32 beside C, never in C, and only a finished one is
- * scaled, biased, added and rounded.
+ * scaled, biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
+ * whichever way it lies in memory.
  */
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -14,7 +15,7 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* The micro-kernel's tile: MR lines of A by NV vectors of lines of B, as many sums as leave registers for the
+/* The micro-kernel's tile: MR rows of A by NV vectors of rows of B, as many sums as leave registers for the
    operands. A panel of A gives the MR numbers of a term A_STEP places, so that they are aligned. */
 #if defined(CPU_ISA_avx512)
 #define GEMM_MR     14
@@ -31,22 +32,22 @@
 #endif
 #define GEMM_NR (16 * GEMM_NV)
 
-/* Block sizes (measured), all multiples of every ISA level's tile. A packed line of A is not a power of two long,
-   so that lines fall into different cache sets. When the contraction has several blocks, MB lines of A by NB
-   of B are finished together; else there are no unfinished sums to keep, and as many lines of B are packed as
+/* Block sizes (measured), all multiples of every ISA level's tile. A packed row of A is not a power of two long,
+   so that rows fall into different cache sets. When the contraction has several blocks, MB rows of A by NB
+   of B are finished together; else there are no unfinished sums to keep, and as many rows of B are packed as
    there is room. */
 enum {
     GEMM_KC = 1024, /* terms of the contraction packed at a time */
-    GEMM_MC = 168,  /* lines of A packed at a time */
+    GEMM_MC = 168,  /* rows of A packed at a time */
     GEMM_MB = 6 * GEMM_MC,
     GEMM_NB = 512,
     GEMM_B_FLOATS = GEMM_NB * GEMM_KC,
     GEMM_A_LD = GEMM_KC + 16,
-    GEMM_A_LINES_FLOATS = GEMM_MC * GEMM_A_LD,
+    GEMM_A_ROWS_FLOATS = GEMM_MC * GEMM_A_LD,
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
-    GEMM_A_FLOATS = GEMM_A_LINES_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_LINES_FLOATS : GEMM_A_PANELS_FLOATS,
+    GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
-    GEMM_BLOCK_MIN = 32, /* depth of the smallest scale blocks; all divide GEMM_KC */
+    GEMM_BLOCK_MIN = 32, /* kc of the smallest scale blocks; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES = 2 * GEMM_B_FLOATS / GEMM_BLOCK_MIN /* a contraction of 33 has two blocks */
 };
@@ -68,8 +69,8 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k;
-    int64_t grain;      /* lines of B that stay together: a tile's, or a panel's when they are packed */
-    int64_t block;      /* depth of the scale blocks; 0: scales hold for the whole contraction */
+    int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
+    int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
     int grid_m, grid_n; /* the threads as a grid over C */
 } gemm_job;
 
@@ -78,14 +79,14 @@ typedef struct gemm_part {
     int64_t i, m, j, n;
 } gemm_part;
 
-/* What finished sums are multiplied by, for 16 lines, the first n of them there, and for one line; 1, which
+/* What finished sums are multiplied by, for 16 rows, the first n of them there, and for one row; 1, which
    changes nothing, where there is no scale and where block scales have met the sums before. */
-SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t line, int64_t n) {
-    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + line, n);
+SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
+    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
 }
-SIMD v16 gemm_scale_inv(const operand *o, int64_t line) {
-    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_set1(o->scale_inv[line]);
+SIMD v16 gemm_scale_inv(const operand *o, int64_t row) {
+    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_set1(o->scale_inv[row]);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
 }
 SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order order) {

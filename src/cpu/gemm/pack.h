@@ -9,9 +9,9 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/panel.h"
 
-/* Part of an operand: lines [line, line + lines) and terms [k, k + depth) of the contraction. */
+/* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction. */
 typedef struct gemm_block {
-    int64_t line, lines, k, depth;
+    int64_t row, rows, k, kc;
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -29,12 +29,12 @@ SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
 
 /* ---- A ---- */
 
-/* Contraction along memory: line i at out + i*GEMM_A_LD. Up to 15 terms beyond depth are written, and never
+/* Contraction along memory: row i at out + i*GEMM_A_LD. Up to 15 terms beyond kc are written, and never
  * read. */
-SIMD void pack_a_lines(float *out, const operand *o, ott_dtype d, gemm_block b) {
-    for (int64_t i = 0; i < b.lines; i++) {
-        int64_t from = (b.line + i) * o->t.ld + b.k;
-        for (int64_t t = 0; t < b.depth; t += 16)
+SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t i = 0; i < b.rows; i++) {
+        int64_t from = (b.row + i) * o->t.ld + b.k;
+        for (int64_t t = 0; t < b.kc; t += 16)
             v16_store(out + i * GEMM_A_LD + t, pack_load_n(o->t.data, d, from + t, o->t.columns - b.k - t));
     }
 }
@@ -54,38 +54,37 @@ SIMD void pack_store_step(float *to, v16 x) {
    up while it is there, whatever the leading dimension. */
 enum { PACK_TERMS = 8 };
 
-/* Lines along memory: [panel of GEMM_MR lines][depth][GEMM_A_STEP]. */
+/* Rows along memory: [panel of GEMM_MR rows][kc][GEMM_A_STEP]. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, gemm_block b) {
-    for (int64_t t0 = 0; t0 < b.depth; t0 += PACK_TERMS) {
-        int64_t terms = b.depth - t0 < PACK_TERMS ? b.depth - t0 : PACK_TERMS,
-                available = o->t.columns - b.line;
-        int64_t from = (b.k + t0) * o->t.ld + b.line;
+    for (int64_t t0 = 0; t0 < b.kc; t0 += PACK_TERMS) {
+        int64_t terms = b.kc - t0 < PACK_TERMS ? b.kc - t0 : PACK_TERMS, available = o->t.columns - b.row;
+        int64_t from = (b.k + t0) * o->t.ld + b.row;
         float *to = out + t0 * GEMM_A_STEP;
-        for (int64_t i = 0; i < b.lines; i += GEMM_MR, to += GEMM_A_STEP * b.depth)
+        for (int64_t i = 0; i < b.rows; i += GEMM_MR, to += GEMM_A_STEP * b.kc)
             for (int64_t t = 0; t < terms; t++)
                 pack_store_step(to + t * GEMM_A_STEP,
                                 pack_load_n(o->t.data, d, from + t * o->t.ld + i, available - i));
     }
 }
 
-/* ---- B: [panel of GEMM_NR lines][depth][GEMM_NR], lines that are not there are 0 ---- */
+/* ---- B: [panel of GEMM_NR rows][kc][GEMM_NR], rows that are not there are 0 ---- */
 
-/* Lines along memory. A few terms at a time for all panels, so that each cache line of the source is used up
+/* Rows along memory. A few terms at a time for all panels, so that each cache line of the source is used up
    while it is there, whatever its leading dimension. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, gemm_block b) {
-    for (int64_t t0 = 0; t0 < b.depth; t0 += PACK_TERMS) {
-        int64_t terms = b.depth - t0 < PACK_TERMS ? b.depth - t0 : PACK_TERMS;
-        for (int64_t j = 0; j < b.lines; j += 16) {
-            float *to = out + j / GEMM_NR * GEMM_NR * b.depth + j % GEMM_NR + t0 * GEMM_NR;
-            int64_t from = (b.k + t0) * o->t.ld + b.line + j;
+    for (int64_t t0 = 0; t0 < b.kc; t0 += PACK_TERMS) {
+        int64_t terms = b.kc - t0 < PACK_TERMS ? b.kc - t0 : PACK_TERMS;
+        for (int64_t j = 0; j < b.rows; j += 16) {
+            float *to = out + j / GEMM_NR * GEMM_NR * b.kc + j % GEMM_NR + t0 * GEMM_NR;
+            int64_t from = (b.k + t0) * o->t.ld + b.row + j;
             for (int64_t t = 0; t < terms; t++)
-                v16_store(to + t * GEMM_NR, pack_load_n(o->t.data, d, from + t * o->t.ld, b.lines - j));
+                v16_store(to + t * GEMM_NR, pack_load_n(o->t.data, d, from + t * o->t.ld, b.rows - j));
         }
     }
 }
 
 #ifndef CPU_ISA_scalar
-/* 16 x 16 bytes: t[i] byte j becomes t[j] byte i, in four rounds of interleaving line i with line i + 8. */
+/* 16 x 16 bytes: t[i] byte j becomes t[j] byte i, in four rounds of interleaving row i with row i + 8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {
@@ -102,15 +101,15 @@ SIMD void codes16_transpose(codes16 t[16]) {
 /* The same 16 x 16 block through its codes: a quarter of the data to move. */
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
-    const uint8_t *from = (const uint8_t *)o->t.data + b.line * o->t.ld + b.k;
+    const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
     for (int64_t i = 0; i < 16; i++)
-        t[i] = i >= b.lines ? codes16_load_n(from, 0) : codes16_load_n(from + i * o->t.ld, b.depth);
+        t[i] = i >= b.rows ? codes16_load_n(from, 0) : codes16_load_n(from + i * o->t.ld, b.kc);
     codes16_transpose(t);
-    for (int64_t k = 0; k < 16 && k < b.depth; k++) v16_store(out + k * GEMM_NR, v16_from_codes(t[k], d));
+    for (int64_t k = 0; k < 16 && k < b.kc; k++) v16_store(out + k * GEMM_NR, v16_from_codes(t[k], d));
 }
 #endif
 
-/* A block of at most 16 lines x 16 terms with the contraction along memory, turned. */
+/* A block of at most 16 rows x 16 terms with the contraction along memory, turned. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, gemm_block b) {
 #ifndef CPU_ISA_scalar
     if (pack_is_fp8(d)) {
@@ -120,21 +119,21 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, gemm_block b) {
 #endif
     v16 t[16];
     for (int64_t i = 0; i < 16; i++)
-        t[i] = i >= b.lines ? v16_zero() : pack_load_n(o->t.data, d, (b.line + i) * o->t.ld + b.k, b.depth);
+        t[i] = i >= b.rows ? v16_zero() : pack_load_n(o->t.data, d, (b.row + i) * o->t.ld + b.k, b.kc);
     v16_transpose(t);
-    for (int64_t k = 0; k < 16 && k < b.depth; k++) v16_store(out + k * GEMM_NR, t[k]);
+    for (int64_t k = 0; k < 16 && k < b.kc; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
 /* Contraction along memory. */
-SIMD void pack_b_lines(float *out, const operand *o, ott_dtype d, gemm_block b) {
-    for (int64_t j = 0; j < b.lines; j += 16) {
-        float *to = out + j / GEMM_NR * GEMM_NR * b.depth + j % GEMM_NR;
-        gemm_block square = {.line = b.line + j, .lines = b.lines - j};
-        for (int64_t t = 0; t < b.depth; t += 16) {
+SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, gemm_block b) {
+    for (int64_t j = 0; j < b.rows; j += 16) {
+        float *to = out + j / GEMM_NR * GEMM_NR * b.kc + j % GEMM_NR;
+        gemm_block square = {.row = b.row + j, .rows = b.rows - j};
+        for (int64_t t = 0; t < b.kc; t += 16) {
             square.k = b.k + t;
-            square.depth = b.depth - t;
-            if (square.lines >= 16 && square.depth >= 16)
-                pack_square(to + t * GEMM_NR, o, d, (gemm_block){square.line, 16, square.k, 16});
+            square.kc = b.kc - t;
+            if (square.rows >= 16 && square.kc >= 16)
+                pack_square(to + t * GEMM_NR, o, d, (gemm_block){square.row, 16, square.k, 16});
             else
                 pack_square(to + t * GEMM_NR, o, d, square);
         }
@@ -150,17 +149,17 @@ SIMD void pack_load_panel(const operand *o, ott_dtype d, int64_t at, v16 out[PAN
     }
 }
 
-/* Packed lines: b.line is the first of a panel, and whole panels are written. */
+/* Packed rows: b.row is the first of a panel, and whole panels are written. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, gemm_block b) {
-    for (int64_t j = 0; j < b.lines; j += PANEL_LINES)
-        for (int64_t t = 0; t < b.depth; t++) {
-            int64_t from = panel_index(b.line + j, b.k + t, o->t.columns);
+    for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)
+        for (int64_t t = 0; t < b.kc; t++) {
+            int64_t from = panel_index(b.row + j, b.k + t, o->t.columns);
             for (int part = 0; part < PANEL_PARTS; part++) {
                 v16 terms[PANEL_VECTORS];
                 pack_load_panel(o, d, from + part * 16 * PANEL_VECTORS, terms);
                 SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-                    int64_t line = panel_line(part, v), tile = (j + line) / GEMM_NR;
-                    v16_store(out + (tile * b.depth + t) * GEMM_NR + line % GEMM_NR, terms[v]);
+                    int64_t row = panel_row(part, v), tile = (j + row) / GEMM_NR;
+                    v16_store(out + (tile * b.kc + t) * GEMM_NR + row % GEMM_NR, terms[v]);
                 }
             }
         }
@@ -182,7 +181,7 @@ static void gemm_pack_a(float *out, const operand *o, gemm_block b) {
     if (o->transposed)
         PACK_EACH_FORMAT(pack_a_panels, out, o, b)
     else
-        PACK_EACH_FORMAT(pack_a_lines, out, o, b)
+        PACK_EACH_FORMAT(pack_a_rows, out, o, b)
 }
 
 static void gemm_pack_b(float *out, const operand *o, gemm_block b) {
@@ -191,7 +190,7 @@ static void gemm_pack_b(float *out, const operand *o, gemm_block b) {
     else if (o->transposed)
         PACK_EACH_FORMAT(pack_b_panels, out, o, b)
     else
-        PACK_EACH_FORMAT(pack_b_lines, out, o, b)
+        PACK_EACH_FORMAT(pack_b_rows, out, o, b)
 }
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * cpu/gemm/panel: packed lines, what the CPU makes of an operand that many products will read, and how the elements
+ * cpu/gemm/panel: packed rows, what the CPU makes of an operand that many products will read, and how the elements
  * of one term of a panel get to fp32.
  *
- * The lines that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
+ * The rows that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
  * of what widening each element would.
  */
 #ifndef CPU_GEMM_PANEL_H
@@ -10,34 +10,34 @@
 
 #include "cpu/gemm/gemm.h"
 
-/* Packed lines, as a product with few lines on its other use reads them, from the first byte to the last:
-   panels of PANEL_LINES lines, [panel][contraction][PANEL_LINES] elements of the matrix's own format; lines
-   beyond the last are 0. Lines i and i + PANEL_LINES/2 of a panel lie next to each other: vectors of 16 or 8
+/* Packed rows, as a product with few rows on its other use reads them, from the first byte to the last:
+   panels of PANEL_ROWS rows, [panel][contraction][PANEL_ROWS] elements of the matrix's own format; rows
+   beyond the last are 0. Rows i and i + PANEL_ROWS/2 of a panel lie next to each other: vectors of 16 or 8
    bits wide elements split into the two by shifts. */
-#define PANEL_LINES 64
-/* Lines of whole panels. */
-static inline int64_t panel_round(int64_t lines) {
-    return (lines + PANEL_LINES - 1) / PANEL_LINES * PANEL_LINES;
+#define PANEL_ROWS 64
+/* Rows of whole panels. */
+static inline int64_t panel_round(int64_t rows) {
+    return (rows + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
 }
-/* The element of (line, k) in packed lines. */
-static inline int64_t panel_index(int64_t line, int64_t k, int64_t contraction) {
-    int64_t i = line % PANEL_LINES, half = PANEL_LINES / 2;
-    return (line / PANEL_LINES * contraction + k) * PANEL_LINES + i % half * 2 + i / half;
+/* The element of (row, k) in packed rows. */
+static inline int64_t panel_index(int64_t row, int64_t k, int64_t contraction) {
+    int64_t i = row % PANEL_ROWS, half = PANEL_ROWS / 2;
+    return (row / PANEL_ROWS * contraction + k) * PANEL_ROWS + i % half * 2 + i / half;
 }
 
-/* A panel is read in parts of PANEL_VECTORS vectors of 16 lines, as many as a load of pairs gives. */
+/* A panel is read in parts of PANEL_VECTORS vectors of 16 rows, as many as a load of pairs gives. */
 #if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
 #define PANEL_VECTORS 2
 #endif
-#define PANEL_PARTS (PANEL_LINES / 16 / PANEL_VECTORS)
-_Static_assert(PANEL_LINES == 64 && PANEL_LINES % GEMM_NR == 0,
-               "a panel is four vectors of lines, and whole tiles");
+#define PANEL_PARTS (PANEL_ROWS / 16 / PANEL_VECTORS)
+_Static_assert(PANEL_ROWS == 64 && PANEL_ROWS % GEMM_NR == 0,
+               "a panel is four vectors of rows, and whole tiles");
 
-/* The panel's line that is lane 0 of vector v of a part. */
-SIMD int64_t panel_line(int part, int v) {
-    return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_LINES / 2 * v;
+/* The panel's row that is lane 0 of vector v of a part. */
+SIMD int64_t panel_row(int part, int v) {
+    return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
 /* E4M3 numbers come out divided by this, exactly: whoever multiplies with them has it in the other factor,

@@ -1,20 +1,20 @@
-/* cpu/gemm/panels: lines into packed ones (cpu/gemm/panel.h), once for all products that will read them. */
+/* cpu/gemm/panels: rows into packed ones (cpu/gemm/panel.h), once for all products that will read them. */
 #include "cpu/gemm/panel.h"
 
-/* Terms at a time, so that what is read of a line is used up while it is there. */
+/* Terms at a time, so that what is read of a row is used up while it is there. */
 enum { TERMS = 64 };
 
-/* Lines [line, line + PANEL_LINES), those there are, for an element of type `t`. */
+/* Rows [row, row + PANEL_ROWS), those there are, for an element of type `t`. */
 #define PACK_PANEL(t)                                                                                        \
-    static void pack_panel_##t(const tensor *x, t *out, int64_t line) {                                      \
-        int64_t k = x->columns, there = x->rows - line < PANEL_LINES ? x->rows - line : PANEL_LINES;         \
-        if (there < PANEL_LINES) memset(out, 0, (size_t)(PANEL_LINES * k) * sizeof *out);                    \
+    static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
+        int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \
+        if (there < PANEL_ROWS) memset(out, 0, (size_t)(PANEL_ROWS * k) * sizeof *out);                      \
         for (int64_t first = 0; first < k; first += TERMS) {                                                 \
             int64_t terms = k - first < TERMS ? k - first : TERMS;                                           \
             for (int64_t i = 0; i < there; i++) {                                                            \
-                const t *from = (const t *)x->data + (line + i) * x->ld + first;                             \
+                const t *from = (const t *)x->data + (row + i) * x->ld + first;                              \
                 t *to = out + panel_index(i, first, k);                                                      \
-                for (int64_t j = 0; j < terms; j++) to[j * PANEL_LINES] = from[j];                           \
+                for (int64_t j = 0; j < terms; j++) to[j * PANEL_ROWS] = from[j];                            \
             }                                                                                                \
         }                                                                                                    \
     }
@@ -26,15 +26,15 @@ static void pack_task(void *argument, int thread, int threads) {
     const pack_args *a = argument;
     const tensor *x = &a->b->t;
     int64_t begin, end, size = dtype_bytes(x->dtype);
-    pool_share(x->rows, PANEL_LINES, thread, threads, &begin, &end);
-    for (int64_t line = begin; line < end; line += PANEL_LINES) {
-        void *out = (char *)a->y->data + line * x->columns * size;
+    pool_share(x->rows, PANEL_ROWS, thread, threads, &begin, &end);
+    for (int64_t row = begin; row < end; row += PANEL_ROWS) {
+        void *out = (char *)a->y->data + row * x->columns * size;
         if (size == 1)
-            pack_panel_uint8_t(x, out, line);
+            pack_panel_uint8_t(x, out, row);
         else if (size == 2)
-            pack_panel_uint16_t(x, out, line);
+            pack_panel_uint16_t(x, out, row);
         else
-            pack_panel_uint32_t(x, out, line);
+            pack_panel_uint32_t(x, out, row);
     }
 }
 
@@ -45,7 +45,7 @@ int64_t ISA(packed_count)(const operand *b) {
 ott_status ISA(pack)(exec *cx, const pack_args *a) {
     if (a->b->packed || a->b->transposed)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "pack: b is %s; the CPU packs lines whose contraction is contiguous",
+                           "pack: b is %s; the CPU packs rows whose contraction is contiguous",
                            a->b->packed ? "packed already" : "transposed");
     STATUS_REQUIRE(a->y->dtype == a->b->t.dtype && a->y->columns == ISA(packed_count)(a->b));
     cpu_run_sized(cx, tensor_count(*a->y), pack_task, (void *)a);

@@ -21,12 +21,12 @@ enum {
 #define BELOW_EVERY_POWER 0x1p-60f
 
 static inline float power_of(float x, float smallest) {
-    float power = float_from_bits(float_bits(x) & 0x7f800000u);
+    float power = fmath_from_bits(fmath_bits(x) & 0x7f800000u);
     power = power > smallest ? power : smallest;
     return x == 0.0f ? 0.0f : power;
 }
 
-/* The operands of one instruction: `count` terms of the tile's lines. */
+/* The operands of one instruction: `count` terms of the tile's rows. */
 typedef struct instruction {
     int64_t count;
     const float *b; /* [PRODUCTS][GEMM_NR] */
@@ -39,15 +39,15 @@ SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64
     in->count = count;
     in->b = t->b + k * GEMM_NR;
     for (int64_t i = 0; i < count * GEMM_NR; i++) in->b_power[i] = power_of(in->b[i], t->smallest_b);
-    for (int64_t i = 0; i < t->lines; i++)
+    for (int64_t i = 0; i < t->rows; i++)
         for (int64_t j = 0; j < count; j++) {
-            float a = layout == GEMM_A_LINES ? t->a[i * GEMM_A_LD + k + j] : t->a[(k + j) * GEMM_A_STEP + i];
+            float a = layout == GEMM_A_ROWS ? t->a[i * GEMM_A_LD + k + j] : t->a[(k + j) * GEMM_A_STEP + i];
             in->a[i * PRODUCTS + j] = a;
             in->a_power[i * PRODUCTS + j] = power_of(a, t->smallest_a);
         }
 }
 
-/* tensorcore_fp8_step for line i and 16 lines of B. */
+/* tensorcore_fp8_step for row i and 16 rows of B. */
 SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
     const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
     v16i exponent = v16i_set1(0x7f800000u);
@@ -73,17 +73,17 @@ SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulat
 SIMD void tensorcore_extend(const gemm_tile *t, gemm_a_layout layout, bool split) {
     instruction in;
     v16 sum[GEMM_MR][GEMM_NV], accumulator[GEMM_MR][GEMM_NV];
-    for (int64_t i = 0; i < t->lines; i++)
+    for (int64_t i = 0; i < t->rows; i++)
         for (int v = 0; v < GEMM_NV; v++) {
             v16 start = t->start ? v16_load(t->start + i * GEMM_NR + 16 * v) : v16_zero();
             sum[i][v] = split ? start : v16_zero();
             accumulator[i][v] = split ? v16_zero() : start;
         }
-    for (int64_t k = 0; k < t->depth; k += PRODUCTS) {
-        int64_t count = t->depth - k < PRODUCTS ? t->depth - k : PRODUCTS;
-        bool promote = split && ((k + PRODUCTS) % PROMOTION_INTERVAL == 0 || k + PRODUCTS >= t->depth);
+    for (int64_t k = 0; k < t->kc; k += PRODUCTS) {
+        int64_t count = t->kc - k < PRODUCTS ? t->kc - k : PRODUCTS;
+        bool promote = split && ((k + PRODUCTS) % PROMOTION_INTERVAL == 0 || k + PRODUCTS >= t->kc);
         instruction_load(&in, t, k, count, layout);
-        for (int64_t i = 0; i < t->lines; i++)
+        for (int64_t i = 0; i < t->rows; i++)
             for (int v = 0; v < GEMM_NV; v++) {
                 accumulator[i][v] = instruction_step(&in, i, v, accumulator[i][v]);
                 if (!promote) continue;
@@ -91,23 +91,23 @@ SIMD void tensorcore_extend(const gemm_tile *t, gemm_a_layout layout, bool split
                 accumulator[i][v] = v16_zero();
             }
     }
-    gemm_leave(t, (int)t->lines, GEMM_NV, split ? sum : accumulator);
+    gemm_leave(t, (int)t->rows, GEMM_NV, split ? sum : accumulator);
 }
 
-static void fast_lines(const gemm_tile *t) {
-    tensorcore_extend(t, GEMM_A_LINES, false);
+static void fast_rows(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_ROWS, false);
 }
 static void fast_panel(const gemm_tile *t) {
     tensorcore_extend(t, GEMM_A_PANEL, false);
 }
-static void split_lines(const gemm_tile *t) {
-    tensorcore_extend(t, GEMM_A_LINES, true);
+static void split_rows(const gemm_tile *t) {
+    tensorcore_extend(t, GEMM_A_ROWS, true);
 }
 static void split_panel(const gemm_tile *t) {
     tensorcore_extend(t, GEMM_A_PANEL, true);
 }
 
 gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split) {
-    if (layout == GEMM_A_LINES) return split ? split_lines : fast_lines;
+    if (layout == GEMM_A_ROWS) return split ? split_rows : fast_rows;
     return split ? split_panel : fast_panel;
 }

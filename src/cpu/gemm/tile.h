@@ -8,21 +8,21 @@
 
 /* How a packed block of A lies. */
 typedef enum gemm_a_layout {
-    GEMM_A_LINES, /* line i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL  /* term k at a + k*GEMM_A_STEP, lines contiguous */
+    GEMM_A_ROWS, /* row i at a + i*GEMM_A_LD, k contiguous */
+    GEMM_A_PANEL /* term k at a + k*GEMM_A_STEP, rows contiguous */
 } gemm_a_layout;
 
 /* What a tile's sums are extended by, and where they are. */
 typedef struct gemm_tile {
-    int64_t lines, depth;
-    const float *a, *b; /* b: [depth][GEMM_NR], aligned */
+    int64_t rows, kc;
+    const float *a, *b; /* b: [kc][GEMM_NR], aligned */
     const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
     float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
-    /* Block scales, NULL for none: scale_inv_a[lines], scale_inv_b[GEMM_NR]. start is NULL, and the block's
+    /* Block scales, NULL for none: scale_inv_a[rows], scale_inv_b[GEMM_NR]. start is NULL, and the block's
        scaled sums are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *soon;  /* memory wanted next, a stretch for each line of A, soon_step bytes apart: */
+    const char *soon;  /* memory wanted next, a stretch for each row of A, soon_step bytes apart: */
     int64_t soon_step; /* it is asked for while the sums are made, so that the store of them need not wait */
     float smallest_a, smallest_b; /* normal numbers of the operands' formats (gemm_tensorcore.c) */
 } gemm_tile;
@@ -41,9 +41,9 @@ SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
 }
 
 /* The block's sums onto those of the blocks before it: scale_order of fp8/recipe.h. */
-SIMD void gemm_add_block(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV],
+SIMD void gemm_add_block(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR][GEMM_NV],
                          scale_order order) {
-    SIMD_UNROLL for (int i = 0; i < lines; i++) {
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
         v16 scale_inv_a = v16_set1(t->scale_inv_a[i]);
         SIMD_UNROLL for (int v = 0; v < vectors; v++) {
             float *y = t->sums + i * GEMM_NR + 16 * v;
@@ -56,20 +56,20 @@ SIMD void gemm_add_block(const gemm_tile *t, int lines, int vectors, v16 sum[GEM
     }
 }
 
-SIMD void gemm_leave(const gemm_tile *t, int lines, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
+SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
     if (t->scale_inv_a && t->order == SCALE_PRODUCT)
-        gemm_add_block(t, lines, vectors, sum, SCALE_PRODUCT);
+        gemm_add_block(t, rows, vectors, sum, SCALE_PRODUCT);
     else if (t->scale_inv_a)
-        gemm_add_block(t, lines, vectors, sum, SCALE_A_THEN_B);
+        gemm_add_block(t, rows, vectors, sum, SCALE_A_THEN_B);
     else {
-        SIMD_UNROLL for (int i = 0; i < lines; i++) {
+        SIMD_UNROLL for (int i = 0; i < rows; i++) {
             SIMD_UNROLL for (int v = 0; v < vectors; v++)
                 v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
         }
     }
 }
 
-/* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of lines. */
+/* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of rows. */
 gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split);
 
 #endif

@@ -84,10 +84,10 @@ SIMD v16 v16_round(v16 a) {
 }
 
 SIMD v16i v16_bits(v16 a) {
-    V16_LANES(v16i, float_bits(a.lane[i]));
+    V16_LANES(v16i, fmath_bits(a.lane[i]));
 }
 SIMD v16 v16_from_bits(v16i a) {
-    V16_LANES(v16, float_from_bits(a.lane[i]));
+    V16_LANES(v16, fmath_from_bits(a.lane[i]));
 }
 /* As the vector units do it: what does not fit is the smallest int. */
 SIMD v16i v16_to_int(v16 a) {
@@ -258,13 +258,13 @@ SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
 }
 
 SIMD v16 v16_load_f16(const uint16_t *p) {
-    V16_LANES(v16, f16_to_float(p[i]));
+    V16_LANES(v16, cast_from_f16(p[i]));
 }
 SIMD v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
-    V16_LANES(v16, i < n ? f16_to_float(p[i]) : 0.0f);
+    V16_LANES(v16, i < n ? cast_from_f16(p[i]) : 0.0f);
 }
 SIMD void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
-    for (int i = 0; i < 16 && i < n; i++) p[i] = f16_from_float(x.lane[i]);
+    for (int i = 0; i < 16 && i < n; i++) p[i] = cast_to_f16(x.lane[i]);
 }
 SIMD void v16_store_f16(uint16_t *p, v16 x) {
     v16_store_f16_n(p, x, 16);
@@ -281,10 +281,10 @@ SIMD codes16 codes16_load_n(const uint8_t *p, int64_t n) {
     V16_LANES(codes16, (uint8_t)(i < n ? p[i] : 0));
 }
 SIMD v16 v16_from_e5m2(codes16 c) {
-    V16_LANES(v16, e5m2_to_float(c.lane[i]));
+    V16_LANES(v16, cast_from_e5m2(c.lane[i]));
 }
 SIMD v16 v16_from_e4m3(codes16 c) {
-    V16_LANES(v16, e4m3_to_float(c.lane[i]));
+    V16_LANES(v16, cast_from_e4m3(c.lane[i]));
 }
 
 #endif

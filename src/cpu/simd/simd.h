@@ -68,12 +68,12 @@ SIMD v16 v16_amax(v16 amax, v16 x) {
     return v16_from_bits(v16i_umax(v16_bits(amax), v16i_and(v16_bits(x), v16i_set1(0x7fffffffu))));
 }
 SIMD float v16_fold_amax(v16 amax) {
-    return float_from_bits(v16i_fold_umax(v16_bits(amax)));
+    return fmath_from_bits(v16i_fold_umax(v16_bits(amax)));
 }
 /* The same for two numbers: a is an amax already. */
 SIMD float amax_of(float amax, float x) {
-    uint32_t a = float_bits(amax), b = float_bits(x) & 0x7fffffffu;
-    return float_from_bits(a > b ? a : b);
+    uint32_t a = fmath_bits(amax), b = fmath_bits(x) & 0x7fffffffu;
+    return fmath_from_bits(a > b ? a : b);
 }
 
 /* ---- the same for bf16, two numbers in each lane, by their 16 bits ---- */

@@ -1,0 +1,26 @@
+/* tensor/operand: how a GEMM sees the two uses of a quantized tensor. */
+#include "tensor/operand.h"
+
+static operand operand_of(const qtensor *q, const qdata *d, const cast_spec *spec) {
+    int64_t rows = d->transposed ? q->columns : q->rows, columns = d->transposed ? q->rows : q->columns;
+    operand o = {.t = tensor_matrix(d->data, spec->format, rows, columns),
+                 .scale_inv = d->scale_inv,
+                 .grain = spec->grain,
+                 .mn_step = d->mn_step,
+                 .k_step = d->k_step};
+    o.t.ld = d->ld;
+    return o;
+}
+
+operand operand_rowwise(tensor high_precision, const qtensor *q) {
+    if (!q || !cast_spec_is_fp8(&q->spec.rowwise)) return (operand){.t = high_precision};
+    return operand_of(q, &q->rowwise, &q->spec.rowwise);
+}
+
+operand operand_columnwise(tensor high_precision, const qtensor *q) {
+    if (!q || !cast_spec_is_fp8(&q->spec.columnwise))
+        return (operand){.t = high_precision, .transposed = true};
+    operand o = operand_of(q, &q->columnwise, &q->spec.columnwise);
+    o.transposed = !q->columnwise.transposed;
+    return o;
+}
