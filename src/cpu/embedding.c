@@ -1,8 +1,18 @@
 /* cpu/embedding: rows of a table by token, and their gradients added back. */
 #include "cpu/rows.h"
 
-SIMD void copy_row(ott_dtype d, const float *from, void *to, int64_t columns) {
-    BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, OTT_F32, c, lanes), lanes););
+SIMD void copy_row(ott_dtype from_d, ott_dtype d, const void *from, void *to, int64_t columns) {
+    BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, from_d, c, lanes), lanes););
+}
+
+/* The table is the master, or what was gathered of it in y's format. */
+static void copy_token(const embedding_forward_args *a, int64_t t, int64_t token) {
+    const void *from = row_of(a->table, token);
+    void *to = row_of(a->y, t);
+    if (a->table->dtype == OTT_F32)
+        WITH_DTYPE(a->y->dtype, D, copy_row(OTT_F32, D, from, to, a->y->columns));
+    else
+        copy_row(a->table->dtype, a->y->dtype, from, to, a->y->columns);
 }
 
 static void forward_task(void *argument, int thread, int threads) {
@@ -10,8 +20,7 @@ static void forward_task(void *argument, int thread, int threads) {
     const int32_t *token = a->token->data; /* [T] */
     int64_t t, end;
     pool_share(a->y->rows, 1, thread, threads, &t, &end);
-    for (; t < end; t++)
-        WITH_DTYPE(a->y->dtype, D, copy_row(D, row_of(a->table, token[t]), row_of(a->y, t), a->y->columns));
+    for (; t < end; t++) copy_token(a, t, token[t]);
 }
 
 ott_status ISA(embedding_forward)(exec *cx, const embedding_forward_args *a) {

@@ -291,5 +291,6 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);
+    if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);
     return status == OTT_OK ? model_connect(m) : status;
 }

@@ -105,6 +105,55 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
+/* ---- units of the store: the embedding, each block, the last norm and the head ---- */
+
+static store_unit *unit_of(const model *m, const model_module *e) {
+    if (e->layer != MODULES_OUTSIDE) return &m->store.units[model_block_unit(e->layer)];
+    return &m->store.units[e->role == ROLE_EMBEDDING ? MODEL_TABLE_UNIT : model_last_unit(m)];
+}
+
+static void give_parameters(model *m) {
+    store_unit *table = &m->store.units[MODEL_TABLE_UNIT], *last = &m->store.units[model_last_unit(m)];
+    table->parameters = m->embedding.weight;
+    table->parameter_count = 1;
+    table->is_table = true;
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        store_unit *u = &m->store.units[model_block_unit(i)];
+        u->parameters = m->blocks[i].parameters;
+        u->parameter_count = m->blocks[i].parameter_count;
+    }
+    last->parameters = m->final_norm.weight;
+    last->parameter_count = (int)(m->parameters + m->parameter_count - last->parameters);
+}
+
+static ott_status give_linears(model *m) {
+    for (int pass = 0; pass < 2; pass++) /* first how many, then which */
+        for (int i = 0; i < m->modules.count; i++) {
+            const model_module *e = &m->modules.of[i];
+            store_unit *u = unit_of(m, e);
+            if (e->kind != MODULE_LINEAR) continue;
+            void *memory = u->linears;
+            if (pass == 1 && !memory) {
+                TRY(arena_alloc(m->names, u->linear_count * (int64_t)sizeof *u->linears, &memory));
+                u->linears = memory;
+                u->linear_count = 0;
+            }
+            if (pass == 1) u->linears[u->linear_count] = e->linear;
+            u->linear_count++;
+        }
+    return OTT_OK;
+}
+
+static ott_status open_store(model *m) {
+    void *memory;
+    m->store.unit_count = model_last_unit(m) + 1;
+    TRY(arena_alloc(m->names, m->store.unit_count * (int64_t)sizeof *m->store.units, &memory));
+    m->store.units = memory;
+    give_parameters(m);
+    TRY(give_linears(m));
+    return store_open(&m->store, m->names);
+}
+
 /* Which part of each is on this rank, and what that takes. */
 static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
@@ -182,6 +231,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
+    TRY(open_store(m));
     TRY(divide(m));
     TRY(allocate(m, use));
     m->options.freeze = NULL; /* the parameters know */
@@ -221,6 +271,7 @@ void model_close(model *m) {
     if (!m) return;
     device *d = m->device;
     release_linears(m);
+    store_close(&m->store, d);
     delayed_store_release(&m->delayed, d);
     rope_release(&m->rope, d);
     device_release(d, m->values);

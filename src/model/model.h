@@ -37,6 +37,15 @@ typedef struct model {
         *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 } model;
 
+/* Units of a model's parameter store. */
+enum { MODEL_TABLE_UNIT };
+static inline int model_block_unit(int64_t layer) {
+    return MODEL_TABLE_UNIT + 1 + (int)layer;
+}
+static inline int model_last_unit(const model *m) {
+    return model_block_unit(m->options.layers);
+}
+
 typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 
 /* Allocates parameters (zero) and tables; weights come from model/init or a checkpoint, the numeric

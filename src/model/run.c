@@ -20,33 +20,60 @@ void model_slot_close(const model *m, model_slot *slot) {
     mem_free(m->device->account, slot);
 }
 
-/* ---- the last parameters: of the final norm and the head, which may be the embedding's ---- */
+/* ---- which uses of a unit's weights a pass makes ---- */
 
-typedef ott_status (*store_call)(exec *cx, const parameter_store *s, parameter *parameters, int count);
+enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-static ott_status for_last(exec *cx, model *m, store_call call) {
-    parameter *first = m->final_norm.weight;
-    return call(cx, &m->store, first, (int)(m->parameters + m->parameter_count - first));
+/* Does a gathered unit wait for its backward? The last does, where the loss is right behind it. */
+static bool stays(const exec *cx, const model *m, int unit) {
+    if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
+    if (unit == model_last_unit(m)) return true;
+    switch (m->store.options.reshard) {
+    case STORE_RESHARD_DEFAULT: return unit == model_last_unit(m) - 1;
+    case STORE_RESHARD_ALWAYS: return false;
+    case STORE_RESHARD_NEVER: return true;
+    }
+    return false;
 }
 
-static ott_status for_table(exec *cx, model *m, store_call call) {
-    return call(cx, &m->store, m->embedding.weight, 1);
+static int forward_uses(const exec *cx, const model *m, int unit) {
+    return stays(cx, m, unit) ? BOTH_USES : STORE_ROWWISE;
 }
 
-static ott_status for_last_and_tied(exec *cx, model *m, store_call call) {
-    TRY(for_last(cx, m, call));
-    return m->options.tied ? for_table(cx, m, call) : OTT_OK;
+/* Recomputation may read the weights as forward does. */
+static int backward_uses(const model *m, int64_t layer) {
+    checkpointing c = m->blocks[layer].checkpointing;
+    return c == CHECKPOINT_FULL || c == CHECKPOINT_SELECTIVE ? BOTH_USES : STORE_COLUMNWISE;
+}
+
+static ott_status gather_forward(exec *cx, model *m, int unit) {
+    return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
+}
+
+/* The unit that a range's forward needs after this one. */
+static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
+    if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
+    return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));
+}
+
+static ott_status prefetch_backward(exec *cx, model *m, int64_t layer) {
+    return store_prefetch(cx, &m->store, model_block_unit(layer), backward_uses(m, layer));
+}
+
+static ott_status release_forward(exec *cx, model *m, int unit) {
+    return stays(cx, m, unit) ? OTT_OK : store_release(cx, &m->store, unit);
 }
 
 /* ---- forward ---- */
 
-static ott_status embed(exec *cx, model *m, const batch *b, model_stream *s) {
+static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
     int64_t tokens = b->count * b->length;
     *s = (model_stream){0};
-    TRY(for_table(cx, m, store_gather));
+    TRY(gather_forward(cx, m, MODEL_TABLE_UNIT));
+    TRY(prefetch_forward(cx, m, model_block_unit(0), range));
     TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &s->x, &s->x_buffer));
     TRY(embedding_forward(cx, &m->embedding, &b->token, &s->x));
-    return for_table(cx, m, store_release);
+    return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
 /* Layer i, or the final norm, has taken the stream in: what the block before lent for it goes. */
@@ -56,24 +83,25 @@ static ott_status hand_over(exec *cx, model *m, model_slot *slot, int64_t i, mod
 }
 
 static ott_status forward_block(exec *cx, model *m, model_slot *slot, const batch *b, int64_t i,
-                                model_stream *s) {
+                                layer_range range, model_stream *s) {
     block *k = &m->blocks[i];
     block_saved *saved = &slot->blocks[i];
     placement at = b->at;
     at.cache = b->cache ? &b->cache[i] : NULL;
-    TRY(store_gather(cx, &m->store, k->parameters, k->parameter_count));
+    TRY(gather_forward(cx, m, model_block_unit(i)));
+    TRY(prefetch_forward(cx, m, model_block_unit(i + 1), range));
     TRY(block_enter(cx, k, &s->x, &s->x_buffer, s->has_delta ? &s->delta : NULL, saved));
     TRY(hand_over(cx, m, slot, i, s));
     TRY(block_run(cx, k, &at, saved, &s->delta, &s->delta_buffer));
     s->x = saved->h2;
     s->has_delta = true;
-    return store_release(cx, &m->store, k->parameters, k->parameter_count);
+    return release_forward(cx, m, model_block_unit(i));
 }
 
 /* The last parameters stay for the head. */
 static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stream *s) {
     int64_t rows = s->x.rows, dim = s->x.columns;
-    TRY(for_last_and_tied(cx, m, store_gather));
+    TRY(gather_forward(cx, m, model_last_unit(m)));
     TRY(exec_open(cx, "final residual", s->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
     TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
     TRY(activation_open(cx, "final norm output", s->x.dtype, rows, dim, &m->final_specs, &slot->final));
@@ -84,8 +112,8 @@ static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stre
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream) {
     cx->part = PART_FORWARD;
-    if (range.first == 0) TRY(embed(cx, m, b, stream));
-    for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, stream));
+    if (range.first == 0) TRY(embed(cx, m, b, range, stream));
+    for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, range, stream));
     return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
 }
 
@@ -95,7 +123,7 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
     TRY(activation_close(cx, &slot->final));
     TRY(plan_close(cx->plan, &slot->h_buffer));
     TRY(plan_close(cx->plan, &slot->rstd_buffer));
-    return for_last_and_tied(cx, m, store_release);
+    return store_release(cx, &m->store, model_last_unit(m));
 }
 
 static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
@@ -108,13 +136,16 @@ static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const 
                                     const tensor *grad_scale, const tensor *losses, activation *g) {
     tensor dfinal;
     plan_buffer dfinal_buffer;
-    TRY(for_last_and_tied(cx, m, store_open_gradients));
+    TRY(prefetch_backward(cx, m, m->options.layers - 1));
+    TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
+    if (m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
                   &dfinal_buffer));
     TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
     TRY(backward_final(cx, m, slot, &dfinal, g));
     TRY(plan_close(cx->plan, &dfinal_buffer));
-    return for_last(cx, m, store_reduce_gradients); /* a tied head's is the embedding's still to add to */
+    return store_reduce_gradients(cx, &m->store,
+                                  model_last_unit(m)); /* a tied head's is the embedding's still to add to */
 }
 
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
@@ -129,44 +160,55 @@ ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, cons
 /* ---- backward ---- */
 
 static ott_status backward_block(exec *cx, model *m, model_slot *slot, const batch *b, int64_t i,
-                                 activation *g) {
+                                 layer_range range, activation *g) {
     block *k = &m->blocks[i];
     const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
     activation dx;
-    TRY(store_gather(cx, &m->store, k->parameters, k->parameter_count));
-    TRY(store_open_gradients(cx, &m->store, k->parameters, k->parameter_count));
+    int unit = model_block_unit(i);
+    TRY(store_gather(cx, &m->store, unit, backward_uses(m, i)));
+    if (i > range.first) TRY(prefetch_backward(cx, m, i - 1));
+    TRY(store_open_gradients(cx, &m->store, unit));
     TRY(block_backward(cx, k, &b->at, &slot->blocks[i], g, specs, &dx));
     *g = dx;
-    TRY(store_reduce_gradients(cx, &m->store, k->parameters, k->parameter_count));
-    return store_release(cx, &m->store, k->parameters, k->parameter_count);
+    TRY(store_reduce_gradients(cx, &m->store, unit));
+    return store_release(cx, &m->store, unit);
 }
 
 static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
-    if (!m->options.tied) TRY(for_table(cx, m, store_open_gradients));
+    if (!m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
-    TRY(for_table(cx, m, store_reduce_gradients));
+    TRY(store_reduce_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     return activation_close(cx, g);
 }
 
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                           activation *grad) {
     cx->part = PART_BACKWARD;
-    for (int64_t i = range.end - 1; i >= range.first; i--) TRY(backward_block(cx, m, slot, b, i, grad));
-    return range.first == 0 ? backward_embedding(cx, m, b, grad) : OTT_OK;
+    for (int64_t i = range.end - 1; i >= range.first; i--)
+        TRY(backward_block(cx, m, slot, b, i, range, grad));
+    if (range.first == 0) TRY(backward_embedding(cx, m, b, grad));
+    return store_finish_gradients(cx, &m->store);
 }
 
 /* ---- all of it ---- */
 
-ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                     const tensor *losses) {
+static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                          const tensor *losses) {
     layer_range all = {0, m->options.layers};
     model_stream stream;
     activation grad;
-    cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
     TRY(model_forward(cx, m, slot, b, all, &stream));
     if (grad_scale) plan_mark_saved(cx->plan);
     TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
     return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;
+}
+
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses) {
+    cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
+    ott_status status = run_all(cx, m, slot, b, grad_scale, losses);
+    if (status != OTT_OK) store_abandon(cx, &m->store, status);
+    return status;
 }
 
 ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *logits) {

@@ -10,6 +10,11 @@ static int64_t high_precision_bytes(const linear *l) {
     return needed && l->spec.activation != OTT_F32 ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
+/* Do ranks hold the weight between them? */
+static bool is_sharded(const linear *l) {
+    return l->weight && l->weight->shard.cut;
+}
+
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
@@ -17,6 +22,7 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     l->compute = (tensor){0};
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = spec->weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
+    if (is_sharded(l)) return OTT_OK;
     int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes,
             high_precision = high_precision_bytes(l);
     if (quantized + high_precision == 0) return OTT_OK;
@@ -68,17 +74,15 @@ static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
 
-/* Is the compute weight that of this training step? A frozen master stays as it is, and so does what is made
-   of it, unless its scale moves on (delayed scaling). */
-static bool is_fresh(const exec *cx, const linear *l) {
+bool linear_weight_is_fresh(const exec *cx, const linear *l) {
     bool fixed = l->weight->frozen && !l->delayed[TENSOR_WEIGHT].seen.data;
     return l->compute_step == cx->step || (fixed && l->compute_step >= 0);
 }
 
 /* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
-    if (l->packed.t.data) return OTT_OK;
-    if (is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
+    if (l->packed.t.data || is_sharded(l)) return OTT_OK;
+    if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;
@@ -97,7 +101,8 @@ static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
     TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_form(x, l->input_form)));
     if (!cx->is_first_microbatch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
-    return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
+    if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
+    return observe(cx, l, TENSOR_WEIGHT, &l->weight->shard.value, &l->quantized);
 }
 
 static const qtensor *weight_form(const linear *l) {

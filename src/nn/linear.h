@@ -26,12 +26,13 @@ typedef struct linear {
     int input_form,
         grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
-       weight only once, unless its scaling is delayed. */
+       weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
+       scales once a step, the rest around the passes. */
     tensor compute;       /* in the activation format; data NULL: the master itself, or all in FP8 */
     qtensor quantized;    /* both uses, where FP8 */
     operand packed;       /* b of linear_forward, after linear_pack; data NULL: not packed */
     void *compute_block;  /* device memory behind all of these; owned by the linear */
-    int64_t compute_step; /* exec.step it was made for; -1: never */
+    int64_t compute_step; /* exec.step it, or its scales, were made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 
@@ -45,6 +46,10 @@ void linear_release(linear *l, device *d);
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
+
+/* Is the compute weight, or are its scales, that of cx->step? A frozen master stays as it is, and so does what is made
+   of it, unless its scale moves on (delayed scaling). */
+bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
 /* For inference: makes the compute weight from the master as it is now, rowwise only and packed
    (op_pack), in place of what linear_set_spec allocated. From then on the master is not read, and

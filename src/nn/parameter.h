@@ -35,14 +35,14 @@ typedef struct parameter {
     const char
         *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;  /* 1: a vector of `columns`, 2: a matrix, 3: a stack of matrices */
-    int64_t stack;         /* matrices, one below the other: of a stack, else 1 */
-    int64_t rows, columns; /* of the whole: rows of all its matrices */
-    parameter_part local;  /* what layers of this rank compute with */
-    bool decay;            /* takes part in weight decay */
-    bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
-    bool adds_often;       /* backward adds to its gradient row by row, or several times in a micro-batch */
-    tensor value, grad;    /* of the local part */
-    plan_buffer value_buffer, grad_buffer; /* of the local part while it is gathered, or its gradient apart */
+    int64_t stack;           /* matrices, one below the other: of a stack, else 1 */
+    int64_t rows, columns;   /* of the whole: rows of all its matrices */
+    parameter_part local;    /* what layers of this rank compute with */
+    bool decay;              /* takes part in weight decay */
+    bool frozen;             /* is not trained: no gradient, no state, whatever else trains */
+    bool adds_often;         /* backward adds to its gradient row by row, or several times in a micro-batch */
+    tensor value, grad;      /* of the local part */
+    plan_buffer grad_buffer; /* of the local gradient while it is apart */
     parameter_shard shard;
 } parameter;
 

@@ -1,9 +1,5 @@
-/* parallel/store: cutting, gathering and releasing parameters, reducing gradients. */
+/* parallel/store: how parameters are cut, and what of them travels. */
 #include "parallel/store.h"
-
-static int rank_count(const parameter_store *s) {
-    return s->ranks ? s->ranks->size : 1;
-}
 
 /* ---- shards ---- */
 
@@ -12,12 +8,8 @@ static int64_t line_count(const parameter *p) {
     return p->rank > 1 ? p->local.rows : p->local.columns;
 }
 
-static tensor as_lines(const parameter *p, tensor t) {
-    return p->rank > 1 ? t : tensor_matrix(t.data, t.dtype, t.columns, 1);
-}
-
 ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
-    int ranks = rank_count(s);
+    int ranks = store_ranks(s);
     int64_t lines = line_count(p), first = 0, count = lines;
     p->shard = (parameter_shard){.row = p->local.row, .column = p->local.column};
     if (ranks > 1) {
@@ -34,75 +26,142 @@ ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
     return OTT_OK;
 }
 
-/* ---- values ---- */
-
-static ott_status gather(exec *cx, const parameter_store *s, parameter *p) {
-    TRY(exec_open(cx, "gathered parameter", OTT_F32, p->local.rows, p->local.columns, &p->value,
-                  &p->value_buffer));
-    return group_run(s->ranks, cx,
-                     &(collective){.kind = COLLECTIVE_ALL_GATHER,
-                                   .input = as_lines(p, p->shard.value),
-                                   .output = as_lines(p, p->value),
-                                   .output_rows = p->shard.cut});
+static int64_t line_elements(const parameter *p) {
+    return p->rank > 1 ? p->local.columns : 1;
 }
 
-ott_status store_gather(exec *cx, const parameter_store *s, parameter *parameters, int count) {
-    for (int i = 0; rank_count(s) > 1 && i < count; i++) TRY(gather(cx, s, &parameters[i]));
-    return OTT_OK;
+int64_t store_count_at(const parameter *p, int rank) {
+    return p->shard.cut[rank] * line_elements(p);
 }
 
-ott_status store_release(exec *cx, const parameter_store *s, parameter *parameters, int count) {
-    for (int i = 0; rank_count(s) > 1 && i < count; i++) {
-        TRY(plan_close(cx->plan, &parameters[i].value_buffer));
-        parameters[i].value.data = NULL;
+int64_t store_first_at(const parameter *p, int rank) {
+    return group_part_first(p->shard.cut, 0, rank, rank) * line_elements(p);
+}
+
+/* ---- units ---- */
+
+enum { FORMS_OF_A_WEIGHT = 3 };
+
+ott_status store_open(parameter_store *s, arena *memory) {
+    int ranks = store_ranks(s);
+    void *block;
+    if (ranks == 1) return OTT_OK;
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &block));
+    s->reduction.rows = block;
+    for (int i = 0; i < s->unit_count; i++) {
+        store_unit *u = &s->units[i];
+        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &block));
+        u->rows = block;
+        int64_t most = u->parameter_count + FORMS_OF_A_WEIGHT * (int64_t)u->linear_count;
+        TRY(arena_alloc(memory, most * (int64_t)sizeof(store_part), &block));
+        u->parts = block;
     }
     return OTT_OK;
 }
 
-/* ---- gradients ---- */
-
-static bool is_apart(const parameter_store *s, const parameter *p) {
-    return !p->frozen && (rank_count(s) > 1 || (s->micro_batches && p->adds_often));
+static bool is_weight(const store_unit *u, const parameter *p) {
+    for (int i = 0; i < u->linear_count; i++)
+        if (u->linears[i]->weight == p) return true;
+    return false;
 }
 
-static ott_status open_gradient(exec *cx, parameter *p) {
-    TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
-                  &p->grad_buffer));
-    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));
+static void add_part(store_unit *u, store_part part) {
+    if (part.uses) u->parts[u->part_count++] = part;
 }
 
-ott_status store_open_gradients(exec *cx, const parameter_store *s, parameter *parameters, int count) {
-    for (int i = 0; i < count; i++)
-        if (is_apart(s, &parameters[i])) TRY(open_gradient(cx, &parameters[i]));
+/* The uses that the GEMMs make of the weight in FP8. */
+static int fp8_uses(const linear *l) {
+    return (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
+           (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
+}
+
+static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
+    int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
+    const quant_spec *w = &l->spec.weight;
+    store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};
+    part.form = STORE_COMPUTE;
+    add_part(u, part);
+    part.uses = fp8;
+    part.form = STORE_MASTER;
+    part.format = OTT_F32;
+    if (s->options.masters_travel) {
+        add_part(u, part);
+        return;
+    }
+    part.form = STORE_CODES;
+    part.format = w->rowwise.format;
+    part.uses = fp8 == both && !quant_spec_shares_scales(w) ? STORE_ROWWISE : fp8;
+    if (fp8 & STORE_ROWWISE) add_part(u, part);
+    part.form = STORE_CODES_DOWN;
+    part.format = w->columnwise.format;
+    part.uses = fp8 & STORE_COLUMNWISE;
+    if (!(fp8 == both && quant_spec_shares_scales(w))) add_part(u, part);
+}
+
+static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table) {
+    u->part_count = 0;
+    for (int i = 0; i < u->parameter_count; i++) {
+        parameter *p = &u->parameters[i];
+        if (is_weight(u, p)) continue;
+        add_part(u, (store_part){.p = p,
+                                 .form = STORE_VALUE,
+                                 .format = u->is_table ? table : OTT_F32,
+                                 .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
+    }
+    for (int i = 0; i < u->linear_count; i++) add_weight(s, u, u->linears[i]);
+}
+
+/* ---- scales ---- */
+
+/* The scales of one use, from entry *next of all; count: of all. NULL: only counts. */
+static void place_scales(qdata *d, const cast_spec *spec, int64_t lines, int64_t depth, float *all,
+                         int64_t count, int64_t *next) {
+    if (!cast_spec_is_fp8(spec)) return;
+    if (all) {
+        d->amax = all + *next;
+        d->scale = d->amax + count;
+        d->scale_inv = d->scale + count;
+    }
+    *next += granularity_groups(spec->grain, lines, depth);
+}
+
+static void place_weight_scales(qtensor *q, float *all, int64_t count, int64_t *next) {
+    bool shared = quant_spec_shares_scales(&q->spec) && quant_spec_is_fp8(&q->spec);
+    place_scales(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, all, count, next);
+    if (!shared) {
+        place_scales(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, all, count, next);
+        return;
+    }
+    q->columnwise.amax = q->rowwise.amax;
+    q->columnwise.scale = q->rowwise.scale;
+    q->columnwise.scale_inv = q->rowwise.scale_inv;
+}
+
+static void place_all_scales(parameter_store *s, float *all) {
+    int64_t next = 0;
+    for (int i = 0; i < s->unit_count; i++) {
+        store_unit *u = &s->units[i];
+        u->scale_first = next;
+        for (int k = 0; k < u->linear_count; k++)
+            place_weight_scales(&u->linears[k]->quantized, all, s->scale_count, &next);
+        u->scale_count = next - u->scale_first;
+    }
+    s->scale_count = next;
+}
+
+ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
+    if (store_ranks(s) == 1) return OTT_OK;
+    store_close(s, d);
+    for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
+    place_all_scales(s, NULL);
+    if (s->scale_count == 0) return OTT_OK;
+    TRY(device_allocate(d, MEM_WEIGHT, 3 * s->scale_count * (int64_t)sizeof(float),
+                        "scales of sharded weights", &s->scales));
+    place_all_scales(s, s->scales);
     return OTT_OK;
 }
 
-/* This rank's rows of the sum over all. */
-static ott_status scatter(exec *cx, const parameter_store *s, const parameter *p, tensor *sum,
-                          plan_buffer *buffer) {
-    const tensor *shard = &p->shard.grad;
-    TRY(exec_open(cx, "reduced gradient", OTT_F32, shard->rows, shard->columns, sum, buffer));
-    return group_run(s->ranks, cx,
-                     &(collective){.kind = COLLECTIVE_REDUCE_SCATTER,
-                                   .reduce = REDUCE_SUM,
-                                   .input = as_lines(p, p->grad),
-                                   .output = as_lines(p, *sum),
-                                   .input_rows = p->shard.cut});
-}
-
-static ott_status reduce_gradient(exec *cx, const parameter_store *s, parameter *p) {
-    tensor sum = p->grad, *shard = &p->shard.grad;
-    plan_buffer buffer = PLAN_NONE;
-    if (rank_count(s) > 1) TRY(scatter(cx, s, p, &sum, &buffer));
-    TRY(op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard}));
-    TRY(plan_close(cx->plan, &buffer));
-    TRY(plan_close(cx->plan, &p->grad_buffer));
-    p->grad.data = rank_count(s) > 1 ? NULL : shard->data;
-    return OTT_OK;
-}
-
-ott_status store_reduce_gradients(exec *cx, const parameter_store *s, parameter *parameters, int count) {
-    for (int i = 0; i < count; i++)
-        if (is_apart(s, &parameters[i])) TRY(reduce_gradient(cx, s, &parameters[i]));
-    return OTT_OK;
+void store_close(parameter_store *s, device *d) {
+    device_release(d, s->scales);
+    s->scales = NULL;
 }

@@ -1,7 +1,14 @@
 /*
- * parallel/store: where a parameter is while layers use it. Ranks that share a model's parameters hold a shard
- * of each (nn/parameter.h); around a block its parameters are gathered, released, and their gradients reduced.
- * Where one rank holds all, nothing is moved.
+ * parallel/store: where parameters are while layers use them. Ranks that share a model's parameters hold a shard of
+ * each (nn/parameter.h). Parameters that are used together are a unit: the embedding, a block, the last norm and the
+ * head. Around its forward or backward a unit is gathered and released, and its gradients are reduced to the shards; the
+ * gather of the next unit and the reduction of the one before run meanwhile. Where one rank holds all, nothing is moved.
+ *
+ * What travels is what the layers read: a linear's weight in the activation format, or as FP8 codes: the amaxes of the
+ * shards are reduced, so each rank has the scales of the whole, and casts its rows with them from the fp32 master, once
+ * for each use that a pass makes of the weight. Every recipe's codes and scales have the bits that one rank gives them:
+ * nothing is rounded twice, and scale blocks may be cut anywhere. The embedding's table travels in the activation
+ * format, which its rows are rounded to anyway; norms and biases in fp32. A unit's shards travel as one all-gather.
  *
  * A step's gradient is the sum over its micro-batches, or ranks, of each one's own sum, in their order: N ranks
  * with a micro-batch each give the bits of one rank with N. So a gradient that backward adds to more than once in a
@@ -11,24 +18,129 @@
 #define PARALLEL_STORE_H
 
 #include "base/arena.h"
-#include "nn/parameter.h"
+#include "nn/linear.h"
+
+/* What of a gathered unit waits for its backward (model/run.h), as torchtitan's fsdp_reshard_after_forward. */
+typedef enum store_reshard {
+    STORE_RESHARD_DEFAULT, /* the last block, which backward needs at once */
+    STORE_RESHARD_ALWAYS,  /* none */
+    STORE_RESHARD_NEVER    /* all blocks */
+} store_reshard;
+
+/* Zeroed: the defaults. */
+typedef struct store_options {
+    bool masters_travel;    /* instead of FP8 codes, and every rank casts the whole weight */
+    bool precompute_scales; /* of all units in one all-reduce, when the first is gathered after an update */
+    bool
+        no_prefetch; /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
+    bool reduce_bf16; /* gradients travel in bf16; summed in fp32, rounded once */
+    store_reshard reshard;
+} store_options;
+
+/* For which uses of the weights a unit is gathered, a bit each: forward reads them rowwise, backward columnwise. */
+enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
+
+/* Bytes that this rank's collectives moved: of gathered wholes, of gradients before they are reduced. */
+typedef struct store_traffic {
+    int64_t fp8, bf16, f16, fp32; /* gathered in that format */
+    int64_t amax, gradient;
+} store_traffic;
+
+typedef struct store_part store_part;
+
+typedef struct store_unit {
+    parameter *parameters; /* [parameter_count], whose gradients are reduced together; the model's */
+    int parameter_count;
+    linear **linears; /* [linear_count] that read its parameters, or another unit's */
+    int linear_count;
+    bool is_table;     /* its parameter is read by the embedding */
+    store_part *parts; /* what travels */
+    int part_count;
+    int64_t scale_first, scale_count; /* its scales among those of all */
+    /* gathered, or on the way */
+    int uses; /* 0: neither */
+    bool here;
+    int64_t *rows; /* [ranks] bytes from each */
+    tensor received;
+    plan_buffer received_buffer;
+    group_request request;
+} store_unit;
 
 typedef struct parameter_store {
-    group *ranks;       /* which share the parameters; borrowed; NULL: one rank holds all */
+    group *ranks; /* which share the parameters; borrowed; NULL: one rank holds all */
+    store_options options;
     bool micro_batches; /* a step has several */
+    store_unit *units;
+    int unit_count;
+    void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
+    int64_t scale_count;
+    struct {
+        const store_unit *unit; /* whose gradients are on the way; NULL: none's */
+        int64_t *rows;          /* [ranks] elements for each */
+        tensor sum;
+        plan_buffer sent_buffer, sum_buffer;
+        group_request request;
+    } reduction;
+    store_traffic traffic;
 } parameter_store;
 
 /* Says which part of p is here: p->shard, its tensors without memory. How a matrix's rows, a vector's elements
    are cut comes from `memory`. */
 ott_status store_divide(const parameter_store *s, arena *memory, parameter *p);
+/* Once s->units say their parameters and linears. */
+ott_status store_open(parameter_store *s, arena *memory);
+/* After the linears' specs have changed: what travels. table: the format in which the embedding's is read. */
+ott_status store_set(parameter_store *s, device *d, ott_dtype table);
+void store_close(parameter_store *s, device *d);
 
-/* Around the forward or backward of layers with parameters[count]: their values are whole in between. The
-   buffers are the plan's. */
-ott_status store_gather(exec *cx, const parameter_store *s, parameter *parameters, int count);
-ott_status store_release(exec *cx, const parameter_store *s, parameter *parameters, int count);
+/* Around the forward or backward of a unit: its values, and its weights for `uses`, are whole in between. A unit that
+   is gathered already stays. The buffers are the plan's. */
+ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
+ott_status store_release(exec *cx, parameter_store *s, int unit);
+/* Begins what store_gather of this unit with these uses will do next. */
+ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Around their backward: from zero, and then added to the shard's gradient, summed over the ranks. */
-ott_status store_open_gradients(exec *cx, const parameter_store *s, parameter *parameters, int count);
-ott_status store_reduce_gradients(exec *cx, const parameter_store *s, parameter *parameters, int count);
+/* Around their backward: from zero, and then added to the shard's gradient, summed over the ranks; by the time
+   of store_finish_gradients. */
+ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
+ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
+ott_status store_finish_gradients(exec *cx, parameter_store *s);
+
+/* After a pass that ended before its end: what is on the way is waited for, where the pass was stopped, and forgotten. */
+void store_abandon(exec *cx, parameter_store *s, ott_status why);
+
+/* ---- for the parts of the store ---- */
+
+typedef enum store_form {
+    STORE_VALUE,      /* p itself */
+    STORE_COMPUTE,    /* the weight in the activation format */
+    STORE_CODES,      /* FP8 codes of one use, or of both */
+    STORE_CODES_DOWN, /* of the columnwise use, where its scales are its own */
+    STORE_MASTER      /* options.masters_travel: fp32, cast when it is here */
+} store_form;
+
+/* What travels of one parameter, in one form. */
+struct store_part {
+    parameter *p;
+    linear *l; /* whose weight p is; NULL: of none */
+    store_form form;
+    ott_dtype format;
+    int uses;                               /* for which it is gathered */
+    plan_buffer whole, rowwise, columnwise; /* what is gathered; codes */
+};
+
+static inline int store_ranks(const parameter_store *s) {
+    return s->ranks ? s->ranks->size : 1;
+}
+/* Elements of rank r's shard of p, and of those before it. */
+int64_t store_count_at(const parameter *p, int rank);
+int64_t store_first_at(const parameter *p, int rank);
+
+/* The scales of the unit's weights belong to cx->step. */
+ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
+/* Casts rows [first, first + x->rows) of the local weight, in x, to the codes of one use; from there on rows of codes.
+ */
+ott_status store_cast(exec *cx, const tensor *x, const qtensor *q, bool columnwise, int64_t first,
+                      void *codes);
 
 #endif

@@ -106,6 +106,7 @@ static ott_status bind_size(binding *b, const op_field *f, char letter, int64_t 
 static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
     if (strcmp(wanted, "f32") == 0) return found == OTT_F32;
     if (strcmp(wanted, "i32") == 0) return found == OTT_I32;
+    if (strcmp(wanted, "fp8") == 0) return dtype_is_fp8(found);
     if (strcmp(wanted, "any") == 0) return dtype_is_fp8(found) || dtype_is_high_precision(found);
     if (strcmp(wanted, "act") != 0) return dtype_is_high_precision(found); /* hp */
     if (b->act < 0) b->act = (int)found;
@@ -136,7 +137,8 @@ static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *s
         const char *use = i ? "columnwise" : "rowwise";
         const qdata *d = uses[i];
         if (!cast_spec_is_fp8(specs[i])) continue;
-        if (!(d->data && d->amax && d->scale && d->scale_inv))
+        bool has_codes = d->data || strcmp(shape->dtype, "scales") == 0;
+        if (!(has_codes && d->amax && d->scale && d->scale_inv))
             return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s use", b->op->name, f->name,
                                use);
         if (d->transposed ? i == 0 || d->ld < q->rows : d->ld != q->columns)

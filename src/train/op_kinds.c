@@ -9,6 +9,7 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_scale:
     case OP_INDEX_cast:
     case OP_INDEX_dequantize:
+    case OP_INDEX_transpose:
     case OP_INDEX_quantize_statistics:
     case OP_INDEX_amax_record:
     case OP_INDEX_amax_update: return OP_KIND_QUANTIZE;

@@ -11,7 +11,7 @@
 
 #include "nn/parameter.h"
 
-#define HARNESS_BLOCKS_MAX 96
+#define HARNESS_BLOCKS_MAX 160
 
 typedef struct harness {
     mem *account;

@@ -12,6 +12,15 @@ ott_status reference_op_convert(exec *cx, const convert_args *a) {
     return OTT_OK;
 }
 
+ott_status reference_op_transpose(exec *cx, const transpose_args *a) {
+    (void)cx;
+    const uint8_t *from = a->x->data;
+    uint8_t *to = a->y->data;
+    for (int64_t i = 0; i < a->x->rows; i++)
+        for (int64_t j = 0; j < a->x->columns; j++) to[j * a->y->ld + i] = from[i * a->x->ld + j];
+    return OTT_OK;
+}
+
 /* ---- quantize and its three parts; a use in high precision has nothing to do ---- */
 
 /* Codes, rows x columns, to where they lie. */

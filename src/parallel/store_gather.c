@@ -1,0 +1,261 @@
+/*
+ * parallel/store: gathering a unit. Each rank packs its rows of all that travels, one part after the other, into its
+ * place of one buffer; when the other ranks' rows are there, they are taken apart to where layers read them.
+ */
+#include "parallel/store.h"
+
+/* What travels is bytes, whatever they mean. */
+#define BYTES OTT_E4M3
+
+static int64_t packed_bytes(const exec *cx, const store_part *part, int rank) {
+    return backend_align(cx->device->can, store_count_at(part->p, rank) * dtype_bytes(part->format));
+}
+
+static void count_bytes(store_traffic *t, ott_dtype format, int64_t bytes) {
+    int64_t *count = dtype_is_fp8(format) ? &t->fp8
+                     : format == OTT_BF16 ? &t->bf16
+                     : format == OTT_F16  ? &t->f16
+                                          : &t->fp32;
+    *count += bytes;
+}
+
+/* ---- packing ---- */
+
+static ott_status pack_codes(exec *cx, const store_part *part, void *to) {
+    const parameter *p = part->p;
+    return store_cast(cx, &p->shard.value, &part->l->quantized, part->form == STORE_CODES_DOWN,
+                      p->shard.row - p->local.row, to);
+}
+
+static ott_status pack(exec *cx, const store_part *part, void *to) {
+    const tensor *shard = &part->p->shard.value;
+    int64_t count = tensor_count(*shard);
+    if (count == 0) return OTT_OK;
+    if (dtype_is_fp8(part->format)) return pack_codes(cx, part, to);
+    tensor from = tensor_vector(shard->data, OTT_F32, count), packed = tensor_vector(to, part->format, count);
+    return op_convert(cx, &(convert_args){.x = &from, .y = &packed});
+}
+
+static ott_status pack_unit(exec *cx, const parameter_store *s, const store_unit *u) {
+    char *to = (char *)u->received.data + group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
+    for (int i = 0; i < u->part_count; i++) {
+        if (!(u->parts[i].uses & u->uses)) continue;
+        TRY(pack(cx, &u->parts[i], to));
+        to += packed_bytes(cx, &u->parts[i], s->ranks->rank);
+    }
+    return OTT_OK;
+}
+
+/* ---- on the way ---- */
+
+/* Fills u->rows; the sum of them. */
+static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
+    int64_t all = 0;
+    for (int r = 0; r < s->ranks->size; r++) {
+        u->rows[r] = 0;
+        for (int i = 0; i < u->part_count; i++) {
+            if (!(u->parts[i].uses & u->uses)) continue;
+            int64_t bytes = packed_bytes(cx, &u->parts[i], r);
+            u->rows[r] += bytes;
+            if (!plan_recording(cx->plan)) count_bytes(&s->traffic, u->parts[i].format, bytes);
+        }
+        all += u->rows[r];
+    }
+    return all;
+}
+
+static ott_status start(exec *cx, parameter_store *s, store_unit *u, int uses) {
+    TRY(store_refresh_scales(cx, s, u));
+    u->uses = uses;
+    u->here = false;
+    TRY(exec_open(cx, "gathered shards", BYTES, measure_unit(cx, s, u), 1, &u->received,
+                  &u->received_buffer));
+    TRY(pack_unit(cx, s, u));
+    int64_t first = group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
+    return group_start(s->ranks, cx,
+                       &(collective){.kind = COLLECTIVE_ALL_GATHER,
+                                     .input = tensor_rows(u->received, first, u->rows[s->ranks->rank]),
+                                     .output = u->received,
+                                     .output_rows = u->rows},
+                       &u->request);
+}
+
+/* ---- arrival ---- */
+
+/* Calls `take` with the elements of each rank's shard of the part, and which they are of the whole. */
+typedef ott_status (*take_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
+
+static ott_status for_shards(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
+                             take_shard take) {
+    char *from = u->received.data;
+    for (int r = 0; r < s->ranks->size; r++) {
+        char *shard = from;
+        for (const store_part *before = u->parts; before < part; before++)
+            if (before->uses & u->uses) shard += packed_bytes(cx, before, r);
+        int64_t count = store_count_at(part->p, r);
+        if (count > 0 && !plan_recording(cx->plan))
+            TRY(take(cx, part, shard, store_first_at(part->p, r), count));
+        from += u->rows[r];
+    }
+    return OTT_OK;
+}
+
+static ott_status take_values(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+    int64_t size = dtype_bytes(part->format);
+    const tensor *whole = part->form == STORE_COMPUTE ? &part->l->compute : &part->p->value;
+    return device_copy(cx->device, (char *)whole->data + first * size, from, count * size);
+}
+
+static ott_status take_rowwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+    return device_copy(cx->device, (char *)part->l->quantized.rowwise.data + first, from, count);
+}
+
+static ott_status take_columnwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+    const linear *l = part->l;
+    const qdata *d = &l->quantized.columnwise;
+    if (!d->transposed) return device_copy(cx->device, (char *)d->data + first, from, count);
+    int64_t rows = count / part->p->local.columns, row = first / part->p->local.columns;
+    tensor x = tensor_matrix(from, part->format, rows, part->p->local.columns);
+    tensor y = tensor_matrix(d->data, part->format, x.columns, d->ld);
+    y = tensor_columns(y, row, rows);
+    return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
+}
+
+/* ---- codes ---- */
+
+/* Has the unit been gathered for this use of a part, and does it have codes of its own there? */
+static bool fills_rowwise(const store_unit *u, const store_part *part) {
+    return part->form != STORE_CODES_DOWN && (u->uses & part->uses & STORE_ROWWISE);
+}
+
+static bool shares_codes(const linear *l) {
+    const quant_spec *w = &l->spec.weight;
+    return quant_spec_shares_scales(w) && !l->quantized.columnwise.transposed;
+}
+
+static ott_status open_codes(exec *cx, const store_unit *u, store_part *part) {
+    linear *l = part->l;
+    qtensor *q = &l->quantized;
+    bool rowwise = fills_rowwise(u, part), columnwise = u->uses & part->uses & STORE_COLUMNWISE;
+    int64_t bytes = q->rows * q->columns;
+    if (rowwise || (columnwise && shares_codes(l)))
+        TRY(plan_open(cx->plan, "gathered codes", bytes, &part->rowwise));
+    if (columnwise && !shares_codes(l)) TRY(plan_open(cx->plan, "gathered codes", bytes, &part->columnwise));
+    if (part->rowwise.data) q->rowwise.data = part->rowwise.data;
+    if (columnwise) q->columnwise.data = shares_codes(l) ? part->rowwise.data : part->columnwise.data;
+    return OTT_OK;
+}
+
+static ott_status take_codes(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+    TRY(open_codes(cx, u, part));
+    if (part->rowwise.data) TRY(for_shards(cx, s, u, part, take_rowwise));
+    return part->columnwise.data ? for_shards(cx, s, u, part, take_columnwise) : OTT_OK;
+}
+
+/* The uses that are wanted here, of a tensor that travelled in fp32. */
+static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
+    qtensor q = part->l->quantized;
+    if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
+    if (!(part->columnwise.data) && !shares_codes(part->l)) q.spec.columnwise.format = OTT_F32;
+    if (shares_codes(part->l)) q.columnwise.data = q.rowwise.data;
+    return op_cast(cx, &(cast_args){.x = master, .q = &q});
+}
+
+static ott_status take_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+    const parameter *p = part->p;
+    tensor *whole = &part->p->value;
+    TRY(exec_open(cx, "gathered master", OTT_F32, p->local.rows, p->local.columns, whole, &part->whole));
+    TRY(for_shards(cx, s, u, part, take_values));
+    TRY(open_codes(cx, u, part));
+    TRY(cast_master(cx, part, whole));
+    whole->data = NULL;
+    return plan_close(cx->plan, &part->whole);
+}
+
+/* ---- gather and release ---- */
+
+static ott_status take_part(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+    const parameter *p = part->p;
+    switch (part->form) {
+    case STORE_CODES:
+    case STORE_CODES_DOWN: return take_codes(cx, s, u, part);
+    case STORE_MASTER: return take_master(cx, s, u, part);
+    case STORE_VALUE:
+    case STORE_COMPUTE: break;
+    }
+    TRY(exec_open(cx, "gathered parameter", part->format, p->local.rows, p->local.columns,
+                  part->form == STORE_COMPUTE ? &part->l->compute : &part->p->value, &part->whole));
+    return for_shards(cx, s, u, part, take_values);
+}
+
+static ott_status arrive(exec *cx, const parameter_store *s, store_unit *u) {
+    TRY(group_wait(cx, &u->request));
+    for (int i = 0; i < u->part_count; i++)
+        if (u->parts[i].uses & u->uses) TRY(take_part(cx, s, u, &u->parts[i]));
+    u->here = true;
+    return plan_close(cx->plan, &u->received_buffer);
+}
+
+ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
+    store_unit *u = &s->units[unit];
+    if (store_ranks(s) == 1) return OTT_OK;
+    if (u->here) {
+        STATUS_REQUIRE((u->uses & uses) == uses);
+        return OTT_OK;
+    }
+    if (!u->uses) TRY(start(cx, s, u, uses));
+    STATUS_REQUIRE((u->uses & uses) == uses);
+    return arrive(cx, s, u);
+}
+
+ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
+    store_unit *u = &s->units[unit];
+    if (store_ranks(s) == 1 || s->options.no_prefetch || u->uses) return OTT_OK;
+    return start(cx, s, u, uses);
+}
+
+/* Nobody reads what was gathered any more. */
+static void forget(store_part *part) {
+    qtensor *q = part->l ? &part->l->quantized : NULL;
+    if (part->form == STORE_VALUE)
+        part->p->value.data = NULL;
+    else if (part->form == STORE_COMPUTE)
+        part->l->compute.data = NULL;
+    else
+        q->rowwise.data = q->columnwise.data = NULL;
+}
+
+ott_status store_release(exec *cx, parameter_store *s, int unit) {
+    store_unit *u = &s->units[unit];
+    for (int i = 0; u->here && i < u->part_count; i++) {
+        store_part *part = &u->parts[i];
+        forget(part);
+        TRY(plan_close(cx->plan, &part->whole));
+        TRY(plan_close(cx->plan, &part->rowwise));
+        TRY(plan_close(cx->plan, &part->columnwise));
+    }
+    u->here = false;
+    u->uses = 0;
+    return OTT_OK;
+}
+
+/* ---- after a failure ---- */
+
+static void abandon_unit(exec *cx, store_unit *u, bool wait) {
+    if (wait) (void)group_wait(cx, &u->request);
+    for (int i = 0; i < u->part_count; i++) {
+        store_part *part = &u->parts[i];
+        forget(part);
+        part->whole = part->rowwise = part->columnwise = PLAN_NONE;
+    }
+    u->here = false;
+    u->uses = 0;
+}
+
+void store_abandon(exec *cx, parameter_store *s, ott_status why) {
+    bool wait = why == OTT_ERR_STOPPED;
+    if (store_ranks(s) == 1) return;
+    for (int i = 0; i < s->unit_count; i++) abandon_unit(cx, &s->units[i], wait);
+    if (wait) (void)group_wait(cx, &s->reduction.request);
+    s->reduction.unit = NULL;
+}

@@ -1,0 +1,136 @@
+/*
+ * parallel/store: gradients. A unit's are packed by the rank that keeps them, summed over the ranks in one
+ * reduce-scatter that runs while backward goes on, and added to the shards.
+ */
+#include "parallel/store.h"
+
+/* ---- from zero ---- */
+
+static bool is_apart(const parameter_store *s, const parameter *p) {
+    return !p->frozen && (store_ranks(s) > 1 || (s->micro_batches && p->adds_often));
+}
+
+static ott_status open_gradient(exec *cx, parameter *p) {
+    TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
+                  &p->grad_buffer));
+    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));
+}
+
+ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
+    const store_unit *u = &s->units[unit];
+    for (int i = 0; i < u->parameter_count; i++)
+        if (is_apart(s, &u->parameters[i])) TRY(open_gradient(cx, &u->parameters[i]));
+    return OTT_OK;
+}
+
+/* ---- one rank ---- */
+
+static ott_status add_gradient(exec *cx, parameter *p) {
+    const tensor *sum = &p->grad, *shard = &p->shard.grad;
+    TRY(op_add(cx, &(add_args){.x = shard, .delta = sum, .y = shard}));
+    TRY(plan_close(cx->plan, &p->grad_buffer));
+    p->grad.data = shard->data;
+    return OTT_OK;
+}
+
+/* ---- over the ranks ---- */
+
+static ott_dtype format_of(const parameter_store *s) {
+    return s->options.reduce_bf16 ? OTT_BF16 : OTT_F32;
+}
+
+/* Elements of rank r's part of a packed gradient, up to where the next begins. */
+static int64_t packed_count(const exec *cx, const parameter_store *s, const parameter *p, int rank) {
+    int64_t size = dtype_bytes(format_of(s));
+    return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
+}
+
+static ott_status pack_gradients(exec *cx, const parameter_store *s, const store_unit *u, tensor to) {
+    for (int r = 0; r < s->ranks->size; r++)
+        for (int i = 0; i < u->parameter_count; i++) {
+            const parameter *p = &u->parameters[i];
+            int64_t count = p->frozen ? 0 : store_count_at(p, r);
+            if (count > 0) {
+                tensor from = tensor_vector((float *)p->grad.data + store_first_at(p, r), OTT_F32, count);
+                tensor packed = tensor_vector(to.data, to.dtype, count);
+                TRY(op_convert(cx, &(convert_args){.x = &from, .y = &packed}));
+            }
+            to.data = (char *)to.data + packed_count(cx, s, p, r) * dtype_bytes(to.dtype);
+        }
+    return OTT_OK;
+}
+
+/* Fills the reduction's rows; the sum of them. */
+static int64_t measure_gradients(const exec *cx, parameter_store *s, const store_unit *u) {
+    int64_t all = 0;
+    for (int r = 0; r < s->ranks->size; r++) {
+        s->reduction.rows[r] = 0;
+        for (int i = 0; i < u->parameter_count; i++)
+            s->reduction.rows[r] += packed_count(cx, s, &u->parameters[i], r);
+        all += s->reduction.rows[r];
+    }
+    if (!plan_recording(cx->plan)) s->traffic.gradient += all * dtype_bytes(format_of(s));
+    return all;
+}
+
+static ott_status start(exec *cx, parameter_store *s, const store_unit *u) {
+    tensor packed;
+    int64_t all = measure_gradients(cx, s, u);
+    if (all == 0) return OTT_OK;
+    TRY(exec_open(cx, "gradients to reduce", format_of(s), all, 1, &packed, &s->reduction.sent_buffer));
+    TRY(pack_gradients(cx, s, u, packed));
+    for (int i = 0; i < u->parameter_count; i++) {
+        TRY(plan_close(cx->plan, &u->parameters[i].grad_buffer));
+        u->parameters[i].grad.data = NULL;
+    }
+    TRY(exec_open(cx, "reduced gradients", format_of(s), s->reduction.rows[s->ranks->rank], 1,
+                  &s->reduction.sum, &s->reduction.sum_buffer));
+    s->reduction.unit = u;
+    return group_start(s->ranks, cx,
+                       &(collective){.kind = COLLECTIVE_REDUCE_SCATTER,
+                                     .reduce = REDUCE_SUM,
+                                     .input = packed,
+                                     .output = s->reduction.sum,
+                                     .input_rows = s->reduction.rows},
+                       &s->reduction.request);
+}
+
+static ott_status add_reduced(exec *cx, const tensor *shard, tensor sum) {
+    tensor widened = *shard;
+    plan_buffer buffer = PLAN_NONE;
+    sum = tensor_matrix(sum.data, sum.dtype, shard->rows, shard->columns);
+    if (sum.dtype != OTT_F32) {
+        TRY(exec_open(cx, "reduced gradient", OTT_F32, shard->rows, shard->columns, &widened, &buffer));
+        TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &widened}));
+        sum = widened;
+    }
+    TRY(op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard}));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status store_finish_gradients(exec *cx, parameter_store *s) {
+    const store_unit *u = s->reduction.unit;
+    tensor sum = s->reduction.sum;
+    if (!u) return OTT_OK;
+    s->reduction.unit = NULL;
+    TRY(group_wait(cx, &s->reduction.request));
+    TRY(plan_close(cx->plan, &s->reduction.sent_buffer));
+    for (int i = 0; i < u->parameter_count; i++) {
+        const parameter *p = &u->parameters[i];
+        if (!p->frozen && tensor_count(p->shard.grad) > 0) TRY(add_reduced(cx, &p->shard.grad, sum));
+        sum.data = (char *)sum.data + packed_count(cx, s, p, s->ranks->rank) * dtype_bytes(sum.dtype);
+    }
+    return plan_close(cx->plan, &s->reduction.sum_buffer);
+}
+
+ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
+    const store_unit *u = &s->units[unit];
+    if (store_ranks(s) > 1) {
+        TRY(store_finish_gradients(cx, s));
+        TRY(start(cx, s, u));
+        return s->options.no_prefetch ? store_finish_gradients(cx, s) : OTT_OK;
+    }
+    for (int i = 0; i < u->parameter_count; i++)
+        if (is_apart(s, &u->parameters[i])) TRY(add_gradient(cx, &u->parameters[i]));
+    return OTT_OK;
+}

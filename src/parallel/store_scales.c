@@ -1,0 +1,119 @@
+/*
+ * parallel/store: the scales of sharded FP8 weights. A scale block may lie on several ranks: each finds the largest
+ * magnitudes of its rows, the largest of all ranks count, and the scales follow on every rank for the whole weight.
+ */
+#include "parallel/store.h"
+
+/* ---- rows of a quantized tensor ---- */
+
+/* Rows of q that share a scale of this use. */
+static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
+    return columnwise ? granularity_block(q->spec.columnwise.grain).k
+                      : granularity_block(q->spec.rowwise.grain).mn;
+}
+
+/* Rows [first, end) up to the end of the first scale block where they begin inside of one: as a tensor of their own
+   they fall into the same blocks as in the whole. */
+static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
+    if (block == INT64_MAX || first % block == 0) return end;
+    int64_t next = (first / block + 1) * block;
+    return next < end ? next : end;
+}
+
+/* One use of rows [first, first + count), whose codes lie in rows at `codes`. */
+static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
+    qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
+    qdata *d = columnwise ? &part.columnwise : &part.rowwise;
+    *d = columnwise ? q->columnwise : q->rowwise;
+    int64_t block = rows_per_scale(q, columnwise), step = columnwise ? d->k_step : d->mn_step;
+    int64_t skip = block == INT64_MAX ? 0 : first / block * step;
+    d->amax += skip;
+    d->scale += skip;
+    d->scale_inv += skip;
+    d->data = codes;
+    d->ld = q->columns;
+    d->transposed = false;
+    (columnwise ? &part.spec.rowwise : &part.spec.columnwise)->format = OTT_F32;
+    return part;
+}
+
+ott_status store_cast(exec *cx, const tensor *x, const qtensor *q, bool columnwise, int64_t first,
+                      void *codes) {
+    int64_t block = rows_per_scale(q, columnwise), end = first + x->rows;
+    for (int64_t row = first, next; row < end; row = next) {
+        next = piece_end(row, end, block);
+        tensor rows = tensor_rows(*x, row - first, next - row);
+        qtensor part = rows_of(q, columnwise, row, next - row, (char *)codes + (row - first) * q->columns);
+        TRY(op_cast(cx, &(cast_args){.x = &rows, .q = &part}));
+    }
+    return OTT_OK;
+}
+
+/* ---- amax ---- */
+
+static ott_status find_use_amax(exec *cx, const linear *l, bool columnwise) {
+    const parameter *p = l->weight;
+    const qtensor *q = &l->quantized;
+    int64_t block = rows_per_scale(q, columnwise), first = p->shard.row - p->local.row;
+    int64_t end = first + p->shard.value.rows;
+    for (int64_t row = first, next; row < end; row = next) {
+        next = piece_end(row, end, block);
+        tensor rows = tensor_rows(p->shard.value, row - first, next - row);
+        qtensor part = rows_of(q, columnwise, row, next - row, NULL);
+        TRY(op_amax(cx, &(amax_args){.x = &rows, .q = &part}));
+    }
+    return OTT_OK;
+}
+
+static ott_status find_amax(exec *cx, linear *l) {
+    const quant_spec *w = &l->spec.weight;
+    bool rowwise = cast_spec_is_fp8(&w->rowwise);
+    if (rowwise) TRY(find_use_amax(cx, l, false));
+    if (!cast_spec_is_fp8(&w->columnwise) || (rowwise && quant_spec_shares_scales(w))) return OTT_OK;
+    return find_use_amax(cx, l, true);
+}
+
+static ott_status set_scales(exec *cx, linear *l) {
+    TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
+    if (!plan_recording(cx->plan)) l->compute_step = cx->step;
+    return OTT_OK;
+}
+
+/* ---- over the ranks ---- */
+
+static bool is_stale(const exec *cx, const store_unit *u) {
+    for (int i = 0; i < u->linear_count; i++)
+        if (quant_spec_is_fp8(&u->linears[i]->spec.weight) &&
+            (plan_recording(cx->plan) || !linear_weight_is_fresh(cx, u->linears[i])))
+            return true;
+    return false;
+}
+
+typedef ott_status (*weight_call)(exec *cx, linear *l);
+
+static ott_status for_weights(exec *cx, const store_unit *units, int count, weight_call call) {
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < units[i].linear_count; k++)
+            if (quant_spec_is_fp8(&units[i].linears[k]->spec.weight)) TRY(call(cx, units[i].linears[k]));
+    return OTT_OK;
+}
+
+/* Of neighbouring units: their scales are neighbours too. */
+static ott_status make_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
+    const store_unit *last = &units[count - 1];
+    tensor amax = tensor_vector((float *)s->scales + units->scale_first, OTT_F32,
+                                last->scale_first + last->scale_count - units->scale_first);
+    if (!plan_recording(cx->plan)) {
+        TRY(device_zero(cx->device, amax.data, tensor_bytes(amax)));
+        s->traffic.amax += tensor_bytes(amax);
+    }
+    TRY(for_weights(cx, units, count, find_amax));
+    TRY(group_all_reduce(s->ranks, cx, &amax, REDUCE_MAX));
+    return for_weights(cx, units, count, set_scales);
+}
+
+ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u) {
+    if (!is_stale(cx, u)) return OTT_OK;
+    return s->options.precompute_scales ? make_scales(cx, s, s->units, s->unit_count)
+                                        : make_scales(cx, s, u, 1);
+}
