@@ -23,6 +23,7 @@ int verb_tokenize(int argc, char **argv);
 int verb_export(int argc, char **argv);
 int verb_inspect(int argc, char **argv);
 int verb_report(int argc, char **argv);
+int verb_plan(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_recipes(int argc, char **argv);
 
@@ -70,6 +71,10 @@ void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
 /* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
 ott_status cli_open_context(ott_context **out);
+/* The configuration that arguments describe, or the file of the environment variable CONFIG_FILE where they name none, which
+   `log` hears of (NULL: nobody). */
+ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
+bool cli_is_config_file(const char *argument); /* does it name one: a path, or an option for it? */
 
 /* Work that saves before it stops (SIGHUP asks it too, and only a second SIGINT ends the program), and work
    that does not (a second signal ends the program). */

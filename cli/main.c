@@ -21,6 +21,8 @@ static const verb verbs[] = {
     {"export", verb_export, "write a model as a Hugging Face folder, for serving in FP8 too"},
     {"inspect", verb_inspect, "list the tensors of a model file or folder"},
     {"report", verb_report, "compare runs: a table, a plot, a page"},
+    {"plan", verb_plan,
+     "say what a configuration needs and how fast it would train, here or on other devices"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
 };

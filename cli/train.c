@@ -95,51 +95,9 @@ static void take_color(void *user, const char *value) {
     o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), most = strlen(end);
-    return length >= most && strcmp(text + length - most, end) == 0;
-}
-
-/* Does the argument name a configuration file: a path, or an option for it? */
-static bool is_file_argument(const char *argument) {
-    static const char *const options[] = {
-        "-c", "--config", "--config-file", "--config_file", "--job.config_file", "--job.config-file"};
-    size_t length = strcspn(argument, "=");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (strlen(options[i]) == length && strncmp(argument, options[i], length) == 0) return true;
-    return argument[0] != '-' &&
-           (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
-}
-
-/* torchtitan's run_train.sh takes its file from the environment. NULL: there is none, or the arguments name
-   one. */
-static const char *file_of_environment(int argc, char **argv) {
-    const char *file = getenv("CONFIG_FILE");
-    for (int i = 0; i < argc; i++)
-        if (is_file_argument(argv[i])) return NULL;
-    return file && *file ? file : NULL;
-}
-
-static ott_status open_config(training *t, int argc, char **argv, ott_config **config) {
-    const char *file = file_of_environment(argc, argv);
-    const char **all = calloc((size_t)argc + 2, sizeof *all);
-    int count = 0;
-    if (!all) return OTT_ERR_MEMORY;
-    if (file) {
-        output_log(&t->out, OTT_LOG_INFO,
-                   "The configuration file is that of the environment variable CONFIG_FILE");
-        all[count++] = "--config";
-        all[count++] = file;
-    }
-    for (int i = 0; i < argc; i++) all[count++] = argv[i];
-    ott_status status = ott_config_open(t->context, count, all, config);
-    free(all);
-    return status;
-}
-
 static ott_status train(training *t, int argc, char **argv) {
     ott_config *config;
-    ott_status status = open_config(t, argc, argv, &config);
+    ott_status status = cli_open_config(t->context, &t->out, argc, argv, &config);
     if (status != OTT_OK) return status;
     ott_config_get(config, "metrics.color", take_color, &t->out);
     ott_train_options options;
@@ -158,7 +116,7 @@ static bool wants_help(int argc, char **argv, const char **about) {
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "--help=", 7) == 0) return *about = argv[i] + 7, true;
         if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
-        if (i + 1 < argc && argv[i + 1][0] != '-' && !is_file_argument(argv[i + 1])) *about = argv[i + 1];
+        if (i + 1 < argc && argv[i + 1][0] != '-' && !cli_is_config_file(argv[i + 1])) *about = argv[i + 1];
         return true;
     }
     return false;

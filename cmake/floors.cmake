@@ -1,5 +1,5 @@
 # The floors of the house, lowest first. Each is the static library ottava_<floor> made of all of src/<floor>/*.c.
-set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench)
+set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench plan)
 
 # Which floors each may include and link (tools/check_floors.sh holds the includes to the same order).
 set(base_uses)
@@ -22,7 +22,8 @@ set(eval_uses train ${train_uses})
 set(generate_uses train ${train_uses})
 set(api_uses eval generate ${generate_uses})
 set(bench_uses api ${api_uses}) # part of the program, not of the shared library
-set(cli_uses bench)
+set(plan_uses api ${api_uses}) # likewise
+set(cli_uses bench plan)
 
 # A file as a C string in the library of a floor; made again when the file changes.
 function(embed_text file name target)

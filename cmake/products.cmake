@@ -17,7 +17,7 @@ file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 add_executable(ottava_cli ${cli_sources})
 set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
 target_include_directories(ottava_cli PRIVATE cli)
-target_link_libraries(ottava_cli PRIVATE ottava_bench m) # and all below: the program needs no shared library of ours
+target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m) # and all below: the program needs no shared library of ours
 
 include(CMakePackageConfigHelpers)
 configure_file(cmake/ottava.pc.in ottava.pc @ONLY)

@@ -311,6 +311,12 @@ int64_t model_matmul_weights(const model *m) {
     return count;
 }
 
+double model_flops_per_token(const model *m, int64_t seq_len) {
+    const model_options *o = &m->options;
+    return 6.0 * (double)model_matmul_weights(m) +
+           12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)seq_len;
+}
+
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
     for (int i = 0; i < m->modules.count; i++)
         if (m->modules.of[i].kind == MODULE_LINEAR) TRY(visit(user, m->modules.of[i].linear));

@@ -52,6 +52,7 @@ struct device {
     int threads;      /* of the host that compute; 0: it is no part of the host */
     /* The device it stands in for, with nothing behind its memory (tensor/dry_run.h); NULL: a real one. */
     const device *dry_run;
+    const struct dry_run_listener *listener; /* NULL: nobody hears of what is recorded on it */
 };
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what,

@@ -97,6 +97,10 @@ ott_status dry_run_open(mem *account, const device *like, device **out) {
     return OTT_OK;
 }
 
+void dry_run_listen(device *d, const dry_run_listener *l) {
+    d->listener = l;
+}
+
 ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
     int64_t bytes;
     STATUS_REQUIRE(d->dry_run);

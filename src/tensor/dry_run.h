@@ -7,10 +7,20 @@
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
 
-#include "tensor/device.h"
+#include "tensor/exec.h"
 
 /* With the operations of `like`, which must outlive it. Closed with device_close. */
 ott_status dry_run_open(mem *account, const device *like, device **out);
+
+/* Hears, in order, what the plans that are recorded on a dry run would do. Shapes and formats are those of the step; there
+   is nothing behind the addresses. */
+typedef struct dry_run_listener {
+    void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
+    void (*collective)(void *user, const exec *cx, const group *g,
+                       const collective *call); /* of several ranks */
+    void *user;
+} dry_run_listener;
+void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: nobody */
 /* Counts memory of the host beside the device's, of count elements of `size` bytes each. */
 ott_status dry_run_note(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
 /* The moment when the most would have been taken: bytes by kind; returns their sum. */

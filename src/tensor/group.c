@@ -1,7 +1,7 @@
 /* tensor/group: the checked calls over the group table; a group of one moves its own part and nothing else.
  */
 #include "tensor/group.h"
-#include "tensor/exec.h"
+#include "tensor/dry_run.h"
 
 const char *group_collective_name(collective_kind kind) {
     static const char *const names[] = {
@@ -87,13 +87,19 @@ static ott_status run_alone(exec *cx, const collective *call) {
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
 }
 
+static ott_status tell_recorded(const group *g, const exec *cx, const collective *call) {
+    const dry_run_listener *l = cx->device->listener;
+    if (l && g->size > 1) l->collective(l->user, cx, g, call);
+    return OTT_OK;
+}
+
 ott_status group_start(group *g, exec *cx, const collective *call, group_request *request) {
     *request = (group_request){.call = *call};
     call = &request->call;
     narrow_row(&request->call.input);
     narrow_row(&request->call.output);
     TRY(check(g, call));
-    if (is_recording(cx)) return OTT_OK;
+    if (is_recording(cx)) return tell_recorded(g, cx, call);
     if (g->size == 1) return run_alone(cx, call);
     TRY(g->table->start(g, cx, request));
     request->group = g;

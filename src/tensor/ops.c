@@ -1,5 +1,5 @@
 /* tensor/ops: the table of ops.def as data, the check of arguments against it, and the checked calls. */
-#include "tensor/exec.h"
+#include "tensor/dry_run.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,9 +242,15 @@ static ott_status tell_time(const exec *cx, enum op_index op, const void *args) 
     return OTT_OK;
 }
 
+static ott_status tell_recorded(const exec *cx, enum op_index op, const void *args) {
+    const dry_run_listener *l = cx->device->listener;
+    if (l) l->op(l->user, cx, op, args);
+    return OTT_OK;
+}
+
 static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
                           const plan_buffer *workspace) {
-    if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
+    if (cx->plan && plan_recording(cx->plan)) return tell_recorded(cx, op, args);
     if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
     ott_status status = dispatch(table, cx, op, args, false);

@@ -3,7 +3,6 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/writer.h"
-#include "tensor/dry_run.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +38,9 @@ static ott_status dry_run(const admission *a, const variant *v, device *d, admis
     TRY(precision_plan_read(&v->cfg, &precision));
     TRY(run_trainer_options(&v->cfg, &precision, a->step, &options));
     TRY(trainer_open(a->account, NULL, d, &v->shape, &options, a->train_data, a->validation_data, &t));
-    ott_status status = try_phases(t, &precision, out);
+    dry_run_listen(d, NULL);
+    ott_status status = a->look ? a->look(a->user, t) : OTT_OK;
+    if (status == OTT_OK) status = try_phases(t, &precision, out);
     if (status == OTT_OK) status = note_staging(t, &v->cfg);
     trainer_close(t);
     return status;
@@ -50,6 +51,7 @@ static ott_status need_of(const admission *a, const variant *v, admission_need *
     mem_stats taken = device_taken(a->device);
     *out = (admission_need){0};
     TRY(dry_run_open(a->account, a->device, &d));
+    dry_run_listen(d, a->listener);
     ott_status status = dry_run(a, v, d, out);
     out->total = dry_run_peak(d, out->of) + taken.now;
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
@@ -258,6 +260,10 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);
     return status;
+}
+
+ott_status admission_measure(const admission *a, admission_need *out) {
+    return need_of(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, out);
 }
 
 ott_status admission_decide(const admission *a, admission_need *out) {

@@ -6,6 +6,7 @@
 #ifndef TRAIN_ADMISSION_H
 #define TRAIN_ADMISSION_H
 
+#include "tensor/dry_run.h"
 #include "train/run.h"
 
 /* What a run is made of; all borrowed. */
@@ -17,6 +18,9 @@ typedef struct admission {
     const model_options *shape;
     int64_t step; /* the run starts with */
     const dataset *train_data, *validation_data;
+    const dry_run_listener *listener;           /* hears the first step's operations; NULL: nobody */
+    ott_status (*look)(void *user, trainer *t); /* at the trainer, once the step is recorded; NULL: nobody */
+    void *user;
 } admission;
 
 /* Bytes, by kind, at the moment when a run needs the most; with what is already taken. */
@@ -25,6 +29,8 @@ typedef struct admission_need {
     int64_t saved; /* of the step arena: what forward leaves for backward */
 } admission_need;
 
+/* What the run needs, whatever there is. */
+ott_status admission_measure(const admission *a, admission_need *out);
 /* OTT_ERR_MEMORY when it is more than what is left: then it names the kinds that are large, whose limit it
  * is, and the three settings that would save most, with how much. */
 ott_status admission_decide(const admission *a, admission_need *out);

@@ -139,13 +139,6 @@ static ott_status open_metrics(run *r) {
     return status;
 }
 
-/* torchtitan's count: 6 for each weight a token meets, 12 layers heads head_dim seq_len for attention. */
-static double flops_per_token(const run *r) {
-    const model_options *o = &r->shape;
-    return 6.0 * (double)model_matmul_weights(r->trainer->m) +
-           12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)r->cfg->train.seq_len;
-}
-
 /* What the run has come to, over all processes before this one. Without it the run goes on. */
 static ott_status open_history(run *r) {
     run_history *h = &r->progress.history;
@@ -177,7 +170,7 @@ static ott_status open_progress(run *r) {
                              .style = r->cfg->metrics.log_style,
                              .interval = r->cfg->metrics.log_interval,
                              .max_steps = r->cfg->train.max_steps,
-                             .flops_per_token = flops_per_token(r),
+                             .flops_per_token = model_flops_per_token(r->trainer->m, r->cfg->train.seq_len),
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = (double)memory.total};
     loss_watch_open(&r->progress.watch, r->shape.vocab);

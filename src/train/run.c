@@ -16,7 +16,7 @@ static bool has_data(const config *cfg) {
     return *cfg->data.dataset_path || cfg->data.datasets.count > 0 || cfg->data.format == DATA_SYNTHETIC;
 }
 
-ott_status run_check_described(const config *cfg) {
+static ott_status check_described(const config *cfg, bool described, bool named) {
     static const char file[] = "nothing says what to train: give a configuration file (ready ones are in "
                                "configs/, or share/ottava/configs of an installation: debug.toml, demo.toml, "
                                "...), or model.preset and data.dataset_path";
@@ -26,11 +26,18 @@ ott_status run_check_described(const config *cfg) {
     static const char no_data[] =
         "no training data is named: give data.dataset_path (text, JSONL or tokens), or "
         "data.format = \"synthetic\" for random tokens";
-    bool described = has_model(cfg), named = has_data(cfg);
     if (described && named) return OTT_OK;
     if (!described && !*cfg->path) return status_fail(OTT_ERR_CONFIG, "%s", file);
     return status_fail(OTT_ERR_CONFIG, "%s%s%s%s%s", cfg->path, *cfg->path ? ": " : "",
                        described ? "" : no_model, described || named ? "" : "; ", named ? "" : no_data);
+}
+
+ott_status run_check_described(const config *cfg) {
+    return check_described(cfg, has_model(cfg), has_data(cfg));
+}
+
+ott_status run_check_model(const config *cfg) {
+    return check_described(cfg, has_model(cfg), true);
 }
 
 /* ---- trainer options ---- */

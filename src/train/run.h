@@ -12,6 +12,7 @@
 /* Does the configuration say what to train, and on what? OTT_ERR_CONFIG says what is missing: a model nobody
    described would be the largest of the defaults, and data nobody named would be random. */
 ott_status run_check_described(const config *cfg);
+ott_status run_check_model(const config *cfg); /* the first alone: who plans a run needs no data */
 /* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
  * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,

@@ -1,0 +1,47 @@
+/* cli/configuration: the arguments that are a configuration, as train and plan take them. */
+#include "cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), most = strlen(end);
+    return length >= most && strcmp(text + length - most, end) == 0;
+}
+
+/* Does the argument name a configuration file: a path, or an option for it? */
+bool cli_is_config_file(const char *argument) {
+    static const char *const options[] = {
+        "-c", "--config", "--config-file", "--config_file", "--job.config_file", "--job.config-file"};
+    size_t length = strcspn(argument, "=");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (strlen(options[i]) == length && strncmp(argument, options[i], length) == 0) return true;
+    return argument[0] != '-' &&
+           (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
+}
+
+/* torchtitan's run_train.sh takes its file from the environment. NULL: there is none, or the arguments name
+   one. */
+static const char *file_of_environment(int argc, char **argv) {
+    const char *file = getenv("CONFIG_FILE");
+    for (int i = 0; i < argc; i++)
+        if (cli_is_config_file(argv[i])) return NULL;
+    return file && *file ? file : NULL;
+}
+
+ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out) {
+    const char *file = file_of_environment(argc, argv);
+    const char **all = calloc((size_t)argc + 2, sizeof *all);
+    int count = 0;
+    if (!all) return OTT_ERR_MEMORY;
+    if (file) {
+        if (log)
+            output_log(log, OTT_LOG_INFO,
+                       "The configuration file is that of the environment variable CONFIG_FILE");
+        all[count++] = "--config";
+        all[count++] = file;
+    }
+    for (int i = 0; i < argc; i++) all[count++] = argv[i];
+    ott_status status = ott_config_open(context, count, all, out);
+    free(all);
+    return status;
+}

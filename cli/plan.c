@@ -1,0 +1,82 @@
+/* cli/plan: `ottava plan`: what a run would need and how fast it would be. */
+#include "plan/plan.h"
+#include "cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char about[] =
+    "Says what the configuration FILE needs and how fast it would train: parameters, memory by kind, time "
+    "by\n"
+    "kind of work, communication, tokens/s and MFU, and where FP8 pays. FILE and --section.key=value are as "
+    "in\n"
+    "ottava train. Nothing is started: neither the data nor the device nor other ranks need be there.\n"
+    "Memory is that of the dry run which train makes before it starts.";
+
+/* What is not an option of plan is the configuration's: moves those to `rest`, and the others to the front. */
+static int split(const command *c, int argc, char **argv, char **rest, int *rest_count) {
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        size_t length = strcspn(argv[i], "=");
+        bool own = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0, value = false;
+        for (int k = 0; k < c->option_count; k++) {
+            const option *o = &c->options[k];
+            if (strlen(o->name) != length || strncmp(o->name, argv[i], length) != 0) continue;
+            own = true;
+            value = o->value && !argv[i][length];
+        }
+        if (!own)
+            rest[(*rest_count)++] = argv[i];
+        else
+            argv[count++] = argv[i];
+        if (value && i + 1 < argc) argv[count++] = argv[++i];
+    }
+    return count;
+}
+
+static ott_status plan(ott_context *context, const plan_options *o, int argc, char **argv, output *out) {
+    ott_config *config;
+    ott_status status = cli_open_config(context, NULL, argc, argv, &config);
+    if (status != OTT_OK) return status;
+    status = plan_run(context, config, o, output_write, out);
+    ott_config_close(config);
+    return status;
+}
+
+static int run(const plan_options *o, int argc, char **argv) {
+    output out;
+    ott_context *context;
+    output_open(&out);
+    ott_status status = cli_open_context(&context);
+    if (status != OTT_OK) return cli_fail(status);
+    status = plan(context, o, argc, argv, &out);
+    int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    ott_context_close(context);
+    return code;
+}
+
+int verb_plan(int argc, char **argv) {
+    plan_options o;
+    bool json = false;
+    plan_options_init(&o);
+    const option options[] = {
+        {"--device", "NAME", OPTION_TEXT, &o.device,
+         "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: by their data sheets (cpu)"},
+        {"--rates", "KEY=N,...", OPTION_TEXT, &o.rates,
+         "other numbers than the device's: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
+        {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a page"},
+    };
+    const command c = {.name = "plan",
+                       .synopsis = "FILE [--section.key=value ...] [options]",
+                       .about = about,
+                       .options = options,
+                       .option_count = sizeof options / sizeof *options};
+    char **rest = calloc((size_t)argc + 1, sizeof *rest);
+    int operands, rest_count = 0, code = CLI_FAILED;
+    if (!rest) return cli_error(CLI_FAILED, "plan: out of memory");
+    int own = split(&c, argc, argv, rest, &rest_count);
+    code = options_take(&c, own, argv, &operands);
+    o.json = json;
+    if (code == OPTIONS_GO_ON) code = run(&o, rest_count, rest);
+    free(rest);
+    return code;
+}

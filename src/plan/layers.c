@@ -1,0 +1,123 @@
+/* plan/layers: timing the products of linear layers. */
+#include "plan/layers.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- one layer ---- */
+
+static double product_seconds(const machine *m, bool fp8, work_format high, int64_t rows, int64_t columns,
+                              int64_t depth, int c_bytes) {
+    work w = work_of_product(fp8 ? WORK_FP8 : high, rows, columns, depth, c_bytes);
+    return machine_seconds(m, &w);
+}
+
+static bool both_fp8(const cast_spec *a, const cast_spec *b) {
+    return cast_spec_is_fp8(a) && cast_spec_is_fp8(b);
+}
+
+/* The three products of m tokens; `s` NULL: all in high precision. */
+static double products_seconds(const machine *on, const linear *l, int64_t m, work_format high,
+                               const linear_spec *s) {
+    int bytes = high == WORK_FP32 ? 4 : 2;
+    bool output = s && both_fp8(&s->input.rowwise, &s->weight.rowwise);
+    bool input = s && both_fp8(&s->grad_output.rowwise, &s->weight.columnwise);
+    bool weight = s && both_fp8(&s->grad_output.columnwise, &s->input.columnwise);
+    return product_seconds(on, output, high, m, l->out, l->in, bytes) +
+           product_seconds(on, input, high, m, l->in, l->out, bytes) +
+           (l->weight->frozen ? 0 : product_seconds(on, weight, high, l->out, l->in, m, 4));
+}
+
+static double moving_seconds(const machine *m, enum op_index op, double bytes) {
+    work w = {.op = op, .format = WORK_BF16, .bytes = bytes};
+    return bytes > 0 ? machine_seconds(m, &w) : 0;
+}
+
+/* Layers that read the same input share its forms. */
+static int sharers(module_role role) {
+    switch (role) {
+    case ROLE_Q:
+    case ROLE_K:
+    case ROLE_V: return 3;
+    case ROLE_GATE:
+    case ROLE_UP: return 2;
+    default: return 1;
+    }
+}
+
+/* Norms, SwiGLU and the loss make the forms of what they put out; attention does not. */
+static bool input_alone(module_role role) {
+    return role == ROLE_O;
+}
+
+static bool grad_alone(module_role role) {
+    return role == ROLE_QKV || role == ROLE_Q || role == ROLE_K || role == ROLE_V;
+}
+
+static double casts_seconds(const machine *on, const model_module *e, int64_t m, int source,
+                            double micro_batches, const linear_spec *s) {
+    const linear *l = e->linear;
+    const backend_capabilities *can = on->like->can;
+    double input = work_cast_bytes(can, &s->input, m, l->in, source, input_alone(e->role));
+    double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, grad_alone(e->role));
+    double weight = work_cast_bytes(can, &s->weight, l->out, l->in, 4, true);
+    return moving_seconds(on, OP_INDEX_quantize, input) / sharers(e->role) +
+           moving_seconds(on, OP_INDEX_quantize, grad) +
+           moving_seconds(on, OP_INDEX_quantize, weight) / micro_batches;
+}
+
+/* High precision copies its weights to the format of activations, once a step. */
+static double copy_seconds(const machine *on, const linear *l, work_format high, double micro_batches) {
+    double elements = (double)l->in * (double)l->out;
+    return high == WORK_FP32 ? 0 : moving_seconds(on, OP_INDEX_convert, 6 * elements) / micro_batches;
+}
+
+/* ---- rows ---- */
+
+static void name_row(const model_module *e, layer_row *row) {
+    char number[32], *at;
+    snprintf(row->name, sizeof row->name, "%s", e->name);
+    if (e->layer == MODULES_OUTSIDE) return;
+    int length = snprintf(number, sizeof number, ".%d.", e->layer);
+    if (!(at = strstr(row->name, number))) return;
+    memcpy(at + 1, "*", 1);
+    memmove(at + 2, at + length - 1, strlen(at + length - 1) + 1);
+}
+
+static void time_row(const layer_rows *rows, const trainer *t, const model_module *e, layer_row *row) {
+    linear_spec s = e->linear->spec;
+    if (!s.fp8) recipe_compile(rows->recipe, t->m->activation, &s);
+    work_format high = t->m->activation == OTT_F32 ? WORK_FP32 : WORK_BF16;
+    double micro_batches = (double)t->options.grad_accum;
+    row->high = products_seconds(rows->machine, e->linear, row->m, high, NULL) +
+                copy_seconds(rows->machine, e->linear, high, micro_batches);
+    row->casts = casts_seconds(rows->machine, e, row->m, high == WORK_FP32 ? 4 : 2, micro_batches, &s);
+    row->fp8 = products_seconds(rows->machine, e->linear, row->m, high, &s) + row->casts;
+}
+
+static ott_status add_layer(layer_rows *rows, const trainer *t, const model_module *e) {
+    const linear *l = e->linear;
+    layer_row row = {.count = 1,
+                     .m = t->options.batch_size * t->options.seq_len,
+                     .n = l->out,
+                     .k = l->in,
+                     .converted = l->spec.fp8};
+    snprintf(row.kept, sizeof row.kept, "%s", l->skip_reason ? l->skip_reason : "");
+    name_row(e, &row);
+    for (int i = 0; i < rows->count; i++) {
+        layer_row *r = &rows->of[i];
+        if (strcmp(r->name, row.name) != 0 || r->converted != row.converted) continue;
+        r->count++;
+        return OTT_OK;
+    }
+    STATUS_REQUIRE(rows->count < LAYER_ROWS_MOST);
+    time_row(rows, t, e, &row);
+    rows->of[rows->count++] = row;
+    return OTT_OK;
+}
+
+ott_status layers_look(layer_rows *rows, const trainer *t) {
+    rows->count = 0;
+    for (int i = 0; i < t->m->modules.count; i++)
+        if (t->m->modules.of[i].kind == MODULE_LINEAR) TRY(add_layer(rows, t, &t->m->modules.of[i]));
+    return OTT_OK;
+}

@@ -1,0 +1,220 @@
+/* plan/machine: the table of devices, and how long they take. */
+#include "plan/machine.h"
+#include "base/str.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+typedef struct machine_row {
+    const char *name, *about;
+    machine_rates rate;
+} machine_row;
+
+/* Of a kernel's start, where the kernels of a step are queued one behind the other. */
+#define LAUNCH 3e-6
+
+static const machine_row rows[] = {
+#define MACHINE(row, text, memory, peak32, peak16, peak8, gemm16, gemm8, forward, backward, gbs, share,      \
+                near, far, devices, sms, delay)                                                              \
+    {row,                                                                                                    \
+     text,                                                                                                   \
+     {.gib = memory,                                                                                         \
+      .peak = {(peak32)*1e12, (peak16)*1e12, (peak8)*1e12},                                                  \
+      .gemm = {(peak32)*0.8e12, (gemm16)*1e12, (gemm8)*1e12},                                                \
+      .attention_forward = (forward)*1e12,                                                                   \
+      .attention_backward = (backward)*1e12,                                                                 \
+      .bandwidth = (gbs)*1e9 * (share),                                                                      \
+      .link = (near)*1e9,                                                                                    \
+      .network = (far)*1e9,                                                                                  \
+      .node = devices,                                                                                       \
+      .cores = sms,                                                                                          \
+      .latency = delay,                                                                                      \
+      .launch = LAUNCH}},
+#include "plan/machines.def"
+#undef MACHINE
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* ---- as a device for dry runs ---- */
+
+/* Left for the driver's context, the libraries and the transport's buffers. */
+#define RESERVED_GIB 1.5
+#define GIB          1073741824.0
+
+static mem_stats take_nothing(const device *d) {
+    (void)d;
+    return (mem_stats){0};
+}
+
+static const machine *machine_of(const device *d) {
+    return (const machine *)((const char *)d - offsetof(machine, device));
+}
+
+static void read_memory(const device *d, device_memory *out) {
+    const machine *m = machine_of(d);
+    *out = (device_memory){.total = (int64_t)(m->rate.gib * GIB)};
+    out->room.whole = out->total;
+    out->room.left = (int64_t)((m->rate.gib - RESERVED_GIB) * GIB);
+    snprintf(out->room.of, sizeof out->room.of, "%s", m->about);
+}
+
+static const device_table table = {.taken = take_nothing, .read_memory = read_memory};
+
+/* What the libraries of a GPU want: cuBLASLt a block for a product; attention backward the query's gradient in fp32, and
+   those of keys and values for all query heads. */
+static int64_t gpu_workspace(const device *d, enum op_index op, const void *args) {
+    (void)d;
+    if (op == OP_INDEX_gemm) return (int64_t)32 << 20;
+    if (op != OP_INDEX_attention_backward) return 0;
+    const attention_backward_args *a = args;
+    return 8 * a->q->rows * a->q->columns;
+}
+
+/* Kernels and tensor cores of NVIDIA's GPUs: an FP8 product contracts along contiguous codes. */
+static void lay_out_as_gpu(machine *m, device *cpu) {
+    m->ops = *cpu->ops;
+    m->ops.workspace = gpu_workspace;
+    m->ops.packed_count = NULL;
+    m->can = (backend_capabilities){.name = m->name, .alignment = 256, .contiguous_contraction = true};
+    if (!machine_has_fp8(m)) {
+        static const char reason[] = "its tensor cores have no FP8";
+        m->can.no_format[OTT_E4M3] = m->can.no_format[OTT_E5M2] = reason;
+    }
+    m->device =
+        (device){.table = &table, .ops = &m->ops, .can = &m->can, .account = cpu->account, .name = m->name};
+    m->like = &m->device;
+}
+
+static ott_status fail_name(const char *name) {
+    const char *names[ROWS + 1] = {"cpu"};
+    char list[160] = "cpu";
+    for (int i = 0; i < ROWS; i++) {
+        size_t length = strlen(list);
+        names[i + 1] = rows[i].name;
+        snprintf(list + length, sizeof list - length, ", %s", rows[i].name);
+    }
+    const char *nearest = str_nearest(name, names, ROWS + 1);
+    return status_fail(
+        OTT_ERR_ARGUMENT,
+        "there is no device \"%s\" to plan for%s%s%s; there are %s, and --rates changes numbers of one",
+        str_show(name).text, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "",
+        list);
+}
+
+ott_status machine_open(const char *name, device *cpu, machine *out) {
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].name, name) != 0) continue;
+        *out = (machine){.name = rows[i].name, .rate = rows[i].rate};
+        snprintf(out->about, sizeof out->about, "%s", rows[i].about);
+        lay_out_as_gpu(out, cpu);
+        return OTT_OK;
+    }
+    return fail_name(name);
+}
+
+bool machine_has_fp8(const machine *m) {
+    return m->rate.peak[WORK_FP8] > 0;
+}
+
+/* ---- rates of the user's own ---- */
+
+typedef struct rate_key {
+    const char *name;
+    size_t offset;
+    double unit;
+} rate_key;
+
+static const rate_key keys[] = {
+#define KEY(name, field, unit)                                                                               \
+    { name, offsetof(machine_rates, field), unit }
+    KEY("gib", gib, 1),
+    KEY("fp32_tflops", gemm[WORK_FP32], 1e12),
+    KEY("bf16_tflops", gemm[WORK_BF16], 1e12),
+    KEY("fp8_tflops", gemm[WORK_FP8], 1e12),
+    KEY("attention_tflops", attention_forward, 1e12),
+    KEY("attention_backward_tflops", attention_backward, 1e12),
+    KEY("memory_gbs", bandwidth, 1e9),
+    KEY("link_gbs", link, 1e9),
+    KEY("network_gbs", network, 1e9),
+    KEY("node", node, 1),
+    KEY("latency_us", latency, 1e-6),
+    KEY("launch_us", launch, 1e-6),
+#undef KEY
+};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static ott_status set_rate(machine *m, const char *word, size_t length) {
+    char list[256] = "";
+    for (int i = 0; i < KEYS; i++) {
+        size_t name = strlen(keys[i].name), used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", keys[i].name);
+        if (strncmp(word, keys[i].name, name) != 0 || word[name] != '=') continue;
+        char *end;
+        double value = strtod(word + name + 1, &end);
+        if (end != word + length || !(value > 0) || !isfinite(value))
+            return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\": a rate is a number above 0", (int)length,
+                               word);
+        *(double *)((char *)&m->rate + keys[i].offset) = value * keys[i].unit;
+        return OTT_OK;
+    }
+    return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\" is no KEY=NUMBER; the keys are %s", (int)length,
+                       word, list);
+}
+
+ott_status machine_set_rates(machine *m, const char *text) {
+    for (const char *at = text;;) {
+        size_t length = strcspn(at, ",");
+        TRY(set_rate(m, at, length));
+        if (!at[length]) break;
+        at += length + 1;
+    }
+    memset(m->seconds, 0, sizeof m->seconds); /* what is given counts, not what was measured */
+    return OTT_OK;
+}
+
+/* ---- times ---- */
+
+enum {
+    TILE = 128,      /* lines and columns of a product that a core makes at once */
+    TILE_START = 256 /* elements of the contraction that starting and storing a tile take as long as */
+};
+
+static double tiles(int64_t length) {
+    return ceil((double)length / TILE);
+}
+
+/* Cores take tiles in turns: a last turn that is not full takes as long as one that is. */
+static double product_seconds(const machine *m, const work *w) {
+    const machine_rates *r = &m->rate;
+    double rate = r->gemm[w->format] > 0 ? r->gemm[w->format] : r->gemm[WORK_BF16], flops = w->flops;
+    if (r->cores > 0) {
+        double turns = ceil(tiles(w->m) * tiles(w->n) / r->cores);
+        flops = turns * r->cores * 2.0 * TILE * TILE * (double)(w->k + TILE_START);
+    }
+    return fmax(flops / rate, w->bytes / r->bandwidth);
+}
+
+double machine_seconds(const machine *m, const work *w) {
+    const machine_rates *r = &m->rate;
+    double measured = m->seconds[w->op][w->format];
+    if (measured > 0) return measured * work_units(w) + r->launch;
+    if (w->op == OP_INDEX_gemm) return product_seconds(m, w) + r->launch;
+    double rate = w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;
+    return fmax(w->flops / rate, w->bytes / r->bandwidth) + r->launch;
+}
+
+double machine_ring_seconds(const machine *m, int64_t ranks, double bytes) {
+    const machine_rates *r = &m->rate;
+    if (ranks <= 1) return 0;
+    double rate = (double)ranks > r->node ? fmin(r->link, r->network * r->node) : r->link;
+    return bytes / rate;
+}
+
+/* A hop within a node is about a quarter of one between nodes. */
+double machine_ring_delay(const machine *m, int64_t ranks) {
+    double near = fmin((double)ranks, m->rate.node), nodes = ceil((double)ranks / m->rate.node);
+    return m->rate.latency * ((nodes - 1) + (near - 1) / 4);
+}

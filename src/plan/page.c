@@ -1,0 +1,176 @@
+/* plan/page: the page. */
+#include "plan/page.h"
+#include "base/size.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- head ---- */
+
+static void write_head(const page *p, str *out) {
+    const model_options *o = p->shape;
+    const estimate *e = p->estimate;
+    char count[32], share[32];
+    str_printf(out, "Plan for %lld x %s (%s), %s\n\n", (long long)e->ranks, p->machine->name,
+               p->machine->about, p->precision);
+    str_printf(out,
+               "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
+               "vocabulary %lld%s\n",
+               o->family->name, str_commas(e->parameters, count), (long long)o->dim, (long long)o->layers,
+               (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden, (long long)o->vocab,
+               o->tied ? ", tied head" : "");
+    if (e->on_rank < e->parameters)
+        str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->on_rank, share));
+    str_printf(out, "Step: %lld x %lld tokens a micro-batch, %lld micro-batch%s, %s tokens of all ranks\n\n",
+               (long long)p->cfg->train.batch_size, (long long)p->cfg->train.seq_len,
+               (long long)e->micro_batches, e->micro_batches == 1 ? "" : "es", str_commas(e->tokens, count));
+}
+
+/* ---- memory ---- */
+
+#define MIB 1048576.0
+
+static void write_memory(const page *p, str *out) {
+    const admission_need *n = &p->estimate->need;
+    device_memory memory;
+    char left[LIMIT_TEXT];
+    device_read_memory(p->machine->like, &memory);
+    str_append(out, "Memory of a rank at most, by the dry run           MiB\n");
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
+        if (n->of[kind] >= (int64_t)MIB / 20)
+            str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind), (double)n->of[kind] / MIB);
+    str_printf(out, "  %-38s %12.1f  %s: %s\n", "all", (double)n->total / MIB,
+               p->estimate->fits ? "fits" : "does not fit", limit_text(&memory.room, left));
+    if (p->largest_batch > 0)
+        str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n\n",
+                   (long long)p->largest_batch);
+    else
+        str_append(out, "Not even train.batch_size = 1 fits\n\n");
+}
+
+/* ---- time ---- */
+
+static void write_work(const page *p, str *out) {
+    const estimate *e = p->estimate;
+    str_append(out, "Work of a rank in a step                  ms   share      TFLOP        GB\n");
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        const estimate_part *k = &e->kinds[kind];
+        if (k->calls == 0) continue;
+        str_printf(out, "  %-32s %9.2f  %5.1f%%  %9.3f %9.2f\n", op_kind_text((op_kind)kind),
+                   1e3 * k->seconds, 100 * k->seconds / e->step_seconds, k->flops / 1e12, k->bytes / 1e9);
+    }
+    if (e->ranks > 1)
+        str_printf(out, "  %-32s %9.2f  %5.1f%%\n", "waiting for other ranks", 1e3 * e->waiting_seconds,
+                   100 * e->waiting_seconds / e->step_seconds);
+    str_printf(out, "  %-32s %9.2f\n\n", "step", 1e3 * e->step_seconds);
+}
+
+static void write_traffic_line(const char *what, const estimate_traffic *t, str *out) {
+    if (t->calls > 0)
+        str_printf(out, "  %-32s %9.2f  %9.2f  %8lld\n", what, 1e3 * t->seconds, t->bytes / 1e6,
+                   (long long)t->calls);
+}
+
+static void write_traffic(const page *p, str *out) {
+    const estimate *e = p->estimate;
+    if (e->ranks <= 1) return;
+    str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
+    write_traffic_line("gathered parameters", &e->gather, out);
+    write_traffic_line("reduced gradients", &e->reduce, out);
+    write_traffic_line("other", &e->other, out);
+    str_append(out, "\n");
+}
+
+static void write_speed(const page *p, str *out) {
+    const estimate *e = p->estimate;
+    char rate[32];
+    str_printf(out, "Expected: %s tokens/s", str_commas((int64_t)(e->tokens_per_second + 0.5), rate));
+    if (e->ranks > 1)
+        str_printf(out, ", %s a device",
+                   str_commas((int64_t)(e->tokens_per_second / (double)e->ranks + 0.5), rate));
+    str_printf(out, ", MFU %.1f%% of %.4g TFLOP/s (%s)\n", 100 * e->mfu, estimate_peak(p->machine) / 1e12,
+               p->machine->here ? "fp32 multiply-adds, measured" : "dense bf16");
+    if (p->other)
+        str_printf(out, "In %s: %s tokens/s, so %s is %.2f times as fast; memory %+.1f MiB\n",
+                   p->other_precision, str_commas((int64_t)(p->other->tokens_per_second + 0.5), rate),
+                   p->precision, e->tokens_per_second / p->other->tokens_per_second,
+                   (double)(e->need.total - p->other->need.total) / MIB);
+    str_append(out, "\n");
+}
+
+/* ---- FP8 by layer ---- */
+
+static const char *verdict(const layer_row *r) {
+    bool pays = layers_speedup(r) >= LAYERS_PAYS;
+    if (r->converted) return pays ? "in FP8" : "in FP8, and does not pay";
+    return pays ? "not in FP8, would pay" : "not in FP8";
+}
+
+static void write_layers(const page *p, str *out) {
+    bool any = false;
+    char title[64];
+    snprintf(title, sizeof title, "Does FP8 pay (%s)?", p->layers->recipe->name);
+    str_printf(out, "%-40s layers      M       N       K  high ms   FP8 ms  casts  times\n", title);
+    for (int i = 0; i < p->layers->count; i++) {
+        const layer_row *r = &p->layers->of[i];
+        str_printf(out, "  %-38s %6d %6lld %7lld %7lld %8.3f %8.3f %5.0f%%  %5.2f  %s%s%s\n", r->name,
+                   r->count, (long long)r->m, (long long)r->n, (long long)r->k, 1e3 * r->high, 1e3 * r->fp8,
+                   100 * r->casts / r->fp8, layers_speedup(r), verdict(r), *r->kept ? ": " : "", r->kept);
+        any |= r->converted && layers_speedup(r) < LAYERS_PAYS;
+    }
+    if (any) {
+        const char *before = "  without those that do not pay: --float8.filter_fqns=";
+        for (int i = 0; i < p->layers->count; i++) {
+            const layer_row *r = &p->layers->of[i];
+            const char *dot = strrchr(r->name, '.');
+            if (!r->converted || layers_speedup(r) >= LAYERS_PAYS) continue;
+            str_printf(out, "%s%s", before, dot ? dot + 1 : r->name);
+            before = ",";
+        }
+        str_append(out, "\n");
+    }
+    str_append(out, "\n");
+}
+
+/* ---- assumptions ---- */
+
+static void write_rates(const page *p, str *out) {
+    const machine_rates *r = &p->machine->rate;
+    str_printf(out,
+               "- Rates of %s: %.1f GiB; TFLOP/s of large products fp32 %.4g, bf16 %.4g, FP8 %.4g; attention "
+               "%.4g and %.4g; memory %.4g GB/s.\n",
+               p->machine->here ? "this machine, measured with a small model" : p->machine->about, r->gib,
+               r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
+               r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
+    if (p->estimate->ranks > 1)
+        str_printf(out,
+                   "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s a device to other nodes; rings; "
+                   "stated, not measured.\n",
+                   r->link / 1e9, r->node, r->network / 1e9);
+}
+
+static void write_assumptions(const page *p, str *out) {
+    str_append(out, "Assumed\n");
+    write_rates(p, out);
+    str_append(out, "- Memory is that of the dry run which `ottava train` makes before it starts, without "
+                    "the data set's own.\n");
+    if (!p->machine->here)
+        str_append(out, "- 1.5 GiB of a device are left to its driver and libraries. Kernels are queued "
+                        "ahead of the device.\n");
+    str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
+                    "take no time.\n");
+    if (p->estimate->ranks > 1)
+        str_append(out, "- A block's parameters are gathered under the work of the block before, and "
+                        "gradients reduced under that of the next;\n"
+                        "  what moves beside the work does not slow it down.\n");
+}
+
+ott_status page_write(const page *p, str *out) {
+    write_head(p, out);
+    write_memory(p, out);
+    write_work(p, out);
+    write_traffic(p, out);
+    write_speed(p, out);
+    write_layers(p, out);
+    write_assumptions(p, out);
+    return str_finish(out);
+}

@@ -1,0 +1,25 @@
+/* plan/page: a plan as a person reads it, and as JSON. */
+#ifndef PLAN_PAGE_H
+#define PLAN_PAGE_H
+
+#include "base/str.h"
+#include "plan/estimate.h"
+#include "plan/layers.h"
+
+/* All that is told; borrowed. */
+typedef struct page {
+    const config *cfg;
+    const model_options *shape;
+    const machine *machine;
+    const char *precision; /* "fp8 tensorwise" */
+    const estimate *estimate;
+    const char *other_precision; /* the same run in bf16, or in FP8 */
+    const estimate *other;       /* NULL: it cannot be */
+    const layer_rows *layers;
+    int64_t largest_batch; /* that fits; 0: none does */
+} page;
+
+ott_status page_write(const page *p, str *out);
+ott_status page_write_json(const page *p, str *out);
+
+#endif

@@ -1,0 +1,81 @@
+/* plan/page_json: the page for programs. Seconds, bytes, FLOP. */
+#include "plan/page.h"
+#include "base/json_write.h"
+
+static void write_memory(const page *p, str *out) {
+    const admission_need *n = &p->estimate->need;
+    json_write_key(out, "memory_bytes");
+    str_append(out, "{");
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
+        json_write_integer(out, mem_kind_name((mem_kind)kind), n->of[kind]);
+    json_write_integer(out, "all", n->total);
+    str_append(out, "}");
+    json_write_bool(out, "fits", p->estimate->fits);
+    json_write_integer(out, "largest_batch_size", p->largest_batch);
+}
+
+static void write_work(const page *p, str *out) {
+    json_write_key(out, "work");
+    str_append(out, "{");
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        const estimate_part *k = &p->estimate->kinds[kind];
+        if (k->calls == 0) continue;
+        json_write_key(out, op_kind_name((op_kind)kind));
+        str_append(out, "{");
+        json_write_real(out, "seconds", k->seconds);
+        json_write_real(out, "flops", k->flops);
+        json_write_real(out, "bytes", k->bytes);
+        str_append(out, "}");
+    }
+    str_append(out, "}");
+}
+
+static void write_traffic(const char *name, const estimate_traffic *t, str *out) {
+    json_write_key(out, name);
+    str_append(out, "{");
+    json_write_integer(out, "calls", t->calls);
+    json_write_real(out, "bytes", t->bytes);
+    json_write_real(out, "seconds", t->seconds);
+    str_append(out, "}");
+}
+
+static void write_layer(const layer_row *r, str *out) {
+    json_write_key(out, NULL);
+    str_append(out, "{");
+    json_write_text(out, "name", r->name);
+    json_write_integer(out, "layers", r->count);
+    json_write_integer(out, "m", r->m);
+    json_write_integer(out, "n", r->n);
+    json_write_integer(out, "k", r->k);
+    json_write_bool(out, "converted", r->converted);
+    json_write_real(out, "high_precision_seconds", r->high);
+    json_write_real(out, "fp8_seconds", r->fp8);
+    json_write_real(out, "times", layers_speedup(r));
+    str_append(out, "}");
+}
+
+ott_status page_write_json(const page *p, str *out) {
+    const estimate *e = p->estimate;
+    str_append(out, "{");
+    json_write_text(out, "device", p->machine->name);
+    json_write_text(out, "precision", p->precision);
+    json_write_integer(out, "ranks", e->ranks);
+    json_write_integer(out, "parameters", e->parameters);
+    json_write_integer(out, "parameters_of_a_rank", e->on_rank);
+    json_write_integer(out, "tokens", e->tokens);
+    write_memory(p, out);
+    write_work(p, out);
+    write_traffic("gathered", &e->gather, out);
+    write_traffic("reduced", &e->reduce, out);
+    write_traffic("exchanged", &e->other, out);
+    json_write_real(out, "waiting_seconds", e->waiting_seconds);
+    json_write_real(out, "step_seconds", e->step_seconds);
+    json_write_real(out, "tokens_per_second", e->tokens_per_second);
+    json_write_real(out, "mfu", e->mfu);
+    if (p->other) json_write_real(out, "other_precision_tokens_per_second", p->other->tokens_per_second);
+    json_write_key(out, "layers");
+    str_append(out, "[");
+    for (int i = 0; i < p->layers->count; i++) write_layer(&p->layers->of[i], out);
+    str_append(out, "]}\n");
+    return str_finish(out);
+}

@@ -1,0 +1,156 @@
+/* plan/plan: from a configuration to its page. */
+#include "plan/plan.h"
+#include "api/handle.h"
+#include "backend/backend.h"
+#include "checkpoint/hf_model.h"
+#include "plan/measure.h"
+#include "plan/page.h"
+#include "train/run.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct planner {
+    mem *account;
+    const logger *log;
+    const plan_options *options;
+    config *cfg, asked;
+    model_options shape;
+    precision_plan precision;
+    device *cpu;
+    machine machine;
+    layer_rows layers;
+    estimate estimate, other;
+    char names[2][64]; /* of the precision of both */
+} planner;
+
+/* ---- the parts ---- */
+
+static ott_status open_machine(planner *p) {
+    const char *name = p->options->device;
+    bool here = !name || strcmp(name, "cpu") == 0;
+    TRY(backend_open(here ? p->cfg->train.device : "cpu", (int)p->cfg->train.threads, p->account, p->log,
+                     &p->cpu));
+    TRY(here ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
+             : machine_open(name, p->cpu, &p->machine));
+    return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;
+}
+
+static ott_status resolve(planner *p) {
+    hf_model_notes notes;
+    TRY(run_check_model(p->cfg));
+    TRY(hf_model_configure(p->account, p->cfg, &notes));
+    p->asked = *p->cfg;
+    TRY(model_options_resolve(p->cfg, &p->shape));
+    return precision_plan_read(p->cfg, &p->precision);
+}
+
+static ott_status look_at_layers(void *user, trainer *t) {
+    return layers_look(user, t);
+}
+
+static estimate_request request(planner *p, const config *cfg) {
+    return (estimate_request){
+        .account = p->account, .machine = &p->machine, .cfg = cfg, .asked = &p->asked, .shape = &p->shape};
+}
+
+/* ---- what else could be ---- */
+
+/* The same run in bf16, or, when it is not in FP8, in that. False: it cannot be. */
+static bool estimate_other(planner *p) {
+    config other = *p->cfg;
+    bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
+    other.train.mixed_precision = fp8 ? PRECISION_BF16 : PRECISION_FP8;
+    snprintf(p->names[1], sizeof p->names[1], "%s%s", fp8 ? "bf16" : "fp8 ",
+             fp8 ? "" : p->layers.recipe->name);
+    estimate_request r = request(p, &other);
+    return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
+}
+
+static bool fits(planner *p, int64_t sequences) {
+    config other = *p->cfg;
+    estimate e;
+    other.train.batch_size = sequences;
+    estimate_request r = request(p, &other);
+    return estimate_run(&r, &e) == OTT_OK && e.fits;
+}
+
+enum { LARGEST_BATCH = 65536 };
+
+/* By halving, once a doubling no longer fits. */
+static int64_t find_largest_batch(planner *p) {
+    int64_t low = 0, high = 1;
+    while (high <= LARGEST_BATCH && fits(p, high)) {
+        low = high;
+        high *= 2;
+    }
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        *(fits(p, middle) ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* ---- the page ---- */
+
+static const recipe *recipe_to_try(const planner *p) {
+    if (p->cfg->train.mixed_precision == PRECISION_FP8) return &p->precision.fp8;
+    const recipe *r = recipe_find(config_word(p->cfg, "float8.recipe_name"));
+    return r ? r : recipe_find("tensorwise");
+}
+
+static void name_precision(planner *p) {
+    bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
+    snprintf(p->names[0], sizeof p->names[0], "%s%s%s", config_word(p->cfg, "train.mixed_precision"),
+             fp8 ? " " : "", fp8 ? p->precision.fp8.name : "");
+}
+
+static ott_status write_page(planner *p, str *out) {
+    name_precision(p);
+    bool other = estimate_other(p);
+    const page told = {.cfg = p->cfg,
+                       .shape = &p->shape,
+                       .machine = &p->machine,
+                       .precision = p->names[0],
+                       .estimate = &p->estimate,
+                       .other_precision = p->names[1],
+                       .other = other ? &p->other : NULL,
+                       .layers = &p->layers,
+                       .largest_batch = find_largest_batch(p)};
+    return p->options->json ? page_write_json(&told, out) : page_write(&told, out);
+}
+
+static ott_status make(planner *p, str *out) {
+    TRY(resolve(p));
+    TRY(open_machine(p));
+    p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
+    estimate_request r = request(p, p->cfg);
+    r.look = look_at_layers;
+    r.user = &p->layers;
+    TRY(estimate_run(&r, &p->estimate));
+    return write_page(p, out);
+}
+
+static ott_status run(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write,
+                      void *user) {
+    str text = {.account = context->account};
+    void *memory;
+    TRY(config_check(cfg));
+    TRY(mem_alloc(context->account, MEM_OTHER, sizeof(planner), "a plan", &memory));
+    planner *p = memory;
+    *p = (planner){.account = context->account, .log = &context->log, .options = o, .cfg = cfg};
+    ott_status status = make(p, &text);
+    if (status == OTT_OK) status = api_write(&text, write, user);
+    str_free(&text);
+    device_close(p->cpu);
+    mem_free(context->account, memory);
+    return status;
+}
+
+void plan_options_init(plan_options *options) {
+    *options = (plan_options){.ranks = 1};
+}
+
+ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
+                    ott_text_fn write, void *user) {
+    return API_INSIDE(context, run(context, configuration->values, options, write, user));
+}

@@ -1,0 +1,164 @@
+/*
+ * The page of a plan: one whole page to the letter, and what must hold for any: its memory is what `ottava train` would plan,
+ * the largest batch fits and the next does not, rates do what they say.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "base/collected.h"
+#include "plan/plan.h"
+
+/* ---- running ---- */
+
+enum { MOST = 24 };
+
+static ott_status plan_of(const plan_options *o, const char *const *arguments, collected *w) {
+    ott_context *context;
+    ott_config *configuration;
+    int count = 0;
+    *w = (collected){0};
+    while (arguments[count]) count++;
+    assert_int_equal(ott_context_open(NULL, &context), OTT_OK);
+    ott_status status = ott_config_open(context, count, arguments, &configuration);
+    if (status == OTT_OK) {
+        status = plan_run(context, configuration, o, collect, w);
+        ott_config_close(configuration);
+    }
+    ott_context_close(context);
+    return status;
+}
+
+static collected told;
+
+/* Its JSON object, to be given back with json_decref. */
+static json_t *plan_json(plan_options o, const char *const *arguments) {
+    o.json = 1;
+    if (plan_of(&o, arguments, &told) != OTT_OK) fail_msg("%s", ott_error_text());
+    json_t *root = json_loads(told.text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static double number(const json_t *object, const char *path) {
+    char name[64];
+    size_t length = strcspn(path, "/");
+    snprintf(name, sizeof name, "%.*s", (int)length, path);
+    const json_t *value = json_object_get(object, name);
+    if (path[length]) return number(value, path + length + 1);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static double number_of(plan_options o, const char *const *arguments, const char *path) {
+    json_t *root = plan_json(o, arguments);
+    double value = number(root, path);
+    json_decref(root);
+    return value;
+}
+
+static const plan_options h100 = {.device = "h100", .ranks = 1};
+#define SIZES(batch)                                                                                         \
+    "--model.preset=124M", "--train.seq_len=1024", "--train.mixed_precision=fp8", "--train.batch_size=" batch
+
+/* ---- the page ---- */
+
+static void a_page(void **state) {
+    static char golden[1 << 15];
+    const char *const arguments[] = {SIZES("8"), "--train.grad_accum_steps=2", NULL};
+    (void)state;
+    FILE *f = fopen(TEST_SOURCE_DIR "/tests/plan/page_124m_h100.txt", "r");
+    assert_non_null(f);
+    golden[fread(golden, 1, sizeof golden - 1, f)] = 0;
+    fclose(f);
+    assert_int_equal(plan_of(&h100, arguments, &told), OTT_OK);
+    if (strcmp(told.text, golden) != 0) fail_msg("the page is now\n%s", told.text);
+}
+
+/* ---- memory ---- */
+
+static void the_largest_batch_fits(void **state) {
+    const char *const eight[] = {SIZES("8"), NULL};
+    char at[48], beyond[48];
+    (void)state;
+    double largest = number_of(h100, eight, "largest_batch_size");
+    assert_true(largest > 8);
+    snprintf(at, sizeof at, "--train.batch_size=%.0f", largest);
+    snprintf(beyond, sizeof beyond, "--train.batch_size=%.0f", largest + 1);
+    const char *const fits[] = {SIZES("8"), at, NULL}, *const does_not[] = {SIZES("8"), beyond, NULL};
+    json_t *yes = plan_json(h100, fits), *no = plan_json(h100, does_not);
+    assert_true(json_is_true(json_object_get(yes, "fits")) && json_is_false(json_object_get(no, "fits")));
+    json_decref(yes);
+    json_decref(no);
+    const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=2"};
+    assert_true(number_of(small, eight, "largest_batch_size") == 0);
+}
+
+/* ---- time ---- */
+
+static void rates_count(void **state) {
+    const char *const eight[] = {SIZES("8"), NULL}, *const two[] = {SIZES("8"), "--train.grad_accum_steps=2",
+                                                                    NULL};
+    const plan_options slow = {.device = "h100", .ranks = 1, .rates = "fp8_tflops=100"};
+    (void)state;
+    double products = number_of(h100, eight, "work/gemm_fp8/seconds");
+    assert_true(number_of(slow, eight, "work/gemm_fp8/seconds") > 4 * products);
+    assert_true(number_of(h100, two, "work/gemm_fp8/flops") ==
+                2 * number_of(h100, eight, "work/gemm_fp8/flops"));
+    /* The optimizer works once a step, whatever it is made of. */
+    assert_true(number_of(h100, two, "work/optimizer/bytes") ==
+                number_of(h100, eight, "work/optimizer/bytes"));
+    assert_true(number_of(h100, eight, "mfu") < 1 && number_of(h100, eight, "mfu") > 0.1);
+}
+
+/* Six operations for each weight in a product and token. */
+static void products_are_counted_once(void **state) {
+    const char *const eight[] = {SIZES("8"), NULL};
+    (void)state;
+    double weights = 12 * (4 * 768.0 * 768 + 3 * 768.0 * 2048) + 768.0 * 50304;
+    assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
+}
+
+/* This machine: measured, so only what must be. */
+static void this_machine(void **state) {
+    const plan_options here = {.ranks = 1};
+    const char *const tiny[] = {"--model.preset=debug", "--train.seq_len=32", "--train.batch_size=1",
+                                "--train.threads=1", NULL};
+    (void)state;
+    json_t *root = plan_json(here, tiny);
+    assert_true(number(root, "step_seconds") > 0 && number(root, "memory_bytes/parameters") > 4 * 3e6);
+    json_decref(root);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const plan_options *o, const char *const *arguments, ott_status status,
+                    const char *text) {
+    assert_int_equal(plan_of(o, arguments, &told), status);
+    if (!strstr(ott_error_text(), text)) fail_msg("\"%s\" does not say \"%s\"", ott_error_text(), text);
+}
+
+static void refusals(void **state) {
+    const plan_options a100 = {.device = "a100", .ranks = 1}, none = {.device = "h300", .ranks = 1};
+    const char *const eight[] = {SIZES("8"), NULL}, *const nothing[] = {"--train.seq_len=64", NULL};
+    const char *const odd[] = {SIZES("8"), "--model.n_kv_heads=5", NULL};
+    (void)state;
+    refused(&none, eight, OTT_ERR_ARGUMENT, "there is no device \"h300\"");
+    refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores have no FP8");
+    refused(&h100, nothing, OTT_ERR_CONFIG, "nothing says what to train");
+    refused(&h100, odd, OTT_ERR_CONFIG, "must be divisible by model.n_kv_heads");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page),       cmocka_unit_test(the_largest_batch_fits),
+        cmocka_unit_test(rates_count),  cmocka_unit_test(products_are_counted_once),
+        cmocka_unit_test(this_machine), cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* What operations do, counted against numbers worked out by hand, and how long a machine takes for them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "backend/open.h"
+#include "plan/machine.h"
+#include "train/train_fixture.h"
+
+static mem *account;
+static device *cpu;
+
+static int open_all(void **state) {
+    (void)state;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(test_device_open(account, 1, NULL, &cpu));
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    device_close(cpu);
+    mem_close(account);
+    return 0;
+}
+
+/* ---- work ---- */
+
+static tensor shape(ott_dtype d, int64_t rows, int64_t columns) {
+    return tensor_matrix((void *)(uintptr_t)64, d, rows, columns);
+}
+
+static void a_product(void **state) {
+    exec cx = {.device = cpu};
+    operand a = {.t = shape(OTT_E4M3, 6, 4)}, b = {.t = shape(OTT_E5M2, 4, 10), .transposed = true};
+    tensor c = shape(OTT_BF16, 6, 10);
+    (void)state;
+    work w = work_of(&cx, OP_INDEX_gemm, &(gemm_args){.a = &a, .b = &b, .c = &c});
+    assert_int_equal(w.format, WORK_FP8);
+    assert_true(w.m == 6 && w.n == 10 && w.k == 4);
+    assert_true(w.flops == 2 * 6 * 10 * 4);
+    assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* C is added to */
+    b.t = shape(OTT_BF16, 4, 10);
+    assert_int_equal(work_of(&cx, OP_INDEX_gemm, &(gemm_args){.a = &a, .b = &b, .c = &c}).format, WORK_BF16);
+    work by_itself = work_of_product(WORK_FP8, 6, 10, 4, 2);
+    assert_true(by_itself.flops == w.flops && by_itself.bytes == 6 * 4 + 4 * 10 + 2 * 6 * 10);
+}
+
+/* Two documents of four tokens: each sees 1 + 2 + 3 + 4 keys; with a window of two 1 + 2 + 2 + 2. */
+static void attention_counts(void **state) {
+    exec cx = {.device = cpu};
+    tensor q = shape(OTT_BF16, 8, 16), k = shape(OTT_BF16, 8, 8), lse = shape(OTT_F32, 2, 8);
+    tensor starts = shape(OTT_I32, 1, 3);
+    attention_forward_args a = {.q = &q, .k = &k, .v = &k, .cu_seqlens = &starts, .o = &q, .lse = &lse};
+    (void)state;
+    assert_true(work_of(&cx, OP_INDEX_attention_forward, &a).flops == 2.0 * 2 * 16 * 20);
+    a.window = 2;
+    assert_true(work_of(&cx, OP_INDEX_attention_forward, &a).flops == 2.0 * 2 * 16 * 14);
+    attention_backward_args b = {.dout = &q,
+                                 .q = &q,
+                                 .k = &k,
+                                 .v = &k,
+                                 .o = &q,
+                                 .lse = &lse,
+                                 .cu_seqlens = &starts,
+                                 .dq = &q,
+                                 .dk = &k,
+                                 .dv = &k};
+    assert_true(work_of(&cx, OP_INDEX_attention_backward, &b).flops == 5.0 * 2 * 16 * 20);
+}
+
+/* Of 8 x 4 numbers of 2 bytes. */
+static double cast_bytes(const char *name, bool contiguous, bool alone) {
+    backend_capabilities can = {.contiguous_contraction = contiguous};
+    return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, alone) / 32;
+}
+
+static void casts(void **state) {
+    (void)state;
+    assert_true(cast_bytes("tensorwise", false, false) ==
+                1 + 2); /* one form for both uses; read again for it */
+    assert_true(cast_bytes("tensorwise", true, false) == 2 + 2); /* a second, transposed */
+    assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);  /* twice: for the amax, and for the codes */
+    assert_true(cast_bytes("delayed", true, false) == 2);        /* its scale is known before */
+    assert_true(cast_bytes("rowwise", true, false) == 2 + 2);    /* column scales follow from all rows */
+    assert_true(cast_bytes("block", true, false) == 2);
+    assert_true(cast_bytes("rowwise_with_gw_hp", true, false) == 1 + 2);
+    assert_true(cast_bytes("bf16", true, true) == 0);
+}
+
+static void bytes_of_others(void **state) {
+    exec cx = {.device = cpu};
+    tensor p = shape(OTT_F32, 3, 5), s = shape(OTT_F32, 1, 16), x = shape(OTT_BF16, 3, 5),
+           rstd = shape(OTT_F32, 1, 3);
+    tensor w = shape(OTT_F32, 1, 5), token = shape(OTT_I32, 1, 3), table = shape(OTT_F32, 1000, 5);
+    (void)state;
+    adamw_args a = {.param = &p, .grad = &p, .moment1 = &p, .moment2 = &p, .state = &s};
+    assert_true(work_of(&cx, OP_INDEX_adamw, &a).bytes == 7 * 60 + 64);
+    rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
+    assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
+    embedding_forward_args e = {
+        .token = &token, .table = &table, .y = &x}; /* three rows of the table, not all */
+    assert_true(work_of(&cx, OP_INDEX_embedding_forward, &e).bytes == 12 + 30 + 60);
+}
+
+/* ---- machines ---- */
+
+static double gemm_seconds(const machine *m, work_format f, int64_t rows, int64_t columns, int64_t depth) {
+    work w = work_of_product(f, rows, columns, depth, 2);
+    return machine_seconds(m, &w);
+}
+
+static void products_on_a_gpu(void **state) {
+    static machine m;
+    (void)state;
+    FIXTURE_OK(machine_open("h100", cpu, &m));
+    double bf16 = gemm_seconds(&m, WORK_BF16, 8192, 8192, 8192),
+           fp8 = gemm_seconds(&m, WORK_FP8, 8192, 8192, 8192);
+    assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 765e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 765e12);
+    assert_true(bf16 / fp8 > 1.6 && bf16 / fp8 < 1297.0 / 765);
+    /* One tile or a hundred: the same turn of the cores. */
+    assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
+                0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
+    /* Many outputs of a short contraction: what is stored counts. */
+    assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
+}
+
+static void rings(void **state) {
+    static machine m;
+    (void)state;
+    FIXTURE_OK(machine_open("h100", cpu, &m));
+    assert_true(machine_ring_seconds(&m, 1, 1e9) == 0);
+    assert_true(machine_ring_seconds(&m, 8, 360e9) == 1);  /* inside a node */
+    assert_true(machine_ring_seconds(&m, 16, 320e9) == 1); /* over eight adapters of 40 GB/s */
+    assert_true(machine_ring_delay(&m, 1) == 0 && machine_ring_delay(&m, 512) > machine_ring_delay(&m, 8));
+}
+
+static void refusals(void **state) {
+    static machine m;
+    (void)state;
+    assert_int_equal(machine_open("h10", cpu, &m), OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "did you mean \"h100\"?"));
+    FIXTURE_OK(machine_open("h200", cpu, &m));
+    FIXTURE_OK(machine_set_rates(&m, "gib=100,fp8_tflops=1500"));
+    assert_true(m.rate.gib == 100 && m.rate.gemm[WORK_FP8] == 1500e12);
+    assert_int_equal(machine_set_rates(&m, "gib=100,fp9_tflops=1"), OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "\"fp9_tflops=1\" is no KEY=NUMBER"));
+    assert_int_equal(machine_set_rates(&m, "gib=0"), OTT_ERR_ARGUMENT);
+    assert_int_equal(machine_set_rates(&m, "gib=1x"), OTT_ERR_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_product),
+        cmocka_unit_test(attention_counts),
+        cmocka_unit_test(casts),
+        cmocka_unit_test(bytes_of_others),
+        cmocka_unit_test(rings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(products_on_a_gpu),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
