@@ -1,0 +1,132 @@
+/* parallel/pipeline: layers, tasks and messages of a stage. */
+#include "parallel/pipeline.h"
+
+static int64_t part_count(const pipeline_stage *s) {
+    return (int64_t)s->stages * s->chunks;
+}
+
+static int64_t part_of(const pipeline_stage *s, int chunk) {
+    return (int64_t)chunk * s->stages + s->rank;
+}
+
+ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches) {
+    STATUS_REQUIRE(s->stages >= 2 && s->rank >= 0 && s->rank < s->stages && s->chunks >= 1);
+    if (layers < part_count(s))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "model.n_layers (%lld) must be at least distributed.pp (%d)%s: each part of a "
+            "pipeline has a layer",
+            (long long)layers, s->stages,
+            s->chunks > 1 ? " times 2, as pp_schedule = \"interleaved_1f1b\" has two parts a stage" : "");
+    if (s->chunks > 1 && micro_batches % s->stages != 0)
+        return status_fail(OTT_ERR_CONFIG,
+                           "train.grad_accum_steps (%lld) must be divisible by distributed.pp (%d) with "
+                           "pp_schedule = \"interleaved_1f1b\"",
+                           (long long)micro_batches, s->stages);
+    return OTT_OK;
+}
+
+/* ---- layers ---- */
+
+layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk) {
+    int64_t part = part_of(s, chunk), each = layers / part_count(s), more = layers % part_count(s);
+    int64_t first = part * each + (part < more ? part : more);
+    return (layer_range){first, first + each + (part < more)};
+}
+
+bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer) {
+    for (int chunk = 0; s && chunk < s->chunks; chunk++) {
+        layer_range r = pipeline_layers(s, layers, chunk);
+        if (layer >= r.first && layer < r.end) return true;
+    }
+    return !s;
+}
+
+bool pipeline_is_first(const pipeline_stage *s) {
+    return !s || s->rank == 0;
+}
+
+bool pipeline_is_last(const pipeline_stage *s) {
+    return !s || s->rank == s->stages - 1;
+}
+
+/* ---- tasks ---- */
+
+int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches) {
+    return 2 * micro_batches * s->chunks;
+}
+
+/* Forwards before the first backward. */
+static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
+    int64_t all = micro_batches * s->chunks, ahead = s->stages - s->rank - 1;
+    if (s->schedule == PP_GPIPE) return all;
+    if (s->chunks > 1) ahead = 2 * ahead + (int64_t)(s->chunks - 1) * s->stages;
+    return ahead < all ? ahead : all;
+}
+
+/* Groups of as many micro-batches as stages go through one part after the other; backward through the last first. */
+static pipeline_task nth(const pipeline_stage *s, int64_t k, bool backward) {
+    int64_t round = part_count(s);
+    int chunk = (int)(k % round / s->stages);
+    return (pipeline_task){.backward = backward,
+                           .chunk = backward ? s->chunks - 1 - chunk : chunk,
+                           .micro_batch = k / round * s->stages + k % s->stages};
+}
+
+pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, int64_t i) {
+    int64_t all = micro_batches * s->chunks, before = warm_up(s, micro_batches);
+    if (i < before) return nth(s, i, false);
+    if (i >= 2 * all - before) return nth(s, i - all, true);
+    int64_t in_turn = i - before;
+    return in_turn % 2 == 0 ? nth(s, before + in_turn / 2, false) : nth(s, in_turn / 2, true);
+}
+
+int64_t pipeline_in_flight(const pipeline_stage *s, int64_t micro_batches) {
+    int64_t all = micro_batches * s->chunks, before = warm_up(s, micro_batches);
+    return before < all ? before + 1 : all;
+}
+
+/* ---- messages ---- */
+
+static bool is_first_part(const pipeline_stage *s, int chunk) {
+    return part_of(s, chunk) == 0;
+}
+
+static bool is_last_part(const pipeline_stage *s, int chunk) {
+    return part_of(s, chunk) == part_count(s) - 1;
+}
+
+/* To the part `by` further on, or from it. */
+static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
+                                int64_t by, bool sent) {
+    int64_t part = part_of(s, t.chunk) + by;
+    return (pipeline_message){.content = content,
+                              .peer = (int)(part % s->stages),
+                              .chunk = sent ? (int)(part / s->stages) : t.chunk,
+                              .micro_batch = t.micro_batch};
+}
+
+int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
+                   pipeline_message out[PIPELINE_MESSAGES]) {
+    bool last = is_last_part(s, t.chunk);
+    int count = 0;
+    if (!t.backward && !last) out[count++] = message(s, t, PIPELINE_STREAM, 1, true);
+    if (t.backward && last && tied) out[count++] = message(s, t, PIPELINE_TABLE, 1 - part_count(s), true);
+    if (t.backward && !is_first_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, -1, true);
+    return count;
+}
+
+int pipeline_needs(const pipeline_stage *s, bool tied, pipeline_task t,
+                   pipeline_message out[PIPELINE_MESSAGES]) {
+    bool first = is_first_part(s, t.chunk);
+    int count = 0;
+    if (!t.backward && !first) out[count++] = message(s, t, PIPELINE_STREAM, -1, false);
+    if (t.backward && first && tied) out[count++] = message(s, t, PIPELINE_TABLE, part_count(s) - 1, false);
+    if (t.backward && !is_last_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, 1, false);
+    return count;
+}
+
+/* A group's last backwards are over before the first stage begins with those that take the tables. */
+int pipeline_leaving(const pipeline_stage *s, pipeline_content content) {
+    return content == PIPELINE_TABLE ? s->stages : 1;
+}

@@ -1,0 +1,197 @@
+/*
+ * The schedules of a pipeline as data: every stage does every task once, in the order of the micro-batches; no more of
+ * them are in flight than promised; what one stage sends is what another waits for, in an order in which nobody waits
+ * for ever, even where a message leaves only when its receiver is there.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "parallel/pipeline.h"
+
+enum { STAGES_MAX = 8, CHUNKS_MAX = 3, BATCHES_MAX = 24 };
+
+typedef void (*visit)(const pipeline_stage *s, int64_t micro_batches);
+
+static void each_shape(visit look) {
+    for (int stages = 2; stages <= STAGES_MAX; stages++)
+        for (int chunks = 1; chunks <= CHUNKS_MAX; chunks++)
+            for (int64_t n = chunks > 1 ? stages : 1; n <= BATCHES_MAX; n += chunks > 1 ? stages : 1) {
+                pipeline_stage s = {chunks > 1 ? PP_INTERLEAVED_1F1B : PP_1F1B, stages, 0, chunks};
+                look(&s, n);
+                if (chunks > 1) continue;
+                s.schedule = PP_GPIPE;
+                look(&s, n);
+            }
+}
+
+/* ---- one stage ---- */
+
+static void check_tasks(const pipeline_stage *shape, int64_t n) {
+    for (int rank = 0; rank < shape->stages; rank++) {
+        pipeline_stage s = *shape;
+        int64_t forward[CHUNKS_MAX] = {0}, backward[CHUNKS_MAX] = {0}, flying = 0, most = 0;
+        s.rank = rank;
+        for (int64_t i = 0; i < pipeline_task_count(&s, n); i++) {
+            pipeline_task t = pipeline_task_at(&s, n, i);
+            int64_t *next = t.backward ? &backward[t.chunk] : &forward[t.chunk];
+            assert_int_equal(t.micro_batch, *next); /* each once, in their order */
+            ++*next;
+            assert_true(backward[t.chunk] <= forward[t.chunk]);
+            flying += t.backward ? -1 : 1;
+            if (flying > most) most = flying;
+        }
+        for (int c = 0; c < s.chunks; c++) assert_true(forward[c] == n && backward[c] == n);
+        assert_int_equal(most, pipeline_in_flight(&s, n));
+        if (s.schedule == PP_1F1B) assert_true(most <= s.stages - rank);
+        if (s.schedule == PP_GPIPE) assert_int_equal(most, n);
+    }
+}
+
+static void tasks_are_in_order(void **state) {
+    (void)state;
+    each_shape(check_tasks);
+}
+
+/* ---- all stages, as train/pipeline runs them ---- */
+
+typedef struct walker {
+    int64_t task;
+    int sent; /* messages of the task before that have begun to leave */
+} walker;
+
+typedef struct world {
+    pipeline_stage shape;
+    int64_t n;
+    bool tied;
+    walker at[STAGES_MAX];
+    /* of each message: receiver has asked for it, sender has begun to send it */
+    bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
+        left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
+    const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX]; /* of the last ones sent: asked for? */
+    int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
+} world;
+
+static pipeline_stage stage_of(const world *w, int rank) {
+    pipeline_stage s = w->shape;
+    s.rank = rank;
+    return s;
+}
+
+/* Asks for all that `from` sends to `to`, in its order, up to the message. */
+static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
+    pipeline_stage from = stage_of(w, wanted->peer);
+    for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
+        pipeline_message sent[PIPELINE_MESSAGES];
+        int count = pipeline_sends(&from, w->tied, pipeline_task_at(&from, w->n, i), sent);
+        for (int j = 0; j < count; j++) {
+            if (sent[j].peer != to) continue;
+            w->asked[sent[j].content][to][sent[j].chunk][sent[j].micro_batch] = true;
+            if (sent[j].content == wanted->content && sent[j].chunk == wanted->chunk &&
+                sent[j].micro_batch == wanted->micro_batch)
+                return;
+        }
+    }
+    fail_msg("stage %d waits for what stage %d never sends", to, wanted->peer);
+}
+
+/* Is all that the next task needs here? Asks for it. */
+static bool may_run(world *w, int rank) {
+    pipeline_stage s = stage_of(w, rank);
+    pipeline_message needs[PIPELINE_MESSAGES];
+    int count = pipeline_needs(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), needs);
+    bool here = true;
+    for (int i = 0; i < count; i++) {
+        ask_up_to(w, rank, &needs[i]);
+        here = here && w->left[needs[i].content][rank][needs[i].chunk][needs[i].micro_batch];
+    }
+    return here;
+}
+
+/* Sends what the last task made, as far as earlier messages of the content have been taken. */
+static bool send(world *w, int rank) {
+    pipeline_stage s = stage_of(w, rank);
+    pipeline_message sends[PIPELINE_MESSAGES];
+    walker *a = &w->at[rank];
+    if (a->task == 0) return true;
+    int count = pipeline_sends(&s, w->tied, pipeline_task_at(&s, w->n, a->task - 1), sends);
+    for (; a->sent < count; a->sent++) {
+        const pipeline_message *m = &sends[a->sent];
+        int64_t place = w->sent[rank][m->content] % pipeline_leaving(&s, m->content);
+        const bool **before = &w->leaving[rank][m->content][place];
+        if (*before && !**before) return false;
+        assert_false(w->left[m->content][m->peer][m->chunk][m->micro_batch]);
+        w->left[m->content][m->peer][m->chunk][m->micro_batch] = true;
+        *before = &w->asked[m->content][m->peer][m->chunk][m->micro_batch];
+        w->sent[rank][m->content]++;
+    }
+    return true;
+}
+
+static bool advance(world *w, int rank) {
+    pipeline_stage s = stage_of(w, rank);
+    walker *a = &w->at[rank], before = *a;
+    bool done = a->task == pipeline_task_count(&s, w->n);
+    bool runs = !done && may_run(w, rank); /* it asks for the next task before it sends */
+    if (!send(w, rank) || !runs) return a->sent != before.sent;
+    *a = (walker){.task = a->task + 1};
+    return true;
+}
+
+static void check_messages(const pipeline_stage *shape, int64_t n) {
+    static world w;
+    for (int tied = 0; tied <= 1; tied++) {
+        memset(&w, 0, sizeof w);
+        w.shape = *shape;
+        w.n = n;
+        w.tied = tied;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int r = 0; r < shape->stages; r++) moved = advance(&w, r) || moved;
+        }
+        for (int r = 0; r < shape->stages; r++) {
+            pipeline_stage s = stage_of(&w, r);
+            if (w.at[r].task != pipeline_task_count(&s, n))
+                fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits for ever at task %d",
+                         shape->stages, shape->chunks, (int)n, r, (int)w.at[r].task);
+        }
+        assert_memory_equal(w.asked, w.left, sizeof w.left); /* nothing is sent that nobody waits for */
+    }
+}
+
+static void nobody_waits_for_ever(void **state) {
+    (void)state;
+    each_shape(check_messages);
+}
+
+/* ---- layers ---- */
+
+static void layers_are_dealt_out(void **state) {
+    (void)state;
+    pipeline_stage s = {PP_INTERLEAVED_1F1B, 2, 0, 2}, second = s;
+    second.rank = 1;
+    layer_range ranges[] = {pipeline_layers(&s, 6, 0), pipeline_layers(&second, 6, 0),
+                            pipeline_layers(&s, 6, 1), pipeline_layers(&second, 6, 1)};
+    const layer_range wanted[] = {{0, 2}, {2, 4}, {4, 5}, {5, 6}};
+    assert_memory_equal(ranges, wanted, sizeof wanted);
+    for (int64_t layer = 0; layer < 6; layer++)
+        assert_true(pipeline_has_layer(&s, 6, layer) != pipeline_has_layer(&second, 6, layer));
+    assert_true(pipeline_is_first(&s) && !pipeline_is_last(&s));
+    assert_true(pipeline_is_first(NULL) && pipeline_is_last(NULL) && pipeline_has_layer(NULL, 6, 5));
+    assert_int_equal(pipeline_check(&s, 6, 4), OTT_OK);
+    assert_int_equal(pipeline_check(&s, 3, 4), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "model.n_layers (3)"));
+    assert_int_equal(pipeline_check(&s, 6, 3), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "train.grad_accum_steps (3)"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tasks_are_in_order),
+        cmocka_unit_test(nobody_waits_for_ever),
+        cmocka_unit_test(layers_are_dealt_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
