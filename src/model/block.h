@@ -31,8 +31,8 @@ typedef struct block {
     int parameter_count;
     norm attention_norm, mlp_norm;
     attention attention;
-    const ffn_kind *ffn;
-    union { /* of that kind */
+    const ffn_kind *ffn; /* NULL: the block is on another stage of a pipeline */
+    union {              /* of that kind */
         mlp mlp;
     };
     activation_specs attention_input, mlp_input; /* of n1 and n2 */

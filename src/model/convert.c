@@ -193,7 +193,8 @@ static ott_status convert_all(conversion *c) {
 }
 
 static void choose_stored(model *m, bool store) {
-    for (int64_t i = 0; i < m->options.layers; i++) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
+    for (int64_t i = 0; i < m->options.layers; i++)
+        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
 }
 
 static ott_status check_recipe(const model *m, const recipe *r) {
@@ -212,11 +213,11 @@ static ott_status check_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
-            TRY(names_check_filter(&m->modules, o->filter[i], o->log));
+            TRY(names_check_filter(&m->whole, o->filter[i], o->log));
         else if (o->reduced)
             log_info(o->log, "%s has no effect: model.reduce makes every layer small", o->filter[i]);
     }
-    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->modules, o->rules[i].match));
+    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->whole, o->rules[i].match));
     return OTT_OK;
 }
 
@@ -290,7 +291,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_free(account, memory);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
-    if (status == OTT_OK) status = check_reach(o, &c.summary);
+    if (status == OTT_OK && !m->options.stage) status = check_reach(o, &c.summary);
     if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);
     return status == OTT_OK ? model_connect(m) : status;
 }

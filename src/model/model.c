@@ -46,6 +46,9 @@ static ott_status declare_parameter(model *m, const model_module *e, const char 
     *p = parameter_of_shape(rank, shape);
     p->adds_often = rank == 1 || e->layer == MODULES_OUTSIDE;
     p->frozen = is_frozen(m, e, kind);
+    p->repeated = e->repeated;
+    p->number = p->repeated ? 0 : m->trained_count;
+    if (!p->frozen && !p->repeated) m->trained_count++;
     if (e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
@@ -87,6 +90,7 @@ static void bind_module(model *m, model_module *e) {
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
     for (int64_t i = 0; i < o->layers; i++) {
+        if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].attention = (attention){.heads = o->heads,
                                              .kv_heads = o->kv_heads,
@@ -96,11 +100,22 @@ static void prepare_blocks(model *m) {
     }
 }
 
+/* The parameters of a module that is on another stage. */
+static void count_parameters(model *m, const model_module *e) {
+    if (!e->tied) m->trained_count += !is_frozen(m, e, "weight");
+    if (e->has_bias) m->trained_count += !is_frozen(m, e, "bias");
+}
+
 static ott_status declare_all(model *m) {
+    model_module *next = m->modules.of, *end = next + m->modules.count;
     prepare_blocks(m);
-    for (int i = 0; i < m->modules.count; i++) {
-        TRY(declare_parameters(m, &m->modules.of[i]));
-        bind_module(m, &m->modules.of[i]);
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = &m->whole.of[i];
+        bool is_here = next < end && next->role == e->role && next->layer == e->layer;
+        if (!is_here || next->repeated) count_parameters(m, e);
+        if (!is_here) continue;
+        TRY(declare_parameters(m, next));
+        bind_module(m, next++);
     }
     return OTT_OK;
 }
@@ -211,15 +226,23 @@ static ott_status allocate(model *m, model_use use) {
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
-        if (!m->freezes[i]) return names_fail_freeze(&m->modules, freeze->items[i]);
+        if (!m->freezes[i]) return names_fail_freeze(&m->whole, freeze->items[i]);
     return OTT_OK;
+}
+
+static ott_status make_lists(model *m) {
+    model_options whole = m->options;
+    TRY(modules_make(m->names, &m->options, &m->modules));
+    m->whole = m->modules;
+    whole.stage = NULL;
+    return m->options.stage ? modules_make(m->names, &whole, &m->whole) : OTT_OK;
 }
 
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
-    TRY(modules_make(m->names, o, &m->modules));
+    TRY(make_lists(m));
     int64_t most = 2 * (int64_t)m->modules.count; /* weight and bias */
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
@@ -324,9 +347,10 @@ ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
 }
 
 ott_status model_connect(model *m) {
-    for (int64_t i = 0; i < m->options.layers; i++) TRY(block_connect(&m->blocks[i]));
+    for (int64_t i = 0; i < m->options.layers; i++)
+        if (m->blocks[i].ffn) TRY(block_connect(&m->blocks[i]));
     m->final_specs = (activation_specs){0};
-    return loss_connect(&m->loss, &m->final_specs);
+    return pipeline_is_last(m->options.stage) ? loss_connect(&m->loss, &m->final_specs) : OTT_OK;
 }
 
 static ott_status forget_compute(void *user, linear *l) {

@@ -16,9 +16,11 @@ typedef struct model {
     device *device;
     arena *names;
     module_list modules;
+    module_list whole;     /* those of all stages of a pipeline; only of `modules` are the layers bound */
     parameter *parameters; /* of the modules, in the order they are used forward; a tied head adds none */
     int parameter_count;
-    bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
+    int trained_count; /* of the whole, those that are trained */
+    bool *freezes;     /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *values, *grads,
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */

@@ -148,18 +148,31 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     return m;
 }
 
+/* Is what is in no block on this stage? */
+static bool is_outside_here(const model_options *o, module_role role) {
+    bool last = pipeline_is_last(o->stage);
+    return role == ROLE_EMBEDDING ? pipeline_is_first(o->stage) || (last && o->tied) : last;
+}
+
+static bool is_here(const model_options *o, module_role role, int layer) {
+    return layer == MODULES_OUTSIDE ? is_outside_here(o, role)
+                                    : pipeline_has_layer(o->stage, o->layers, layer);
+}
+
 static ott_status add_module(arena *memory, const model_options *o, module_role role, int layer,
                              module_list *list) {
     char name[MODULES_NAME_BYTES];
     model_module *m = &list->of[list->count++];
     *m = modules_describe(o, role, layer);
+    m->repeated = role == ROLE_EMBEDDING && !pipeline_is_first(o->stage);
     return arena_strdup(memory, modules_name(role, NAMING_HUGGING_FACE, layer, name), &m->name);
 }
 
 static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,
                             int layer, module_list *list) {
     for (module_role role = from; role < to; role++)
-        if (modules_has(o, layer, role)) TRY(add_module(memory, o, role, layer, list));
+        if (modules_has(o, layer, role) && is_here(o, role, layer))
+            TRY(add_module(memory, o, role, layer, list));
     return OTT_OK;
 }
 

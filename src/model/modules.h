@@ -45,6 +45,7 @@ typedef struct model_module {
     int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
     int64_t shape[PARAMETER_RANKS];
     bool has_bias; /* [rows] */
+    bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
     bool tied;     /* its weight is the embedding's */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {
@@ -60,7 +61,7 @@ typedef struct module_list {
     int count;
 } module_list;
 
-/* The list of a model with these options, in `memory`; nothing is bound to a layer yet. */
+/* The list of a model with these options, or of its stage of a pipeline, in `memory`; nothing is bound to a layer yet. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
 /* A module by itself, without a name; in a layer, or in none. */

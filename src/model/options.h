@@ -6,6 +6,7 @@
 #include "config/family.h"
 #include "nn/optimizer.h"
 #include "nn/rope.h"
+#include "parallel/pipeline.h"
 
 typedef struct ffn_kind ffn_kind; /* model/ffn.h */
 
@@ -30,6 +31,7 @@ typedef struct model_options {
     const optimizer_rule *optimizer;
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
+    const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

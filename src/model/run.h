@@ -31,10 +31,6 @@ ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, co
 
 /* ---- the parts of model_run ---- */
 
-typedef struct layer_range {
-    int64_t first, end;
-} layer_range;
-
 /* The residual stream on its way from block to block: its value is x + delta. Zeroed: before the first. */
 typedef struct model_stream {
     tensor x, delta; /* [T,D] */
@@ -46,6 +42,10 @@ typedef struct model_stream {
    from and to the stream that is handed over. cx->phase says what is kept. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
+/* Between ranges: the stream after layer `end` as one tensor[T,D], x + delta, which it opens; what the last block lent
+   goes. A stream whose x is this tensor goes on with the same bits. */
+ott_status model_leave(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream, tensor *out,
+                       plan_buffer *out_buffer);
 /* After the last layer: head, loss, and back to the gradient of the last block's output, which it opens with the
    forms that model_backward reads. Without grad_scale the losses are all. */
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,

@@ -40,6 +40,8 @@ typedef struct parameter {
     parameter_part local;    /* what layers of this rank compute with */
     bool decay;              /* takes part in weight decay */
     bool frozen;             /* is not trained: no gradient, no state, whatever else trains */
+    int number;              /* among the model's trained parameters, of all stages of a pipeline */
+    bool repeated;           /* the first stage of a pipeline has it too, and counts it */
     bool adds_often;         /* backward adds to its gradient row by row, or several times in a micro-batch */
     tensor value, grad;      /* of the local part */
     plan_buffer grad_buffer; /* of the local gradient while it is apart */

@@ -1,0 +1,362 @@
+/* train/stage: tasks of a stage, and the messages between them. */
+#include "train/stage.h"
+#include <string.h>
+
+/* A message that is awaited, or has come. */
+typedef struct parcel {
+    bool posted, came;
+    tensor t;
+    plan_buffer buffer;
+    group_request request;
+} parcel;
+
+/* The next message of another stage to this one, among what its tasks lead it to send. */
+typedef struct cursor {
+    int64_t task;
+    int sent;
+} cursor;
+
+/* A message on its way out, whose buffer is still read. */
+typedef struct departure {
+    group_request request;
+    plan_buffer buffer;
+} departure;
+
+/* What the last part's forward leaves for its backward, beside its slot. */
+typedef struct flight {
+    activation grad; /* of its output */
+    tensor table;    /* a tied head's gradient */
+    plan_buffer table_buffer;
+} flight;
+
+struct stage {
+    model *m;
+    const pipeline_stage *shape;
+    group *ranks;
+    int64_t micro_batches;
+    bool tied; /* the head is the embedding, and it is trained */
+    model_slot **slots;
+    int64_t slot_count;    /* micro-batches in flight, at most */
+    flight *flights;       /* [micro_batches] */
+    parcel *parcels;       /* [contents][chunks][micro_batches] */
+    cursor *posted, *came; /* [stages], of what has been asked for and what is here */
+    departure *leaving;    /* [contents][stages] */
+    int64_t sent[PIPELINE_CONTENTS];
+};
+
+/* What a call works on. */
+typedef struct pass {
+    stage *s;
+    const batch *batches;
+    const tensor *grad_scale, *losses;
+} pass;
+
+/* ---- open and close ---- */
+
+/* A micro-batch is in flight from its first part's forward to that part's backward. */
+static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
+    int64_t flying = 0, most = 0;
+    for (int64_t i = 0; i < pipeline_task_count(shape, micro_batches); i++) {
+        pipeline_task t = pipeline_task_at(shape, micro_batches, i);
+        if (t.chunk == 0) flying += t.backward ? -1 : 1;
+        if (flying > most) most = flying;
+    }
+    return most;
+}
+
+static ott_status open_array(const stage *s, int64_t count, size_t size, void *out) {
+    void *memory;
+    TRY(mem_alloc_array(s->m->device->account, MEM_OTHER, count, (int64_t)size, "stage of a pipeline",
+                        &memory));
+    memcpy(out, &memory, sizeof memory);
+    return OTT_OK;
+}
+
+static int64_t parcel_count(const stage *s) {
+    return (int64_t)PIPELINE_CONTENTS * s->shape->chunks * s->micro_batches;
+}
+
+static ott_status open_parts(stage *s) {
+    int stages = s->shape->stages;
+    TRY(pipeline_check(s->shape, s->m->options.layers, s->micro_batches));
+    int64_t slots = count_slots(s->shape, s->micro_batches);
+    TRY(open_array(s, slots, sizeof(model_slot *), &s->slots));
+    for (; s->slot_count < slots; s->slot_count++) TRY(model_slot_open(s->m, &s->slots[s->slot_count]));
+    TRY(open_array(s, s->micro_batches, sizeof(flight), &s->flights));
+    TRY(open_array(s, parcel_count(s), sizeof(parcel), &s->parcels));
+    TRY(open_array(s, stages, sizeof(cursor), &s->posted));
+    TRY(open_array(s, stages, sizeof(cursor), &s->came));
+    return open_array(s, (int64_t)PIPELINE_CONTENTS * stages, sizeof(departure), &s->leaving);
+}
+
+ott_status stage_open(model *m, group *ranks, int64_t micro_batches, stage **out) {
+    void *memory;
+    STATUS_REQUIRE(m->options.stage && micro_batches > 0);
+    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(stage), "stage of a pipeline", &memory));
+    stage *s = memory;
+    *s = (stage){.m = m, .shape = m->options.stage, .ranks = ranks, .micro_batches = micro_batches};
+    s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
+    m->store.micro_batches =
+        true; /* their gradients of a table are summed one after the other, wherever they were */
+    ott_status status = open_parts(s);
+    if (status != OTT_OK) {
+        stage_close(s);
+        return status;
+    }
+    *out = s;
+    return OTT_OK;
+}
+
+void stage_close(stage *s) {
+    if (!s) return;
+    mem *account = s->m->device->account;
+    for (int64_t i = 0; i < s->slot_count; i++) model_slot_close(s->m, s->slots[i]);
+    mem_free(account, s->slots);
+    mem_free(account, s->flights);
+    mem_free(account, s->parcels);
+    mem_free(account, s->posted);
+    mem_free(account, s->came);
+    mem_free(account, s->leaving);
+    mem_free(account, s);
+}
+
+/* ---- what comes: in the order in which it is sent, for a transport knows no other ---- */
+
+static parcel *parcel_of(const stage *s, const pipeline_message *m) {
+    int64_t place = (int64_t)m->content * s->shape->chunks + m->chunk;
+    return &s->parcels[place * s->micro_batches + m->micro_batch];
+}
+
+/* The next that stage `peer` sends to this one. */
+static pipeline_message next_from(const stage *s, int peer, cursor *c) {
+    pipeline_stage from = *s->shape;
+    pipeline_message sends[PIPELINE_MESSAGES];
+    from.rank = peer;
+    for (;; *c = (cursor){.task = c->task + 1}) {
+        int count = pipeline_sends(&from, s->tied, pipeline_task_at(&from, s->micro_batches, c->task), sends);
+        while (c->sent < count)
+            if (sends[c->sent++].peer == s->shape->rank) return sends[c->sent - 1];
+    }
+}
+
+static ott_status open_parcel(exec *cx, const pass *p, const pipeline_message *m, parcel *at) {
+    const model *of = p->s->m;
+    const batch *b = &p->batches[m->micro_batch];
+    const parameter_part *table = m->content == PIPELINE_TABLE ? &of->embedding.weight->local : NULL;
+    if (table)
+        return exec_open(cx, "gradient of a tied head", OTT_F32, table->rows, table->columns, &at->t,
+                         &at->buffer);
+    return exec_open(cx, m->content == PIPELINE_STREAM ? "received residual" : "received residual gradient",
+                     of->activation, b->count * b->length, of->options.dim, &at->t, &at->buffer);
+}
+
+static ott_status post_next(exec *cx, const pass *p, int peer) {
+    stage *s = p->s;
+    pipeline_message m = next_from(s, peer, &s->posted[peer]);
+    parcel *at = parcel_of(s, &m);
+    TRY(open_parcel(cx, p, &m, at));
+    at->posted = true;
+    return group_start(s->ranks, cx, &(collective){.kind = COLLECTIVE_RECEIVE, .output = at->t, .peer = peer},
+                       &at->request);
+}
+
+static ott_status await_next(exec *cx, stage *s, int peer) {
+    pipeline_message m = next_from(s, peer, &s->came[peer]);
+    parcel *at = parcel_of(s, &m);
+    at->came = true;
+    return group_wait(cx, &at->request);
+}
+
+static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
+    pipeline_message needs[PIPELINE_MESSAGES];
+    int count = pipeline_needs(p->s->shape, p->s->tied, t, needs);
+    for (int i = 0; i < count; i++)
+        while (!parcel_of(p->s, &needs[i])->posted) TRY(post_next(cx, p, needs[i].peer));
+    return OTT_OK;
+}
+
+static ott_status await_needs(exec *cx, stage *s, pipeline_task t) {
+    pipeline_message needs[PIPELINE_MESSAGES];
+    int count = pipeline_needs(s->shape, s->tied, t, needs);
+    for (int i = 0; i < count; i++)
+        while (!parcel_of(s, &needs[i])->came) TRY(await_next(cx, s, needs[i].peer));
+    return OTT_OK;
+}
+
+static parcel *came(const stage *s, pipeline_content content, pipeline_task t) {
+    return parcel_of(s,
+                     &(pipeline_message){.content = content, .chunk = t.chunk, .micro_batch = t.micro_batch});
+}
+
+/* ---- what leaves ---- */
+
+static ott_status finish_departure(exec *cx, departure *d) {
+    TRY(group_wait(cx, &d->request));
+    return plan_close(cx->plan, &d->buffer);
+}
+
+/* Takes over the buffer. */
+static ott_status send(exec *cx, stage *s, const pipeline_message *m, const tensor *t, plan_buffer *buffer) {
+    int64_t place = s->sent[m->content]++ % pipeline_leaving(s->shape, m->content);
+    departure *d = &s->leaving[m->content * s->shape->stages + place];
+    TRY(finish_departure(cx, d));
+    d->buffer = *buffer;
+    *buffer = PLAN_NONE;
+    return group_start(s->ranks, cx, &(collective){.kind = COLLECTIVE_SEND, .input = *t, .peer = m->peer},
+                       &d->request);
+}
+
+/* What a task has made: stream, or gradient of it; and a tied head's. */
+static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
+    pipeline_message sends[PIPELINE_MESSAGES];
+    flight *f = &s->flights[t.micro_batch];
+    int count = pipeline_sends(s->shape, s->tied, t, sends);
+    for (int i = 0; i < count; i++)
+        TRY(sends[i].content == PIPELINE_TABLE ? send(cx, s, &sends[i], &f->table, &f->table_buffer)
+                                               : send(cx, s, &sends[i], made, buffer));
+    return OTT_OK;
+}
+
+/* ---- tasks ---- */
+
+static model_slot *slot_of(const stage *s, pipeline_task t) {
+    return s->slots[t.micro_batch % s->slot_count];
+}
+
+static layer_range layers_of(const stage *s, pipeline_task t) {
+    return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
+}
+
+/* Another micro-batch's follows before this one's has been sent. */
+static void keep_table(stage *s, flight *f) {
+    parameter *table = s->m->embedding.weight;
+    f->table = table->grad;
+    f->table_buffer = table->grad_buffer;
+    table->grad_buffer = PLAN_NONE;
+}
+
+static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
+    stage *s = p->s;
+    layer_range range = layers_of(s, t);
+    flight *f = &s->flights[t.micro_batch];
+    model_stream stream = {0};
+    tensor out;
+    plan_buffer out_buffer = PLAN_NONE;
+    if (range.first > 0) {
+        parcel *from = came(s, PIPELINE_STREAM, t);
+        stream = (model_stream){.x = from->t, .x_buffer = from->buffer};
+    }
+    TRY(model_forward(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], range, &stream));
+    if (p->grad_scale) plan_mark_saved(cx->plan);
+    if (range.end < s->m->options.layers) {
+        TRY(model_leave(cx, s->m, slot_of(s, t), range.end, &stream, &out, &out_buffer));
+        return send_all(cx, s, t, &out, &out_buffer);
+    }
+    TRY(model_loss(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], p->grad_scale,
+                   &p->losses[t.micro_batch], &f->grad));
+    if (s->tied && p->grad_scale) keep_table(s, f);
+    return OTT_OK;
+}
+
+/* The gradient of the part's output. */
+static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
+    int64_t end = layers_of(s, t).end;
+    parcel *from = came(s, PIPELINE_GRADIENT, t);
+    *g = s->flights[t.micro_batch].grad;
+    if (end == s->m->options.layers) return OTT_OK;
+    cx->part = PART_BACKWARD;
+    TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_mlp,
+                         g));
+    return activation_quantize(cx, g);
+}
+
+static void take_table(stage *s, pipeline_task t) {
+    parcel *from = came(s, PIPELINE_TABLE, t);
+    s->m->embedding.weight->grad = from->t;
+    s->m->embedding.weight->grad_buffer = from->buffer;
+}
+
+static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
+    stage *s = p->s;
+    layer_range range = layers_of(s, t);
+    activation g;
+    TRY(take_gradient(cx, s, t, &g));
+    if (range.first == 0 && s->tied) take_table(s, t);
+    TRY(model_backward(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], range, &g));
+    return send_all(cx, s, t, &g.t, &g.buffer);
+}
+
+static ott_status run_task(exec *cx, const pass *p, pipeline_task t) {
+    const hook *look = cx->hook;
+    cx->is_first_microbatch = t.micro_batch == 0;
+    if (t.micro_batch > 0) cx->hook = NULL;
+    ott_status status = t.backward ? backward(cx, p, t) : forward(cx, p, t);
+    cx->hook = look;
+    return status;
+}
+
+/* ---- a step ---- */
+
+static void forget(stage *s) {
+    int stages = s->shape->stages;
+    memset(s->parcels, 0, (size_t)parcel_count(s) * sizeof *s->parcels);
+    memset(s->posted, 0, (size_t)stages * sizeof *s->posted);
+    memset(s->came, 0, (size_t)stages * sizeof *s->came);
+    memset(s->leaving, 0, (size_t)stages * PIPELINE_CONTENTS * sizeof *s->leaving);
+    memset(s->sent, 0, sizeof s->sent);
+}
+
+/* The first stage has the sum; the last updates its table likewise. */
+static ott_status share_table(exec *cx, stage *s) {
+    parameter *table = s->m->embedding.weight;
+    bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);
+    if (!s->tied || !(first || last)) return OTT_OK;
+    table->grad.data = table->shard.cut ? NULL : table->shard.grad.data;
+    if (first)
+        return group_run(
+            s->ranks, cx,
+            &(collective){.kind = COLLECTIVE_SEND, .input = table->shard.grad, .peer = s->ranks->size - 1});
+    return group_run(s->ranks, cx, &(collective){.kind = COLLECTIVE_RECEIVE, .output = table->shard.grad});
+}
+
+ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
+                       const tensor *losses) {
+    const pass p = {s, batches, grad_scale, losses};
+    int64_t count = pipeline_task_count(s->shape, s->micro_batches);
+    cx->phase = PHASE_TRAIN;
+    forget(s);
+    for (int64_t i = 0; i < count; i++) {
+        pipeline_task t = pipeline_task_at(s->shape, s->micro_batches, i);
+        TRY(post_needs(cx, &p, t));
+        if (i + 1 < count) TRY(post_needs(cx, &p, pipeline_task_at(s->shape, s->micro_batches, i + 1)));
+        TRY(await_needs(cx, s, t));
+        TRY(run_task(cx, &p, t));
+    }
+    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
+    return share_table(cx, s);
+}
+
+/* ---- evaluation: forward through each part ---- */
+
+/* Only streams are sent, each when the one before has come. */
+static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
+    pipeline_message needs[PIPELINE_MESSAGES];
+    if (pipeline_needs(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;
+    parcel *at = parcel_of(p->s, needs);
+    TRY(open_parcel(cx, p, needs, at));
+    return group_run(p->s->ranks, cx,
+                     &(collective){.kind = COLLECTIVE_RECEIVE, .output = at->t, .peer = needs->peer});
+}
+
+ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses) {
+    const pass p = {s, b, NULL, losses};
+    cx->phase = PHASE_EVALUATE;
+    forget(s);
+    for (int chunk = 0; chunk < s->shape->chunks; chunk++) {
+        pipeline_task t = {.chunk = chunk};
+        TRY(receive_stream(cx, &p, t));
+        TRY(run_task(cx, &p, t));
+    }
+    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
+    return OTT_OK;
+}

@@ -1,0 +1,29 @@
+/*
+ * train/stage: a step on one stage of a pipeline (parallel/pipeline.h): its model has the layers of the stage only.
+ * The residual stream and its gradient go from stage to stage while this one computes. Losses, gradients and FP8 state
+ * have the bits of one rank that runs the same micro-batches.
+ *
+ * A tied head: first and last stage have the table. The last one's gradient of it goes to the first with each
+ * micro-batch, which adds the embedding's to it, as one rank does, and in the end gives the sum back.
+ */
+#ifndef TRAIN_STAGE_H
+#define TRAIN_STAGE_H
+
+#include "model/run.h"
+
+typedef struct stage stage;
+
+/* Of a model that was opened with options.stage and is trained; `ranks`, in the order of the stages, and m are
+   borrowed. OTT_ERR_CONFIG when its layers or the micro-batches of a step cannot be dealt out. */
+ott_status stage_open(model *m, group *ranks, int64_t micro_batches, stage **out);
+void stage_close(stage *s); /* before the model; NULL is allowed */
+
+/* All micro-batches of a step: every gradient of the stage accumulates. batches[micro_batches], whose device memory
+   stays as it is meanwhile; losses[micro_batches], each [T], are written by the last stage. The plan of cx must be
+   recording or sealed for the same call. */
+ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
+                       const tensor *losses);
+/* losses[T] of a batch, on the last stage. */
+ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses);
+
+#endif

@@ -1,0 +1,329 @@
+/*
+ * A pipeline on ranks that are threads: with every schedule, recipe and checkpointing the stages together have the
+ * losses, gradients, updated weights and FP8 state of one rank that runs the same micro-batches, bit for bit; and each
+ * holds no more than its layers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "comm/threads.h"
+#include "model/init.h"
+#include "model/tiny_model.h"
+#include "train/stage.h"
+
+enum { STAGES_MAX = 4, BATCHES_MAX = 8, SEQUENCES = 2, LENGTH = 8, TOKENS = SEQUENCES * LENGTH };
+
+typedef struct kind {
+    const char *recipe;
+    checkpointing checkpointing;
+    bool tied;
+    config_pp_schedule schedule;
+    int stages, micro_batches;
+} kind;
+
+static int layers_of(const kind *k) {
+    return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1; /* not all parts alike */
+}
+
+static void open_model(tiny *t, const kind *k, const pipeline_stage *stage) {
+    model_options o = tiny_options();
+    o.layers = layers_of(k);
+    o.tied = k->tied;
+    o.init_std = 0.3;
+    o.init_style = INIT_HF;
+    o.optimizer = optimizer_find("adamw");
+    o.stage = stage;
+    tiny_open(t, &o, 1, NULL);
+    HARNESS_OK(model_initialize(t->m, 5, 1));
+    tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
+    t->m->loss.chunk = TOKENS / 2;
+    for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
+}
+
+static void set_batch(tiny *t, int number) {
+    int32_t token[TOKENS], target[TOKENS];
+    uint32_t vocab = (uint32_t)t->m->options.vocab;
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = (int32_t)(rng_u32(6, (uint64_t)number, (uint64_t)i) % vocab);
+        target[i] = (int32_t)(rng_u32(7, (uint64_t)number, (uint64_t)i) % vocab);
+    }
+    tiny_batch(t, SEQUENCES, LENGTH, token, target);
+}
+
+/* ---- a rank's step: all of it, or a stage's ---- */
+
+typedef struct rank_run {
+    tiny t;
+    pipeline_stage shape;
+    stage *stage; /* NULL: it is the only rank */
+    group *group;
+    int micro_batches;
+    model_slot *slot;
+    batch batches[BATCHES_MAX], last; /* last: what is evaluated */
+    tensor losses[BATCHES_MAX], evaluated, state;
+    plan *evaluation;
+    void *evaluation_arena;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+} rank_run;
+
+static ott_status train(exec *cx, void *user) {
+    rank_run *r = user;
+    if (r->stage) return stage_train(cx, r->stage, r->batches, &r->t.grad_scale, r->losses);
+    for (int i = 0; i < r->micro_batches; i++) {
+        cx->is_first_microbatch = i == 0;
+        TRY(model_run(cx, r->t.m, r->t.slot, &r->batches[i], &r->t.grad_scale, &r->losses[i]));
+    }
+    return OTT_OK;
+}
+
+static ott_status evaluate(exec *cx, rank_run *r) {
+    cx->is_first_microbatch = true;
+    return r->stage ? stage_evaluate(cx, r->stage, r->batches, &r->evaluated)
+                    : model_run(cx, r->t.m, r->t.slot, r->batches, NULL, &r->evaluated);
+}
+
+static ott_status update(exec *cx, const rank_run *r) {
+    const model *m = r->t.m;
+    const optimizer_options o = {
+        .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .max_norm = 0.5f};
+    const optimizer_ranks ranks = {.stages = r->group, .trained = m->trained_count};
+    return optimizer_update(cx, m->options.optimizer, &o, m->parameters, m->parameter_count,
+                            r->stage ? &ranks : NULL, &r->state);
+}
+
+/* What has no plan of its own. */
+static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, rank_run *r)) {
+    exec cx = r->t.h.cx;
+    TRY(plan_create(r->t.h.device, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = call(&cx, r);
+    plan_destroy(cx.plan);
+    return status;
+}
+
+static ott_status end_step(exec *cx, rank_run *r) {
+    TRY(model_update_scales(cx, r->t.m, r->t.h.cx.data_group));
+    return update(cx, r);
+}
+
+static ott_status step(rank_run *r) {
+    plan_replay(r->t.h.plan);
+    TRY(train(&r->t.h.cx, r));
+    TRY(in_immediate_plan(r, end_step));
+    r->t.h.cx.step++;
+    return in_immediate_plan(r, evaluate);
+}
+
+static void *run_rank(void *argument) {
+    rank_run *r = argument;
+    r->status = step(r);
+    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
+    group_close(r->group);
+    return NULL;
+}
+
+static void open_rank(rank_run *r, const kind *k, group *ranks) {
+    float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
+    *r = (rank_run){.group = ranks, .micro_batches = k->micro_batches};
+    if (ranks)
+        r->shape =
+            (pipeline_stage){k->schedule, k->stages, ranks->rank, k->schedule == PP_INTERLEAVED_1F1B ? 2 : 1};
+    open_model(&r->t, k, ranks ? &r->shape : NULL);
+    for (int i = 0; i < k->micro_batches; i++) {
+        set_batch(&r->t, i);
+        r->batches[i] = r->t.batch;
+        r->losses[i] = r->t.losses;
+    }
+    r->evaluated = harness_tensor(&r->t.h, OTT_F32, 1, TOKENS);
+    optimizer_schedule(optimizer_find("adamw"), &(optimizer_options){.beta1 = 0.9f, .beta2 = 0.95f}, 0.01, 1,
+                       host);
+    r->state = harness_tensor_of(&r->t.h, OTT_F32, 1, STEP_STATE_COUNT, host);
+    r->t.m->store.micro_batches = true;
+    if (ranks) HARNESS_OK(stage_open(r->t.m, ranks, k->micro_batches, &r->stage));
+    harness_record(&r->t.h, train, r);
+    plan_poison(r->t.h.plan);
+}
+
+static void close_rank(rank_run *r) {
+    stage_close(r->stage);
+    tiny_close(&r->t);
+}
+
+/* ---- comparison ---- */
+
+static void fail_different(const kind *k, const char *name, const char *what) {
+    static const char *const schedules[] = {"1f1b", "gpipe", "interleaved_1f1b"};
+    fail_msg("%s, %s on %d stages%s: other %s of %s", k->recipe, schedules[k->schedule], k->stages,
+             k->tied ? ", tied" : "", what, name);
+}
+
+static void expect_tensor(const kind *k, tiny *a, const tensor *x, tiny *b, const tensor *y, const char *name,
+                          const char *what) {
+    size_t bytes = (size_t)tensor_count(*x) * sizeof(float);
+    float *left = malloc(bytes + 1), *right = malloc(bytes + 1);
+    assert_int_equal(tensor_count(*x), tensor_count(*y));
+    harness_get(&a->h, x, left);
+    harness_get(&b->h, y, right);
+    if (memcmp(left, right, bytes) != 0) fail_different(k, name, what);
+    free(left);
+    free(right);
+}
+
+static void expect_parameters(const kind *k, rank_run *one, rank_run *r) {
+    for (int i = 0; i < r->t.m->parameter_count; i++) {
+        const parameter *p = &r->t.m->parameters[i], *q = tiny_parameter(&one->t, p->name);
+        expect_tensor(k, &one->t, &q->shard.grad, &r->t, &p->shard.grad, p->name, "gradient");
+        expect_tensor(k, &one->t, &q->shard.value, &r->t, &p->shard.value, p->name, "value");
+        expect_tensor(k, &one->t, &q->shard.slot[1], &r->t, &p->shard.slot[1], p->name, "moment");
+        if (!p->repeated) assert_int_equal(p->number, q->number);
+    }
+}
+
+static const linear *linear_named(const model *m, const char *name) {
+    for (int i = 0; i < m->modules.count; i++)
+        if (m->modules.of[i].kind == MODULE_LINEAR && strcmp(m->modules.of[i].name, name) == 0)
+            return m->modules.of[i].linear;
+    return NULL;
+}
+
+static void expect_scales(const kind *k, rank_run *one, rank_run *r) {
+    for (int i = 0; i < r->t.m->modules.count; i++) {
+        const model_module *e = &r->t.m->modules.of[i];
+        if (e->kind != MODULE_LINEAR) continue;
+        for (int t = 0; t < TENSOR_COUNT; t++) {
+            const delayed_state *a = &linear_named(one->t.m, e->name)->delayed[t],
+                                *b = &e->linear->delayed[t];
+            assert_true(!a->scale.data == !b->scale.data);
+            if (!a->scale.data) continue;
+            expect_tensor(k, &one->t, &a->scale, &r->t, &b->scale, e->name, "scale");
+            expect_tensor(k, &one->t, &a->amax_history, &r->t, &b->amax_history, e->name, "amax history");
+        }
+    }
+}
+
+static void compare(const kind *k) {
+    static rank_run one, ranks[STAGES_MAX];
+    mem *account;
+    threads_world *world;
+    open_rank(&one, k, NULL);
+    HARNESS_OK(step(&one));
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, k->stages, 60, &world));
+    for (int r = 0; r < k->stages; r++) open_rank(&ranks[r], k, threads_world_group(world, r));
+    for (int r = 0; r < k->stages; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
+    for (int r = 0; r < k->stages; r++) pthread_join(ranks[r].thread, NULL);
+    int parameters = 0;
+    for (int r = 0; r < k->stages; r++) {
+        if (ranks[r].status != OTT_OK) fail_msg("stage %d of %d: %s", r, k->stages, ranks[r].text);
+        expect_parameters(k, &one, &ranks[r]);
+        expect_scales(k, &one, &ranks[r]);
+        expect_tensor(k, &one.t, &one.state, &ranks[r].t, &ranks[r].state, "the step", "norm");
+        for (int i = 0; i < ranks[r].t.m->parameter_count; i++)
+            parameters += !ranks[r].t.m->parameters[i].repeated;
+    }
+    assert_int_equal(parameters, one.t.m->parameter_count); /* no other stage has them */
+    rank_run *last = &ranks[k->stages - 1];
+    for (int i = 0; i < k->micro_batches; i++)
+        expect_tensor(k, &one.t, &one.losses[i], &last->t, &last->losses[i], "a micro-batch", "losses");
+    expect_tensor(k, &one.t, &one.evaluated, &last->t, &last->evaluated, "an evaluation", "losses");
+    for (int r = 0; r < k->stages; r++) close_rank(&ranks[r]);
+    close_rank(&one);
+    threads_world_close(world);
+    mem_close(account);
+}
+
+/* ---- the tests ---- */
+
+static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "delayed"};
+static const checkpointing modes[] = {CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL};
+
+static void two_stages_are_one_rank(void **state) {
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int r = 0; r < 4; r++)
+            for (int c = 0; c < 3; c++)
+                for (int tied = 0; tied <= 1; tied++)
+                    compare(&(kind){recipes[r], modes[c], tied, schedules[s], 2, 4});
+}
+
+static void four_stages_are_one_rank(void **state) {
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int r = 0; r < 4; r++)
+            for (int tied = 0; tied <= 1; tied++)
+                compare(&(kind){recipes[r], modes[(r + s) % 3], tied, schedules[s], 4, 4});
+    compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8});
+}
+
+/* Fewer micro-batches than stages, and a number that no stages divide. */
+static void any_number_of_micro_batches(void **state) {
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        compare(&(kind){"tensorwise", CHECKPOINT_NONE, true, schedules[s], 4, 2});
+        compare(&(kind){"tensorwise", CHECKPOINT_FULL, false, schedules[s], 2, 5});
+        compare(&(kind){"fp32", CHECKPOINT_NONE, true, schedules[s], 3, 1});
+    }
+}
+
+/* Activations of the micro-batches in flight, and no others: stage r of 1f1b has stages - r of them, of gpipe all. */
+static void memory_is_of_what_is_in_flight(void **state) {
+    (void)state;
+    enum { STAGES = 4, MICRO_BATCHES = 8 };
+    int64_t saved[2][STAGES];
+    for (int s = 0; s < 2; s++)
+        for (int rank = 0; rank < STAGES; rank++) {
+            static rank_run r;
+            group ranks = {.rank = rank, .size = STAGES};
+            kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
+            open_rank(&r, &k, &ranks);
+            saved[s][rank] = plan_saved(r.t.h.plan);
+            close_rank(&r);
+        }
+    for (int rank = 1; rank < STAGES - 1; rank++) { /* inner stages of one layer: no table, no head */
+        double each = (double)saved[0][rank] / MICRO_BATCHES;
+        assert_true((double)saved[1][rank] < each * (STAGES - rank + 1)); /* and a message */
+        assert_true((double)saved[1][rank] > each * (STAGES - rank - 1));
+    }
+    assert_true(saved[1][STAGES - 1] * 3 < saved[0][STAGES - 1]);
+}
+
+/* A stage has the memory of its layers. */
+static void a_stage_holds_its_layers(void **state) {
+    (void)state;
+    kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};
+    static tiny whole, first, last;
+    pipeline_stage a = {PP_1F1B, 2, 0, 1}, b = {PP_1F1B, 2, 1, 1};
+    open_model(&whole, &k, NULL);
+    open_model(&first, &k, &a);
+    open_model(&last, &k, &b);
+    assert_int_equal(first.m->modules.of[0].role, ROLE_EMBEDDING);
+    assert_true(last.m->modules.of[0].role == ROLE_EMBEDDING && last.m->modules.of[0].repeated);
+    int64_t table = parameter_count(whole.m->embedding.weight);
+    assert_int_equal(model_parameter_count(first.m) + model_parameter_count(last.m),
+                     model_parameter_count(whole.m) + table);
+    assert_true(first.m->block_bytes < whole.m->block_bytes && last.m->block_bytes < whole.m->block_bytes);
+    assert_null(last.m->blocks[0].ffn);
+    assert_int_equal(last.m->trained_count, whole.m->trained_count);
+    tiny_close(&whole);
+    tiny_close(&first);
+    tiny_close(&last);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_stages_are_one_rank),     cmocka_unit_test(four_stages_are_one_rank),
+        cmocka_unit_test(any_number_of_micro_batches), cmocka_unit_test(memory_is_of_what_is_in_flight),
+        cmocka_unit_test(a_stage_holds_its_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
