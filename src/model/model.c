@@ -120,7 +120,7 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
-/* ---- units of the store: the embedding, each block, the last norm and the head ---- */
+/* ---- units of the store: the embedding, each block, the last norm and the head; empty where a stage lacks them ---- */
 
 static store_unit *unit_of(const model *m, const model_module *e) {
     if (e->layer != MODULES_OUTSIDE) return &m->store.units[model_block_unit(e->layer)];
@@ -130,7 +130,7 @@ static store_unit *unit_of(const model *m, const model_module *e) {
 static void give_parameters(model *m) {
     store_unit *table = &m->store.units[MODEL_TABLE_UNIT], *last = &m->store.units[model_last_unit(m)];
     table->parameters = m->embedding.weight;
-    table->parameter_count = 1;
+    table->parameter_count = table->parameters != NULL;
     table->is_table = true;
     for (int64_t i = 0; i < m->options.layers; i++) {
         store_unit *u = &m->store.units[model_block_unit(i)];
@@ -138,7 +138,8 @@ static void give_parameters(model *m) {
         u->parameter_count = m->blocks[i].parameter_count;
     }
     last->parameters = m->final_norm.weight;
-    last->parameter_count = (int)(m->parameters + m->parameter_count - last->parameters);
+    if (last->parameters)
+        last->parameter_count = (int)(m->parameters + m->parameter_count - last->parameters);
 }
 
 static ott_status give_linears(model *m) {

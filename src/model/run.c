@@ -143,7 +143,6 @@ static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const 
                                     const tensor *grad_scale, const tensor *losses, activation *g) {
     tensor dfinal;
     plan_buffer dfinal_buffer;
-    TRY(prefetch_backward(cx, m, m->options.layers - 1));
     TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
     if (m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
@@ -205,7 +204,10 @@ static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, 
     model_stream stream;
     activation grad;
     TRY(model_forward(cx, m, slot, b, all, &stream));
-    if (grad_scale) plan_mark_saved(cx->plan);
+    if (grad_scale) {
+        plan_mark_saved(cx->plan);
+        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* under the loss */
+    }
     TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
     return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;
 }

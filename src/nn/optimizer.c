@@ -48,27 +48,44 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
     rule->schedule(o, update, host_state);
 }
 
-/* Sums of squares into squares[count], of the first of them that are trained. */
-static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
-                               group *ranks, const tensor *squares, const tensor *state) {
-    int trained = 0;
+/* Sums of squares of the parameters that are trained, into the first places of `squares`; on a stage of a pipeline each
+   into its own among those of all stages, so that one rank would add them in the same order. Returns how many. */
+static ott_status measure_squares(exec *cx, const parameter *parameters, int count, bool is_stage,
+                                  const tensor *squares, int *measured) {
+    *measured = 0;
     for (int i = 0; i < count; i++) {
-        if (parameters[i].frozen) continue;
-        tensor sum = tensor_columns(*squares, trained++, 1);
-        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &parameters[i].shard.grad, .sum = &sum}));
+        const parameter *p = &parameters[i];
+        if (p->frozen || p->repeated) continue;
+        tensor sum = tensor_columns(*squares, is_stage ? p->number : *measured, 1);
+        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &p->shard.grad, .sum = &sum}));
+        ++*measured;
     }
-    tensor sums = tensor_columns(*squares, 0, trained);
-    if (ranks) TRY(group_all_reduce(ranks, cx, &sums, REDUCE_SUM));
+    return OTT_OK;
+}
+
+static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
+                               const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
+    int trained;
+    bool is_stage = ranks->stages != NULL;
+    if (is_stage && !plan_recording(cx->plan))
+        TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
+    TRY(measure_squares(cx, parameters, count, is_stage, squares, &trained));
+    tensor sums = tensor_columns(*squares, 0, is_stage ? ranks->trained : trained);
+    if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &sums, REDUCE_SUM));
+    if (is_stage) TRY(group_all_reduce(ranks->stages, cx, &sums, REDUCE_SUM));
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }
 
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                            const parameter *parameters, int count, group *ranks, const tensor *state) {
+                            const parameter *parameters, int count, const optimizer_ranks *ranks,
+                            const tensor *state) {
+    static const optimizer_ranks none = {0};
     tensor squares;
     plan_buffer buffer;
     cx->part = PART_OPTIMIZER;
-    TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, count, &squares, &buffer));
-    TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
+    TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, ranks && ranks->stages ? ranks->trained : count,
+                  &squares, &buffer));
+    TRY(measure_norm(cx, o, parameters, count, ranks ? ranks : &none, &squares, state));
     for (int i = 0; i < count; i++)
         if (!parameters[i].frozen) TRY(rule->step(cx, o, &parameters[i], state));
     return plan_close(cx->plan, &buffer);

@@ -29,10 +29,17 @@ const optimizer_rule *optimizer_find(const char *name);
 /* The host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* One update from the accumulated gradients of parameters[count], which `ranks` share (NULL: all are here);
-   state: fp32[STEP_STATE_COUNT]. Recorded like
-   any other part of a step: its workspace is the plan's. */
+/* The ranks that hold parameters between them. Borrowed; NULL: none. */
+typedef struct optimizer_ranks {
+    group *shard;  /* hold the other shards of the local parts */
+    group *stages; /* of a pipeline: hold the other parameters */
+    int trained;   /* parameters of all stages that are trained */
+} optimizer_ranks;
+
+/* One update from the accumulated gradients of parameters[count]; ranks may be NULL: all are here.
+   state: fp32[STEP_STATE_COUNT]. Recorded like any other part of a step: its workspace is the plan's. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                            const parameter *parameters, int count, group *ranks, const tensor *state);
+                            const parameter *parameters, int count, const optimizer_ranks *ranks,
+                            const tensor *state);
 
 #endif

@@ -195,6 +195,11 @@ static ott_status finish_departure(exec *cx, departure *d) {
     return plan_close(cx->plan, &d->buffer);
 }
 
+static ott_status finish_departures(exec *cx, stage *s) {
+    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
+    return OTT_OK;
+}
+
 /* Takes over the buffer. */
 static ott_status send(exec *cx, stage *s, const pipeline_message *m, const tensor *t, plan_buffer *buffer) {
     int64_t place = s->sent[m->content]++ % pipeline_leaving(s->shape, m->content);
@@ -319,21 +324,28 @@ static ott_status share_table(exec *cx, stage *s) {
     return group_run(s->ranks, cx, &(collective){.kind = COLLECTIVE_RECEIVE, .output = table->shard.grad});
 }
 
+static ott_status run_tasks(exec *cx, const pass *p) {
+    stage *s = p->s;
+    int64_t count = pipeline_task_count(s->shape, s->micro_batches);
+    for (int64_t i = 0; i < count; i++) {
+        pipeline_task t = pipeline_task_at(s->shape, s->micro_batches, i);
+        TRY(post_needs(cx, p, t));
+        if (i + 1 < count) TRY(post_needs(cx, p, pipeline_task_at(s->shape, s->micro_batches, i + 1)));
+        TRY(await_needs(cx, s, t));
+        TRY(run_task(cx, p, t));
+    }
+    TRY(finish_departures(cx, s));
+    return share_table(cx, s);
+}
+
 ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
                        const tensor *losses) {
     const pass p = {s, batches, grad_scale, losses};
-    int64_t count = pipeline_task_count(s->shape, s->micro_batches);
     cx->phase = PHASE_TRAIN;
     forget(s);
-    for (int64_t i = 0; i < count; i++) {
-        pipeline_task t = pipeline_task_at(s->shape, s->micro_batches, i);
-        TRY(post_needs(cx, &p, t));
-        if (i + 1 < count) TRY(post_needs(cx, &p, pipeline_task_at(s->shape, s->micro_batches, i + 1)));
-        TRY(await_needs(cx, s, t));
-        TRY(run_task(cx, &p, t));
-    }
-    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
-    return share_table(cx, s);
+    ott_status status = run_tasks(cx, &p);
+    if (status != OTT_OK) store_abandon(cx, &s->m->store, status);
+    return status;
 }
 
 /* ---- evaluation: forward through each part ---- */
@@ -357,6 +369,5 @@ ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *loss
         TRY(receive_stream(cx, &p, t));
         TRY(run_task(cx, &p, t));
     }
-    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
-    return OTT_OK;
+    return finish_departures(cx, s);
 }

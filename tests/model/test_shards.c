@@ -122,7 +122,7 @@ static ott_status update(exec *cx, const tiny *t, const tensor *state) {
     const optimizer_options o = {
         .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f}; /* not clipped: no norm */
     return optimizer_update(cx, t->m->options.optimizer, &o, t->m->parameters, t->m->parameter_count,
-                            t->m->store.ranks, state);
+                            &(optimizer_ranks){.shard = t->m->store.ranks}, state);
 }
 
 static tensor step_state(tiny *t) {

@@ -32,14 +32,14 @@ static int layers_of(const kind *k) {
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1; /* not all parts alike */
 }
 
-static void open_model(tiny *t, const kind *k, const pipeline_stage *stage) {
+static void open_model(tiny *t, const kind *k, const pipeline_stage *shape) {
     model_options o = tiny_options();
     o.layers = layers_of(k);
     o.tied = k->tied;
     o.init_std = 0.3;
     o.init_style = INIT_HF;
     o.optimizer = optimizer_find("adamw");
-    o.stage = stage;
+    o.stage = shape;
     tiny_open(t, &o, 1, NULL);
     HARNESS_OK(model_initialize(t->m, 5, 1));
     tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
