@@ -38,30 +38,30 @@ static ott_status fill(device *d, const delayed_want *want, const delayed_state 
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
-/* Nobody has delayed scaling (any more). */
-static ott_status leave_states(const delayed_want *wanted, int count) {
-    for (int i = 0; i < count; i++) *wanted[i].state = (delayed_state){0};
+/* Layout: seen of all, scales of all, then the windows. */
+static ott_status place_state(const delayed_store *fresh, device *d, const delayed_want *want, int64_t index,
+                              float *amax_history) {
+    float *scale = (float *)fresh->block + fresh->seen.columns;
+    delayed_state state = {.spec = *want->spec,
+                           .seen = tensor_columns(fresh->seen, index, 1),
+                           .scale = tensor_vector(scale + index, OTT_F32, 1),
+                           .amax_history = tensor_vector(amax_history, OTT_F32, want->spec->history)};
+    TRY(fill(d, want, &state));
+    *want->state = state;
     return OTT_OK;
 }
 
-/* Layout: seen of all, scales of all, then the windows. */
 static ott_status place_states(delayed_store *fresh, device *d, const delayed_want *wanted, int count) {
-    if (!fresh->block) return leave_states(wanted, count);
-    float *scale = (float *)fresh->block + fresh->seen.columns, *amax_history = scale + fresh->seen.columns;
-    int64_t next = 0;
+    float *amax_history = fresh->block ? (float *)fresh->block + 2 * fresh->seen.columns : NULL;
+    int64_t next[2] = {fresh->reduced, 0}; /* of those that stay with their rank, of the others */
     for (int i = 0; i < count; i++) {
-        delayed_state state = {0};
-        if (wanted[i].spec) {
-            state = (delayed_state){.spec = *wanted[i].spec,
-                                    .seen = tensor_columns(fresh->seen, next, 1),
-                                    .scale = tensor_vector(scale + next, OTT_F32, 1),
-                                    .amax_history =
-                                        tensor_vector(amax_history, OTT_F32, wanted[i].spec->history)};
-            TRY(fill(d, &wanted[i], &state));
-            amax_history += wanted[i].spec->history;
-            next++;
+        const cast_spec *spec = wanted[i].spec;
+        if (!spec) {
+            *wanted[i].state = (delayed_state){0};
+            continue;
         }
-        *wanted[i].state = state;
+        TRY(place_state(fresh, d, &wanted[i], next[spec->reduce]++, amax_history));
+        amax_history += spec->history;
     }
     return OTT_OK;
 }
@@ -71,7 +71,7 @@ ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want
     int64_t states = 0, floats = 0;
     for (int i = 0; i < count; i++) {
         states += wanted[i].spec != NULL;
-        fresh.reduce |= wanted[i].spec && wanted[i].spec->reduce;
+        fresh.reduced += wanted[i].spec && wanted[i].spec->reduce;
         floats += wanted[i].spec ? 2 + wanted[i].spec->history : 0;
     }
     fresh.block_bytes = floats * (int64_t)sizeof(float);
@@ -91,8 +91,8 @@ void delayed_store_release(delayed_store *store, device *d) {
 /* ---- between steps ---- */
 
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
-    if (!store->reduce) return OTT_OK;
-    return group_all_reduce(g, cx, &store->seen, REDUCE_MAX);
+    tensor seen = tensor_columns(store->seen, 0, store->reduced);
+    return store->reduced ? group_all_reduce(g, cx, &seen, REDUCE_MAX) : OTT_OK;
 }
 
 /* A user's own rule runs on the host. */

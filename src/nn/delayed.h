@@ -19,8 +19,8 @@ typedef struct delayed_state {
 typedef struct delayed_store {
     void *block; /* device memory of all states, NULL when there are none */
     int64_t block_bytes;
-    tensor seen; /* fp32[states] */
-    bool reduce; /* some state is to be reduced over ranks */
+    tensor seen;     /* fp32[states]; first those that are reduced over ranks */
+    int64_t reduced; /* of them */
 } delayed_store;
 
 /* What of a tensor's two uses is delayed; NULL: neither. */
