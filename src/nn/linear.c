@@ -88,21 +88,30 @@ static ott_status refresh(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-/* A tensor's quantized form was used in training: its amax counts for delayed scaling, and a hook may look.
- */
+/* A tensor's quantized form was used in training: its amax counts for delayed scaling. */
+static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, const qtensor *q) {
+    if (!l->delayed[which].seen.data) return OTT_OK;
+    return op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen});
+}
+
+/* And a hook may look. */
 static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
-    if (l->delayed[which].seen.data)
-        TRY(op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen}));
+    TRY(record_amax(cx, l, which, q));
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* The weight is the same for all micro-batches of a step: it counts once. */
-static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
-    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_form(x, l->input_form)));
+/* The weight is the same for all micro-batches of a step: it counts once. One that ranks share is shown to the hook
+   where it is cast (parallel/store_gather). */
+static ott_status observe_weight(exec *cx, linear *l) {
     if (!cx->is_first_microbatch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
     if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
-    return observe(cx, l, TENSOR_WEIGHT, &l->weight->shard.value, &l->quantized);
+    return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
+}
+
+static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
+    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_form(x, l->input_form)));
+    return observe_weight(cx, l);
 }
 
 static const qtensor *weight_form(const linear *l) {

@@ -149,9 +149,29 @@ static void place_all_scales(parameter_store *s, float *all) {
     s->scale_count = next;
 }
 
+/* ---- gradients of several micro-batches ---- */
+
+static ott_status open_whole_gradients(parameter_store *s, device *d) {
+    s->whole_count = 0;
+    for (int i = 0; i < s->unit_count; i++) {
+        store_unit *u = &s->units[i];
+        u->whole_first = s->whole_count;
+        for (int k = 0; k < u->parameter_count; k++) {
+            const parameter *p = &u->parameters[k];
+            if (!p->frozen) s->whole_count += p->local.rows * p->local.columns;
+        }
+    }
+    if (!s->options.reduce_once || !s->micro_batches) return OTT_OK;
+    return device_allocate(d, MEM_GRAD, s->whole_count * (int64_t)sizeof(float), "gradients to reduce",
+                           &s->whole);
+}
+
+/* ---- all of it ---- */
+
 ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
     if (store_ranks(s) == 1) return OTT_OK;
     store_close(s, d);
+    TRY(open_whole_gradients(s, d));
     for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
     place_all_scales(s, NULL);
     if (s->scale_count == 0) return OTT_OK;
@@ -163,5 +183,6 @@ ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
 
 void store_close(parameter_store *s, device *d) {
     device_release(d, s->scales);
-    s->scales = NULL;
+    device_release(d, s->whole);
+    s->scales = s->whole = NULL;
 }

@@ -34,6 +34,9 @@ typedef struct store_options {
     bool
         no_prefetch; /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
     bool reduce_bf16; /* gradients travel in bf16; summed in fp32, rounded once */
+    bool
+        reduce_once; /* a step's micro-batches are summed where they run, in memory of the whole gradient, and
+                               travel once; else each is reduced to the shards, in the order that one rank has */
     store_reshard reshard;
 } store_options;
 
@@ -57,6 +60,7 @@ typedef struct store_unit {
     store_part *parts; /* what travels */
     int part_count;
     int64_t scale_first, scale_count; /* its scales among those of all */
+    int64_t whole_first;              /* its gradients among the whole ones */
     /* gathered, or on the way */
     int uses; /* 0: neither */
     bool here;
@@ -74,6 +78,9 @@ typedef struct parameter_store {
     int unit_count;
     void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
     int64_t scale_count;
+    void *
+        whole; /* device memory: reduce_once: fp32 gradients of all that trains, of this rank; owned; else NULL */
+    int64_t whole_count;
     struct {
         const store_unit *unit; /* whose gradients are on the way; NULL: none's */
         int64_t *rows;          /* [ranks] elements for each */
@@ -105,6 +112,11 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
+
+/* Before the first micro-batch of a step and after its last, for options.reduce_once: from zero, and reduced to the
+   shards. */
+ott_status store_zero_gradients(const parameter_store *s, device *d);
+ott_status store_reduce_once(exec *cx, parameter_store *s);
 
 /* After a pass that ended before its end: what is on the way is waited for, where the pass was stopped, and forgotten. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
@@ -138,9 +150,9 @@ int64_t store_first_at(const parameter *p, int rank);
 
 /* The scales of the unit's weights belong to cx->step. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
-/* Casts rows [first, first + x->rows) of the local weight, in x, to the codes of one use; from there on rows of codes.
- */
-ott_status store_cast(exec *cx, const tensor *x, const qtensor *q, bool columnwise, int64_t first,
-                      void *codes);
+/* Casts this rank's rows of the weight to codes of one use, which lie in rows. */
+ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
+/* To the hook, while this trains: a weight's rows and their codes; of two uses the rowwise ones. */
+ott_status store_show(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -21,17 +21,11 @@ static void count_bytes(store_traffic *t, ott_dtype format, int64_t bytes) {
 
 /* ---- packing ---- */
 
-static ott_status pack_codes(exec *cx, const store_part *part, void *to) {
-    const parameter *p = part->p;
-    return store_cast(cx, &p->shard.value, &part->l->quantized, part->form == STORE_CODES_DOWN,
-                      p->shard.row - p->local.row, to);
-}
-
 static ott_status pack(exec *cx, const store_part *part, void *to) {
     const tensor *shard = &part->p->shard.value;
     int64_t count = tensor_count(*shard);
     if (count == 0) return OTT_OK;
-    if (dtype_is_fp8(part->format)) return pack_codes(cx, part, to);
+    if (dtype_is_fp8(part->format)) return store_cast(cx, part->l, part->form == STORE_CODES_DOWN, to);
     tensor from = tensor_vector(shard->data, OTT_F32, count), packed = tensor_vector(to, part->format, count);
     return op_convert(cx, &(convert_args){.x = &from, .y = &packed});
 }
@@ -158,7 +152,8 @@ static ott_status cast_master(exec *cx, const store_part *part, const tensor *ma
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
     if (!(part->columnwise.data) && !shares_codes(part->l)) q.spec.columnwise.format = OTT_F32;
     if (shares_codes(part->l)) q.columnwise.data = q.rowwise.data;
-    return op_cast(cx, &(cast_args){.x = master, .q = &q});
+    TRY(op_cast(cx, &(cast_args){.x = master, .q = &q}));
+    return store_show(cx, part->l, master, &q);
 }
 
 static ott_status take_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {

@@ -4,10 +4,25 @@
  */
 #include "parallel/store.h"
 
-/* ---- from zero ---- */
+/* ---- where a micro-batch adds to ---- */
+
+/* Do the ranks' gradients meet with every micro-batch? */
+static bool meets(const parameter_store *s) {
+    return store_ranks(s) > 1 && !s->whole;
+}
 
 static bool is_apart(const parameter_store *s, const parameter *p) {
-    return !p->frozen && (store_ranks(s) > 1 || (s->micro_batches && p->adds_often));
+    return !p->frozen && (meets(s) || (s->micro_batches && p->adds_often));
+}
+
+/* The gradient of all micro-batches of the unit's parameter i that this rank holds between them. */
+static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
+    int64_t first = u->whole_first;
+    if (!s->whole) return u->parameters[i].shard.grad;
+    for (const parameter *p = u->parameters; p < &u->parameters[i]; p++)
+        if (!p->frozen) first += p->local.rows * p->local.columns;
+    const parameter_part *local = &u->parameters[i].local;
+    return tensor_matrix((float *)s->whole + first, OTT_F32, local->rows, local->columns);
 }
 
 static ott_status open_gradient(exec *cx, parameter *p) {
@@ -18,18 +33,25 @@ static ott_status open_gradient(exec *cx, parameter *p) {
 
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
     const store_unit *u = &s->units[unit];
-    for (int i = 0; i < u->parameter_count; i++)
-        if (is_apart(s, &u->parameters[i])) TRY(open_gradient(cx, &u->parameters[i]));
+    for (int i = 0; i < u->parameter_count; i++) {
+        parameter *p = &u->parameters[i];
+        if (is_apart(s, p))
+            TRY(open_gradient(cx, p));
+        else if (!p->frozen)
+            p->grad = kept_gradient(s, u, i);
+    }
     return OTT_OK;
 }
 
-/* ---- one rank ---- */
+/* ---- on this rank ---- */
 
-static ott_status add_gradient(exec *cx, parameter *p) {
-    const tensor *sum = &p->grad, *shard = &p->shard.grad;
-    TRY(op_add(cx, &(add_args){.x = shard, .delta = sum, .y = shard}));
+static ott_status add_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
+    parameter *p = &u->parameters[i];
+    const tensor sum = p->grad, kept = kept_gradient(s, u, i);
+    if (!is_apart(s, p)) return OTT_OK;
+    TRY(op_add(cx, &(add_args){.x = &kept, .delta = &sum, .y = &kept}));
     TRY(plan_close(cx->plan, &p->grad_buffer));
-    p->grad.data = shard->data;
+    p->grad = kept;
     return OTT_OK;
 }
 
@@ -123,14 +145,30 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s) {
     return plan_close(cx->plan, &s->reduction.sum_buffer);
 }
 
+static ott_status reduce(exec *cx, parameter_store *s, const store_unit *u) {
+    TRY(store_finish_gradients(cx, s));
+    TRY(start(cx, s, u));
+    return s->options.no_prefetch ? store_finish_gradients(cx, s) : OTT_OK;
+}
+
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
     const store_unit *u = &s->units[unit];
-    if (store_ranks(s) > 1) {
-        TRY(store_finish_gradients(cx, s));
-        TRY(start(cx, s, u));
-        return s->options.no_prefetch ? store_finish_gradients(cx, s) : OTT_OK;
-    }
-    for (int i = 0; i < u->parameter_count; i++)
-        if (is_apart(s, &u->parameters[i])) TRY(add_gradient(cx, &u->parameters[i]));
+    if (meets(s)) return reduce(cx, s, u);
+    for (int i = 0; i < u->parameter_count; i++) TRY(add_gradient(cx, s, u, i));
     return OTT_OK;
+}
+
+/* ---- once for several micro-batches ---- */
+
+ott_status store_reduce_once(exec *cx, parameter_store *s) {
+    for (int n = s->unit_count - 1; n >= 0 && s->whole; n--) {
+        const store_unit *u = &s->units[n];
+        for (int i = 0; i < u->parameter_count; i++) u->parameters[i].grad = kept_gradient(s, u, i);
+        TRY(reduce(cx, s, u));
+    }
+    return store_finish_gradients(cx, s);
+}
+
+ott_status store_zero_gradients(const parameter_store *s, device *d) {
+    return s->whole ? device_zero(d, s->whole, s->whole_count * (int64_t)sizeof(float)) : OTT_OK;
 }

@@ -37,32 +37,50 @@ static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t
     return part;
 }
 
-ott_status store_cast(exec *cx, const tensor *x, const qtensor *q, bool columnwise, int64_t first,
-                      void *codes) {
-    int64_t block = rows_per_scale(q, columnwise), end = first + x->rows;
-    for (int64_t row = first, next; row < end; row = next) {
-        next = piece_end(row, end, block);
-        tensor rows = tensor_rows(*x, row - first, next - row);
-        qtensor part = rows_of(q, columnwise, row, next - row, (char *)codes + (row - first) * q->columns);
-        TRY(op_cast(cx, &(cast_args){.x = &rows, .q = &part}));
-    }
-    return OTT_OK;
-}
+/* Calls `call` with this rank's rows of a weight, in pieces, and one use of them. */
+typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
-/* ---- amax ---- */
-
-static ott_status find_use_amax(exec *cx, const linear *l, bool columnwise) {
+static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
     const parameter *p = l->weight;
     const qtensor *q = &l->quantized;
     int64_t block = rows_per_scale(q, columnwise), first = p->shard.row - p->local.row;
     int64_t end = first + p->shard.value.rows;
     for (int64_t row = first, next; row < end; row = next) {
         next = piece_end(row, end, block);
-        tensor rows = tensor_rows(p->shard.value, row - first, next - row);
-        qtensor part = rows_of(q, columnwise, row, next - row, NULL);
-        TRY(op_amax(cx, &(amax_args){.x = &rows, .q = &part}));
+        tensor x = tensor_rows(p->shard.value, row - first, next - row);
+        char *place = codes ? (char *)codes + (row - first) * q->columns : NULL;
+        qtensor part = rows_of(q, columnwise, row, next - row, place);
+        TRY(call(cx, l, &x, &part));
     }
     return OTT_OK;
+}
+
+/* ---- codes ---- */
+
+ott_status store_show(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
+    bool second = cast_spec_is_fp8(&l->spec.weight.rowwise) && !cast_spec_is_fp8(&q->spec.rowwise);
+    if (cx->phase != PHASE_TRAIN || !cx->is_first_microbatch || second) return OTT_OK;
+    return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, x, q);
+}
+
+static ott_status cast_piece(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
+    TRY(op_cast(cx, &(cast_args){.x = x, .q = q}));
+    return store_show(cx, l, x, q);
+}
+
+ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes) {
+    return for_pieces(cx, l, columnwise, codes, cast_piece);
+}
+
+/* ---- amax ---- */
+
+static ott_status find_piece_amax(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
+    (void)l;
+    return op_amax(cx, &(amax_args){.x = x, .q = q});
+}
+
+static ott_status find_use_amax(exec *cx, const linear *l, bool columnwise) {
+    return for_pieces(cx, l, columnwise, NULL, find_piece_amax);
 }
 
 static ott_status find_amax(exec *cx, linear *l) {

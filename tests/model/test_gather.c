@@ -1,0 +1,290 @@
+/*
+ * What ranks that share a model send each other, and when: bytes by format, how many units are held at once, and what
+ * runs while a gather is on the way. Time is simulated: a product takes as long as its output is large, a collective as
+ * long as its bytes; so the figures are the same on any machine.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "comm/threads.h"
+#include "model/init.h"
+#include "model/tiny_model.h"
+#include "tensor/statistics.h"
+
+enum { RANKS = 2, SEQUENCES = 2, LENGTH = 16, TOKENS = SEQUENCES * LENGTH };
+
+/* ---- a transport that takes its time ---- */
+
+typedef struct slow_group {
+    group group; /* first: a group is cast to this */
+    group *inner;
+    const model *m;
+    double per_byte, now, free_from; /* of the only wire */
+    double gathering, waited;        /* of all-gathers: on the wire; nothing else ran meanwhile */
+    double done[64];                 /* when each that was started will be */
+    int started;
+    int gathers, units_held; /* most at once */
+    int64_t gathered_bytes;
+    int weights_seen;
+} slow_group;
+
+static int units_held(const model *m) {
+    int held = 0;
+    for (int i = 0; i < m->store.unit_count; i++) held += m->store.units[i].uses != 0;
+    return held;
+}
+
+static ott_status slow_start(group *g, exec *cx, group_request *request) {
+    slow_group *s = (slow_group *)g;
+    const collective *call = &request->call;
+    bool gather = call->kind == COLLECTIVE_ALL_GATHER;
+    double seconds = (double)tensor_bytes(gather ? call->output : call->input) * s->per_byte;
+    double begin = s->now > s->free_from ? s->now : s->free_from;
+    s->free_from = begin + seconds;
+    if (gather) {
+        s->gathering += seconds;
+        s->gathered_bytes += tensor_bytes(call->output);
+        s->gathers++;
+    }
+    int held = units_held(s->m);
+    if (held > s->units_held) s->units_held = held;
+    TRY(s->inner->table->start(s->inner, cx, request));
+    for (int i = 0; i < 64; i++)
+        if (s->done[i] == 0) {
+            s->done[i] = s->free_from;
+            request->call.peer = i; /* not read by these kinds */
+            break;
+        }
+    return OTT_OK;
+}
+
+static ott_status slow_wait(group *g, exec *cx, group_request *request) {
+    slow_group *s = (slow_group *)g;
+    double *done = &s->done[request->call.peer];
+    request->call.peer = 0;
+    if (*done > s->now) {
+        if (request->call.kind == COLLECTIVE_ALL_GATHER) s->waited += *done - s->now;
+        s->now = *done;
+    }
+    *done = 0;
+    return s->inner->table->wait(s->inner, cx, request);
+}
+
+static void slow_close(group *g) {
+    group_close(((slow_group *)g)->inner);
+}
+
+static const group_table slow_table = {.start = slow_start, .wait = slow_wait, .close = slow_close};
+
+/* A product has run; its backward's output is as large. */
+static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
+    (void)cx;
+    (void)module;
+    slow_group *s = user;
+    s->now += (double)tensor_count(*t) * (strcmp(what, "output") == 0 ? 1 : 2);
+    return OTT_OK;
+}
+
+/* ---- ranks ---- */
+
+typedef struct rank_run {
+    tiny t;
+    slow_group slow;
+    hook hook;
+    tensor statistics;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+    ott_status (*run)(struct rank_run *r);
+} rank_run;
+
+static ott_status pass(exec *cx, void *user) {
+    tiny *t = user;
+    return model_run(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
+}
+
+/* Weights are shown by the rows that are here. */
+static ott_status measure_weight(void *user, exec *cx, const char *module, recipe_tensor which,
+                                 const tensor *t, const qtensor *q) {
+    (void)module;
+    slow_group *s = user;
+    rank_run *r = (rank_run *)((char *)s - offsetof(rank_run, slow));
+    if (which != TENSOR_WEIGHT) return OTT_OK;
+    s->weights_seen++;
+    return op_quantize_statistics(cx,
+                                  &(quantize_statistics_args){.x = t, .q = q, .statistics = &r->statistics});
+}
+
+/* A pass; recorded before. */
+static ott_status run_pass(rank_run *r) {
+    tiny *t = &r->t;
+    plan_replay(t->h.plan);
+    t->h.cx.hook = &r->hook;
+    ott_status status = pass(&t->h.cx, t);
+    t->h.cx.hook = NULL;
+    return status;
+}
+
+/* Each block as a pass gathers it, without the pass. */
+static ott_status gather_blocks(rank_run *r) {
+    exec cx = r->t.h.cx;
+    model *m = r->t.m;
+    TRY(plan_create(cx.device, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = OTT_OK;
+    for (int64_t i = 0; i < 2 * m->options.layers && status == OTT_OK; i++) {
+        int unit = model_block_unit(i % m->options.layers);
+        status = store_gather(&cx, &m->store, unit, i < m->options.layers ? STORE_ROWWISE : STORE_COLUMNWISE);
+        if (status == OTT_OK) status = store_release(&cx, &m->store, unit);
+    }
+    plan_destroy(cx.plan);
+    return status;
+}
+
+static void *run_rank(void *argument) {
+    rank_run *r = argument;
+    r->status = r->run(r);
+    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
+    return NULL;
+}
+
+static void run_ranks(rank_run *ranks) {
+    for (int i = 0; i < RANKS; i++) pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
+    for (int i = 0; i < RANKS; i++) pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < RANKS; i++)
+        if (ranks[i].status != OTT_OK) fail_msg("rank %d: %s", i, ranks[i].text);
+}
+
+/* What is compared of rank 0. */
+typedef struct outcome {
+    store_traffic traffic;
+    slow_group slow;
+    double seconds;
+} outcome;
+
+static outcome measure(const model_options *o, const char *name, const store_options *store, double per_byte,
+                       ott_status (*run)(rank_run *r)) {
+    static rank_run ranks[RANKS];
+    mem *account;
+    threads_world *world;
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, RANKS, 60, &world));
+    memset(ranks, 0, sizeof ranks);
+    for (int i = 0; i < RANKS; i++) {
+        rank_run *r = &ranks[i];
+        model_options own = *o;
+        group *inner = threads_world_group(world, i);
+        r->slow = (slow_group){.group = *inner, .inner = inner, .per_byte = per_byte};
+        r->slow.group.table = &slow_table;
+        r->hook = (hook){.see = see, .quantized = measure_weight, .user = &r->slow};
+        r->run = run;
+        own.shard_ranks = &r->slow.group;
+        tiny_open(&r->t, &own, 1, NULL);
+        r->slow.m = r->t.m;
+        r->statistics = harness_tensor(&r->t.h, OTT_F32, 2, STATISTICS_COUNT);
+        r->t.m->store.options = *store;
+        HARNESS_OK(model_initialize(r->t.m, 5, 1));
+        tiny_convert(&r->t, recipe_find(name), NULL, NULL);
+        tiny_random_batch(&r->t, SEQUENCES, LENGTH);
+        if (run == run_pass) harness_record(&r->t.h, pass, &r->t);
+    }
+    run_ranks(ranks);
+    outcome out = {ranks[0].t.m->store.traffic, ranks[0].slow, ranks[0].slow.now};
+    for (int i = 0; i < RANKS; i++) tiny_close(&ranks[i].t);
+    threads_world_close(world);
+    mem_close(account);
+    return out;
+}
+
+/* ---- bytes ---- */
+
+static int64_t all_bytes(const store_traffic *t) {
+    return t->fp8 + t->bf16 + t->f16 + t->fp32 + t->amax;
+}
+
+static model_options blocks_of_124m(void) {
+    model_options o = tiny_options();
+    o.dim = 768;
+    o.layers = 1;
+    o.heads = o.kv_heads = 12;
+    o.head_dim = 64;
+    o.hidden = 2048;
+    return o;
+}
+
+/* Norms and amaxes included. */
+static void fp8_halves_what_travels(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
+                                          "delayed",    "current", "block"};
+    model_options o = blocks_of_124m();
+    const store_options plain = {0}, masters = {.masters_travel = true};
+    outcome bf16 = measure(&o, "bf16", &plain, 0, gather_blocks);
+    int64_t elements = 4 * 768 * 768 + 3 * 768 * 2048, norms = 2 * 768;
+    assert_int_equal(bf16.traffic.bf16, 2 * 2 * elements);
+    assert_int_equal(bf16.traffic.fp32, 2 * 4 * norms);
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        outcome fp8 = measure(&o, recipes[i], &plain, 0, gather_blocks);
+        assert_int_equal(fp8.traffic.fp8, 2 * elements);
+        assert_int_equal(fp8.traffic.bf16, 0);
+        assert_int_equal(fp8.traffic.fp32, 2 * 4 * norms);
+        assert_int_equal(fp8.slow.gathered_bytes, fp8.traffic.fp8 + fp8.traffic.fp32);
+        assert_true((double)all_bytes(&fp8.traffic) <= 0.52 * (double)all_bytes(&bf16.traffic));
+    }
+    outcome whole = measure(&o, "tensorwise", &masters, 0, gather_blocks);
+    assert_int_equal(whole.traffic.fp8, 0);
+    assert_int_equal(whole.traffic.fp32, 2 * 4 * (elements + norms));
+}
+
+/* One for a pass of a unit. */
+static void a_unit_is_one_collective(void **state) {
+    (void)state;
+    model_options o = tiny_options();
+    o.layers = 6;
+    outcome run = measure(&o, "tensorwise", &(store_options){.reshard = STORE_RESHARD_ALWAYS}, 0, run_pass);
+    assert_int_equal(run.slow.gathers, 1 + 6 + 1 + 6);
+    assert_true(run.slow.weights_seen >= 6 * 7 + 1);
+    run = measure(&o, "tensorwise", &(store_options){.reshard = STORE_RESHARD_DEFAULT}, 0, run_pass);
+    assert_int_equal(run.slow.gathers, 1 + 6 + 1 + 5);
+    run = measure(&o, "tensorwise", &(store_options){.reshard = STORE_RESHARD_NEVER}, 0, run_pass);
+    assert_int_equal(run.slow.gathers, 1 + 6 + 1);
+}
+
+/* ---- time ---- */
+
+/* Products of these models take about as long as three quarters of their gathers would. */
+static void the_next_gather_runs_under_this_block(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};
+    model_options o = tiny_options();
+    o.layers = 12;
+    for (int i = 0; i < 3; i++) {
+        double per_byte = i == 0 ? 0.2 : 0.4;
+        outcome ahead = measure(&o, recipes[i], &(store_options){0}, per_byte, run_pass);
+        outcome behind = measure(&o, recipes[i], &(store_options){.no_prefetch = true}, per_byte, run_pass);
+        double hidden = 1 - ahead.slow.waited / ahead.slow.gathering;
+        print_message("%s: gathers take %.0f of %.0f; %.0f%% hidden, %.0f%% without prefetch\n", recipes[i],
+                      ahead.slow.gathering, ahead.seconds, 100 * hidden,
+                      100 * (1 - behind.slow.waited / behind.slow.gathering));
+        assert_true(hidden >= 0.7);
+        assert_true(behind.slow.waited >= 0.99 * behind.slow.gathering);
+        assert_true(ahead.seconds < behind.seconds);
+        assert_true(ahead.slow.units_held <= 3); /* two, and the last that waits for the loss */
+        assert_true(behind.slow.units_held <= 2);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp8_halves_what_travels),
+        cmocka_unit_test(a_unit_is_one_collective),
+        cmocka_unit_test(the_next_gather_runs_under_this_block),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
