@@ -6,7 +6,7 @@
 /* Does a scale of this use follow from numbers of the whole tensor, all of which come first? */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
-    bool wide = block.lines == INT64_MAX || block.depth == INT64_MAX;
+    bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
     return cast_spec_is_fp8(s) && s->policy == AMAX_CURRENT && wide;
 }
 
@@ -87,9 +87,9 @@ work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_
 
 static void count_product(const gemm_args *a, work *w) {
     w->format = format_of(a->a->t.dtype, a->b->t.dtype);
-    w->m = operand_lines(a->a);
-    w->n = operand_lines(a->b);
-    w->k = operand_contraction(a->a);
+    w->m = operand_mn(a->a);
+    w->n = operand_mn(a->b);
+    w->k = operand_k(a->a);
     w->flops = 2.0 * (double)w->m * (double)w->n * (double)w->k;
 }
 
