@@ -83,10 +83,10 @@ static ott_status open_inside(ott_context *context, const char *run, const ott_g
                               ott_generator **out) {
     void *memory;
     text_generator *inside;
-    TRY(generator_open(context->account, &context->log, run, o, &inside));
+    TRY(generate_open(context->account, &context->log, run, o, &inside));
     ott_status status = handle_open(context, HANDLE_GENERATOR, sizeof(ott_generator), &memory);
     if (status != OTT_OK) {
-        generator_close(inside);
+        generate_close(inside);
         return status;
     }
     *out = memory;
@@ -109,7 +109,7 @@ void ott_generator_close(ott_generator *generator) {
     if (!handle_is_open(generator, HANDLE_GENERATOR)) return;
     ott_context *context = generator->base.context;
     if (handle_enter_alone(&generator->base, __func__) != OTT_OK) return;
-    generator_close(generator->inside);
+    generate_close(generator->inside);
     generator->inside = NULL;
     handle_close(&generator->base);
     context_leave(context);
@@ -121,7 +121,7 @@ ott_status ott_generator_continue(ott_generator *generator, const char *text, ot
     API_REQUIRE_CALL(write);
     TRY(handle_enter_alone(&generator->base, __func__));
     generator->base.busy = true;
-    ott_status status = generator_continue(generator->inside, text, write, user);
+    ott_status status = generate_continue(generator->inside, text, write, user);
     generator->base.busy = false;
     return context_left(generator->base.context, status);
 }

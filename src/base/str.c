@@ -245,9 +245,11 @@ void str_disarm(char *text, char with) {
 }
 
 str_shown str_show(const char *text) {
-    enum { SHOWN = 80 };
     str_shown s;
-    snprintf(s.text, sizeof s.text, "%.*s%s", SHOWN, text, strlen(text) > SHOWN ? "..." : "");
+    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
+    size_t kept = length > room ? room : length;
+    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
+    snprintf(s.text, sizeof s.text, "%.*s%s", (int)kept, text, kept < length ? "..." : "");
     str_disarm(s.text, '?');
     return s;
 }

@@ -44,9 +44,9 @@ int str_control(const char *text);
 bool str_has_control(const char *text);
 /* Puts `with` in the place of every byte of a control character. */
 void str_disarm(char *text, char with);
-/* The beginning of a text from outside on one line, for messages: control characters become "?". */
+/* The beginning of a text from outside on one line, for messages: whole characters, those that control become "?". */
 typedef struct str_shown {
-    char text[84];
+    char text[192];
 } str_shown;
 str_shown str_show(const char *text);
 /* 1234567 -> "1,234,567" into out[32]; returns out. */

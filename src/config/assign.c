@@ -1,5 +1,5 @@
 /* config/assign: gives what a tree says to the keys it names, by our names or by other tools'. */
-#include "config/book.h"
+#include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
 
@@ -66,7 +66,7 @@ static ott_status remark_on(config *cfg, const config_alias *a, const char *path
 static ott_status assign_alias(config *cfg, const config_alias *a, const char *path, const node *value,
                                const char *where) {
     node ours;
-    if (!cfg->book->reading_file) remark_forget(cfg, path, NULL);
+    if (!cfg->state->reading_file) remark_forget(cfg, path, NULL);
     TRY(assign_translate(cfg, path, a->target ? table_find(a->target) : NULL, &value, where, path, &ours));
     if (!value) return OTT_OK;
     switch (a->kind) {
@@ -86,9 +86,9 @@ ott_status assign_path(config *cfg, const char *path, const node *value, const c
     const char *name;
     bool on;
     if (value_bool(value, &on)) TRY(remark_switched(cfg, path, on));
-    if (tree_is_null(value) && !cfg->book->reading_file) remark_forget_section(cfg, path);
+    if (tree_is_null(value) && !cfg->state->reading_file) remark_forget_section(cfg, path);
     if (key) return assign_key(cfg, key, value, where, key->path);
-    TRY(arena_strdup(cfg->book->memory, path, &name));
+    TRY(arena_strdup(cfg->state->memory, path, &name));
     return assign_alias(cfg, alias_find(path), name, value, where);
 }
 
@@ -106,11 +106,11 @@ bool assign_is_switch(const char *path) {
 /* "run.toml:3: train.seq_len = 512" in the arena. */
 static ott_status describe(config *cfg, const char *file, const char *path, const node *value,
                            const char **out) {
-    str shown = {.account = cfg->book->account};
+    str shown = {.account = cfg->state->account};
     str_printf(&shown, "%s:%d: %s = ", file, value->line, path);
     tree_show(&shown, value);
     ott_status status = str_finish(&shown);
-    if (status == OTT_OK) status = arena_strdup(cfg->book->memory, shown.text, out);
+    if (status == OTT_OK) status = arena_strdup(cfg->state->memory, shown.text, out);
     str_free(&shown);
     return status;
 }
@@ -133,7 +133,7 @@ static ott_status give_leaf(config *cfg, const char *file, const char *path, con
     const char *where;
     if (!alias_knows(path)) {
         if (tree_is_null(value) && alias_knows_below(path)) return OTT_OK; /* an empty section */
-        TRY(arena_printf(cfg->book->memory, &where, "%s:%d", file, value->line));
+        TRY(arena_printf(cfg->state->memory, &where, "%s:%d", file, value->line));
         return unknown_fail(where, path);
     }
     TRY(describe(cfg, file, path, value, &where));
@@ -149,7 +149,7 @@ static ott_status assign_leaf(config *cfg, const char *file, const char *path, c
 static ott_status assign_table(config *cfg, const char *file, const char *path, const node *table) {
     for (const node *child = table->first; child; child = child->next) {
         const char *below;
-        TRY(arena_printf(cfg->book->memory, &below, "%s%s%s", path, *path ? "." : "", child->name));
+        TRY(arena_printf(cfg->state->memory, &below, "%s%s%s", path, *path ? "." : "", child->name));
         bool leaf = child->kind != NODE_TABLE || (table_find(below) && !alias_knows_below(below));
         if (child->kind == NODE_TABLE && !*path && !alias_knows_below(below))
             leaf = true; /* an unknown section */
@@ -159,11 +159,11 @@ static ott_status assign_table(config *cfg, const char *file, const char *path, 
 }
 
 ott_status assign_tree(config *cfg, const char *file, const node *root) {
-    cfg->book->reading_file = true;
+    cfg->state->reading_file = true;
     ott_status status = assign_table(cfg, file, "", root);
-    cfg->book->reading_file = false;
+    cfg->state->reading_file = false;
     int count;
     table_keys(&count);
-    for (int i = 0; i < count; i++) cfg->book->keys[i].in_file = false;
+    for (int i = 0; i < count; i++) cfg->state->keys[i].in_file = false;
     return status;
 }

@@ -1,6 +1,6 @@
 /* config/check: is everything that was asked for built, and do the keys agree with each other? Needs no
  * model. */
-#include "config/book.h"
+#include "config/state.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
@@ -17,7 +17,7 @@ static bool section_is_off(const config *cfg, const config_key *key) {
 
 /* Some keys ask for nothing because of another one. */
 static bool is_moot(const config *cfg, const config_key *key) {
-    const key_note *note = &cfg->book->keys[table_index(key)];
+    const key_note *note = &cfg->state->keys[table_index(key)];
     return config_is_replaced(cfg, key) || section_is_off(cfg, key) ||
            (note->spelled && remark_is_off(cfg, note->spelled));
 }
@@ -46,7 +46,7 @@ static ott_status fail_later(const config_key *key, const char *where) {
 }
 
 static const char *where_of(const config *cfg, const config_key *key) {
-    const char *where = cfg->book->keys[table_index(key)].where;
+    const char *where = cfg->state->keys[table_index(key)].where;
     return where ? where : key->path;
 }
 
@@ -157,7 +157,7 @@ static ott_status check_schedule(config *cfg) {
              "train.max_steps (%lld)",
              warmup, stable, decay, steps);
     if (warmup > steps)
-        log_warning(cfg->book->lg,
+        log_warning(cfg->state->lg,
                     "scheduler.warmup_steps (%lld) is longer than train.max_steps (%lld): the learning "
                     "rate never reaches optimizer.lr",
                     warmup, steps);
@@ -262,7 +262,7 @@ static bool weight_is_tensorwise(const config *cfg) {
 static ott_status check_tensorwise(config *cfg, const char *path, bool *on) {
     if (!*on || weight_is_tensorwise(cfg)) return OTT_OK;
     if (config_was_set(cfg, path))
-        FAIL("%s: %s only supports tensorwise scaling granularity, got %s", book_note(cfg, path)->where,
+        FAIL("%s: %s only supports tensorwise scaling granularity, got %s", state_note(cfg, path)->where,
              path + 7, *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
     *on = false;
     return OTT_OK;
@@ -275,7 +275,7 @@ static void log_no_effect(const config *cfg) {
     for (int i = 0; i < count; i++) {
         bool asks = strcmp(keys[i].path, "float8.recipe_name") == 0 || !config_is_neutral(cfg, &keys[i]);
         if (strcmp(keys[i].section, "float8") == 0 && config_was_set(cfg, keys[i].path) && asks)
-            log_warning(cfg->book->lg, "%s has no effect: train.mixed_precision is %s, not fp8",
+            log_warning(cfg->state->lg, "%s has no effect: train.mixed_precision is %s, not fp8",
                         where_of(cfg, &keys[i]), config_word(cfg, "train.mixed_precision"));
     }
 }
@@ -346,7 +346,7 @@ static ott_status check_all(config *cfg) {
 
 /* What this finds is forgotten again: the keys may be given anew. */
 ott_status config_check(config *cfg) {
-    remarks *all = &cfg->book->remarks;
+    remarks *all = &cfg->state->remarks;
     remark *last = all->last;
     ott_status status = check_all(cfg);
     if (status == OTT_OK) status = remark_report(cfg);

@@ -3,7 +3,8 @@
  * --section.key value,
  * --section.key and --section.no_key, AutoModel --section.key value; all of them name one file.
  */
-#include "config/book.h"
+#include "config/assign.h"
+#include "config/command.h"
 #include "config/load.h"
 #include "config/value.h"
 #include <stdio.h>
@@ -126,7 +127,7 @@ static ott_status fail_option(const char *shown, const char *key) {
 
 ott_status command_override(config *cfg, const char *key, const char *value, const char *shown) {
     char positive[KEY_LIMIT];
-    tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = shown};
+    tree_builder b = {.account = cfg->state->account, .memory = cfg->state->memory, .place = shown};
     node *n;
     if (!alias_knows(key)) {
         if (value && is_process_count(key) && strcmp(value, "1") == 0) return OTT_OK;
@@ -147,14 +148,14 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
 
 /* The option as typed, for messages: in the arena, on one line. */
 static ott_status describe(config *cfg, const char *argument, const char *value, const char **out) {
-    str text = {.account = cfg->book->account};
+    str text = {.account = cfg->state->account};
     tree_show_text(&text, argument, 200);
     if (value) {
         str_append(&text, " ");
         tree_show_text(&text, value, 100);
     }
     ott_status status = str_finish(&text);
-    if (status == OTT_OK) status = arena_strdup(cfg->book->memory, text.text, out);
+    if (status == OTT_OK) status = arena_strdup(cfg->state->memory, text.text, out);
     str_free(&text);
     return status;
 }

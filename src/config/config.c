@@ -1,6 +1,7 @@
 /* config: a config's life: defaults, file, command line, checks. */
 #include "config/config.h"
-#include "config/book.h"
+#include "config/assign.h"
+#include "config/command.h"
 #include "config/load.h"
 #include <string.h>
 
@@ -9,14 +10,14 @@ static ott_status open_book(mem *account, const logger *lg, config *cfg) {
     int key_count;
     arena *memory;
     TRY(arena_open(account, MEM_OTHER, &memory));
-    ott_status status = arena_alloc(memory, sizeof(config_book), &block);
+    ott_status status = arena_alloc(memory, sizeof(config_state), &block);
     if (status != OTT_OK) return arena_close(memory), status;
-    config_book *book = cfg->book = block;
-    *book = (config_book){.account = account, .memory = memory, .lg = lg};
-    foreign_open(&book->foreign);
+    config_state *state = cfg->state = block;
+    *state = (config_state){.account = account, .memory = memory, .lg = lg};
+    foreign_open(&state->foreign);
     table_keys(&key_count);
     TRY(arena_alloc(memory, key_count * (int64_t)sizeof(key_note), &block));
-    book->keys = block;
+    state->keys = block;
     for (int i = 0; i < key_count; i++) assign_default(cfg, &table_keys(&key_count)[i]);
     cfg->path = "";
     return OTT_OK;
@@ -24,9 +25,9 @@ static ott_status open_book(mem *account, const logger *lg, config *cfg) {
 
 void config_close(config *cfg) {
     if (!cfg) return;
-    mem *account = cfg->book ? cfg->book->account : NULL;
+    mem *account = cfg->state ? cfg->state->account : NULL;
     if (!account) return;
-    arena_close(cfg->book->memory);
+    arena_close(cfg->state->memory);
     mem_free(account, cfg);
 }
 
@@ -36,7 +37,7 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
     config *cfg = block;
     ott_status status = open_book(account, lg, cfg);
     if (status != OTT_OK) {
-        if (cfg->book) arena_close(cfg->book->memory);
+        if (cfg->state) arena_close(cfg->state->memory);
         mem_free(account, cfg);
         return status;
     }
@@ -46,18 +47,18 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
 
 static ott_status read_file(config *cfg, const char *path) {
     node *root;
-    TRY(arena_strdup(cfg->book->memory, path, &cfg->path));
-    tree_builder b = {.account = cfg->book->account, .memory = cfg->book->memory, .place = cfg->path};
+    TRY(arena_strdup(cfg->state->memory, path, &cfg->path));
+    tree_builder b = {.account = cfg->state->account, .memory = cfg->state->memory, .place = cfg->path};
     TRY(load_file(&b, &root));
-    cfg->book->foreign.dialect = foreign_detect(root);
+    cfg->state->foreign.dialect = dialect_detect(root);
     TRY(assign_tree(cfg, cfg->path, root));
-    return foreign_defaults(cfg);
+    return dialect_defaults(cfg);
 }
 
 /* What is said of FP8 matters in FP8 runs only (check.c warns of it elsewhere). */
 static bool is_worth_telling(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
-    return key->state == STATE_INSTEAD && book_note(cfg, key->path)->set && fp8 &&
+    return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&
            !config_is_listed(cfg, key);
 }
 
@@ -67,7 +68,7 @@ static void log_instead(const config *cfg) {
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
         if (is_worth_telling(cfg, &keys[i]))
-            log_info(cfg->book->lg, "%s: steers PyTorch only; Ottava %s", cfg->book->keys[i].where,
+            log_info(cfg->state->lg, "%s: steers PyTorch only; Ottava %s", cfg->state->keys[i].where,
                      keys[i].reason);
     remark_tell(cfg);
 }
@@ -93,12 +94,12 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
 }
 
 const char *config_dataset_class(const config *cfg) {
-    return cfg->book->foreign.dataset_class;
+    return cfg->state->foreign.dataset_class;
 }
 
 ott_status config_set(config *cfg, const char *key, const char *value) {
     const char *shown, *name;
-    TRY(arena_strdup(cfg->book->memory, key, &name));
-    TRY(arena_printf(cfg->book->memory, &shown, "--%.200s=%.100s", key, value));
+    TRY(arena_strdup(cfg->state->memory, key, &name));
+    TRY(arena_printf(cfg->state->memory, &shown, "--%.200s=%.100s", key, value));
     return command_override(cfg, name, value, shown);
 }

@@ -58,7 +58,7 @@ typedef struct config_list {
     int64_t count;
 } config_list;
 
-typedef struct config_book config_book; /* set bits, origins and memory of a config: book.h */
+typedef struct config_state config_state; /* set bits, origins and memory of a config: state.h */
 
 typedef struct config {
 #define SECTION_BEGIN(section, help) struct {
@@ -74,7 +74,7 @@ typedef struct config {
 #define LIST(section, key, state, help)                       config_list key;
 #include "config/schema.def"
     const char *path; /* the configuration file, "" without one */
-    config_book *book;
+    config_state *state;
 } config;
 
 /*

@@ -1,6 +1,6 @@
 /* config/help: the schema for a reader: every key with its type, default, what it accepts, its meaning, and
    its names in other tools. */
-#include "config/book.h"
+#include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
 

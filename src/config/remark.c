@@ -1,6 +1,6 @@
 /* config/remark: one list, in the order of the file; lines are made of it at the end. */
 #include "config/remark.h"
-#include "config/book.h"
+#include "config/state.h"
 #include <string.h>
 
 /* ---- the list ---- */
@@ -9,9 +9,9 @@ enum { MOST_REMARKS = 1000 }; /* a file with more is no configuration, and is no
 
 ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const config_key *key,
                       const char *where, const char *reason) {
-    remarks *all = &cfg->book->remarks;
+    remarks *all = &cfg->state->remarks;
     void *block;
-    TRY(arena_alloc(cfg->book->memory, sizeof(remark), &block));
+    TRY(arena_alloc(cfg->state->memory, sizeof(remark), &block));
     remark *r = block;
     *r = (remark){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
     if (all->last)
@@ -26,10 +26,10 @@ ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const 
 ott_status remark_failure(config *cfg, const char *spelled, const config_key *key, ott_status status) {
     const char *text, *name;
     if (status != OTT_ERR_CONFIG) return status;
-    TRY(arena_strdup(cfg->book->memory, status_text(), &text));
-    TRY(arena_strdup(cfg->book->memory, spelled, &name));
+    TRY(arena_strdup(cfg->state->memory, status_text(), &text));
+    TRY(arena_strdup(cfg->state->memory, spelled, &name));
     TRY(remark_add(cfg, REMARK_OBSTACLE, name, key, text, NULL));
-    return cfg->book->remarks.count < MOST_REMARKS ? OTT_OK : remark_report(cfg);
+    return cfg->state->remarks.count < MOST_REMARKS ? OTT_OK : remark_report(cfg);
 }
 
 static bool is_below(const char *path, const char *section) {
@@ -38,7 +38,7 @@ static bool is_below(const char *path, const char *section) {
 }
 
 void remark_forget(config *cfg, const char *spelled, const config_key *key) {
-    remarks *all = &cfg->book->remarks;
+    remarks *all = &cfg->state->remarks;
     remark *before = NULL;
     for (remark *r = all->first; r; r = r->next) {
         bool same = (spelled && strcmp(r->spelled, spelled) == 0) || (key && r->key == key);
@@ -52,7 +52,7 @@ void remark_forget(config *cfg, const char *spelled, const config_key *key) {
 }
 
 void remark_forget_section(config *cfg, const char *section) {
-    for (const remark *r = cfg->book->remarks.first; r;) {
+    for (const remark *r = cfg->state->remarks.first; r;) {
         const remark *next = r->next;
         if (is_below(r->spelled, section)) remark_forget(cfg, r->spelled, NULL);
         r = next;
@@ -62,11 +62,11 @@ void remark_forget_section(config *cfg, const char *section) {
 /* ---- what counts ---- */
 
 ott_status remark_switched(config *cfg, const char *path, bool on) {
-    remarks *all = &cfg->book->remarks;
+    remarks *all = &cfg->state->remarks;
     const char *section, *dot = strrchr(path, '.');
     bool is_switch = dot && (strcmp(dot, ".enable") == 0 || strcmp(dot, ".enabled") == 0);
     if (!is_switch) return OTT_OK;
-    TRY(arena_printf(cfg->book->memory, &section, "%.*s", (int)(dot - path), path));
+    TRY(arena_printf(cfg->state->memory, &section, "%.*s", (int)(dot - path), path));
     int at = 0;
     while (at < all->switch_count && strcmp(all->switches[at].section, section) != 0) at++;
     if (at == REMARK_SWITCHES) return OTT_OK;
@@ -76,7 +76,7 @@ ott_status remark_switched(config *cfg, const char *path, bool on) {
 }
 
 bool remark_is_off(const config *cfg, const char *spelled) {
-    const remarks *all = &cfg->book->remarks;
+    const remarks *all = &cfg->state->remarks;
     for (int i = 0; i < all->switch_count; i++)
         if (all->switches[i].off && is_below(spelled, all->switches[i].section)) return true;
     return false;
@@ -88,7 +88,7 @@ static bool counts(const config *cfg, const remark *r) {
 }
 
 bool remark_has_obstacle(const config *cfg, const char *spelled) {
-    for (const remark *r = cfg->book->remarks.first; r; r = r->next)
+    for (const remark *r = cfg->state->remarks.first; r; r = r->next)
         if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
             return true;
     return false;
@@ -125,7 +125,7 @@ static const remark *next_line(const config *cfg, const remark *r, remark_kind k
 }
 
 static void begin_lines(const config *cfg) {
-    for (remark *r = cfg->book->remarks.first; r; r = r->next) r->done = false;
+    for (remark *r = cfg->state->remarks.first; r; r = r->next) r->done = false;
 }
 
 enum { MOST_BYTES = 3800 }; /* of an error text, which holds 4095 */
@@ -150,10 +150,10 @@ static ott_status fail_lines(const config *cfg, const str *lines, int count, int
 }
 
 ott_status remark_report(config *cfg) {
-    str lines = {.account = cfg->book->account};
+    str lines = {.account = cfg->state->account};
     int count = 0, shown = 0;
     begin_lines(cfg);
-    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_OBSTACLE);
+    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_OBSTACLE);
     for (; r; r = next_line(cfg, r->next, REMARK_OBSTACLE), count++) shown += append_if_room(cfg, &lines, r);
     ott_status status = str_finish(&lines);
     if (status == OTT_OK && count) status = fail_lines(cfg, &lines, count, shown);
@@ -186,24 +186,25 @@ static void append_inert(const config *cfg, str *out, const remark *r) {
 }
 
 static void log_inert(const config *cfg) {
-    str line = {.account = cfg->book->account};
-    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_INERT);
+    str line = {.account = cfg->state->account};
+    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_INERT);
     for (; r; r = next_line(cfg, r->next, REMARK_INERT)) {
         str_append(&line, line.length ? "; " : "");
         append_inert(cfg, &line, r);
     }
     if (line.text && str_finish(&line) == OTT_OK)
-        log_info(cfg->book->lg, "%s: without effect here: %s", *cfg->path ? cfg->path : "options", line.text);
+        log_info(cfg->state->lg, "%s: without effect here: %s", *cfg->path ? cfg->path : "options",
+                 line.text);
     str_free(&line);
 }
 
 void remark_tell(const config *cfg) {
     begin_lines(cfg);
-    const remark *r = next_line(cfg, cfg->book->remarks.first, REMARK_INSTEAD);
+    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_INSTEAD);
     for (; r; r = next_line(cfg, r->next, REMARK_INSTEAD)) {
-        str line = {.account = cfg->book->account};
+        str line = {.account = cfg->state->account};
         append_line(cfg, &line, r);
-        if (str_finish(&line) == OTT_OK) log_info(cfg->book->lg, "%s", line.text);
+        if (str_finish(&line) == OTT_OK) log_info(cfg->state->lg, "%s", line.text);
         str_free(&line);
     }
     log_inert(cfg);

@@ -1,5 +1,5 @@
 /* config/unknown: what to say to a name that is neither in schema.def nor in compat. */
-#include "config/book.h"
+#include "config/assign.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
 /* config/write: the resolved configuration as TOML, and what differs between two. */
-#include "config/book.h"
+#include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
 
@@ -40,7 +40,7 @@ ott_status config_show(const config *cfg, const char *key, str *out) {
 
 static ott_status report(const config *a, const config *b, const config_key *key, config_difference callback,
                          void *user) {
-    str text_a = {.account = a->book->account}, text_b = {.account = a->book->account};
+    str text_a = {.account = a->state->account}, text_b = {.account = a->state->account};
     config_value value_a = table_get(a, key), value_b = table_get(b, key);
     ott_status status;
     if (table_equal(key, &value_a, &value_b)) return OTT_OK;

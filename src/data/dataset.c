@@ -1,7 +1,7 @@
 /* data/dataset: what all datasets have in common: opening, names, rows and the loader. */
 #include "base/rng.h"
 #include "base/str.h"
-#include "data/dataset_parts.h"
+#include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -95,18 +95,18 @@ ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
 
 /* ---- the loader ---- */
 
-int64_t loader_epoch(const dataset *d, int64_t number) {
+int64_t dataset_epoch(const dataset *d, int64_t number) {
     return d->rows > 0 ? number / d->rows : 0;
 }
 
 ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     uint64_t rows = (uint64_t)d->rows, index = (uint64_t)number % rows;
-    uint64_t stream = rng_stream("epoch") + (uint64_t)loader_epoch(d, number);
+    uint64_t stream = rng_stream("epoch") + (uint64_t)dataset_epoch(d, number);
     if (d->cut.shuffle) index = rng_permute(seed, stream, index, rows);
     return dataset_read_row(d, (int64_t)index, row);
 }
 
-ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
+ott_status dataset_load_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     if (number < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is negative", d->name, number);
     if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: has not been cut into rows", d->name);
     return d->rows_by->draw(d, seed, number, row);

@@ -121,7 +121,7 @@ ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row);
 
 /* Row number `number` (>= 0, counted over all ranks since the first step) of a run: row rng_permute(seed,
    rng_stream("epoch") + epoch, number % rows, rows) with epoch = number / rows. */
-ott_status loader_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
-int64_t loader_epoch(const dataset *d, int64_t number); /* number / rows */
+ott_status dataset_load_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
+int64_t dataset_epoch(const dataset *d, int64_t number); /* number / rows */
 
 #endif

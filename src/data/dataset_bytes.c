@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "data/dataset_parts.h"
+#include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static ott_status check_utf8(const char *path, const part *p, const char *text) 
                        p->read_begin + skip + bad, (unsigned char)text[skip + bad]);
 }
 
-ott_status text_share_of(const dataset_source *s, text_share *out) {
+ott_status dataset_text_share(const dataset_source *s, text_share *out) {
     int64_t bytes, total = 0;
     TRY(dataset_check_share(s));
     for (int64_t i = 0; i < s->count; i++) {
@@ -64,8 +64,8 @@ ott_status text_share_of(const dataset_source *s, text_share *out) {
                        s->paths[0], out->end - out->begin);
 }
 
-ott_status text_file_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
-                          int64_t *bytes) {
+ott_status dataset_text_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
+                             int64_t *bytes) {
     file_reader r;
     ott_status status = OTT_OK;
     TRY(file_reader_open(path, &r));
@@ -97,7 +97,7 @@ static ott_status read_bytes(dataset *d, const dataset_source *s, const text_sha
     TRY(name_part(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
-        TRY(text_file_read(s->paths[i], before, p->begin, p->end, (char *)d->state + TEXT_SLACK, &bytes));
+        TRY(dataset_text_read(s->paths[i], before, p->begin, p->end, (char *)d->state + TEXT_SLACK, &bytes));
     d->tokens = p->end - p->begin;
     d->vocab = 256;
     return OTT_OK;
@@ -107,7 +107,7 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
     text_share p;
     dataset *d;
     *out = NULL;
-    TRY(text_share_of(s, &p));
+    TRY(dataset_text_share(s, &p));
     TRY(dataset_new(account, &bytes_source, &dataset_windows, &d));
     ott_status status = read_bytes(d, s, &p);
     if (status != OTT_OK) return dataset_close(d), status;

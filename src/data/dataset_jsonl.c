@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
-#include "data/dataset_parts.h"
-#include "tokenizer/parts.h"
+#include "data/corpus.h"
+#include "tokenizer/text.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -133,10 +133,10 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
 /* The answer without the spaces around it, as Python's strip leaves it. */
 static text_view stripped(const json_t *answer) {
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
-    int64_t spaces = spaces_at_start(text);
+    int64_t spaces = text_spaces_at_start(text);
     text.at += spaces;
     text.bytes -= spaces;
-    text.bytes -= spaces_at_end(text);
+    text.bytes -= text_spaces_at_end(text);
     return text;
 }
 

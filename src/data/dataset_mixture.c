@@ -3,7 +3,7 @@
  * repeats: each part has its share of the slots, spread as evenly as whole slots allow. So the number of a
  * row also tells how many rows of its part came before.
  */
-#include "data/dataset_parts.h"
+#include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -84,7 +84,7 @@ static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_pa
 
 static ott_status draw_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     const dataset *part = find_part(d, number, &number);
-    return loader_row(part, seed, number, row);
+    return dataset_load_row(part, seed, number, row);
 }
 
 static ott_status read_row(const dataset *d, int64_t index, dataset_row *row) {

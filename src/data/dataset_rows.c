@@ -1,5 +1,5 @@
 /* data/dataset_rows: rows of a dataset: windows of running text, and samples, one to a row or packed. */
-#include "data/dataset_parts.h"
+#include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * of them.
  */
 #include "base/file.h"
-#include "data/dataset_parts.h"
-#include "data/dataset_token_file.h"
+#include "data/dataset_internal.h"
+#include "data/token_file.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

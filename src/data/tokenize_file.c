@@ -9,8 +9,9 @@
 #include "base/json_member.h"
 #include "base/json_text.h"
 #include "base/pool.h"
+#include "data/corpus.h"
 #include "data/tokenize.h"
-#include "formats/tokens_write.h"
+#include "formats/token_writer.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>

@@ -114,7 +114,7 @@ ott_status hf_config_parse(const char *name, const char *text, int64_t length, h
     *out = (hf_config){.bos = -1, .pad = -1, .padding_row = -1, .dtype = OTT_DTYPE_COUNT};
     json_t *root;
     TRY(status_context(json_text_parse(text, length, JSON_REJECT_DUPLICATES, &root, &error), "%s", name));
-    if (!root) return status_fail(OTT_ERR_FORMAT, "%s:%d: %s", name, error.line, show(error.text).text);
+    if (!root) return status_fail(OTT_ERR_FORMAT, "%s:%d: %s", name, error.line, str_show(error.text).text);
     ott_status status = read_root(name, root, out);
     json_decref(root);
     return status;

@@ -18,7 +18,7 @@ ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *v
     va_end(arguments);
     if (!value) return status_fail(code, "%s: has no key '%s': %s", name, key, what);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    status_fail(code, "%s: key '%s' = %s: %s", name, key, show(text ? text : "?").text, what);
+    status_fail(code, "%s: key '%s' = %s: %s", name, key, str_show(text ? text : "?").text, what);
     free(text);
     return code;
 }

@@ -62,7 +62,7 @@ static ott_status read_rope_type(const char *name, const char *key, json_t *para
     if (word && strcmp(word, "default") == 0) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
                    "of the kinds of rotary embedding, default and llama3 work; %s does not",
-                   word ? show(word).text : "this");
+                   word ? str_show(word).text : "this");
 }
 
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
@@ -277,8 +277,9 @@ ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
     if (!method || !method[0])
         return hf_fail(OTT_ERR_FORMAT, name, "quantization_config", object,
                        "must be an object with a quant_method");
-    snprintf(c->quantization, sizeof c->quantization, "%.31s", show(method).text);
-    snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s", format ? show(format).text : "");
+    snprintf(c->quantization, sizeof c->quantization, "%.31s", str_show(method).text);
+    snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s",
+             format ? str_show(format).text : "");
     TRY(read_block(name, "weight_block_size", json_object_get(object, "weight_block_size"), c));
     return read_groups(name, object, c);
 }

@@ -62,7 +62,7 @@ static ott_status resolve(const copier *c, const char *path, char out[PATH_MAX])
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s: is a link out of the model's folder, to %s: not followed; put the file itself there", path,
-        show(out).text);
+        str_show(out).text);
 }
 
 /* A link at the goal would lead the copy elsewhere. */

@@ -9,7 +9,7 @@
 #include "base/json_text.h"
 #include "base/str.h"
 #include "base/text.h"
-#include "formats/safetensors_formats.h"
+#include "formats/safetensors_format.h"
 #include "formats/safetensors_show.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static ott_status fail_format(const char *path, const char *tensor, const char *
     text_vformat(what, sizeof what, format, arguments);
     va_end(arguments);
     if (!tensor) return status_fail(OTT_ERR_FORMAT, "%s: %s", path, what);
-    return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s': %s", path, show(tensor).text, what);
+    return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s': %s", path, str_show(tensor).text, what);
 }
 
 /* ---- the header ---- */
@@ -78,7 +78,7 @@ static ott_status parse_header(safetensors *f, const char *text, int64_t length,
                        f->file.path));
     if (!*root)
         return FAIL(f, "the header is not the JSON it should be: %s (byte %d of the file)",
-                    show(error.text).text, error.position + 8);
+                    str_show(error.text).text, error.position + 8);
     if (!json_is_object(*root)) return FAIL(f, "the header is not a JSON object");
     return OTT_OK;
 }
@@ -93,7 +93,7 @@ static ott_status read_metadata(safetensors *f, json_t *object) {
     f->metadata = memory;
     json_object_foreach(object, key, value) {
         safetensors_pair *pair = &f->metadata[f->metadata_count++];
-        if (!json_is_string(value)) return FAIL(f, "__metadata__: '%s' is not a string", show(key).text);
+        if (!json_is_string(value)) return FAIL(f, "__metadata__: '%s' is not a string", str_show(key).text);
         TRY(arena_strdup(f->texts, key, &pair->key));
         TRY(arena_strdup(f->texts, json_string_value(value), &pair->value));
     }
@@ -106,7 +106,8 @@ static ott_status read_format(safetensors *f, safetensors_entry *e, json_t *tens
     json_t *dtype = json_object_get(tensor, "dtype");
     if (!json_is_string(dtype)) return FAIL_TENSOR(f, e->name, "dtype is missing or no string");
     int format = safetensors_format_find(json_string_value(dtype));
-    if (format < 0) return FAIL_TENSOR(f, e->name, "unknown dtype '%s'", show(json_string_value(dtype)).text);
+    if (format < 0)
+        return FAIL_TENSOR(f, e->name, "unknown dtype '%s'", str_show(json_string_value(dtype)).text);
     e->format = safetensors_formats[format].name;
     *bits = safetensors_formats[format].bits;
     if (!dtype_from_safetensors_name(e->format, &e->dtype)) e->dtype = OTT_DTYPE_COUNT;
@@ -345,12 +346,12 @@ const char *safetensors_metadata(const safetensors *f, const char *key) {
 }
 
 static ott_status fail_absent(const safetensors *f, const char *name) {
-    nearest_name nearest = nearest_begin(name);
-    for (int64_t i = 0; i < f->count; i++) nearest_offer(&nearest, f->entries[i].name);
+    safetensors_nearest nearest = safetensors_nearest_begin(name);
+    for (int64_t i = 0; i < f->count; i++) safetensors_nearest_offer(&nearest, f->entries[i].name);
     if (!nearest.found)
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", f->file.path, show(name).text);
+        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", f->file.path, str_show(name).text);
     return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", f->file.path,
-                       show(name).text, show(nearest.found).text);
+                       str_show(name).text, str_show(nearest.found).text);
 }
 
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
@@ -358,7 +359,8 @@ ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry
     if (e->rank == rank && (rank == 0 || memcmp(e->shape, shape, (size_t)rank * sizeof *shape) == 0))
         return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "%s: tensor '%s' has shape %s; %s is expected", f->file.path,
-                       show(e->name).text, show_shape(e->shape, e->rank).text, show_shape(shape, rank).text);
+                       str_show(e->name).text, safetensors_show_shape(e->shape, e->rank).text,
+                       safetensors_show_shape(shape, rank).text);
 }
 
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
@@ -367,7 +369,7 @@ ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype 
     if (!e) return fail_absent(f, name);
     if (e->dtype != dtype)
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; %s is expected", f->file.path,
-                           show(name).text, e->format, dtype_safetensors_name(dtype));
+                           str_show(name).text, e->format, dtype_safetensors_name(dtype));
     return safetensors_check_shape(f, e, rank, shape);
 }
 
@@ -376,6 +378,6 @@ ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, in
     if (offset < 0 || bytes < 0 || offset > e->bytes || bytes > e->bytes - offset)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: tensor '%s': %" PRId64 " bytes are wanted at byte %" PRId64 " of %" PRId64,
-                           f->file.path, show(e->name).text, bytes, offset, e->bytes);
+                           f->file.path, str_show(e->name).text, bytes, offset, e->bytes);
     return file_reader_read(&f->file, f->data_begin + e->begin + offset, out, bytes);
 }

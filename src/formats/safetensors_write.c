@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "formats/safetensors_formats.h"
+#include "formats/safetensors_format.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
 #include <stdlib.h>

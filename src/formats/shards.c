@@ -65,11 +65,12 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
     json_t *value;
     json_object_foreach(weight_map, tensor, value) {
         if (!json_is_string(value))
-            return fail_index(s, "weight_map: the file of tensor '%s' is not a string", show(tensor).text);
+            return fail_index(s, "weight_map: the file of tensor '%s' is not a string",
+                              str_show(tensor).text);
         const char *name = json_string_value(value);
         if (!is_plain_name(name))
             return fail_index(s, "weight_map: tensor '%s' lies in '%s', which is no file name *.safetensors",
-                              show(tensor).text, show(name).text);
+                              str_show(tensor).text, str_show(name).text);
         if (json_object_set_new(names, name, json_true()) != 0)
             return status_fail(OTT_ERR_MEMORY, "out of memory: names of the shards");
     }
@@ -141,7 +142,7 @@ static ott_status check_duplicates(const shards *s) {
     for (int64_t i = 1; i < s->count; i++) {
         const shard_tensor *a = s->by_name[i - 1], *b = s->by_name[i];
         if (strcmp(a->entry->name, b->entry->name) == 0)
-            return fail_index(s, "tensor '%s' lies in two shards, %s and %s", show(a->entry->name).text,
+            return fail_index(s, "tensor '%s' lies in two shards, %s and %s", str_show(a->entry->name).text,
                               s->files[a->file].name, s->files[b->file].name);
     }
     return OTT_OK;
@@ -153,9 +154,9 @@ static ott_status check_shards(const shards *s, json_t *weight_map) {
         const char *claimed = json_string_value(json_object_get(weight_map, t->entry->name));
         const char *file = s->files[t->file].name;
         if (!claimed)
-            return fail_index(s, "does not know tensor '%s' of %s", show(t->entry->name).text, file);
+            return fail_index(s, "does not know tensor '%s' of %s", str_show(t->entry->name).text, file);
         if (strcmp(claimed, file) != 0)
-            return fail_index(s, "places tensor '%s' in %s, but it lies in %s", show(t->entry->name).text,
+            return fail_index(s, "places tensor '%s' in %s, but it lies in %s", str_show(t->entry->name).text,
                               claimed, file);
     }
     return OTT_OK;
@@ -166,7 +167,7 @@ static ott_status check_index(const shards *s, json_t *weight_map) {
     json_t *value;
     json_object_foreach(weight_map, name, value) {
         if (!shards_find(s, name))
-            return fail_index(s, "places tensor '%s' in %s, which has no such tensor", show(name).text,
+            return fail_index(s, "places tensor '%s' in %s, which has no such tensor", str_show(name).text,
                               json_string_value(value));
     }
     return OTT_OK;
@@ -183,7 +184,7 @@ static ott_status check_total(const shards *s, json_t *root) {
     char *told = json_dumps(total, JSON_ENCODE_ANY | JSON_COMPACT);
     ott_status status = fail_index(
         s, "metadata.total_size is %s, the shards hold %" PRId64 " bytes: files of different versions?",
-        show(told ? told : "?").text, bytes);
+        str_show(told ? told : "?").text, bytes);
     free(told);
     return status;
 }
@@ -191,7 +192,7 @@ static ott_status check_total(const shards *s, json_t *root) {
 static ott_status parse_index(shards *s, const char *text, int64_t bytes, json_t **root) {
     json_error_t error;
     TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error));
-    if (!*root) return fail_index(s, "line %d: %s", error.line, show(error.text).text);
+    if (!*root) return fail_index(s, "line %d: %s", error.line, str_show(error.text).text);
     if (!json_is_object(*root)) return fail_index(s, "is not a JSON object");
     if (!json_is_object(json_object_get(*root, "weight_map")))
         return fail_index(s, "has no object weight_map");
@@ -242,12 +243,12 @@ static ott_status fail_no_weights(const shards *s) {
         status_fail(OTT_ERR_NOT_FOUND,
                     "%s: has neither " SHARDS_SINGLE_NAME " nor " SHARDS_INDEX_NAME
                     "; to read %s alone, give its path",
-                    s->path, show(other).text);
+                    s->path, str_show(other).text);
     else if (pickle)
         status_fail(OTT_ERR_NOT_FOUND,
                     "%s: holds its weights as %s, which is not read; save them as safetensors "
                     "(save_pretrained with safe_serialization=True)",
-                    s->path, show(pickle).text);
+                    s->path, str_show(pickle).text);
     else
         status_fail(OTT_ERR_NOT_FOUND,
                     "%s: has no weights: neither " SHARDS_SINGLE_NAME " nor " SHARDS_INDEX_NAME, s->path);
@@ -343,12 +344,12 @@ const shard_tensor *shards_find(const shards *s, const char *name) {
 }
 
 static ott_status fail_absent(const shards *s, const char *name) {
-    nearest_name nearest = nearest_begin(name);
-    for (int64_t i = 0; i < s->count; i++) nearest_offer(&nearest, s->tensors[i].entry->name);
+    safetensors_nearest nearest = safetensors_nearest_begin(name);
+    for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
     if (!nearest.found)
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", s->path, show(name).text);
+        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", s->path, str_show(name).text);
     return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", s->path,
-                       show(name).text, show(nearest.found).text);
+                       str_show(name).text, str_show(nearest.found).text);
 }
 
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
@@ -358,7 +359,7 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
     const safetensors *f = s->files[t->file].header;
     if (t->entry->dtype == OTT_DTYPE_COUNT || !dtype_is_high_precision(t->entry->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; F32, BF16 or F16 is expected",
-                           safetensors_path(f), show(name).text, t->entry->format);
+                           safetensors_path(f), str_show(name).text, t->entry->format);
     return safetensors_check_shape(f, t->entry, rank, shape);
 }
 
@@ -413,12 +414,12 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
     int64_t elements = safetensors_elements(e);
     if (!shards_has_floats(t))
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s, which is not read as numbers", s->path,
-                           show(e->name).text, e->format);
+                           str_show(e->name).text, e->format);
     if (first < 0 || count < 0 || first > elements || count > elements - first)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: tensor '%s': %" PRId64 " elements are wanted at element %" PRId64
                            " of %" PRId64,
-                           s->path, show(e->name).text, count, first, elements);
+                           s->path, str_show(e->name).text, count, first, elements);
     int64_t size = dtype_bytes(e->dtype);
     TRY(shards_read(s, t, first * size, count * size, (char *)out + count * (4 - size)));
     if (e->dtype != OTT_F32) widen(out, count, e->dtype);

@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "data/data.h"
-#include "generate/sample.h"
+#include "generate/sampler.h"
 #include "generate/text.h"
 #include "model/cache.h"
 #include "model/pack.h"
@@ -25,7 +25,7 @@ struct text_generator {
     model_cache *cache;
     text_codec codec;
     sampler sampler;
-    stop_filter stop;
+    text_filter stop;
     tokenizer_ids text; /* tokens of the text since the window last moved; the cache has the first of them */
     str piece;
     bool moved;                          /* the window has, and it was said */
@@ -46,7 +46,7 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     const char **stop = memory;
     for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
     g->options.stop = stop;
-    g->stop = (stop_filter){.stop = stop, .count = o->stop_count, .held = {.account = g->account}};
+    g->stop = (text_filter){.stop = stop, .count = o->stop_count, .held = {.account = g->account}};
     return OTT_OK;
 }
 
@@ -88,8 +88,8 @@ out:
     return status;
 }
 
-ott_status generator_open(mem *account, const logger *log, const char *run,
-                          const ott_generate_options *options, text_generator **out) {
+ott_status generate_open(mem *account, const logger *log, const char *run,
+                         const ott_generate_options *options, text_generator **out) {
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
     text_generator *g = memory;
@@ -100,7 +100,7 @@ ott_status generator_open(mem *account, const logger *log, const char *run,
     ott_status status = copy_options(g, options);
     if (status == OTT_OK) status = open_parts(g, run);
     if (status != OTT_OK) {
-        generator_close(g);
+        generate_close(g);
         return status;
     }
     *out = g;
@@ -116,7 +116,7 @@ static void log_work(const text_generator *g) {
               (long long)g->chosen, g->choice_seconds);
 }
 
-void generator_close(text_generator *g) {
+void generate_close(text_generator *g) {
     if (!g) return;
     if (g->chosen > 0) log_work(g);
     mem *account = g->account;
@@ -188,7 +188,7 @@ static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bo
     g->piece.length = 0;
     TRY(text_codec_decode(&g->codec, token, &g->piece));
     TRY(str_finish(&g->piece));
-    return stop_filter_push(&g->stop, &g->piece, write, user, ends);
+    return text_filter_push(&g->stop, &g->piece, write, user, ends);
 }
 
 static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
@@ -199,12 +199,12 @@ static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
         if (i > 0) TRY(compute(g));
         TRY(add_token(g, write, user, &ends));
     }
-    stop_filter_finish(&g->stop, write, user);
+    text_filter_finish(&g->stop, write, user);
     g->choice_seconds += clock_seconds() - start;
     return OTT_OK;
 }
 
-ott_status generator_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {
+ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {
     TRY(take_text(g, text));
     return add_tokens(g, write, user);
 }
@@ -212,10 +212,10 @@ ott_status generator_continue(text_generator *g, const char *text, ott_text_fn w
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
     text_generator *g;
-    TRY(generator_open(account, log, run, options, &g));
+    TRY(generate_open(account, log, run, options, &g));
     ott_status status = take_text(g, options->prompt);
     if (status == OTT_OK) write(user, options->prompt); /* not before it is known to be possible */
     if (status == OTT_OK) status = add_tokens(g, write, user);
-    generator_close(g);
+    generate_close(g);
     return status;
 }

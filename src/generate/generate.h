@@ -15,11 +15,11 @@
 typedef struct text_generator text_generator;
 
 /* `options` is copied, its prompt is not read. */
-ott_status generator_open(mem *account, const logger *log, const char *run,
-                          const ott_generate_options *options, text_generator **out);
-void generator_close(text_generator *g); /* NULL is allowed */
+ott_status generate_open(mem *account, const logger *log, const char *run,
+                         const ott_generate_options *options, text_generator **out);
+void generate_close(text_generator *g); /* NULL is allowed */
 /* See ott_generator_continue. */
-ott_status generator_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
+ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
 
 /* See ott_generate. */
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,

@@ -94,7 +94,7 @@ static void show(str *held, int64_t bytes, ott_text_fn write, void *user) {
 
 /* Where the stop string begins that is complete first, so that it does not matter how text is cut into
    tokens; -1: none is. */
-static int64_t find_stop(const stop_filter *f) {
+static int64_t find_stop(const text_filter *f) {
     int64_t begin = -1, end = INT64_MAX;
     for (int i = 0; i < f->count; i++) {
         const char *at = strstr(f->held.text, f->stop[i]);
@@ -107,7 +107,7 @@ static int64_t find_stop(const stop_filter *f) {
 }
 
 /* Bytes at the end that may be the beginning of a stop string. */
-static int64_t uncertain(const stop_filter *f) {
+static int64_t uncertain(const text_filter *f) {
     int64_t most = 0;
     for (int i = 0; i < f->count; i++) {
         int64_t length = (int64_t)strlen(f->stop[i]) - 1;
@@ -120,7 +120,7 @@ static int64_t uncertain(const stop_filter *f) {
     return most;
 }
 
-ott_status stop_filter_push(stop_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped) {
+ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped) {
     str_append_bytes(&f->held, text->text, text->length);
     TRY(str_finish(&f->held));
     *stopped = false;
@@ -132,6 +132,6 @@ ott_status stop_filter_push(stop_filter *f, const str *text, ott_text_fn write, 
     return OTT_OK;
 }
 
-void stop_filter_finish(stop_filter *f, ott_text_fn write, void *user) {
+void text_filter_finish(text_filter *f, ott_text_fn write, void *user) {
     show(&f->held, f->held.length, write, user);
 }

@@ -29,16 +29,16 @@ bool text_codec_ends(const text_codec *c, int32_t token); /* an end of text */
 
 /* Text that is shown while it is made, up to the first of some stop strings to be complete: what may be the
    beginning of one is held back until it is known. */
-typedef struct stop_filter {
+typedef struct text_filter {
     const char *const *stop; /* [count], borrowed; none is empty */
     int count;
     str held;
-} stop_filter;
+} text_filter;
 
 /* Takes text in and shows what is certain; *stopped: a stop string has come, and nothing from it on is shown.
  */
-ott_status stop_filter_push(stop_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped);
+ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped);
 /* No more text will come: shows what was held back. */
-void stop_filter_finish(stop_filter *f, ott_text_fn write, void *user);
+void text_filter_finish(text_filter *f, ott_text_fn write, void *user);
 
 #endif

@@ -1,5 +1,5 @@
 /* report/curve: curves made of metrics: finite points, moving averages, gaps. */
-#include "report/data.h"
+#include "report/curve.h"
 #include <math.h>
 #include <string.h>
 

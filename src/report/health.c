@@ -1,6 +1,6 @@
 /* report/health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left.
  */
-#include "report/data.h"
+#include "report/internal.h"
 #include "base/text.h"
 #include <math.h>
 #include <stdio.h>

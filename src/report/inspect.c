@@ -4,7 +4,7 @@
  */
 #include "report/inspect.h"
 #include "base/number.h"
-#include "formats/safetensors_formats.h"
+#include "formats/safetensors_format.h"
 #include "formats/shards.h"
 #include "fp8/cast.h"
 #include <inttypes.h>

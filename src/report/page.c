@@ -5,6 +5,7 @@
 #include "base/json_write.h"
 #include "base/number.h"
 #include "report/page.h"
+#include "report/curve.h"
 #include <stdio.h>
 #include <string.h>
 

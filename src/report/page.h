@@ -2,7 +2,7 @@
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 
-#include "report/data.h"
+#include "report/curve.h"
 
 extern const char report_page_template[]; /* page.html; made at build time */
 

@@ -4,7 +4,7 @@
  * needed to tell runs apart.
  */
 #include "report/axis.h"
-#include "report/data.h"
+#include "report/curve.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

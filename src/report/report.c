@@ -6,7 +6,7 @@
 #include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "report/data.h"
+#include "report/curve.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>

@@ -2,7 +2,7 @@
  * report/rows: the rows of the comparison: runs that differ only in their seed are one, with means and
  * standard errors; and what a row's loss is beside that of the first.
  */
-#include "report/data.h"
+#include "report/internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

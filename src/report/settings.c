@@ -4,7 +4,7 @@
  * nothing.
  */
 #include "config/toml_door.h"
-#include "report/data.h"
+#include "report/internal.h"
 #include <inttypes.h>
 #include <string.h>
 

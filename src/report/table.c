@@ -1,6 +1,6 @@
 /* report/table: the comparison as text: its rows, aligned, then a verdict for each FP8 row, and what it
  * measured of its tensors. */
-#include "report/data.h"
+#include "report/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

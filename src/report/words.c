@@ -1,6 +1,6 @@
 /* report/words: numbers and verdicts for people. */
 #include "base/text.h"
-#include "report/data.h"
+#include "report/internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

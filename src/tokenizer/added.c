@@ -2,7 +2,7 @@
  * tokenizer/added: the added tokens: texts that are one token wherever they stand. The longest that begins
  * leftmost wins. Those marked "normalized" are looked for after the normalizer, in their normalized form.
  */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 
 /* Bytes of an added token; those of real models have 30. Every place of a text is compared with them. */
@@ -13,7 +13,7 @@ enum { LONGEST = 1024 };
 static ott_status check_length(const added_token *token, int64_t bytes, const char *form) {
     if (bytes <= LONGEST) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED, "'%s' (id %d) has %" PRId64 " bytes%s; at most %d are supported",
-                       json_show(token->content.at).text, token->id, bytes, form, LONGEST);
+                       str_show(token->content.at).text, token->id, bytes, form, LONGEST);
 }
 
 static ott_status load_token(tokenizer *t, const json_t *object, added_token *token) {
@@ -36,12 +36,12 @@ static ott_status add_name(tokenizer *t, const added_token *token) {
     int32_t id = text_index_find(&t->by_name, text, token->content.bytes);
     if (id >= 0 && id != token->id)
         return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d, and %d in the vocabulary or before",
-                           json_show(text).text, token->id, id);
+                           str_show(text).text, token->id, id);
     if (t->added_by_id[token->id]) return status_fail(OTT_ERR_FORMAT, "two tokens have the id %d", token->id);
     if (id >= 0) return OTT_OK;
     if (there.at)
-        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d of '%s'", json_show(text).text, token->id,
-                           json_show(there.at).text);
+        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d of '%s'", str_show(text).text, token->id,
+                           str_show(there.at).text);
     text_list_set(&t->names, token->id, text, token->content.bytes);
     text_index_add(&t->by_name, token->id);
     return OTT_OK;
@@ -133,7 +133,7 @@ static ott_status load_trees(tokenizer *t) {
     tokenizer_scratch *s;
     int64_t bytes;
     TRY(tokenizer_scratch_open(t->account, t, &s));
-    matcher_begin(&s->matcher, t->names.used);
+    regex_matcher_begin(&s->matcher, t->names.used);
     ott_status status = OTT_OK;
     for (int normalized = 0; normalized < 2 && status == OTT_OK; normalized++) {
         added_tree *tree = normalized ? &t->normalized_tree : &t->raw_tree;
@@ -197,7 +197,7 @@ static const added_token *next_token(const tokenizer *t, const added_tree *tree,
 static bool is_passed_over(const encode_run *run, const added_token *token, text_view before,
                            text_view behind) {
     if (token->special && !run->match_special) return true;
-    return token->single_word && (ends_with_word(before) || starts_with_word(behind));
+    return token->single_word && (text_ends_with_word(before) || text_starts_with_word(behind));
 }
 
 ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
@@ -208,8 +208,8 @@ ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, b
         text_view before = {text.at, begin}, behind = {text.at + end, text.bytes - end};
         from = end;
         if (is_passed_over(run, token, before, behind)) continue;
-        if (token->lstrip) begin -= spaces_at_end(before);
-        if (token->rstrip) end += spaces_at_start(behind);
+        if (token->lstrip) begin -= text_spaces_at_end(before);
+        if (token->rstrip) end += text_spaces_at_start(behind);
         if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
         TRY(tokenizer_ids_append(run->ids, token->id));
         done = end;

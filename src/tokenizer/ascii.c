@@ -4,7 +4,7 @@
  * only where every byte that decides it is ASCII, and tests/tokenizer/test_tokenizer_ascii.c compares the two on all
  * short texts.
  */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 
 /* What the patterns have in common: words with one other character in front, whatever is none of letter,
  * digit and white space, and white space. */
@@ -40,7 +40,7 @@ static const ascii_rule rules[] = {
 const ascii_rule *ascii_rule_find(text_view regex) {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if ((int64_t)strlen(rules[i].regex) == regex.bytes &&
-            view_starts_with(regex, (text_view){rules[i].regex, regex.bytes}))
+            text_starts_with(regex, (text_view){rules[i].regex, regex.bytes}))
             return &rules[i];
     return NULL;
 }

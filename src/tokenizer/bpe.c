@@ -3,7 +3,7 @@
  * neighbours whose merge has the smallest rank (of equals, the leftmost) become one token. Short words look
  * through all pairs for it, long ones keep a heap; a cache remembers short words.
  */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 
 enum {
@@ -95,7 +95,7 @@ static ott_status start_characters(const tokenizer *t, text_view piece, tokenize
     TRY(tokenizer_ids_reserve(out, piece.bytes));
     for (int64_t i = 0; i < piece.bytes; i += bytes) {
         unsigned char lead = (unsigned char)piece.at[i];
-        bytes = character_bytes(lead);
+        bytes = text_character_bytes(lead);
         int32_t id = lead < 0x80 ? m->ascii[lead] : text_index_find(&t->by_piece, piece.at + i, bytes);
         if (id < 0 && m->byte_fallback && append_fallback(m, piece.at + i, bytes, out)) continue;
         if (id < 0 && m->unk < 0) return fail_no_token("character", piece, i, bytes);
@@ -110,7 +110,7 @@ static ott_status start_characters(const tokenizer *t, text_view piece, tokenize
 /* ---- merging a short word ---- */
 
 static int32_t rank_of(const bpe_model *m, const int32_t *pair, int32_t *merged) {
-    const merge_slot *slot = merge_find(m, (uint32_t)pair[0], (uint32_t)pair[1]);
+    const merge_slot *slot = bpe_merge_find(m, (uint32_t)pair[0], (uint32_t)pair[1]);
     *merged = slot ? slot->id : -1;
     return slot ? slot->rank : INT32_MAX;
 }
@@ -168,7 +168,7 @@ static candidate heap_pop(bpe_work *w) {
 
 static const merge_slot *merge_behind(const bpe_model *m, const bpe_work *w, int32_t at) {
     int32_t next = w->symbols[at].next;
-    return next < 0 ? NULL : merge_find(m, (uint32_t)w->symbols[at].id, (uint32_t)w->symbols[next].id);
+    return next < 0 ? NULL : bpe_merge_find(m, (uint32_t)w->symbols[at].id, (uint32_t)w->symbols[next].id);
 }
 
 static void push_pair(const bpe_model *m, bpe_work *w, int32_t at) {
@@ -245,7 +245,7 @@ static ott_status encode_new(encode_run *run, text_view word) {
 }
 
 static bool is_slot_of(const cache_slot *slot, text_view word) {
-    return slot->bytes == word.bytes && same_bytes(slot->key, word.at, word.bytes);
+    return slot->bytes == word.bytes && text_same(slot->key, word.at, word.bytes);
 }
 
 /* A set has two slots; a new word takes the first, the one there before moves to the second. */
@@ -261,7 +261,7 @@ static void remember(cache_slot *set, text_view word, const int32_t *ids, int64_
 static ott_status encode_word(encode_run *run, text_view word) {
     tokenizer_ids *out = run->ids;
     if (word.bytes > CACHE_KEY) return encode_new(run, word);
-    cache_slot *set = &run->s->work->cache[hash_bytes(word.at, word.bytes) % CACHE_SLOTS & ~UINT64_C(1)];
+    cache_slot *set = &run->s->work->cache[text_hash(word.at, word.bytes) % CACHE_SLOTS & ~UINT64_C(1)];
     const cache_slot *hit = is_slot_of(set, word) ? set : is_slot_of(set + 1, word) ? set + 1 : NULL;
     if (!hit) {
         int64_t before = out->count;
@@ -284,8 +284,8 @@ static bool is_mark(const unsigned char *p, const unsigned char *end) {
 static int64_t next_word(const bpe_model *m, text_view piece, int64_t at) {
     const unsigned char *begin = (const unsigned char *)piece.at, *end = begin + piece.bytes, *p = begin + at;
     while (is_mark(p, end)) p += 3;
-    if (p < end) p += character_bytes(*p);
-    for (; p < end; p += character_bytes(*p)) {
+    if (p < end) p += text_character_bytes(*p);
+    for (; p < end; p += text_character_bytes(*p)) {
         if (is_mark(p, end)) break;
         if ((p[-1] | *p) < 0x80 && m->cuts[p[-1]][*p]) break;
     }

@@ -1,5 +1,5 @@
 /* tokenizer/decode: from ids to text, whole or token by token, without ever writing half a character. */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
@@ -19,7 +19,7 @@ static bool is_begun(const unsigned char *p, int count) {
 static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out) {
     text_view strip = s->tokenizer->decode.strip, rest = {text, bytes};
     while (s->strip_left > 0 && rest.bytes > 0) {
-        if (!view_starts_with(rest, strip)) {
+        if (!text_starts_with(rest, strip)) {
             s->strip_left = 0;
             break;
         }

@@ -2,7 +2,7 @@
  * tokenizer/decode_load: the decoder of a tokenizer.json. Its steps act on the token's text, then on runs
  * of byte tokens, then on the whole: the first kind is done here once for every token, the others are flags.
  */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 
 /* Steps in the order in which they may come. */
 typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_WHOLE } decode_stage;
@@ -90,7 +90,7 @@ static ott_status load_byte_level(decode_draft *d) {
     token_step *step;
     if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
     TRY(new_step(d, CHANGE_TO_BYTES, &step));
-    d->bytes = byte_characters_all();
+    d->bytes = vocab_byte_characters();
     d->t->decode.byte_level = true;
     return OTT_OK;
 }
@@ -114,13 +114,13 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
 
 /* At most start times `content` off the beginning, then at most stop times off the end. */
 static text_view strip_token(const token_step *step, text_view text) {
-    for (int64_t i = 0; i < step->start && view_starts_with(text, step->content); i++) {
+    for (int64_t i = 0; i < step->start && text_starts_with(text, step->content); i++) {
         text.at += step->content.bytes;
         text.bytes -= step->content.bytes;
     }
     for (int64_t i = 0; i < step->stop && text.bytes >= step->content.bytes; i++) {
         text_view last = {text.at + text.bytes - step->content.bytes, step->content.bytes};
-        if (!view_starts_with(last, step->content)) break;
+        if (!text_starts_with(last, step->content)) break;
         text.bytes -= step->content.bytes;
     }
     return text;
@@ -130,7 +130,7 @@ static text_view strip_token(const token_step *step, text_view text) {
 static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
     room->length = 0;
     str_append_bytes(room, text.at, text.bytes);
-    int64_t bytes = room->failed ? -1 : byte_characters_read(&d->bytes, text, room->text);
+    int64_t bytes = room->failed ? -1 : vocab_read_bytes(&d->bytes, text, room->text);
     return bytes < 0 ? text : (text_view){room->text, bytes};
 }
 
@@ -158,7 +158,7 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
             *text = (text_view){room->text, room->length};
             break;
         case CHANGE_REPLACE:
-            TRY(replace_all(&step->pattern, &s->matcher, *text, content, limit, room));
+            TRY(normalize_replace(&step->pattern, &s->matcher, *text, content, limit, room));
             *text = (text_view){room->text, room->length};
             break;
         }
@@ -209,7 +209,7 @@ static ott_status make_texts(decode_draft *d) {
     tokenizer_scratch *s;
     str rooms[2] = {{.account = t->account}, {.account = t->account}};
     TRY(tokenizer_scratch_open(t->account, t, &s));
-    matcher_begin(&s->matcher, t->names.used);
+    regex_matcher_begin(&s->matcher, t->names.used);
     ott_status status = change_all(d, s, false, rooms, &t->decode.texts);
     if (status == OTT_OK && d->count > 0 && d->steps[0].drop_first)
         status = change_all(d, s, true, rooms, &t->decode.first_texts);
@@ -224,7 +224,7 @@ ott_status decode_load(tokenizer *t, const json_t *root) {
     t->decode.spaced = !decoder || json_is_null(decoder);
     ott_status status = json_each_step(t, decoder, "decoder", "decoders", load_step, &d);
     if (status == OTT_OK) status = make_texts(&d);
-    for (int i = 0; i < d.count; i++) pattern_free(&d.steps[i].pattern);
+    for (int i = 0; i < d.count; i++) regex_free(&d.steps[i].pattern);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* tokenizer/json: checked reading of the members of a tokenizer's JSON files. */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include <inttypes.h>
@@ -15,7 +15,7 @@ static ott_status parse(const char *path, const char *data, int64_t bytes, size_
     TRY(status_context(json_text_parse(data, bytes, flags, out, &error), "%s", path));
     if (!*out)
         return status_fail(OTT_ERR_FORMAT, "%s: not the JSON it should be: line %d, byte %d: %s", path,
-                           error.line, error.position, json_show(error.text).text);
+                           error.line, error.position, str_show(error.text).text);
     if (json_is_object(*out)) return OTT_OK;
     json_decref(*out);
     *out = NULL;
@@ -45,8 +45,8 @@ ott_status json_get_text(arena *texts, const json_t *object, const char *key, te
 
 ott_status json_get_character(arena *texts, const json_t *object, const char *key, text_view *out) {
     TRY(json_get_text(texts, object, key, out));
-    if (out->bytes == 0 || out->bytes != character_bytes((unsigned char)out->at[0]))
-        return status_fail(OTT_ERR_FORMAT, "%s '%s' is not one character", key, json_show(out->at).text);
+    if (out->bytes == 0 || out->bytes != text_character_bytes((unsigned char)out->at[0]))
+        return status_fail(OTT_ERR_FORMAT, "%s '%s' is not one character", key, str_show(out->at).text);
     return OTT_OK;
 }
 
@@ -63,7 +63,7 @@ ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out) {
     if (!json_is_string(json_object_get(value, "Regex")))
         return status_fail(OTT_ERR_FORMAT, "pattern is neither a String nor a Regex");
     TRY(json_get_text(t->texts, value, "Regex", &regex));
-    return pattern_compile(t->account, regex, out);
+    return regex_compile(t->account, regex, out);
 }
 
 static ott_status each_step(tokenizer *t, const json_t *object, const char *list, json_step step,
@@ -72,7 +72,7 @@ static ott_status each_step(tokenizer *t, const json_t *object, const char *list
     TRY(json_member_text(object, "type", JSON_NEEDED, &type));
     if (strcmp(type, "Sequence") != 0) {
         ott_status status = step(t, object, type, context);
-        return status == OTT_OK ? status : status_context(status, "%s", json_show(type).text);
+        return status == OTT_OK ? status : status_context(status, "%s", str_show(type).text);
     }
     const json_t *members;
     TRY(json_member(object, list, JSON_KIND_LIST, JSON_NEEDED, &members));

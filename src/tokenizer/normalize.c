@@ -1,5 +1,5 @@
 /* tokenizer/normalize: the normalizers: Unicode forms, lower case, and changes of single texts. */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <utf8proc.h>
 
@@ -169,20 +169,20 @@ static void lowercase(text_view text, str *out) {
 
 static text_view strip(const normalize_step *step, text_view text) {
     if (step->left) {
-        int64_t spaces = spaces_at_start(text);
+        int64_t spaces = text_spaces_at_start(text);
         text.at += spaces;
         text.bytes -= spaces;
     }
-    if (step->right) text.bytes -= spaces_at_end(text);
+    if (step->right) text.bytes -= text_spaces_at_end(text);
     return text;
 }
 
-ott_status replace_all(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
-                       str *out) {
-    match_walk w = match_walk_start(p, m, text);
+ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
+                             str *out) {
+    regex_walk w = regex_walk_start(p, m, text);
     int64_t done = 0;
     for (;;) {
-        TRY(match_walk_next(&w));
+        TRY(regex_walk_next(&w));
         if (w.begin < 0) break;
         str_append_bytes(out, text.at + done, w.begin - done);
         str_append_bytes(out, content.at, content.bytes);
@@ -212,7 +212,7 @@ static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, int
         str_append_bytes(room, text->at, text->bytes);
         break;
     case NORMALIZE_REPLACE:
-        TRY(replace_all(&step->pattern, &s->matcher, *text, step->content, limit, room));
+        TRY(normalize_replace(&step->pattern, &s->matcher, *text, step->content, limit, room));
         break;
     case NORMALIZE_STRIP: break;
     }

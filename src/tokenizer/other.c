@@ -3,7 +3,7 @@
  * they are, and how they become one.
  */
 #include "base/file.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <limits.h>
 #include <stdio.h>
 

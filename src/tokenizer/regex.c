@@ -3,7 +3,7 @@
  * Ruby's syntax. What the two read differently is rewritten (\s, \w) or refused, never left to chance.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <pcre2.h>
@@ -34,7 +34,7 @@ static void copy(translation *t, int64_t bytes) {
 
 static ott_status refuse(const translation *t, const char *what) {
     return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s': %s, at byte %" PRId64,
-                       json_show(t->from.at).text, what, t->at);
+                       str_show(t->from.at).text, what, t->at);
 }
 
 static ott_status translate_set(translation *t, const char *set, bool complement) {
@@ -148,13 +148,13 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
     if (!*out) {
         pcre2_get_error_message(error, message, sizeof message);
         return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
-                           json_show(regex.at).text, (const char *)message);
+                           str_show(regex.at).text, (const char *)message);
     }
     pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
     return OTT_OK;
 }
 
-ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
+ott_status regex_compile(mem *account, text_view regex, pattern *out) {
     translation t = {.from = regex, .to = {.account = account}};
     *out = (pattern){0};
     pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
@@ -168,7 +168,7 @@ ott_status pattern_compile(mem *account, text_view regex, pattern *out) {
     return status;
 }
 
-void pattern_free(pattern *p) {
+void regex_free(pattern *p) {
     pcre2_code_free(p->code);
     pcre2_code_free(p->counted);
     *p = (pattern){0};
@@ -186,7 +186,7 @@ enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled
  */
 enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
-ott_status matcher_open(mem *account, matcher *out) {
+ott_status regex_matcher_open(mem *account, matcher *out) {
     *out = (matcher){.memory = pcre2_general_context_create(take, give, account)};
     if (!out->memory) return OTT_ERR_MEMORY;
     out->context = pcre2_match_context_create(out->memory);
@@ -194,19 +194,19 @@ ott_status matcher_open(mem *account, matcher *out) {
     out->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, out->memory);
     if (out->context && out->data && out->stack) {
         pcre2_jit_stack_assign(out->context, NULL, out->stack);
-        matcher_begin(out, 0);
+        regex_matcher_begin(out, 0);
         return OTT_OK;
     }
-    matcher_close(out);
+    regex_matcher_close(out);
     return status_fail(OTT_ERR_MEMORY, "out of memory: the work space of regular expressions");
 }
 
-void matcher_begin(matcher *m, int64_t bytes) {
+void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
     m->searches = 0; /* which ones are counted is a matter of the text alone */
 }
 
-void matcher_close(matcher *m) {
+void regex_matcher_close(matcher *m) {
     pcre2_jit_stack_free(m->stack);
     pcre2_match_data_free(m->data);
     pcre2_match_context_free(m->context);
@@ -214,11 +214,11 @@ void matcher_close(matcher *m) {
     *m = (matcher){0};
 }
 
-match_walk match_walk_start(const pattern *p, matcher *m, text_view text) {
-    return (match_walk){.pattern = p, .matcher = m, .text = text, .last_end = -1};
+regex_walk regex_walk_start(const pattern *p, matcher *m, text_view text) {
+    return (regex_walk){.pattern = p, .matcher = m, .text = text, .last_end = -1};
 }
 
-static ott_status fail_match(const match_walk *w, int code) {
+static ott_status fail_match(const regex_walk *w, int code) {
     PCRE2_UCHAR message[128];
     if (code == PCRE2_ERROR_CALLOUT)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -233,7 +233,7 @@ static ott_status fail_match(const match_walk *w, int code) {
                        w->from, w->text.bytes, (const char *)message);
 }
 
-static int run_code(const match_walk *w, const pcre2_code *code) {
+static int run_code(const regex_walk *w, const pcre2_code *code) {
     return pcre2_match(code, (PCRE2_SPTR)w->text.at, (PCRE2_SIZE)w->text.bytes, (PCRE2_SIZE)w->from,
                        PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
 }
@@ -253,7 +253,7 @@ static int count_item(pcre2_callout_block *block, void *context) {
     return c->matcher->left < 0 ? PCRE2_ERROR_CALLOUT : 0;
 }
 
-static int search_counted(const match_walk *w, int64_t times) {
+static int search_counted(const regex_walk *w, int64_t times) {
     matcher *m = w->matcher;
     search_count count = {.matcher = m, .times = times, .at = w->from};
     pcre2_set_callout(m->context, count_item, &count);
@@ -264,7 +264,7 @@ static int search_counted(const match_walk *w, int64_t times) {
     return code;
 }
 
-static int search(const match_walk *w) {
+static int search(const regex_walk *w) {
     matcher *m = w->matcher;
     if (++m->searches % SAMPLE == 0) return search_counted(w, SAMPLE);
     pcre2_set_match_limit(m->context, FREE_STEPS);
@@ -274,7 +274,7 @@ static int search(const match_walk *w) {
     return further || code == PCRE2_ERROR_MATCHLIMIT ? search_counted(w, 1) : code;
 }
 
-static ott_status find_regex(match_walk *w) {
+static ott_status find_regex(regex_walk *w) {
     int code = search(w);
     w->begin = w->end = -1;
     if (code == PCRE2_ERROR_NOMATCH) return OTT_OK;
@@ -287,7 +287,7 @@ static ott_status find_regex(match_walk *w) {
 }
 
 /* A known pattern, where plain code can tell the match. */
-static bool find_ascii(match_walk *w) {
+static bool find_ascii(regex_walk *w) {
     if (!w->pattern->ascii || w->from == w->text.bytes) return false;
     int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
     if (end < 0) return false;
@@ -296,7 +296,7 @@ static bool find_ascii(match_walk *w) {
     return true;
 }
 
-static void find_literal(match_walk *w) {
+static void find_literal(regex_walk *w) {
     const char *text = w->text.at, *literal = w->pattern->literal.at;
     int64_t bytes = w->pattern->literal.bytes;
     w->begin = w->end = -1;
@@ -311,7 +311,7 @@ static void find_literal(match_walk *w) {
     }
 }
 
-ott_status match_walk_next(match_walk *w) {
+ott_status regex_walk_next(regex_walk *w) {
     for (;;) {
         w->begin = w->end = -1;
         if (w->from > w->text.bytes) return OTT_OK;
@@ -323,7 +323,7 @@ ott_status match_walk_next(match_walk *w) {
         w->from = w->end;
         if (w->begin != w->end || w->end != w->last_end) break;
         /* An empty match where the last one ended is none: search one character further. */
-        w->from += w->from < w->text.bytes ? character_bytes((unsigned char)w->text.at[w->from]) : 1;
+        w->from += w->from < w->text.bytes ? text_character_bytes((unsigned char)w->text.at[w->from]) : 1;
     }
     w->last_end = w->end;
     return OTT_OK;

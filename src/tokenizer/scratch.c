@@ -1,5 +1,5 @@
 /* tokenizer/scratch: what encoding writes into, one for each thread. */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {
     void *memory;
@@ -8,7 +8,7 @@ ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_sc
     tokenizer_scratch *s = memory;
     *s = (tokenizer_scratch){
         .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
-    ott_status status = matcher_open(account, &s->matcher);
+    ott_status status = regex_matcher_open(account, &s->matcher);
     if (status != OTT_OK) goto out;
     TRY_OUT(mem_alloc_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
                             &memory));
@@ -31,6 +31,6 @@ void tokenizer_scratch_close(tokenizer_scratch *s) {
     for (int i = 0; i < 2; i++) str_free(&s->normalized[i]);
     mem_free(account, s->codepoints);
     bpe_close(account, s->work);
-    matcher_close(&s->matcher);
+    regex_matcher_close(&s->matcher);
     mem_free(account, s);
 }

@@ -3,7 +3,7 @@
  * pattern, put a space in front, mark spaces with a character of their own. A text goes through the steps
  * depth first, so pieces reach the model one by one and are never collected.
  */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 
 /* ---- loading ---- */
 
@@ -30,7 +30,7 @@ static ott_status get_behavior(const json_t *object, split_behavior *out) {
         *out = behaviors[i].behavior;
         return OTT_OK;
     }
-    return status_fail(OTT_ERR_UNSUPPORTED, "behavior '%s' is not supported", json_show(name).text);
+    return status_fail(OTT_ERR_UNSUPPORTED, "behavior '%s' is not supported", str_show(name).text);
 }
 
 static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
@@ -45,7 +45,7 @@ static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
 static ott_status add_regex(tokenizer *t, const char *regex, split_behavior behavior, bool invert) {
     split_step *step;
     TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN, .behavior = behavior, .invert = invert}, &step));
-    return pattern_compile(t->account, (text_view){regex, (int64_t)strlen(regex)}, &step->pattern);
+    return regex_compile(t->account, (text_view){regex, (int64_t)strlen(regex)}, &step->pattern);
 }
 
 static ott_status load_split(tokenizer *t, const json_t *object) {
@@ -83,7 +83,7 @@ static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
     else if (strcmp(name, "never") == 0)
         *out = PREPEND_NEVER;
     else
-        return status_fail(OTT_ERR_UNSUPPORTED, "prepend_scheme '%s' is not supported", json_show(name).text);
+        return status_fail(OTT_ERR_UNSUPPORTED, "prepend_scheme '%s' is not supported", str_show(name).text);
     return OTT_OK;
 }
 
@@ -191,10 +191,10 @@ static ott_status cut_part(cutter *c, int64_t begin, int64_t end, bool match) {
 static ott_status run_pattern(encode_run *run, int step, text_view text, bool at_start) {
     const split_step *how = &run->t->split[step];
     cutter c = {.run = run, .step = step, .how = how, .text = text, .at_start = at_start};
-    match_walk w = match_walk_start(&how->pattern, &run->s->matcher, text);
+    regex_walk w = regex_walk_start(&how->pattern, &run->s->matcher, text);
     int64_t done = 0;
     for (;;) {
-        TRY(match_walk_next(&w));
+        TRY(regex_walk_next(&w));
         if (w.begin < 0) break;
         if (done < w.begin) TRY(cut_part(&c, done, w.begin, false));
         TRY(cut_part(&c, w.begin, w.end, true));
@@ -240,7 +240,7 @@ static void mark_spaces(text_view text, text_view mark, str *out) {
 static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;
-    bool marks = view_starts_with(t->split[step].replacement, (text_view){METASPACE, sizeof METASPACE - 1});
+    bool marks = text_starts_with(t->split[step].replacement, (text_view){METASPACE, sizeof METASPACE - 1});
     if (!t->model.cut || !marks || step + 1 < t->split_count) return text.bytes;
     for (int64_t i = at + STRETCH; i < text.bytes; i++) {
         unsigned char before = (unsigned char)text.at[i - 1];
@@ -256,7 +256,7 @@ static ott_status run_metaspace(encode_run *run, int step, text_view text, bool 
     for (int64_t at = 0, end; at < text.bytes; at = end) {
         end = stretch_end(run, step, text, at);
         room->length = 0;
-        if (at == 0 && wanted && text.at[0] != ' ' && !view_starts_with(text, how->replacement))
+        if (at == 0 && wanted && text.at[0] != ' ' && !text_starts_with(text, how->replacement))
             str_append_bytes(room, how->replacement.at, how->replacement.bytes);
         mark_spaces((text_view){text.at + at, end - at}, how->replacement, room);
         TRY(str_finish(room));

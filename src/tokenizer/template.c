@@ -3,7 +3,7 @@
  * a text according to the files beside tokenizer.json.
  */
 #include "base/file.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static ott_status append_special(tokenizer *t, const json_t *object, const json_
     const json_t *ids =
         json_object_get(json_object_get(json_object_get(object, "special_tokens"), name), "ids");
     if (!json_is_array(ids))
-        return status_fail(OTT_ERR_FORMAT, "special_tokens has no ids for '%s'", json_show(name).text);
+        return status_fail(OTT_ERR_FORMAT, "special_tokens has no ids for '%s'", str_show(name).text);
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;

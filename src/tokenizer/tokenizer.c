@@ -1,7 +1,7 @@
 /* tokenizer/tokenizer: opening, and the way of a text through a tokenizer's parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 
 /* ---- opening ---- */
@@ -9,7 +9,7 @@
 static ott_status load_parts(tokenizer *t, const json_t *root) {
     TRY(split_load(t, root)); /* first: it tells whether the model's texts are bytes */
     TRY(normalize_load(t, root));
-    TRY(model_load(t, root));
+    TRY(vocab_load(t, root));
     TRY(added_load(t, root));
     TRY(decode_load(t, root));
     return template_load(t, root);
@@ -47,8 +47,8 @@ ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
 void tokenizer_close(tokenizer *t) {
     if (!t) return;
     decode_close(t);
-    for (int i = 0; i < t->normalize_count; i++) pattern_free(&t->normalize[i].pattern);
-    for (int i = 0; i < t->split_count; i++) pattern_free(&t->split[i].pattern);
+    for (int i = 0; i < t->normalize_count; i++) regex_free(&t->normalize[i].pattern);
+    for (int i = 0; i < t->split_count; i++) regex_free(&t->split[i].pattern);
     mem_free(t->account, t->raw_tree.nodes);
     mem_free(t->account, t->normalized_tree.nodes);
     mem_free(t->account, t->added);
@@ -100,7 +100,7 @@ ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char
     ott_status status;
     STATUS_REQUIRE(s->t == t);
     TRY(check_text(text, bytes));
-    matcher_begin(&s->matcher, bytes);
+    regex_matcher_begin(&s->matcher, bytes);
     TRY(tokenizer_ids_reserve(ids, bytes / 3)); /* as many as most texts need */
     if (around) TRY_OUT(append_all(ids, t->prefix, t->prefix_count));
     if (bytes > 0) TRY_OUT(added_walk(&run, &t->raw_tree, (text_view){text, bytes}, true, encode_raw));

@@ -1,5 +1,5 @@
 /* tokenizer/tokens: what a tokenizer knows of its tokens, and lists of ids. */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 
 /* ---- its tokens ---- */
 

@@ -1,6 +1,6 @@
 /* tokenizer/vocab: the model of a tokenizer.json: names of the tokens, merges, what pieces are made of. */
 #define _GNU_SOURCE /* memmem */
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -8,64 +8,6 @@
  */
 enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
 static const char metaspace[] = METASPACE;
-
-/* ---- lists and indexes of texts ---- */
-
-ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out) {
-    void *at, *blob;
-    *out = (text_list){.count = count};
-    TRY(mem_alloc_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &at));
-    out->at = at;
-    TRY(mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &blob));
-    out->blob = blob;
-    return OTT_OK;
-}
-
-void text_list_close(mem *account, text_list *list) {
-    mem_free(account, list->at);
-    mem_free(account, list->blob);
-    *list = (text_list){0};
-}
-
-char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes) {
-    char *copy = memcpy(list->blob + list->used, text, (size_t)bytes);
-    copy[bytes] = '\0';
-    list->used += bytes + 1;
-    list->at[id] = (text_view){copy, bytes};
-    return copy;
-}
-
-static ott_status open_index(mem *account, const text_list *list, int64_t capacity, text_index *out) {
-    int64_t size = 64;
-    void *slots;
-    while (size < 2 * capacity) size *= 2;
-    *out = (text_index){.list = list, .mask = (uint64_t)size - 1};
-    TRY(mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &slots));
-    out->slots = slots;
-    return OTT_OK;
-}
-
-/* The slot of a text, or the free one where it would go. */
-static int32_t *index_slot(const text_index *index, const char *text, int64_t bytes) {
-    for (uint64_t i = hash_bytes(text, bytes);; i++) {
-        int32_t *slot = &index->slots[i & index->mask];
-        if (*slot == 0) return slot;
-        const text_view *there = &index->list->at[*slot - 1];
-        if (there->bytes == bytes && memcmp(there->at, text, (size_t)bytes) == 0) return slot;
-    }
-}
-
-int32_t text_index_find(const text_index *index, const char *text, int64_t bytes) {
-    return *index_slot(index, text, bytes) - 1;
-}
-
-bool text_index_add(text_index *index, int32_t id) {
-    const text_view *text = &index->list->at[id];
-    int32_t *slot = index_slot(index, text->at, text->bytes);
-    if (*slot != 0) return false;
-    *slot = id + 1;
-    return true;
-}
 
 /* ---- names ---- */
 
@@ -77,7 +19,7 @@ typedef struct extent {
 static ott_status measure_id(const json_t *id, const char *name, extent *e) {
     if (!json_is_integer(id) || json_integer_value(id) < 0)
         return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is no integer from 0 on",
-                           json_show(name).text);
+                           str_show(name).text);
     if (json_integer_value(id) > e->largest) {
         e->largest = json_integer_value(id);
         e->name = name;
@@ -93,7 +35,7 @@ static ott_status check_largest(const extent *e) {
     return status_fail(OTT_ERR_FORMAT,
                        "token '%s' has the id %" PRId64 ", far beyond the others: with %" PRId64
                        " tokens, ids below %" PRId64 " are possible",
-                       json_show(e->name).text, e->largest, e->tokens, limit);
+                       str_show(e->name).text, e->largest, e->tokens, limit);
 }
 
 static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
@@ -119,12 +61,12 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
     const char *name;
     json_t *value;
     TRY(text_list_open(t->account, t->vocab, e->bytes, &t->names));
-    TRY(open_index(t->account, &t->names, e->tokens, &t->by_name));
+    TRY(text_index_open(t->account, &t->names, e->tokens, &t->by_name));
     json_object_foreach((json_t *)vocab, name, value) {
         int32_t id = (int32_t)json_integer_value(value);
         if (t->names.at[id].at)
             return status_fail(OTT_ERR_FORMAT, "model.vocab: '%s' and '%s' have the same id %d",
-                               json_show(t->names.at[id].at).text, json_show(name).text, id);
+                               str_show(t->names.at[id].at).text, str_show(name).text, id);
         text_list_set(&t->names, id, name, (int64_t)strlen(name));
         text_index_add(&t->by_name, id);
     }
@@ -154,14 +96,14 @@ static int byte_to_character(unsigned char byte, char out[3]) {
     return 2;
 }
 
-byte_characters byte_characters_all(void) {
+byte_characters vocab_byte_characters(void) {
     byte_characters all;
     for (int c = 0; c < 0x180; c++) all.byte[c] = -1;
     for (int byte = 0; byte < 256; byte++) all.byte[codepoint_of_byte(byte)] = (int16_t)byte;
     return all;
 }
 
-int64_t byte_characters_read(const byte_characters *all, text_view text, char *out) {
+int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out) {
     int64_t count = 0;
     for (int64_t i = 0; i < text.bytes; i++) {
         int c = (unsigned char)text.at[i];
@@ -175,13 +117,13 @@ int64_t byte_characters_read(const byte_characters *all, text_view text, char *o
 
 /* The bytes that each name stands for; no text where it stands for none. */
 static ott_status load_piece_bytes(tokenizer *t) {
-    byte_characters all = byte_characters_all();
+    byte_characters all = vocab_byte_characters();
     text_list *list = &t->piece_bytes;
     TRY(text_list_open(t->account, t->vocab, t->names.used, list));
     for (int32_t id = 0; id < t->vocab; id++) {
         if (!t->names.at[id].at) continue;
         char *to = list->blob + list->used;
-        int64_t bytes = byte_characters_read(&all, t->names.at[id], to);
+        int64_t bytes = vocab_read_bytes(&all, t->names.at[id], to);
         if (bytes < 0) continue;
         list->at[id] = (text_view){to, bytes};
         list->used += bytes + 1; /* what lies behind is zero */
@@ -193,7 +135,7 @@ static ott_status load_piece_bytes(tokenizer *t) {
 
 /* The slot of a pair, or the free one where it would go. */
 static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
-    for (uint64_t i = merge_hash(left, right);; i++) {
+    for (uint64_t i = bpe_merge_hash(left, right);; i++) {
         merge_slot *slot = &m->merges[i & m->merge_mask];
         if (slot->rank < 0 || (slot->left == left && slot->right == right)) return slot;
     }
@@ -299,7 +241,7 @@ static ott_status load_pieces(tokenizer *t, int64_t tokens) {
         TRY(load_piece_bytes(t));
         pieces = &t->piece_bytes;
     }
-    TRY(open_index(t->account, pieces, tokens, &t->by_piece));
+    TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));
     for (int32_t id = 0; id < t->vocab; id++)
         if (pieces->at[id].at) text_index_add(&t->by_piece, id);
     for (int c = 0; c < 128; c++) t->model.ascii[c] = text_index_find(&t->by_piece, &(char){(char)c}, 1);
@@ -328,7 +270,7 @@ static ott_status load_options(tokenizer *t, const json_t *model) {
         const char *text = json_string_value(json_object_get(model, affixes[i]));
         if (text && *text)
             return status_fail(OTT_ERR_UNSUPPORTED, "model.%s '%s' is not supported", affixes[i],
-                               json_show(text).text);
+                               str_show(text).text);
     }
     return OTT_OK;
 }
@@ -339,13 +281,13 @@ static ott_status check_type(const json_t *model) {
     if (type && !json_is_string(type)) return status_fail(OTT_ERR_FORMAT, "model.type is no string");
     if (type && strcmp(json_string_value(type), "BPE") != 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "model.type '%s' is not supported; BPE is",
-                           json_show(json_string_value(type)).text);
+                           str_show(json_string_value(type)).text);
     if (!json_is_object(json_object_get(model, "vocab")))
         return status_fail(OTT_ERR_FORMAT, "model.vocab is missing or no object");
     return OTT_OK;
 }
 
-ott_status model_load(tokenizer *t, const json_t *root) {
+ott_status vocab_load(tokenizer *t, const json_t *root) {
     const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
     const char *unk = json_string_value(json_object_get(model, "unk_token"));
     extent e;

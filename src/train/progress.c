@@ -265,7 +265,7 @@ static void watch_loss(progress *p, double loss) {
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
     double seconds = clock_seconds() - p->step_started;
     reading r = {.step = t->run.step,
-                 .epoch = loader_epoch(t->train_data, t->run.samples - 1),
+                 .epoch = dataset_epoch(t->train_data, t->run.samples - 1),
                  .loss = s->loss,
                  .grad_norm = s->grad_norm,
                  .learning_rate = learning_rate,
@@ -303,7 +303,7 @@ ott_status progress_validation(progress *p, const trainer *t, const evaluation *
     case LOG_STYLE_AUTOMODEL:
         log_info(p->log,
                  "[val] name \"default\" | step %lld | epoch %lld | loss %.4f | num_label_tokens %lld", step,
-                 (long long)loader_epoch(t->train_data, t->run.samples - 1), loss, (long long)e->labels);
+                 (long long)dataset_epoch(t->train_data, t->run.samples - 1), loss, (long long)e->labels);
         break;
     }
     metrics_value values[] = {metrics_real("val_loss", loss), metrics_real("val_perplexity", perplexity)};

@@ -224,7 +224,7 @@ static ott_status feed_row(trainer *t, int64_t index, int64_t b, dataset_row *ro
                          .target = host + tokens + b * length,
                          .position = host + 2 * tokens + b * length,
                          .start = start};
-    TRY(training ? loader_row(t->train_data, t->options.data_seed, number, row)
+    TRY(training ? dataset_load_row(t->train_data, t->options.data_seed, number, row)
                  : dataset_read_row(t->validation_data, number, row));
     for (int64_t i = 0; i < row->documents; i++) start[i] += (int32_t)(b * length);
     start[row->documents] = (int32_t)((b + 1) * length);

@@ -50,7 +50,7 @@ static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t
 static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(cut(d, 1));
-    return loader_row(d, seed, number, &row);
+    return dataset_load_row(d, seed, number, &row);
 }
 
 static void bytes_are_tokens(void **state) {
@@ -171,9 +171,9 @@ static void too_short(void **state) {
     assert_error_names("set train.seq_len to 7 or less");
     assert_int_equal(cut(d, 0), OTT_ERR_CONFIG);
     assert_int_equal(read_window(d, 8, 0, tokens, targets), OTT_ERR_CONFIG);
-    assert_int_equal(loader_row(d, 1, 0, &(dataset_row){.token = tokens, .target = targets}),
+    assert_int_equal(dataset_load_row(d, 1, 0, &(dataset_row){.token = tokens, .target = targets}),
                      OTT_ERR_ARGUMENT);
-    assert_int_equal(loader_epoch(d, 5), 0);
+    assert_int_equal(dataset_epoch(d, 5), 0);
     dataset_close(d);
     d = open_text(f, "01234567", 0, 0.1);
     assert_int_equal(dataset_tokens(d), 0);
@@ -224,7 +224,7 @@ static void epochs_permute_windows(void **state) {
         bool seen[WINDOWS] = {false};
         for (int i = 0; i < WINDOWS; i++) {
             assert_int_equal(read_sample(d, 42, e * WINDOWS + i, &token, &target), OTT_OK);
-            assert_int_equal(loader_epoch(d, e * WINDOWS + i), e);
+            assert_int_equal(dataset_epoch(d, e * WINDOWS + i), e);
             assert_int_equal(target, token + 1);
             order[e][i] = token - 1;
             assert_false(seen[token - 1]);

@@ -188,7 +188,7 @@ static dataset *open_mixture(folder *f, const double *weights, double temperatur
 static int part_of_row(const dataset *d, uint64_t seed, int64_t number) {
     int32_t token, target, position, start[1];
     dataset_row row = {.token = &token, .target = &target, .position = &position, .start = start};
-    assert_int_equal(loader_row(d, seed, number, &row), OTT_OK);
+    assert_int_equal(dataset_load_row(d, seed, number, &row), OTT_OK);
     assert_int_equal(row.labels, 1);
     return token - 'a';
 }
@@ -258,7 +258,7 @@ static void unshuffled_is_file_order(void **state) {
     rows_cut(d, 1, false);
     for (int64_t i = 0; i < 12; i++) {
         dataset_row row = {.token = m, .target = m + 1, .position = m + 2, .start = m + 3};
-        assert_int_equal(loader_row(d, 9, i, &row), OTT_OK);
+        assert_int_equal(dataset_load_row(d, 9, i, &row), OTT_OK);
         assert_int_equal(m[0], "abcde"[i % 5]);
     }
     dataset_close(d);

@@ -1,6 +1,6 @@
 /* A run's summary.json, as a report reads it. Input: the file. What is accepted is shown in every form. */
 #include "fuzz.h"
-#include "report/data.h"
+#include "report/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem *account = fuzz_account();

@@ -27,7 +27,7 @@ static void cut_and_read(dataset *d, bool pack) {
     FUZZ_REQUIRE(rows > 0);
     for (int64_t i = 0; i < rows && i < MOST_ROWS; i++) {
         if (dataset_read_row(d, rows - 1 - i, &row) == OTT_OK) check(d, &row);
-        if (loader_row(d, 1, rows + i, &row) == OTT_OK) check(d, &row);
+        if (dataset_load_row(d, 1, rows + i, &row) == OTT_OK) check(d, &row);
     }
 }
 

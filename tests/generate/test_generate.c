@@ -252,15 +252,15 @@ static void turns_make_one_text(void **state) {
     snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
     o.max_tokens = 4;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(generator_open(account, &log, path, &o, &g));
-    assert_int_equal(generator_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
-    FIXTURE_OK(generator_continue(g, "abcdef", collect, &w));
+    FIXTURE_OK(generate_open(account, &log, path, &o, &g));
+    assert_int_equal(generate_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
+    FIXTURE_OK(generate_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
-    FIXTURE_OK(generator_continue(g, "", collect, &w)); /* more of the same */
+    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* more of the same */
     assert_string_equal(w.text, "ghijklmn");
-    FIXTURE_OK(generator_continue(g, "opq", collect, &w));
+    FIXTURE_OK(generate_continue(g, "opq", collect, &w));
     assert_string_equal(w.text, "ghijklmnrstu");
-    generator_close(g);
+    generate_close(g);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
 }
@@ -278,11 +278,11 @@ static void every_failed_allocation_is_undone(void **state) {
     ott_status status = OTT_ERR_MEMORY;
     for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* the later ones are alike */
         mem_fail_after(account, n);
-        status = generator_open(account, &log, path, &o, &g);
+        status = generate_open(account, &log, path, &o, &g);
         mem_fail_after(account, 0);
         if (status != OTT_OK) assert_int_equal(mem_read(account).now, 0);
     }
-    generator_close(g);
+    generate_close(g);
     mem_close(account);
 }
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/collected.h"
-#include "generate/sample.h"
+#include "generate/sampler.h"
 #include "generate/text.h"
 #include "train/train_fixture.h"
 
@@ -169,15 +169,15 @@ static bool filtered(const char *const *stop, int count, const char *text, size_
     mem *account;
     bool stopped = false;
     FIXTURE_OK(mem_open(&account));
-    stop_filter f = {.stop = stop, .count = count, .held = {.account = account}};
+    text_filter f = {.stop = stop, .count = count, .held = {.account = account}};
     *shown = (collected){0};
     for (size_t at = 0; !stopped && at < strlen(text); at += step) {
         str piece = {.account = account};
         str_append_bytes(&piece, text + at, (int64_t)(strlen(text) - at < step ? strlen(text) - at : step));
-        FIXTURE_OK(stop_filter_push(&f, &piece, show, shown, &stopped));
+        FIXTURE_OK(text_filter_push(&f, &piece, show, shown, &stopped));
         str_free(&piece);
     }
-    stop_filter_finish(&f, show, shown);
+    text_filter_finish(&f, show, shown);
     str_free(&f.held);
     mem_close(account);
     return stopped;
@@ -212,12 +212,12 @@ static void only_what_is_uncertain_is_held_back(void **state) {
     static collected shown;
     const char *const stops[] = {"END"};
     FIXTURE_OK(mem_open(&account));
-    stop_filter f = {.stop = stops, .count = 1, .held = {.account = account}};
+    text_filter f = {.stop = stops, .count = 1, .held = {.account = account}};
     static const char *const pieces[] = {"aE", "N", "E", "x"}, *const after[] = {"a", "a", "aEN", "aENEx"};
     for (int i = 0; i < 4; i++) {
         str piece = {.account = account};
         str_append(&piece, pieces[i]);
-        FIXTURE_OK(stop_filter_push(&f, &piece, show, &shown, &stopped));
+        FIXTURE_OK(text_filter_push(&f, &piece, show, &shown, &stopped));
         assert_string_equal(shown.text, after[i]);
         str_free(&piece);
     }

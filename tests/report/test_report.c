@@ -4,7 +4,7 @@
 #include "report/page.h"
 #include "report/axis.h"
 #include "report/report.h"
-#include "report/data.h"
+#include "report/curve.h"
 #include "base/file.h"
 #include <math.h>
 #include <setjmp.h>

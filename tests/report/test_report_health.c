@@ -2,7 +2,7 @@
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/report.h"
-#include "report/data.h"
+#include "report/curve.h"
 #include "base/file.h"
 #include <math.h>
 #include <setjmp.h>

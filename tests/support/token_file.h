@@ -2,7 +2,7 @@
 #ifndef TESTS_IO_TOKEN_FILE_H
 #define TESTS_IO_TOKEN_FILE_H
 
-#include "formats/tokens_write.h"
+#include "formats/token_writer.h"
 
 static inline ott_status token_file_write(mem *account, const char *path, const int32_t *tokens,
                                           int64_t count) {

@@ -1,7 +1,7 @@
 /* The split patterns that are plain code for ASCII against their regular expressions: every match the same,
  * on all short texts of the characters that matter to them, and on long random ones. */
 #include "support/folder.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/internal.h"
 #include "base/rng.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,11 +43,11 @@ typedef struct pair {
 } pair;
 
 static void compare(pair *p, const char *text, int64_t bytes) {
-    matcher_begin(&p->matcher, bytes);
-    match_walk known = match_walk_start(&p->known, &p->matcher, (text_view){text, bytes});
-    match_walk plain = match_walk_start(&p->plain, &p->matcher, (text_view){text, bytes});
+    regex_matcher_begin(&p->matcher, bytes);
+    regex_walk known = regex_walk_start(&p->known, &p->matcher, (text_view){text, bytes});
+    regex_walk plain = regex_walk_start(&p->plain, &p->matcher, (text_view){text, bytes});
     do {
-        if (match_walk_next(&known) != OTT_OK || match_walk_next(&plain) != OTT_OK)
+        if (regex_walk_next(&known) != OTT_OK || regex_walk_next(&plain) != OTT_OK)
             fail_msg("%s", status_text());
         if (known.begin != plain.begin || known.end != plain.end)
             fail_msg("\"%.*s\": %d to %d instead of %d to %d", (int)bytes, text, (int)known.begin,
@@ -80,18 +80,18 @@ static void compare_random(pair *p) {
 static void pair_open(mem *account, const char *regex, pair *p) {
     char brackets[512];
     snprintf(brackets, sizeof brackets, "(?:%s)", regex);
-    assert_int_equal(pattern_compile(account, (text_view){regex, (int64_t)strlen(regex)}, &p->known), OTT_OK);
-    assert_int_equal(pattern_compile(account, (text_view){brackets, (int64_t)strlen(brackets)}, &p->plain),
+    assert_int_equal(regex_compile(account, (text_view){regex, (int64_t)strlen(regex)}, &p->known), OTT_OK);
+    assert_int_equal(regex_compile(account, (text_view){brackets, (int64_t)strlen(brackets)}, &p->plain),
                      OTT_OK);
     assert_non_null(p->known.ascii);
     assert_null(p->plain.ascii);
-    assert_int_equal(matcher_open(account, &p->matcher), OTT_OK);
+    assert_int_equal(regex_matcher_open(account, &p->matcher), OTT_OK);
 }
 
 static void pair_close(pair *p) {
-    matcher_close(&p->matcher);
-    pattern_free(&p->known);
-    pattern_free(&p->plain);
+    regex_matcher_close(&p->matcher);
+    regex_free(&p->known);
+    regex_free(&p->plain);
 }
 
 static void matches_as_the_regular_expression(void **state) {

@@ -372,7 +372,7 @@ static void check_resume(const fixture *f, const char *const *more) {
     rig r;
     open_rig(&r, f, more);
     take(&r, 0, STEPS, whole);
-    int64_t epoch = loader_epoch(r.train_data, r.t->run.samples - 1);
+    int64_t epoch = dataset_epoch(r.train_data, r.t->run.samples - 1);
     assert_true(epoch > 0);
     snapshot end = snapshot_take(&r);
     rig_close(&r);

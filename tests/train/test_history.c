@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "report/data.h"
+#include "report/internal.h"
 #include "checkpoint/run_history.h"
 #include "train/train_fixture.h"
 

@@ -2,7 +2,7 @@
  * config/compat/dialect: for which tool a file was written, and what that tool does about keys the file leaves out.
  * Without this a torchtitan file would run with KempnerForge's warmup and decay, and nobody would notice.
  */
-#include "config/book.h"
+#include "config/state.h"
 #include "config/value.h"
 #include <string.h>
 
@@ -65,7 +65,7 @@ static const char *name_of(foreign_dialect dialect) {
     return names[dialect];
 }
 
-foreign_dialect foreign_detect(const node *root) {
+foreign_dialect dialect_detect(const node *root) {
     static const char *const titan[] = {"training", "job", "parallelism", "activation_checkpoint"};
     static const char *const automodel[] = {"step_scheduler",  "dist_env", "loss_fn",
                                             "packed_sequence", "rng",      "recipe"};
@@ -81,28 +81,28 @@ foreign_dialect foreign_detect(const node *root) {
 static ott_status put_default(config *cfg, const config_key *key, const char *word) {
     node n = {.kind = NODE_PLAIN, .text = word};
     config_value value;
-    TRY(value_read(cfg->book->memory, key, &n, key->path, &value));
+    TRY(value_read(cfg->state->memory, key, &n, key->path, &value));
     table_put(cfg, key, &value);
     return OTT_OK;
 }
 
-ott_status foreign_defaults(config *cfg) {
-    foreign_state *f = &cfg->book->foreign;
+ott_status dialect_defaults(config *cfg) {
+    foreign_state *f = &cfg->state->foreign;
     if (f->dialect == DIALECT_OWN) return OTT_OK;
-    str told = {.account = cfg->book->account};
+    str told = {.account = cfg->state->account};
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         const config_key *key = table_find(defaults[i].path);
-        if (defaults[i].dialect != f->dialect || cfg->book->keys[table_index(key)].set) continue;
+        if (defaults[i].dialect != f->dialect || cfg->state->keys[table_index(key)].set) continue;
         ott_status status = put_default(cfg, key, defaults[i].word);
         if (status != OTT_OK) return str_free(&told), status;
         str_printf(&told, "%s%s=%s", told.length ? ", " : "", key->path, defaults[i].word);
     }
     f->titan_schedule = f->titan_schedule || f->dialect == DIALECT_TITAN;
     /* PyTorch's Adam has no weight decay unless told so; its AdamW has. */
-    if (f->adam && !book_note(cfg, "optimizer.weight_decay")->set)
+    if (f->adam && !state_note(cfg, "optimizer.weight_decay")->set)
         cfg->optimizer.weight_decay = f->dialect == DIALECT_TITAN ? 0.1 : 0.0;
     if (told.text)
-        log_info(cfg->book->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
+        log_info(cfg->state->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
                  name_of(f->dialect), told.text);
     str_free(&told);
     return OTT_OK;

@@ -1,7 +1,7 @@
 /* config/compat/foreign: one function per foreign key whose meaning is not just another name. */
 #include "config/compat/foreign.h"
 #include "base/file.h"
-#include "config/book.h"
+#include "config/assign.h"
 #include "config/number.h"
 #include "config/value.h"
 #include <math.h>
@@ -10,7 +10,7 @@
 /* --- Precision: a format and an FP8 switch beside it --- */
 
 static ott_status finalize_precision(config *cfg, const char *where) {
-    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     const config_key *key = table_find("train.mixed_precision");
     config_precision p = f->fp8 == 1         ? PRECISION_FP8
                          : f->precision >= 0 ? (config_precision)f->precision
@@ -25,7 +25,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
     config_value list;
     *out = (config_list){0};
     if (tree_is_null(value)) return OTT_OK;
-    TRY(value_read(cfg->book->memory, table_find("float8.filter_fqns"), value, where, &list));
+    TRY(value_read(cfg->state->memory, table_find("float8.filter_fqns"), value, where, &list));
     *out = list.list;
     return OTT_OK;
 }
@@ -33,7 +33,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
 ott_status foreign_converters(config *cfg, const node *value, const char *where) {
     config_list names;
     int fp8 = 0;
-    cfg->book->foreign.mx = false;
+    cfg->state->foreign.mx = false;
     TRY(as_list(cfg, value, where, &names));
     for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.items[i];
@@ -41,7 +41,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
             fp8 = 1;
         } else if (strcmp(name, "mx") == 0 || strcmp(name, "quantize.linear.mx") == 0) {
             fp8 = 1;
-            cfg->book->foreign.mx = true;
+            cfg->state->foreign.mx = true;
             TRY(assign_word(cfg, "float8.recipe_name", "mxfp8", where));
         } else {
             return status_fail(OTT_ERR_CONFIG,
@@ -50,7 +50,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
                                where, name);
         }
     }
-    cfg->book->foreign.fp8 = fp8;
+    cfg->state->foreign.fp8 = fp8;
     return finalize_precision(cfg, where);
 }
 
@@ -64,20 +64,20 @@ ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) 
                            "%s is not one of \"mxfp8\", \"mxfp8_emulated\", \"mxfp8_cublas\", "
                            "\"mxfp8_cublas_rceil\"",
                            where);
-    cfg->book->foreign.mx_rounds_up = str_ends_with(word, "_rceil");
+    cfg->state->foreign.mx_rounds_up = str_ends_with(word, "_rceil");
     return OTT_OK;
 }
 
 ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) {
-    return as_list(cfg, value, where, &cfg->book->foreign.mx_filter);
+    return as_list(cfg, value, where, &cfg->state->foreign.mx_filter);
 }
 
 /* What [mx] says counts when its converter runs and our own keys are silent. */
 static void finalize_mx(config *cfg) {
-    const foreign_state *f = &cfg->book->foreign;
+    const foreign_state *f = &cfg->state->foreign;
     if (!f->mx) return;
-    if (!book_note(cfg, "float8.filter_fqns")->set) cfg->float8.filter_fqns = f->mx_filter;
-    if (!book_note(cfg, "float8.mx_scale")->set && cfg->float8.recipe_name == RECIPE_MXFP8)
+    if (!state_note(cfg, "float8.filter_fqns")->set) cfg->float8.filter_fqns = f->mx_filter;
+    if (!state_note(cfg, "float8.mx_scale")->set && cfg->float8.recipe_name == RECIPE_MXFP8)
         cfg->float8.mx_scale = f->mx_rounds_up ? MX_SCALE_ROUNDUP : MX_SCALE_FLOOR;
 }
 
@@ -85,13 +85,13 @@ ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where
     bool on = false;
     if (!tree_is_null(value) && !value_bool(value, &on))
         return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
-    cfg->book->foreign.fp8 = on;
+    cfg->state->foreign.fp8 = on;
     return finalize_precision(cfg, where);
 }
 
 ott_status foreign_precision(config *cfg, const node *value, const char *where) {
     static const char words[] = "bfloat16=0|bf16=0|float16=1|fp16=1|float32=2|fp32=2|auto=3";
-    foreign_state *f = &cfg->book->foreign;
+    foreign_state *f = &cfg->state->foreign;
     char digit[64] = "3";
     bool known = tree_is_null(value) ||
                  (value->text && alias_translate(words, alias_last_component(value->text), digit));
@@ -106,7 +106,7 @@ ott_status foreign_precision(config *cfg, const node *value, const char *where) 
 /* --- Activation checkpointing: torchtitan's mode and option --- */
 
 static ott_status finalize_checkpointing(config *cfg, const char *where) {
-    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     const char *mode = f->ac_mode ? f->ac_mode : "selective", *option = f->ac_option ? f->ac_option : "2";
     const char *word = strcmp(mode, "selective") == 0 ? option : mode;
     TRY(assign_word(cfg, "train.activation_checkpointing", word, where));
@@ -120,7 +120,7 @@ ott_status foreign_ac_mode(config *cfg, const node *value, const char *where) {
     if (!value->text || !alias_translate("none=|selective=|full=|memory_budget=", value->text, ignored))
         return status_fail(OTT_ERR_CONFIG,
                            "%s is not one of \"none\", \"selective\", \"full\", \"memory_budget\"", where);
-    cfg->book->foreign.ac_mode = value->text;
+    cfg->state->foreign.ac_mode = value->text;
     return finalize_checkpointing(cfg, where);
 }
 
@@ -129,7 +129,7 @@ ott_status foreign_ac_option(config *cfg, const node *value, const char *where) 
     bool good = value->text &&
                 (strcmp(value->text, "op") == 0 || (number_parse_integer(value->text, &every) && every >= 1));
     if (!good) return status_fail(OTT_ERR_CONFIG, "%s must be \"op\" or a positive integer", where);
-    cfg->book->foreign.ac_option = value->text;
+    cfg->state->foreign.ac_option = value->text;
     return finalize_checkpointing(cfg, where);
 }
 
@@ -140,10 +140,10 @@ static ott_status set_beta(config *cfg, const node *value, const char *where, in
     config_value number, pair = table_get(cfg, betas);
     config_key as_beta = *lr;
     as_beta.range = betas->range;
-    TRY(value_read(cfg->book->memory, &as_beta, value, where, &number));
+    TRY(value_read(cfg->state->memory, &as_beta, value, where, &number));
     pair.real[which] = number.real[0];
     table_put(cfg, betas, &pair);
-    cfg->book->keys[table_index(betas)] = (key_note){true, false, where, betas->path};
+    cfg->state->keys[table_index(betas)] = (key_note){true, false, where, betas->path};
     return OTT_OK;
 }
 
@@ -162,28 +162,28 @@ static ott_status read_number(config *cfg, const char *like, const node *value, 
     config_value number;
     *out = -1.0;
     if (tree_is_null(value)) return OTT_OK;
-    TRY(value_read(cfg->book->memory, table_find(like), value, where, &number));
+    TRY(value_read(cfg->state->memory, table_find(like), value, where, &number));
     *out = number.real[0];
     return OTT_OK;
 }
 
 ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where) {
-    cfg->book->foreign.titan_schedule = true;
-    return read_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->book->foreign.decay_ratio);
+    cfg->state->foreign.titan_schedule = true;
+    return read_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->state->foreign.decay_ratio);
 }
 
 ott_status foreign_decay_type(config *cfg, const node *value, const char *where) {
     config_value type = {.integer = WSD_DECAY_LINEAR};
     if (!tree_is_null(value))
-        TRY(value_read(cfg->book->memory, table_find("scheduler.wsd_decay_type"), value, where, &type));
-    cfg->book->foreign.titan_schedule = true;
-    cfg->book->foreign.decay_type = (config_wsd_decay)type.integer;
+        TRY(value_read(cfg->state->memory, table_find("scheduler.wsd_decay_type"), value, where, &type));
+    cfg->state->foreign.titan_schedule = true;
+    cfg->state->foreign.decay_type = (config_wsd_decay)type.integer;
     return OTT_OK;
 }
 
 /* AutoModel decays by a cosine as soon as there is a schedule at all. */
 static void have_schedule(config *cfg) {
-    cfg->book->foreign.automodel_schedule = cfg->book->foreign.dialect == DIALECT_AUTOMODEL;
+    cfg->state->foreign.automodel_schedule = cfg->state->foreign.dialect == DIALECT_AUTOMODEL;
 }
 
 ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where) {
@@ -196,8 +196,8 @@ ott_status foreign_lr_decay_steps(config *cfg, const node *value, const char *wh
     config_value steps = {0};
     have_schedule(cfg);
     if (!tree_is_null(value))
-        TRY(value_read(cfg->book->memory, table_find("scheduler.decay_steps"), value, where, &steps));
-    cfg->book->foreign.decay_total = steps.integer;
+        TRY(value_read(cfg->state->memory, table_find("scheduler.decay_steps"), value, where, &steps));
+    cfg->state->foreign.decay_total = steps.integer;
     return OTT_OK;
 }
 
@@ -210,18 +210,18 @@ ott_status foreign_lr_decay_style(config *cfg, const node *value, const char *wh
 
 ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
     have_schedule(cfg);
-    return read_number(cfg, "train.grad_clip_norm", value, where, &cfg->book->foreign.min_lr);
+    return read_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
 }
 
 /* torchtitan: warmup, constant, decay over decay_ratio of all steps (default: over all that follow the
  * warmup). */
 static void finalize_titan_schedule(config *cfg) {
-    const foreign_state *f = &cfg->book->foreign;
+    const foreign_state *f = &cfg->state->foreign;
     static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
                                        "scheduler.wsd_decay_type"};
     if (!f->titan_schedule) return;
     for (int i = 0; i < 4; i++)
-        if (book_note(cfg, ours[i])->set) return;
+        if (state_note(cfg, ours[i])->set) return;
     int64_t after = cfg->train.max_steps - cfg->scheduler.warmup_steps;
     if (after < 0) after = 0;
     int64_t decay = f->decay_ratio < 0 ? after : llround((double)cfg->train.max_steps * f->decay_ratio);
@@ -238,12 +238,12 @@ static void finalize_titan_schedule(config *cfg) {
 /* AutoModel: a cosine after a warmup of a tenth of the run, at most 1000 steps, unless the file says
  * otherwise. */
 static void finalize_automodel_schedule(config *cfg) {
-    const foreign_state *f = &cfg->book->foreign;
+    const foreign_state *f = &cfg->state->foreign;
     if (!f->automodel_schedule) return;
-    if (!book_note(cfg, "scheduler.name")->set) cfg->scheduler.name = SCHEDULER_COSINE;
-    if (!book_note(cfg, "scheduler.warmup_steps")->set)
+    if (!state_note(cfg, "scheduler.name")->set) cfg->scheduler.name = SCHEDULER_COSINE;
+    if (!state_note(cfg, "scheduler.warmup_steps")->set)
         cfg->scheduler.warmup_steps = cfg->train.max_steps / 10 < 1000 ? cfg->train.max_steps / 10 : 1000;
-    if (f->decay_total > 0 && !book_note(cfg, "scheduler.decay_steps")->set)
+    if (f->decay_total > 0 && !state_note(cfg, "scheduler.decay_steps")->set)
         cfg->scheduler.decay_steps =
             f->decay_total > cfg->scheduler.warmup_steps ? f->decay_total - cfg->scheduler.warmup_steps : 1;
 }
@@ -253,7 +253,7 @@ static void finalize_automodel_schedule(config *cfg) {
 ott_status foreign_packed_size(config *cfg, const node *value, const char *where) {
     const config_key *pack = table_find("data.pack_sequences");
     if (tree_is_null(value) || (value->text && strcmp(value->text, "0") == 0)) {
-        if (book_note(cfg, pack->path)->set) assign_default(cfg, pack);
+        if (state_note(cfg, pack->path)->set) assign_default(cfg, pack);
         return OTT_OK;
     }
     TRY(assign_key(cfg, table_find("train.seq_len"), value, where, "packed_sequence.packed_sequence_size"));
@@ -290,8 +290,8 @@ ott_status foreign_dataset_target(config *cfg, const node *value, const char *wh
     if (tree_is_null(value)) return OTT_OK;
     TRY(find_dataset(value, where, &name, &format));
     TRY(assign_word(cfg, "data.format", format, where));
-    cfg->book->foreign.dataset_class = name;
-    return book_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
+    cfg->state->foreign.dataset_class = name;
+    return state_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
 }
 
 ott_status foreign_validation_target(config *cfg, const node *value, const char *where) {
@@ -299,7 +299,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     if (tree_is_null(value)) return OTT_OK;
     TRY(assign_word(cfg, "eval.enabled", "true", where));
     TRY(find_dataset(value, where, &name, &format));
-    return book_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
+    return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
 /* A local file or pattern is read; any other name is one of a hub. */
@@ -322,7 +322,7 @@ ott_status foreign_validation_path(config *cfg, const node *value, const char *w
 /* --- After everything --- */
 
 ott_status foreign_finalize(config *cfg) {
-    const foreign_state *f = &cfg->book->foreign;
+    const foreign_state *f = &cfg->state->foreign;
     TRY(foreign_finalize_model(cfg));
     if (f->fp8 == 1 && f->precision > PRECISION_BF16)
         return status_fail(OTT_ERR_CONFIG,

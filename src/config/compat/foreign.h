@@ -43,9 +43,9 @@ typedef struct foreign_state {
 
 void foreign_open(foreign_state *f);
 /* Which tool a file's sections belong to. */
-foreign_dialect foreign_detect(const node *root);
+foreign_dialect dialect_detect(const node *root);
 /* Gives keys the file left out the defaults of the tool it was written for. */
-ott_status foreign_defaults(config *cfg);
+ott_status dialect_defaults(config *cfg);
 /* Our own key was set: what a foreign key said about the same thing no longer counts. */
 void foreign_key_was_set(config *cfg, const config_key *key);
 /* Works out values that follow from several keys; may be repeated. */

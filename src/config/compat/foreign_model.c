@@ -1,7 +1,7 @@
 /* config/compat/foreign_model: how other tools name a model: family and flavor, a class and the folder it is filled
  * from. */
 #include "base/file.h"
-#include "config/book.h"
+#include "config/assign.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,16 +9,16 @@
 /* --- torchtitan: [model] name and flavor, whose words depend on the name --- */
 
 ott_status foreign_model_name(config *cfg, const node *value, const char *where) {
-    if (tree_is_null(value)) return cfg->book->foreign.family = NULL, OTT_OK;
+    if (tree_is_null(value)) return cfg->state->foreign.family = NULL, OTT_OK;
     const char *word = value->text ? value->text : "";
     if (strcmp(word, "llama") != 0 && strcmp(word, "qwen3") != 0)
         return status_fail(OTT_ERR_CONFIG, "%s is not a model known here, which are llama3 and qwen3", where);
-    cfg->book->foreign.family = word;
+    cfg->state->foreign.family = word;
     return OTT_OK;
 }
 
 ott_status foreign_flavor(config *cfg, const node *value, const char *where) {
-    foreign_state *f = &cfg->book->foreign;
+    foreign_state *f = &cfg->state->foreign;
     f->flavor = tree_is_null(value) ? NULL : value->text ? value->text : "";
     f->flavor_where = where;
     return OTT_OK;
@@ -50,7 +50,7 @@ static ott_status fail_flavor(const config_key *key, const char *where, const ch
 }
 
 static ott_status finalize_flavor(config *cfg) {
-    foreign_state kept = cfg->book->foreign, *f = &cfg->book->foreign;
+    foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     const config_key *key = table_find("model.preset");
     const char *prefix = f->family && strcmp(f->family, "qwen3") == 0 ? "qwen3-" : "";
     char flavor[64], word[80];
@@ -61,7 +61,7 @@ static ott_status finalize_flavor(config *cfg) {
     snprintf(word, sizeof word, "%s%s", prefix, debug ? "debug" : flavor);
     if (table_choice(key, word) < 0) return fail_flavor(key, f->flavor_where, prefix);
     TRY(assign_word(cfg, key->path, word, f->flavor_where));
-    if (masked && !book_note(cfg, "data.pack_sequences")->set)
+    if (masked && !state_note(cfg, "data.pack_sequences")->set)
         TRY(assign_word(cfg, "data.pack_sequences", "true", f->flavor_where));
     *f = kept; /* our own key was not set by its own name */
     return OTT_OK;
@@ -78,7 +78,7 @@ ott_status foreign_model_target(config *cfg, const node *value, const char *wher
             "%s is not a model made here; what works: NeMoAutoModelForCausalLM.from_pretrained, "
             "NeMoAutoModelForCausalLM.from_config",
             where);
-    cfg->book->foreign.from_config = from_config;
+    cfg->state->foreign.from_config = from_config;
     return OTT_OK;
 }
 
@@ -86,27 +86,27 @@ ott_status foreign_load_base_model(config *cfg, const node *value, const char *w
     bool load = false;
     if (!tree_is_null(value) && !value_bool(value, &load))
         return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
-    cfg->book->foreign.loads_base = load;
+    cfg->state->foreign.loads_base = load;
     return OTT_OK;
 }
 
 static void finalize_weights(config *cfg) {
-    const foreign_state *f = &cfg->book->foreign;
+    const foreign_state *f = &cfg->state->foreign;
     if (!f->from_config || f->loads_base || !*cfg->model.hf_path) return;
-    if (!book_note(cfg, "model.reduce")->set) cfg->model.reduce = 1; /* that shape, random weights */
+    if (!state_note(cfg, "model.reduce")->set) cfg->model.reduce = 1; /* that shape, random weights */
 }
 
 /* --- Names on a hub --- */
 
 /* Is it a name that another tool would download? Our own key takes folders, and says itself what is wrong. */
 static bool is_hub_name(const config *cfg) {
-    const key_note *note = book_note(cfg, "model.hf_path");
+    const key_note *note = state_note(cfg, "model.hf_path");
     return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&
            !file_exists(cfg->model.hf_path);
 }
 
 static ott_status refuse_hub_name(config *cfg) {
-    const key_note *note = book_note(cfg, "model.hf_path");
+    const key_note *note = state_note(cfg, "model.hf_path");
     const char *asked = alias_asked("hub", cfg->model.hf_path);
     if (!is_hub_name(cfg)) return OTT_OK;
     return remark_add(cfg, REMARK_OBSTACLE, note->spelled, NULL, note->where,
@@ -123,12 +123,12 @@ ott_status foreign_finalize_model(config *cfg) {
 
 /* AutoModel's own seed, which rng.seed stands above. */
 ott_status foreign_seed(config *cfg, const node *value, const char *where) {
-    const key_note *note = book_note(cfg, "train.seed");
-    bool said = cfg->book->reading_file && note->in_file;
+    const key_note *note = state_note(cfg, "train.seed");
+    bool said = cfg->state->reading_file && note->in_file;
     if (said || tree_is_null(value)) return OTT_OK;
-    bool kept = cfg->book->deriving;
-    cfg->book->deriving = true;
+    bool kept = cfg->state->deriving;
+    cfg->state->deriving = true;
     ott_status status = assign_key(cfg, table_find("train.seed"), value, where, "seed");
-    cfg->book->deriving = kept;
+    cfg->state->deriving = kept;
     return status;
 }

@@ -1,15 +1,15 @@
-/* config/book: what was said of each key. */
-#include "config/book.h"
+/* config/state: what was said of each key. */
+#include "config/state.h"
 #include "config/value.h"
 #include <string.h>
 
-const key_note *book_note(const config *cfg, const char *path) {
-    return &cfg->book->keys[table_index(table_find(path))];
+const key_note *state_note(const config *cfg, const char *path) {
+    return &cfg->state->keys[table_index(table_find(path))];
 }
 
 bool config_was_set(const config *cfg, const char *key) {
     const config_key *found = table_find(key);
-    return found && cfg->book->keys[table_index(found)].set;
+    return found && cfg->state->keys[table_index(found)].set;
 }
 
 const char *config_word(const config *cfg, const char *key) {
@@ -20,7 +20,7 @@ const char *config_word(const config *cfg, const char *key) {
 
 bool config_is_listed(const config *cfg, const config_key *key) {
     config_value value = table_get(cfg, key);
-    str text = {.account = cfg->book->account};
+    str text = {.account = cfg->state->account};
     value_show(&text, key, &value);
     bool listed = str_finish(&text) == OTT_OK && table_word_in(key->neutral, text.text ? text.text : "");
     str_free(&text);
@@ -39,27 +39,4 @@ bool config_is_replaced(const config *cfg, const config_key *key) {
     if (strcmp(key->path, "data.dataset") == 0 || strcmp(key->path, "data.hf_dataset_name") == 0) return data;
     if (strcmp(key->path, "eval.dataset") == 0 || strcmp(key->path, "eval.hf_dataset_name") == 0) return eval;
     return strcmp(key->path, "model.preset") == 0 && *cfg->model.hf_path;
-}
-
-void foreign_open(foreign_state *f) {
-    *f = (foreign_state){
-        .fp8 = -1, .precision = -1, .decay_ratio = -1.0, .decay_type = WSD_DECAY_LINEAR, .min_lr = -1.0};
-}
-
-void foreign_key_was_set(config *cfg, const config_key *key) {
-    foreign_state *f = &cfg->book->foreign;
-    if (strcmp(key->path, "train.mixed_precision") == 0) {
-        f->fp8 = cfg->train.mixed_precision == PRECISION_FP8;
-        f->precision = f->fp8 ? -1 : (int)cfg->train.mixed_precision;
-    } else if (strcmp(key->path, "train.activation_checkpointing") == 0) {
-        f->ac_mode = f->ac_option = NULL;
-    } else if (strcmp(key->path, "data.format") == 0) {
-        f->dataset_class = NULL;
-    } else if (strcmp(key->path, "optimizer.name") == 0) {
-        f->adam = cfg->optimizer.name == OPTIMIZER_ADAM;
-    } else if (strcmp(key->path, "model.preset") == 0) {
-        f->flavor = NULL;
-    } else if (strcmp(key->path, "scheduler.min_lr_ratio") == 0) {
-        f->min_lr = -1.0;
-    }
 }

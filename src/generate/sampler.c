@@ -1,5 +1,5 @@
-/* generate/sample: greedy choice, top-k and nucleus sampling. */
-#include "generate/sample.h"
+/* generate/sampler: greedy choice, top-k and nucleus sampling. */
+#include "generate/sampler.h"
 #include "base/rng.h"
 #include <math.h>
 

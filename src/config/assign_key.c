@@ -1,5 +1,5 @@
-/* config/key: gives a value to a key of the schema. */
-#include "config/book.h"
+/* config/assign_key: gives a value to a key of the schema. */
+#include "config/assign.h"
 #include "config/number.h"
 #include "config/rules.h"
 #include "config/value.h"
@@ -8,7 +8,7 @@
 
 void assign_default(config *cfg, const config_key *key) {
     table_put(cfg, key, &key->fallback);
-    key_note *note = &cfg->book->keys[table_index(key)];
+    key_note *note = &cfg->state->keys[table_index(key)];
     *note = (key_note){.in_file = note->in_file};
 }
 
@@ -16,10 +16,10 @@ void assign_default(config *cfg, const config_key *key) {
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);
-    bool kept = cfg->book->deriving;
-    cfg->book->deriving = true;
+    bool kept = cfg->state->deriving;
+    cfg->state->deriving = true;
     ott_status status = assign_key(cfg, key, &n, where, key->path);
-    cfg->book->deriving = kept;
+    cfg->state->deriving = kept;
     return status;
 }
 
@@ -27,8 +27,8 @@ ott_status assign_word(config *cfg, const char *path, const char *word, const ch
  * twice; to say the same twice does no harm. */
 static ott_status check_twice(const config *cfg, const config_key *key, const config_value *value,
                               const char *where) {
-    const key_note *note = &cfg->book->keys[table_index(key)];
-    if (!cfg->book->reading_file || cfg->book->deriving || !note->in_file) return OTT_OK;
+    const key_note *note = &cfg->state->keys[table_index(key)];
+    if (!cfg->state->reading_file || cfg->state->deriving || !note->in_file) return OTT_OK;
     config_value old = table_get(cfg, key);
     if (table_equal(key, &old, value)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s says again what %s said", where, note->where);
@@ -69,21 +69,21 @@ static ott_status name_recipe(const config_key *key, const node **value, const c
 
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
                       const char *spelled) {
-    key_note *note = &cfg->book->keys[table_index(key)];
+    key_note *note = &cfg->state->keys[table_index(key)];
     node ours;
     config_value typed;
-    if (!cfg->book->reading_file && !cfg->book->deriving) remark_forget(cfg, NULL, key);
+    if (!cfg->state->reading_file && !cfg->state->deriving) remark_forget(cfg, NULL, key);
     bool word = value->text && key->type == KEY_CHOICE && table_choice(key, value->text) >= 0;
     if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
     TRY(take_number(cfg, key, &value, where, spelled));
-    TRY(rules_read(cfg->book->memory, key, &value, where));
+    TRY(rules_read(cfg->state->memory, key, &value, where));
     TRY(assign_translate(cfg, key->path, key, &value, where, spelled, &ours));
     if (!value) return OTT_OK;
     TRY(name_recipe(key, &value, where, &ours));
-    TRY(value_read(cfg->book->memory, key, value, where, &typed));
+    TRY(value_read(cfg->state->memory, key, value, where, &typed));
     TRY(check_twice(cfg, key, &typed, where));
     table_put(cfg, key, &typed);
-    *note = (key_note){true, cfg->book->reading_file && !cfg->book->deriving, where, spelled};
+    *note = (key_note){true, cfg->state->reading_file && !cfg->state->deriving, where, spelled};
     foreign_key_was_set(cfg, key);
     return OTT_OK;
 }

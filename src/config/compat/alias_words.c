@@ -1,4 +1,4 @@
-/* config/compat/words: other tools' words for ours. */
+/* config/compat/alias_words: other tools' words for ours. */
 #include "base/str.h"
 #include "config/compat/alias.h"
 #include "config/compat/reasons.h"

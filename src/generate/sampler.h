@@ -1,6 +1,6 @@
-/* generate/sample: the next token, chosen from logits. */
-#ifndef GENERATE_SAMPLE_H
-#define GENERATE_SAMPLE_H
+/* generate/sampler: the next token, chosen from logits. */
+#ifndef GENERATE_SAMPLER_H
+#define GENERATE_SAMPLER_H
 
 #include "base/mem.h"
 #include "ottava/ottava.h"

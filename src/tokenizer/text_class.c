@@ -1,5 +1,5 @@
-/* tokenizer/characters: white space and word characters as the Rust engine counts them, and texts for messages. */
-#include "tokenizer/parts.h"
+/* tokenizer/text_class: white space and word characters as the Rust engine counts them. */
+#include "tokenizer/text.h"
 #include <utf8proc.h>
 
 static bool is_space(int32_t c) {
@@ -41,7 +41,7 @@ static int64_t last_character(text_view text, int32_t *c) {
     return first_character((text_view){text.at + at, text.bytes - at}, c);
 }
 
-int64_t spaces_at_start(text_view text) {
+int64_t text_spaces_at_start(text_view text) {
     int64_t done = 0, step;
     int32_t c;
     while ((step = first_character((text_view){text.at + done, text.bytes - done}, &c)) > 0 && is_space(c))
@@ -49,30 +49,19 @@ int64_t spaces_at_start(text_view text) {
     return done;
 }
 
-int64_t spaces_at_end(text_view text) {
+int64_t text_spaces_at_end(text_view text) {
     int64_t left = text.bytes, step;
     int32_t c;
     while ((step = last_character((text_view){text.at, left}, &c)) > 0 && is_space(c)) left -= step;
     return text.bytes - left;
 }
 
-bool starts_with_word(text_view text) {
+bool text_starts_with_word(text_view text) {
     int32_t c;
     return first_character(text, &c) > 0 && is_word(c);
 }
 
-bool ends_with_word(text_view text) {
+bool text_ends_with_word(text_view text) {
     int32_t c;
     return last_character(text, &c) > 0 && is_word(c);
-}
-
-json_shown json_show(const char *text) {
-    json_shown s;
-    size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */
-    size_t kept = length > room ? room : length;
-    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
-    for (size_t i = 0; i < kept; i++)
-        s.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-    strcpy(s.text + kept, length > kept ? "..." : "");
-    return s;
 }

@@ -1,5 +1,5 @@
-/* data/dataset_token_file: headers of token files. What they say is checked against the size of the file. */
-#include "data/dataset_token_file.h"
+/* data/token_file: headers of token files. What they say is checked against the size of the file. */
+#include "data/token_file.h"
 #include "base/file.h"
 #include "base/str.h"
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* formats/safetensors_formats: the element formats of safetensors, shared by its reader and its writer. */
-#ifndef FORMATS_SAFETENSORS_FORMATS_H
-#define FORMATS_SAFETENSORS_FORMATS_H
+/* formats/safetensors_format: the element formats of safetensors, shared by its reader and its writer. */
+#ifndef FORMATS_SAFETENSORS_FORMAT_H
+#define FORMATS_SAFETENSORS_FORMAT_H
 
 typedef struct safetensors_format {
     const char *name;

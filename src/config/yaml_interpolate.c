@@ -1,4 +1,4 @@
-/* config/interpolate: environment variables in YAML scalars, as AutoModel's files write them. */
+/* config/yaml_interpolate: environment variables in YAML scalars, as AutoModel's files write them. */
 #include "config/yaml.h"
 #include <stdlib.h>
 #include <string.h>

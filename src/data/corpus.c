@@ -1,7 +1,5 @@
-/* data/dataset_corpus: documents that are tokenized when they are opened, and kept in memory. */
-#define _GNU_SOURCE /* memmem */
-#include "base/file.h"
-#include "data/dataset_parts.h"
+/* data/corpus: documents that are tokenized when they are opened, and kept in memory. */
+#include "data/corpus.h"
 #include <string.h>
 
 /* ---- reading ---- */
@@ -101,74 +99,4 @@ ott_status corpus_finish(corpus *c, bool samples, dataset **out) {
     c->begin = NULL;
     *out = d;
     return OTT_OK;
-}
-
-/* ---- text ---- */
-
-/* A text that is cut into documents. */
-typedef struct cutting {
-    const char *text; /* [bytes] */
-    int64_t bytes;
-} cutting;
-
-/* Ends of a share may cut a character: what is left of it belongs to no part. */
-static cutting whole_characters(const char *text, int64_t bytes) {
-    cutting c = {text, bytes};
-    for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.text & 0xc0) == 0x80; i++)
-        c.text++, c.bytes--;
-    int64_t cut = str_utf8_error(c.text, c.bytes);
-    if (cut >= 0) c.bytes = cut;
-    return c;
-}
-
-static ott_status add_document(corpus *c, const char *text, int64_t bytes) {
-    if (bytes == 0 || (c->source->limit > 0 && c->documents >= c->source->limit)) return OTT_OK;
-    TRY(corpus_add_bos(c));
-    TRY(corpus_add(c, text, bytes, 0));
-    TRY(corpus_add_eos(c));
-    return corpus_end(c, 0);
-}
-
-static ott_status add_documents(corpus *c, cutting t) {
-    const char *separator = c->source->separator, *end;
-    int64_t size = (int64_t)strlen(separator);
-    while (size > 0 && (end = memmem(t.text, (size_t)t.bytes, separator, (size_t)size))) {
-        TRY(add_document(c, t.text, end - t.text));
-        t.bytes -= end + size - t.text;
-        t.text = end + size;
-    }
-    return add_document(c, t.text, t.bytes);
-}
-
-/* What of the share lies in this file. */
-static ott_status add_file(corpus *c, const char *path, const text_share *share, int64_t before,
-                           int64_t *bytes) {
-    void *memory;
-    TRY(file_size(path, bytes));
-    int64_t begin = share->begin > before ? share->begin : before;
-    int64_t end = share->end < before + *bytes ? share->end : before + *bytes;
-    if (begin >= end) return OTT_OK;
-    TRY(mem_alloc(c->ids.account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
-    char *text = (char *)memory + TEXT_SLACK;
-    ott_status status = text_file_read(path, before, begin, end, text, bytes);
-    if (status == OTT_OK) {
-        status = add_documents(c, whole_characters(text, end - begin));
-        if (status != OTT_OK) status_context(status, "%s", path);
-    }
-    mem_free(c->ids.account, memory);
-    return status;
-}
-
-ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out) {
-    text_share share;
-    corpus c;
-    ott_status status = OTT_OK;
-    *out = NULL;
-    TRY(text_share_of(s, &share));
-    TRY(corpus_open(account, s, &c));
-    for (int64_t i = 0, before = 0, bytes = 0; i < s->count && status == OTT_OK; i++, before += bytes)
-        status = add_file(&c, s->paths[i], &share, before, &bytes);
-    if (status == OTT_OK) status = corpus_finish(&c, false, out);
-    corpus_close(&c);
-    return status;
 }

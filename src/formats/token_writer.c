@@ -1,8 +1,8 @@
 /*
- * formats/tokens_write: the header holds the number of tokens, which is known last: it is written over its place before the
+ * formats/token_writer: the header holds the number of tokens, which is known last: it is written over its place before the
  * file gets its name.
  */
-#include "formats/tokens_write.h"
+#include "formats/token_writer.h"
 #include "base/file.h"
 #include "base/staging.h"
 #include <inttypes.h>

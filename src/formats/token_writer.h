@@ -1,9 +1,9 @@
 /*
- * formats/tokens_write: a token file whose tokens come piece by piece, when nobody knows yet how many there will
+ * formats/token_writer: a token file whose tokens come piece by piece, when nobody knows yet how many there will
  * be: llm.c's 20240801 format, 256 int32 of header and uint32 tokens.
  */
-#ifndef FORMATS_TOKENS_WRITE_H
-#define FORMATS_TOKENS_WRITE_H
+#ifndef FORMATS_TOKEN_WRITER_H
+#define FORMATS_TOKEN_WRITER_H
 
 #include "base/mem.h"
 

@@ -1,9 +1,9 @@
 /*
- * data/dataset_parts: what the files of the dataset share. Two tables of functions make a dataset: where its tokens are, and
+ * data/dataset_internal: what the files of the dataset share. Two tables of functions make a dataset: where its tokens are, and
  * how rows are made of it. So a new kind of token file is one more open function, and a mixture is a way to make rows.
  */
-#ifndef DATA_DATASET_PARTS_H
-#define DATA_DATASET_PARTS_H
+#ifndef DATA_DATASET_INTERNAL_H
+#define DATA_DATASET_INTERNAL_H
 
 #include "data/dataset.h"
 
@@ -16,7 +16,7 @@ typedef struct token_source {
 typedef struct row_source {
     ott_status (*cut)(dataset *d); /* d->cut is set: makes rows, samples and left_out */
     ott_status (*read)(const dataset *d, int64_t index, dataset_row *row); /* 0 <= index < d->rows */
-    /* Row number `number` of a run, see loader_row. */
+    /* Row number `number` of a run, see dataset_load_row. */
     ott_status (*draw)(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
 } row_source;
 
@@ -65,38 +65,13 @@ typedef struct text_share {
 } text_share;
 
 /* Errors: an empty file, a share above TEXT_LIMIT. */
-ott_status text_share_of(const dataset_source *s, text_share *out);
+ott_status dataset_text_share(const dataset_source *s, text_share *out);
 /*
  * Reads what of [begin, end) lies in this file, whose first byte is number `before`; `text` is where byte
  * `begin` goes, with TEXT_SLACK bytes of room on both sides of the range. *bytes: size of the file. The
  * part's ends may cut characters; else it is UTF-8.
  */
-ott_status text_file_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
-                          int64_t *bytes);
-
-/* ---- documents that are being read (dataset_corpus.c) ---- */
-
-/* Tokens in memory, and where their documents begin. */
-typedef struct corpus {
-    const dataset_source *source;
-    tokenizer_ids ids;
-    tokenizer_scratch *scratch;
-    int64_t *begin;  /* [documents + 1] */
-    int32_t *prompt; /* [documents] */
-    int64_t documents, capacity;
-} corpus;
-
-ott_status corpus_open(mem *account, const dataset_source *s, corpus *c);
-void corpus_close(corpus *c);
-/* Appends the tokens of a text to the document. `flags`: of tokenizer_encode. */
-ott_status corpus_add(corpus *c, const char *text, int64_t bytes, unsigned flags);
-ott_status corpus_add_bos(corpus *c); /* where the source asks for it and the tokenizer has one */
-ott_status corpus_add_eos(corpus *c);
-/* How many tokens the document has so far. */
-int64_t corpus_length(const corpus *c);
-/* Ends the document; an empty one is none. Its first `prompt` tokens are no targets. */
-ott_status corpus_end(corpus *c, int64_t prompt);
-/* The dataset of it: samples, or running text. Takes the memory over. */
-ott_status corpus_finish(corpus *c, bool samples, dataset **out);
+ott_status dataset_text_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
+                             int64_t *bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* data/dataset_token_file: what a token file says of itself. Internal to the dataset. */
-#ifndef DATA_DATASET_TOKEN_FILE_H
-#define DATA_DATASET_TOKEN_FILE_H
+/* data/token_file: what a token file says of itself. Internal to the dataset. */
+#ifndef DATA_TOKEN_FILE_H
+#define DATA_TOKEN_FILE_H
 
 #include "base/mem.h"
 #include <stdbool.h>
