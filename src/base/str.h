@@ -46,7 +46,7 @@ bool str_has_control(const char *text);
 void str_disarm(char *text, char with);
 /* The beginning of a text from outside on one line, for messages: whole characters, those that control become "?". */
 typedef struct str_shown {
-    char text[192];
+    char text[96];
 } str_shown;
 str_shown str_show(const char *text);
 /* 1234567 -> "1,234,567" into out[32]; returns out. */

@@ -9,8 +9,8 @@ enum {
     MOST_OFFERS = 100000
 }; /* an edit distance takes a microsecond: a message may take a tenth of a second */
 
-str_shown safetensors_show_shape(const int64_t *shape, int rank) {
-    str_shown s = {"["};
+safetensors_shown safetensors_show_shape(const int64_t *shape, int rank) {
+    safetensors_shown s = {"["};
     size_t at = 1;
     for (int i = 0; i < rank; i++)
         at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%" PRId64, i ? ", " : "", shape[i]);

@@ -4,8 +4,11 @@
 
 #include "base/str.h"
 
+typedef struct safetensors_shown {
+    char text[192]; /* a shape of 8 dimensions fits */
+} safetensors_shown;
 /* "[2, 3]" */
-str_shown safetensors_show_shape(const int64_t *shape, int rank);
+safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 
 /* Looks for the name nearest to one that is absent, over names that come one by one. */
 typedef struct safetensors_nearest {
