@@ -84,7 +84,7 @@ static ott_status note_recipes(const layer_list *l, tensor_set *set) {
 static ott_status describe_float8(ott_module *m, tensor_set *set) {
     layer_list l;
     ott_status status = layers_open(&l, m);
-    if (status == OTT_OK) status = float8_describe(m->handle.context->account, l.layers, l.count, set);
+    if (status == OTT_OK) status = float8_describe(m->handle.context->account, l.layers, l.count, false, set);
     if (status == OTT_OK && set->count == 0)
         tensor_set_close(set);
     else if (status == OTT_OK)
@@ -124,7 +124,7 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
     ott_context *context = m->handle.context;
     *s = (checkpoint_snapshot){
         .account = context->account,
-        .device = context->device,
+        .ranks.device = context->device,
         .config.account = context->account,
         .history.account = context->account,
         .state.of_module = true,

@@ -1,4 +1,7 @@
-/* checkpoint/checkpoint: saving: a checkpoint takes its place among those of its run. */
+/*
+ * checkpoint/checkpoint: saving: a checkpoint takes its place among those of its run. Rank 0 alone makes, renames and
+ * removes folders.
+ */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "base/staging.h"
@@ -96,15 +99,30 @@ static ott_status take_mark(saver *s) {
     return OTT_OK;
 }
 
-static ott_status save(saver *s) {
+static ott_status open_folder(saver *s, staging *at) {
     TRY(file_make_folder(s->folder));
     TRY(take_mark(s));
     TRY(staging_remove_stale_in(s->account, s->folder));
-    staging at;
-    TRY(staging_open(s->account, s->final.text, &at));
-    ott_status status = checkpoint_snapshot_fill(s->from, &s->mark, at.path.text);
-    if (status == OTT_OK) status = spare_other(s);
-    return staging_end(&at, status);
+    return staging_open(s->account, s->final.text, at);
+}
+
+/* `path`: where rank 0 has made the staging folder. */
+static ott_status fill(saver *s, str *path) {
+    TRY(ranks_share(&s->from->ranks, path));
+    return checkpoint_snapshot_fill(s->from, &s->mark, path->text);
+}
+
+static ott_status save(saver *s) {
+    const checkpoint_ranks *ranks = &s->from->ranks;
+    staging at = {.path.account = s->account};
+    bool leads = ranks_own(ranks) == 0;
+    ott_status opened = leads ? open_folder(s, &at) : OTT_OK, status = ranks_agree(ranks, opened);
+    if (status == OTT_OK) status = fill(s, &at.path);
+    bool filled = status == OTT_OK; /* but for what only rank 0 writes, by all */
+    if (filled && leads) status = spare_other(s);
+    if (leads && opened == OTT_OK) status = staging_end(&at, status);
+    str_free(&at.path);
+    return filled ? ranks_agree(ranks, status) : status;
 }
 
 static ott_status explain(const saver *s, ott_status code) {
@@ -122,7 +140,7 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
     status = save(&s);
     if (status != OTT_OK) TRY_OUT(explain(&s, status));
-    TRY_OUT(purge(&s, keep, &out->left));
+    if (ranks_own(&from->ranks) == 0) TRY_OUT(purge(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
     saver_close(&s);
@@ -142,12 +160,12 @@ void checkpoint_written_free(checkpoint_written *w) {
 }
 
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
-                           const char *folder, int64_t keep, char **path) {
+                           group *ranks, const char *folder, int64_t keep, char **path) {
     checkpoint_snapshot snapshot;
     checkpoint_written written = {0};
     if (path) *path = NULL;
     STATUS_REQUIRE(m->options.optimizer && state->step >= 0 && keep >= 0);
-    ott_status status = checkpoint_snapshot_take(m, cfg, recipe_name, state, &snapshot);
+    ott_status status = checkpoint_snapshot_take(m, cfg, recipe_name, state, ranks, &snapshot);
     if (status == OTT_OK) status = checkpoint_snapshot_write(&snapshot, folder, keep, &written);
     checkpoint_snapshot_close(&snapshot);
     if (path) {

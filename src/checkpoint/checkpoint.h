@@ -16,8 +16,9 @@
  * run has: config.toml, history.json, sources.json and the dimensions.
  *
  * It is complete or absent: written into a staging folder, synced, renamed. A tensor is stored whole, whatever
- * the layout that wrote it, so any layout can read it. When a run's checkpoints are written is
- * checkpoint/writer's.
+ * the layout that wrote it, so any layout can read it: the same bytes whether one rank or many wrote it. Ranks that share
+ * a model write each its own part of the files, at once, on a file system that all see; rank 0 renames the folder when all
+ * are done. When a run's checkpoints are written is checkpoint/writer's.
  */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
@@ -36,9 +37,11 @@ typedef struct run_state {
 } run_state;
 
 /* Writes `folder`/step-N (recipe_name: that of the recipe in force) and then removes the oldest so that
-   `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_free. */
+   `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_free.
+   `ranks` (NULL: one) hold the model between them and all call this; what fails on one is every rank's error, which names
+   it. */
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
-                           const char *folder, int64_t keep, char **path);
+                           group *ranks, const char *folder, int64_t keep, char **path);
 
 /* What a load path means: a step-N folder itself, or the newest one in the folder given, in the folder of
    checkpoints of the run it is, or, for "latest", in `folder`; of the run that folder is of, and of its
@@ -58,7 +61,9 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any);
    recipe wants and the checkpoint has not starts anew, what it has beyond that is dropped, and the log says
    so. *fallen: some layer has fallen back to high precision, and the model must be converted again. A
    checkpoint of other dimensions is an error that names the first field that differs, with both values; so is
-   a damaged file. */
-ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen);
+   a damaged file. `ranks` (NULL: one) all call this, each for its part of the model; what fails on one is every rank's
+   error. */
+ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
+                           bool *fallen);
 
 #endif

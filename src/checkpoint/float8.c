@@ -20,46 +20,69 @@ static const char *dot(const char *layer) {
 
 /* ---- describing ---- */
 
-static ott_status add_tensor(tensor_set *set, const char *name, int64_t length, void *data, bool on_host) {
+/* A set that is being filled. `all`: with what this rank does not have too. */
+typedef struct describing {
+    tensor_set *set;
+    bool all;
+} describing;
+
+static ott_status add_tensor(const describing *to, const char *name, int64_t length, void *data,
+                             bool on_host) {
     const safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = 1, .shape = {length}};
-    return tensor_set_add(set, &t, data, on_host);
+    return data || to->all ? tensor_set_add(to->set, &t, data, on_host) : OTT_OK;
 }
 
-static ott_status note_margin(tensor_set *set, const float8_layer *l, int which, int margin) {
-    const char *key, *value;
-    TRY(arena_printf(set->memory, &key, "%s%s%s.margin", l->name, dot(l->name), float8_tensor_names[which]));
-    TRY(arena_printf(set->memory, &value, "%d", margin));
-    return tensor_set_note(set, key, value);
+/* With its margin, which the file's metadata say. */
+static ott_status add_history(const describing *to, const float8_layer *l, int which, const char *name,
+                              const tensor *history, int margin) {
+    tensor_set *set = to->set;
+    int64_t count = set->count;
+    TRY(add_tensor(to, name, history->columns, history->data, false));
+    if (set->count == count) return OTT_OK;
+    set->places[count].number = margin;
+    return arena_printf(set->memory, &set->places[count].note, "%s%s%s.margin", l->name, dot(l->name),
+                        float8_tensor_names[which]);
 }
 
-static ott_status describe_state(tensor_set *set, const float8_layer *l, int which) {
-    const delayed_state *s = &l->linear->delayed[which];
-    const char *history, *scale, *tensor_name = float8_tensor_names[which],
-                                 *format = dtype_name(s->spec.format);
-    if (!s->seen.data) return OTT_OK;
-    TRY(arena_printf(set->memory, &history, "%s%s%s.%s" HISTORY, l->name, dot(l->name), tensor_name, format));
-    TRY(arena_printf(set->memory, &scale, "%s%s%s.%s" SCALE, l->name, dot(l->name), tensor_name, format));
-    TRY(add_tensor(set, history, s->amax_history.columns, s->amax_history.data, false));
-    TRY(add_tensor(set, scale, 1, s->scale.data, false));
-    return note_margin(set, l, which, s->spec.scale.margin);
+static ott_status describe_state(const describing *to, const float8_layer *l, int which, ott_dtype format) {
+    const delayed_state nothing = {0}, *s = l->linear ? &l->linear->delayed[which] : &nothing;
+    const char *history, *scale, *tensor_name = float8_tensor_names[which];
+    arena *names = to->set->memory;
+    if (!s->seen.data || s->spec.format != format) s = &nothing;
+    if (s == &nothing && !to->all) return OTT_OK;
+    TRY(arena_printf(names, &history, "%s%s%s.%s" HISTORY, l->name, dot(l->name), tensor_name,
+                     dtype_name(format)));
+    TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, dot(l->name), tensor_name,
+                     dtype_name(format)));
+    TRY(add_history(to, l, which, history, &s->amax_history, s->spec.scale.margin));
+    return add_tensor(to, scale, 1, s->scale.data, false);
 }
 
 /* A layer's count is in no device memory: the set gets a copy of it. */
-static ott_status describe_below(tensor_set *set, const float8_layer *l) {
+static ott_status describe_below(const describing *to, const float8_layer *l) {
+    bool has = l->linear && l->linear->below != 0;
     const char *name;
-    void *count;
-    if (l->linear->below == 0) return OTT_OK;
-    TRY(arena_printf(set->memory, &name, "%s" BELOW, l->name));
-    TRY(arena_alloc(set->memory, sizeof(float), &count));
-    *(float *)count = l->linear->below;
-    return add_tensor(set, name, 1, count, true);
+    void *count = NULL;
+    if (!has && !to->all) return OTT_OK;
+    TRY(arena_printf(to->set->memory, &name, "%s" BELOW, l->name));
+    if (has) {
+        TRY(arena_alloc(to->set->memory, sizeof(float), &count));
+        *(float *)count = l->linear->below;
+    }
+    return add_tensor(to, name, 1, count, true);
 }
 
-ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, tensor_set *set) {
-    TRY(tensor_set_open(set, account, count * (2 * TENSOR_COUNT + 1) + 1));
+static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, bool all,
+                           tensor_set *set) {
+    const describing to = {set, all};
+    TRY(tensor_set_open(set, account, count * (2 * TENSOR_COUNT * FORMATS + 1) + 1));
     for (int64_t i = 0; i < count; i++) {
-        for (int t = 0; t < TENSOR_COUNT; t++) TRY(describe_state(set, &layers[i], t));
-        TRY(describe_below(set, &layers[i]));
+        for (int t = 0; t < TENSOR_COUNT; t++)
+            for (int j = 0; j < FORMATS; j++) TRY(describe_state(&to, &layers[i], t, formats[j]));
+        TRY(describe_below(&to, &layers[i]));
     }
     return OTT_OK;
 }
@@ -139,11 +162,10 @@ static void find_margin(const safetensors *f, str *name, const char *layer, int 
 }
 
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out) {
-    static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2};
     str name = {.account = account};
     *out = (float8_found){0};
     if (!f) return OTT_OK;
-    for (int i = 0; i < 2 && !out->history; i++) {
+    for (int i = 0; i < FORMATS && !out->history; i++) {
         out->history = find_entry(f, &name, layer, which, formats[i], HISTORY);
         out->scale = find_entry(f, &name, layer, which, formats[i], SCALE);
         out->format = formats[i];
@@ -229,24 +251,25 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 
 /* ---- of a model ---- */
 
-static ott_status list_layers(const model *m, float8_layer **out, int64_t *count) {
+/* `all`: with those of other stages. */
+static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     void *memory;
-    TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->modules.count, sizeof **out, "FP8 layers",
-                        &memory));
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->whole.count, sizeof **out, "FP8 layers", &memory));
     *out = memory;
     *count = 0;
-    for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.of[i];
-        if (e->kind == MODULE_LINEAR) (*out)[(*count)++] = (float8_layer){e->name, e->linear};
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = model_module_here(m, &m->whole.of[i]);
+        if (e->kind == MODULE_LINEAR && (e->linear || all))
+            (*out)[(*count)++] = (float8_layer){e->name, e->linear};
     }
     return OTT_OK;
 }
 
-ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set) {
+ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, bool all, tensor_set *set) {
     float8_layer *layers;
     int64_t count;
-    TRY(list_layers(m, &layers, &count));
-    ott_status status = float8_describe(m->device->account, layers, count, set);
+    TRY(list_layers(m, all, &layers, &count));
+    ott_status status = float8_describe(m->device->account, layers, count, all, set);
     if (status == OTT_OK) status = tensor_set_note(set, "recipe", recipe_name);
     mem_free(m->device->account, layers);
     return status;
@@ -273,7 +296,7 @@ ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors
     int64_t count, events[FLOAT8_DROPPED + 1] = {0};
     *fallen = false;
     TRY(float8_check(m->device->account, f));
-    TRY(list_layers(m, &layers, &count));
+    TRY(list_layers(m, false, &layers, &count));
     ott_status status = float8_read(m->device, f, layers, count, count_event, events);
     for (int64_t i = 0; i < count; i++)
         *fallen |= layers[i].linear->below == LINEAR_FALLEN && layers[i].linear->spec.fp8;

@@ -18,11 +18,13 @@ extern const char *const float8_tensor_names[TENSOR_COUNT]; /* "input", "weight"
 /* A linear layer and what the file calls it; both borrowed. */
 typedef struct float8_layer {
     const char *name;
-    linear *linear;
+    linear *linear; /* NULL: another rank has it */
 } float8_layer;
 
-/* Opens the set and fills it with the state of layers[count]. */
-ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, tensor_set *set);
+/* Opens the set and fills it with the state of layers[count]; `all`: with what they could have but have not here, for
+   tensor_set_agree. */
+ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, bool all,
+                           tensor_set *set);
 
 /* What a file (NULL: there is none) has of one tensor of a layer; history NULL: nothing. */
 typedef struct float8_found {
@@ -48,7 +50,7 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 
 /* ---- of a model ---- */
 
-ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, tensor_set *set);
+ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, bool all, tensor_set *set);
 /* Checks, reads, and lets the log say what starts anew or was dropped. *fallen: some layer of the file has fallen back
    and the model does not run it so. */
 ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fallen);

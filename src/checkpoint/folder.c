@@ -115,25 +115,37 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-static ott_status measure(const file_reader *r, void *buffer, int64_t buffer_bytes, const watch *w,
-                          checkpoint_file *out) {
-    *out = (checkpoint_file){.bytes = r->bytes};
-    for (int64_t at = 0, piece; at < r->bytes; at += piece) {
-        piece = r->bytes - at < buffer_bytes ? r->bytes - at : buffer_bytes;
+/* Bytes [at, end) of a file: what they add to its CRC. */
+static ott_status measure(const file_reader *r, int64_t at, int64_t end, void *buffer, int64_t buffer_bytes,
+                          const watch *w, uint32_t *crc) {
+    *crc = 0;
+    for (int64_t piece; at < end; at += piece) {
+        piece = end - at < buffer_bytes ? end - at : buffer_bytes;
         TRY(watch_check(w));
         TRY(file_reader_read(r, at, buffer, piece));
-        out->crc = file_crc32c(out->crc, buffer, piece);
+        *crc = file_crc32c(*crc, buffer, piece);
     }
+    *crc = file_crc32c_before(*crc, r->bytes - end);
     return OTT_OK;
+}
+
+/* One of `shares` equal shares of a file. */
+static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
+                                const watch *w, checkpoint_file *out) {
+    file_reader r;
+    TRY(file_reader_open(path, &r));
+    *out = (checkpoint_file){.bytes = r.bytes};
+    int64_t each = (r.bytes + shares - 1) / shares, at = each * share, end = at + each;
+    if (at > r.bytes) at = r.bytes;
+    if (end > r.bytes) end = r.bytes;
+    ott_status status = measure(&r, at, end, buffer, buffer_bytes, w, &out->crc);
+    file_reader_close(&r);
+    return status;
 }
 
 ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
                               checkpoint_file *out) {
-    file_reader r;
-    TRY(file_reader_open(path, &r));
-    ott_status status = measure(&r, buffer, buffer_bytes, w, out);
-    file_reader_close(&r);
-    return status;
+    return measure_share(path, 0, 1, buffer, buffer_bytes, w, out);
 }
 
 static ott_status check_size(const char *path, const checkpoint_file *expected) {
@@ -145,30 +157,57 @@ static ott_status check_size(const char *path, const checkpoint_file *expected) 
                        bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
 }
 
-static ott_status check_contents(const char *path, const checkpoint_file *expected, void *buffer,
-                                 const watch *w) {
-    checkpoint_file found;
-    TRY(checkpoint_measure(path, buffer, BUFFER_BYTES, w, &found));
-    if (found.crc == expected->crc) return OTT_OK;
+static ott_status check_crc(const char *path, uint32_t expected, uint32_t found) {
+    if (found == expected) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT,
                        "%s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32, path,
-                       found.crc, expected->crc);
+                       found, expected);
 }
 
-static ott_status check_files(mem *account, const char *folder, const checkpoint_state *s, void *buffer,
-                              const watch *w) {
-    ott_status status = OTT_OK;
-    str path = {.account = account};
-    for (int i = 0; status == OTT_OK && i < CHECKPOINT_FILE_COUNT; i++) {
-        if (s->files[i].absent) continue;
-        path.length = 0;
-        str_printf(&path, "%s/%s", folder, checkpoint_file_name((enum checkpoint_file_id)i));
-        status = str_finish(&path);
-        if (status == OTT_OK) status = check_size(path.text, &s->files[i]);
-        if (status == OTT_OK && buffer) status = check_contents(path.text, &s->files[i], buffer, w);
+/* What is looked at in each file of a checkpoint, in turn. */
+typedef struct verifying {
+    const char *folder;
+    const watch *watch;
+    str path;     /* of the file at hand */
+    void *buffer; /* [BUFFER_BYTES] */
+    const checkpoint_state *state;
+} verifying;
+
+static ott_status name_file(verifying *v, int id) {
+    v->path.length = 0;
+    str_printf(&v->path, "%s/%s", v->folder, checkpoint_file_name((enum checkpoint_file_id)id));
+    return str_finish(&v->path);
+}
+
+static ott_status check_sizes(verifying *v) {
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        if (v->state->files[i].absent) continue;
+        TRY(name_file(v, i));
+        TRY(check_size(v->path.text, &v->state->files[i]));
     }
-    str_free(&path);
-    return status;
+    return OTT_OK;
+}
+
+/* Of every file, the share of one of `shares`. */
+static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        checkpoint_file found;
+        crc[i] = 0;
+        if (v->state->files[i].absent) continue;
+        TRY(name_file(v, i));
+        TRY(measure_share(v->path.text, share, shares, v->buffer, BUFFER_BYTES, v->watch, &found));
+        crc[i] = found.crc;
+    }
+    return OTT_OK;
+}
+
+static ott_status check_files(verifying *v, const uint32_t crc[CHECKPOINT_FILE_COUNT]) {
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        if (v->state->files[i].absent) continue;
+        TRY(name_file(v, i));
+        TRY(check_crc(v->path.text, v->state->files[i].crc, crc[i]));
+    }
+    return OTT_OK;
 }
 
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
@@ -193,14 +232,45 @@ static ott_status read_state(mem *account, const char *folder, checkpoint_state 
     return status;
 }
 
+static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, uint32_t *all) {
+    uint32_t crc[CHECKPOINT_FILE_COUNT], sum[CHECKPOINT_FILE_COUNT] = {0};
+    TRY(ranks_agree(ranks, measure_files(v, ranks_own(ranks), ranks_size(ranks), crc)));
+    TRY(ranks_gather(ranks, crc, sizeof crc, all));
+    for (int i = 0; i < ranks_size(ranks) * CHECKPOINT_FILE_COUNT; i++)
+        sum[i % CHECKPOINT_FILE_COUNT] ^= all[i];
+    return check_files(v, sum);
+}
+
+static ott_status verify(mem *account, const checkpoint_ranks *ranks, verifying *v, checkpoint_state *s) {
+    enum { CRCS = CHECKPOINT_FILE_COUNT * sizeof(uint32_t) };
+    TRY(read_state(account, v->folder, s));
+    TRY(check_sizes(v));
+    if (!ranks) return OTT_OK;
+    TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES + ranks_size(ranks) * CRCS, "checkpoint buffer",
+                  &v->buffer));
+    return check_contents(v, ranks, (uint32_t *)v->buffer + BUFFER_BYTES / sizeof(uint32_t));
+}
+
+/* ranks NULL: not the contents. */
+static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path, const watch *w,
+                               checkpoint_state *s) {
+    verifying v = {.folder = path, .watch = w, .path.account = account, .state = s};
+    ott_status status = verify(account, ranks, &v, s);
+    mem_free(account, v.buffer);
+    str_free(&v.path);
+    return status;
+}
+
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
                              checkpoint_state *s) {
-    void *buffer = NULL;
-    TRY(read_state(account, path, s));
-    if (contents) TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
-    ott_status status = check_files(account, path, s, buffer, w);
-    mem_free(account, buffer);
-    return status;
+    const checkpoint_ranks alone = {0};
+    return verify_files(account, contents ? &alone : NULL, path, w, s);
+}
+
+ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const watch *w,
+                                    checkpoint_state *s) {
+    TRY(ranks_agree(ranks, checkpoint_verify(ranks->device->account, path, false, NULL, s)));
+    return verify_files(ranks->device->account, ranks, path, w, s);
 }
 
 /* ---- its configuration ---- */

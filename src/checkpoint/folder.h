@@ -5,6 +5,7 @@
 #ifndef CHECKPOINT_FOLDER_H
 #define CHECKPOINT_FOLDER_H
 
+#include "checkpoint/ranks.h"
 #include "checkpoint/state.h"
 #include "formats/safetensors.h"
 
@@ -31,6 +32,9 @@ ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_byt
 /* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
                              checkpoint_state *s);
+/* The same with the contents, by ranks that call it together: each reads its share of every file. */
+ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const watch *w,
+                                    checkpoint_state *s);
 /* Opens a file of tensors. */
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
                                 safetensors **out);

@@ -10,7 +10,8 @@
 
 /* A parameter that trains has as many tensors as the optimizer has slots. */
 static ott_status check_trained(const safetensors *f, const tensor_set *set, int slots) {
-    if (safetensors_count(f) == set->count) return OTT_OK;
+    int64_t trained = tensor_set_here(set), there = safetensors_count(f) - tensor_set_elsewhere(set, f);
+    if (there == trained) return OTT_OK;
     if (safetensors_count(f) == 0)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
@@ -21,7 +22,7 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, int
     return status_fail(OTT_ERR_SHAPE,
                        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
                        ": give train.freeze as it was there",
-                       safetensors_path(f), safetensors_count(f) / slots, set->count / slots);
+                       safetensors_path(f), there / slots, trained / slots);
 }
 
 static bool has_weight(const safetensors *f, module_role role) {
@@ -58,7 +59,7 @@ typedef struct loader {
 
 static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
     bool weights = id == CHECKPOINT_MODEL;
-    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m));
+    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m, false));
     TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
     TRY(weights ? check_projections(l->file, &m->options)
                 : check_trained(l->file, &l->set, m->options.optimizer->slots));
@@ -107,10 +108,11 @@ static ott_status load_float8(model *m, const logger *log, const char *folder, b
     return status;
 }
 
-ott_status checkpoint_load(model *m, const logger *log, const char *path, run_state *state, bool *fallen) {
+static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *ranks, const char *path,
+                           run_state *state, bool *fallen) {
     mem *account = m->device->account;
     checkpoint_state s;
-    ott_status status = checkpoint_verify(account, path, true, m->watch, &s);
+    ott_status status = checkpoint_verify_shared(ranks, path, m->watch, &s);
     if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     TRY(checkpoint_state_match(&s, &m->options, path));
@@ -118,4 +120,10 @@ ott_status checkpoint_load(model *m, const logger *log, const char *path, run_st
     TRY(load_float8(m, log, path, fallen));
     *state = s.run;
     return OTT_OK;
+}
+
+ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
+                           bool *fallen) {
+    const checkpoint_ranks all = {ranks, m->device};
+    return ranks_agree(&all, load_all(m, log, &all, path, state, fallen));
 }

@@ -3,45 +3,61 @@
 #include "checkpoint/float8.h"
 
 /* What the last checkpoint of a run may do without. */
-static ott_status describe_optimizer(const model *m, const config *cfg, const run_state *run,
+static ott_status describe_optimizer(const model *m, const config *cfg, const run_state *run, bool all,
                                      tensor_set *set) {
     bool last = run->step >= cfg->train.max_steps;
     if (last && cfg->checkpoint.save_model_only) return tensor_set_open(set, m->device->account, 1);
-    return tensor_set_of_optimizer(set, m);
+    return tensor_set_of_optimizer(set, m, all);
 }
 
-ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
-                                    const run_state *run, checkpoint_snapshot *out) {
-    mem *account = m->device->account;
-    STATUS_REQUIRE(!m->store.ranks); /* a part is no checkpoint */
-    *out = (checkpoint_snapshot){.account = account,
-                                 .device = m->device,
-                                 .config.account = account,
-                                 .history.account = account,
-                                 .state.run = *run};
+static ott_status describe(const model *m, const config *cfg, const char *recipe_name, const run_state *run,
+                           checkpoint_snapshot *out) {
+    bool all = ranks_size(&out->ranks) > 1;
     checkpoint_state_describe(&m->options, &out->state);
     TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m));
-    TRY(describe_optimizer(m, cfg, run, &out->sets[CHECKPOINT_OPTIMIZER]));
-    TRY(checkpoint_float8_describe(m, recipe_name, &out->sets[CHECKPOINT_FLOAT8]));
+    TRY(describe_optimizer(m, cfg, run, all, &out->sets[CHECKPOINT_OPTIMIZER]));
+    TRY(checkpoint_float8_describe(m, recipe_name, all, &out->sets[CHECKPOINT_FLOAT8]));
     TRY(config_write_toml(cfg, &out->config));
     return str_finish(&out->config);
 }
 
+/* Every parameter is somewhere. */
+static ott_status agree(checkpoint_snapshot *s) {
+    int64_t parameters = s->sets[CHECKPOINT_MODEL].count;
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) TRY(tensor_set_agree(&s->sets[id], &s->ranks));
+    STATUS_REQUIRE(s->sets[CHECKPOINT_MODEL].count == parameters);
+    return OTT_OK;
+}
+
+ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
+                                    const run_state *run, group *ranks, checkpoint_snapshot *out) {
+    mem *account = m->device->account;
+    *out = (checkpoint_snapshot){.account = account,
+                                 .ranks = {ranks, m->device},
+                                 .config.account = account,
+                                 .history.account = account,
+                                 .state.run = *run};
+    TRY(ranks_agree(&out->ranks, describe(m, cfg, recipe_name, run, out)));
+    return agree(out);
+}
+
 int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s) {
-    int64_t bytes = 0;
+    int64_t count = 0;
     for (int id = 0; id < CHECKPOINT_CONFIG; id++)
         for (int64_t i = 0; i < s->sets[id].count; i++)
-            if (!s->sets[id].places[i].on_host) bytes += s->sets[id].places[i].bytes;
-    return bytes;
+            if (!s->sets[id].places[i].on_host) count += tensor_place_count(&s->sets[id].places[i]);
+    return count * (int64_t)sizeof(float);
 }
 
 static ott_status stage_set(checkpoint_snapshot *s, tensor_set *set, char **to) {
     for (int64_t i = 0; i < set->count; i++) {
         tensor_place *p = &set->places[i];
-        if (p->on_host) continue;
-        TRY(device_copy_out(s->device, *to, p->data, p->bytes));
-        *p = (tensor_place){.data = *to, .bytes = p->bytes, .on_host = true};
-        *to += p->bytes;
+        int64_t bytes = tensor_place_count(p) * (int64_t)sizeof(float);
+        if (p->on_host || bytes == 0) continue;
+        TRY(device_copy_out(s->ranks.device, *to, p->data, bytes));
+        p->data = *to;
+        p->on_host = true;
+        *to += bytes;
     }
     return OTT_OK;
 }

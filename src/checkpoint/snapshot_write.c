@@ -1,6 +1,7 @@
 /*
- * checkpoint/snapshot_write: the files of a checkpoint. Tensors stream from where they are to their file through one
- * small buffer, so that writing a checkpoint needs no memory worth planning.
+ * checkpoint/snapshot_write: the files of a checkpoint. Tensors stream from where they are to their place in their file
+ * through one small buffer, so that writing a checkpoint needs no memory worth planning. Of several ranks each
+ * writes what is its own of each file, at once; rank 0 writes the rest when that is there.
  */
 #include "base/file.h"
 #include "base/staging.h"
@@ -8,16 +9,17 @@
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
 #include "checkpoint/snapshot.h"
+#include <inttypes.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 18 };
+enum { BUFFER_BYTES = 1 << 18, BUFFER_FLOATS = BUFFER_BYTES / sizeof(float) };
 
 typedef struct file_set {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder;
-    str path;     /* of the file at hand */
-    void *buffer; /* [BUFFER_BYTES] */
+    str path;      /* of the file at hand */
+    float *buffer; /* [BUFFER_FLOATS] */
     checkpoint_state state;
 } file_set;
 
@@ -27,41 +29,224 @@ static ott_status name_file(file_set *s, const char *name) {
     return str_finish(&s->path);
 }
 
-static ott_status stream_out(file_set *s, safetensors_writer *w, const tensor_place *p) {
-    if (p->on_host) return safetensors_writer_append(w, p->data, p->bytes);
-    for (int64_t at = 0, piece; at < p->bytes; at += piece) {
-        piece = p->bytes - at < BUFFER_BYTES ? p->bytes - at : BUFFER_BYTES;
-        TRY(device_copy_out(s->from->device, s->buffer, (const char *)p->data + at, piece));
-        TRY(safetensors_writer_append(w, s->buffer, piece));
+static int64_t rest(int64_t total, int64_t at) {
+    return total - at < BUFFER_FLOATS ? total - at : BUFFER_FLOATS;
+}
+
+/* ---- tensors ---- */
+
+/* Elements [at, at + count) of what is here: in the buffer, or where they are. */
+static ott_status fetch(const file_set *s, const tensor_place *p, int64_t at, int64_t count,
+                        const float **out) {
+    const float *from = (const float *)p->data + at;
+    *out = p->on_host ? from : s->buffer;
+    return p->on_host
+               ? OTT_OK
+               : device_copy_out(s->from->ranks.device, s->buffer, from, count * (int64_t)sizeof(float));
+}
+
+static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to) {
+    return to > from ? safetensors_writer_skip(w, (to - from) * (int64_t)sizeof(float)) : OTT_OK;
+}
+
+/* `end`: the elements of the tensor that were passed. */
+static ott_status write_piece(safetensors_writer *w, const tensor_place *p, int64_t columns, int64_t at,
+                              int64_t count, const float *values, int64_t *end) {
+    part_run run;
+    for (int64_t done = 0; done < count; done += run.count) {
+        run = part_run_at(&p->part, columns, at + done, count - done);
+        TRY(skip_to(w, *end, run.first));
+        TRY(safetensors_writer_append(w, values + done, run.count * (int64_t)sizeof *values));
+        *end = run.first + run.count;
     }
     return OTT_OK;
 }
 
-static ott_status write_set(file_set *s, const tensor_set *set) {
-    safetensors_writer *w;
-    TRY(safetensors_writer_open(s->account, s->path.text, set->declared, set->count, set->metadata,
-                                set->metadata_count, &w));
-    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
-        ott_status status = stream_out(s, w, &set->places[next]);
-        if (status == OTT_OK) continue;
-        safetensors_writer_abandon(w);
-        return status;
+/* What others have of it is skipped. */
+static ott_status write_tensor(const file_set *s, safetensors_writer *w, const safetensors_tensor *t,
+                               const tensor_place *p) {
+    int64_t end = 0, all = 1, total = tensor_place_count(p);
+    const float *values;
+    for (int i = 0; i < t->rank; i++) all *= t->shape[i];
+    for (int64_t at = 0, count; at < total; at += count) {
+        count = rest(total, at);
+        TRY(fetch(s, p, at, count, &values));
+        TRY(write_piece(w, p, tensor_set_columns(t), at, count, values, &end));
     }
-    return safetensors_writer_commit(w);
+    return skip_to(w, end, all);
 }
 
-/* A set that was not opened, and no configuration, have no file. */
-static ott_status write_file(file_set *s, enum checkpoint_file_id id) {
-    const checkpoint_snapshot *from = s->from;
-    checkpoint_file *file = &s->state.files[id];
-    file->absent = id == CHECKPOINT_CONFIG ? from->config.length == 0 : !from->sets[id].memory;
-    if (file->absent) return OTT_OK;
+static ott_status write_tensors(const file_set *s, const tensor_set *set, safetensors_writer *w) {
+    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;)
+        TRY(write_tensor(s, w, &set->declared[next], &set->places[next]));
+    return OTT_OK;
+}
+
+/* The metadata of a file: what its tensors say, then what was noted. */
+static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
+                                int64_t *count) {
+    void *pairs;
+    TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, &pairs));
+    *out = pairs;
+    *count = 0;
+    for (int64_t i = 0; i < set->count; i++) {
+        if (!set->places[i].note) continue;
+        safetensors_pair *pair = &(*out)[(*count)++];
+        pair->key = set->places[i].note;
+        TRY(arena_printf(memory, &pair->value, "%" PRId64, set->places[i].number));
+    }
+    for (int64_t i = 0; i < set->metadata_count; i++) (*out)[(*count)++] = set->metadata[i];
+    return OTT_OK;
+}
+
+static ott_status open_file(const file_set *s, const tensor_set *set, safetensors_writer **out) {
+    arena *memory;
+    safetensors_pair *metadata;
+    int64_t count;
+    TRY(arena_open(s->account, MEM_OTHER, &memory));
+    ott_status status = list_metadata(set, memory, &metadata, &count);
+    if (status == OTT_OK)
+        status = safetensors_writer_join(s->account, s->path.text, set->declared, set->count, metadata, count,
+                                         ranks_own(&s->from->ranks), ranks_size(&s->from->ranks), out);
+    arena_close(memory);
+    return status;
+}
+
+/* A set that was not opened has no file. */
+static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
+    const tensor_set *set = &s->from->sets[id];
+    safetensors_writer *w;
+    s->state.files[id].absent = !set->memory;
+    if (!set->memory) return OTT_OK;
     TRY(name_file(s, checkpoint_file_name(id)));
-    if (id == CHECKPOINT_CONFIG)
-        TRY(file_write_atomic(s->path.text, from->config.text, from->config.length));
-    else
-        TRY(write_set(s, &from->sets[id]));
-    /* What lies on disk is what gets a checksum, not what was meant to. */
+    TRY(open_file(s, set, &w));
+    ott_status status = write_tensors(s, set, w);
+    if (status == OTT_OK) return safetensors_writer_commit(w);
+    safetensors_writer_abandon(w);
+    return status;
+}
+
+static ott_status write_sets(file_set *s) {
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) TRY(write_set(s, (enum checkpoint_file_id)id));
+    return OTT_OK;
+}
+
+/* ---- their checksums ---- */
+
+/* What this rank wrote of a file, or all ranks did. */
+typedef struct written_part {
+    int64_t bytes;
+    uint32_t crc; /* what it adds to the file's */
+} written_part;
+
+static void join_piece(written_part *to, const void *data, int64_t bytes, int64_t after) {
+    to->bytes += bytes;
+    to->crc ^= file_crc32c_before(file_crc32c(0, data, bytes), after);
+}
+
+/* A file of tensors that all have written. */
+typedef struct written_file {
+    safetensors *file;
+    int64_t data; /* bytes of all tensors */
+    written_part part;
+} written_file;
+
+/* What lies on disk is what gets a checksum, not what was meant to. */
+static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
+                                 const tensor_place *p) {
+    int64_t total = tensor_place_count(p), bytes;
+    const safetensors_entry *e = safetensors_find(f->file, t->name);
+    part_run run;
+    for (int64_t at = 0; at < total; at += run.count) {
+        run = part_run_at(&p->part, tensor_set_columns(t), at, rest(total, at));
+        bytes = run.count * (int64_t)sizeof(float);
+        TRY(safetensors_read(f->file, e, run.first * (int64_t)sizeof(float), bytes, s->buffer));
+        join_piece(&f->part, s->buffer, bytes,
+                   f->data - e->begin - run.first * (int64_t)sizeof(float) - bytes);
+    }
+    return OTT_OK;
+}
+
+static ott_status measure_header(const file_set *s, written_file *f) {
+    file_reader r;
+    TRY(file_reader_open(s->path.text, &r));
+    ott_status status = OTT_OK;
+    int64_t header = r.bytes - f->data;
+    for (int64_t at = 0, bytes; status == OTT_OK && at < header; at += bytes) {
+        bytes = header - at < BUFFER_BYTES ? header - at : BUFFER_BYTES;
+        status = file_reader_read(&r, at, s->buffer, bytes);
+        if (status == OTT_OK) join_piece(&f->part, s->buffer, bytes, r.bytes - at - bytes);
+    }
+    file_reader_close(&r);
+    return status;
+}
+
+static ott_status measure_tensors(const file_set *s, const tensor_set *set, written_file *f) {
+    int64_t last = safetensors_count(f->file) - 1;
+    const safetensors_entry *e = last < 0 ? NULL : safetensors_at(f->file, last);
+    f->data = e ? e->begin + e->bytes : 0;
+    if (ranks_own(&s->from->ranks) == 0) TRY(measure_header(s, f));
+    for (int64_t i = 0; i < set->count; i++) TRY(measure_tensor(s, f, &set->declared[i], &set->places[i]));
+    return OTT_OK;
+}
+
+static ott_status measure_sets(file_set *s, written_part *own) {
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
+        const tensor_set *set = &s->from->sets[id];
+        written_file f = {0};
+        own[id] = f.part;
+        if (!set->memory) continue;
+        TRY(name_file(s, checkpoint_file_name((enum checkpoint_file_id)id)));
+        TRY(safetensors_open(s->account, s->path.text, &f.file));
+        ott_status status = measure_tensors(s, set, &f);
+        safetensors_close(f.file);
+        own[id] = f.part;
+        TRY(status);
+        TRY(file_size(s->path.text, &s->state.files[id].bytes));
+    }
+    return OTT_OK;
+}
+
+/* What ranks wrote is all of each file, and nothing twice. all: [ranks][CHECKPOINT_CONFIG]. */
+static ott_status join_parts(file_set *s, const written_part *all) {
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
+        checkpoint_file *file = &s->state.files[id];
+        int64_t bytes = 0;
+        file->crc = 0;
+        for (int r = 0; r < ranks_size(&s->from->ranks); r++) {
+            bytes += all[r * CHECKPOINT_CONFIG + id].bytes;
+            file->crc ^= all[r * CHECKPOINT_CONFIG + id].crc;
+        }
+        if (bytes != file->bytes)
+            return status_fail(OTT_ERR_RANK,
+                               "%s: the ranks wrote %" PRId64 " of its %" PRId64
+                               " bytes: their shards are not parts of one model",
+                               checkpoint_file_name((enum checkpoint_file_id)id), bytes, file->bytes);
+    }
+    return OTT_OK;
+}
+
+static ott_status measure_all(file_set *s) {
+    const checkpoint_ranks *ranks = &s->from->ranks;
+    written_part own[CHECKPOINT_CONFIG] = {0};
+    void *all;
+    TRY(ranks_agree(ranks, measure_sets(s, own)));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, ranks_size(ranks), sizeof own, "what ranks wrote", &all));
+    ott_status status = ranks_gather(ranks, own, sizeof own, all);
+    if (status == OTT_OK) status = join_parts(s, all);
+    mem_free(s->account, all);
+    return status;
+}
+
+/* ---- the other files ---- */
+
+static ott_status write_config(file_set *s) {
+    const checkpoint_snapshot *from = s->from;
+    checkpoint_file *file = &s->state.files[CHECKPOINT_CONFIG];
+    file->absent = from->config.length == 0;
+    if (file->absent) return OTT_OK;
+    TRY(name_file(s, checkpoint_file_name(CHECKPOINT_CONFIG)));
+    TRY(file_write_atomic(s->path.text, from->config.text, from->config.length));
     return checkpoint_measure(s->path.text, s->buffer, BUFFER_BYTES, NULL, file);
 }
 
@@ -72,16 +257,25 @@ static ott_status write_extra(file_set *s, const char *name, const char *text, i
     return file_write_atomic(s->path.text, text, bytes);
 }
 
-static ott_status write_all(file_set *s) {
-    void *buffer;
-    TRY(mem_alloc(s->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
-    s->buffer = buffer;
-    for (int id = 0; id < CHECKPOINT_FILE_COUNT; id++) TRY(write_file(s, (enum checkpoint_file_id)id));
+static ott_status write_others(file_set *s) {
+    TRY(write_config(s));
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)
         TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));
     TRY(name_file(s, CHECKPOINT_STATE_NAME));
     return checkpoint_state_write(s->account, s->path.text, &s->state);
+}
+
+static ott_status write_all(file_set *s) {
+    void *buffer;
+    ott_status status = mem_alloc(s->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer);
+    if (status == OTT_OK) {
+        s->buffer = buffer;
+        status = write_sets(s);
+    }
+    TRY(ranks_agree(&s->from->ranks, status));
+    TRY(measure_all(s));
+    return ranks_own(&s->from->ranks) == 0 ? write_others(s) : OTT_OK;
 }
 
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_mark *mark,

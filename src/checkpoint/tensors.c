@@ -1,6 +1,28 @@
 /* checkpoint/tensors: sets of tensors: making, checking and reading them. */
 #include "checkpoint/tensors.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---- parts ---- */
+
+part_run part_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
+    int64_t begin = part->row * columns + part->column;
+    bool together = part->columns == columns || part->rows == 1;
+    int64_t row = together ? 0 : at / part->columns, column = at - row * part->columns;
+    int64_t left = together ? part->rows * part->columns - at : part->columns - column;
+    return (part_run){begin + row * columns + column, left < most ? left : most};
+}
+
+int64_t tensor_set_columns(const safetensors_tensor *t) {
+    return t->rank > 0 ? t->shape[t->rank - 1] : 1;
+}
+
+int64_t tensor_place_count(const tensor_place *p) {
+    return p->data ? p->part.rows * p->part.columns : 0;
+}
+
+/* ---- making ---- */
 
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
     void *memory;
@@ -21,11 +43,15 @@ void tensor_set_close(tensor_set *set) {
 }
 
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host) {
-    int64_t bytes = sizeof(float);
-    STATUS_REQUIRE(set->count < set->capacity && data && declared->dtype == OTT_F32);
-    for (int i = 0; i < declared->rank; i++) bytes *= declared->shape[i];
+    int64_t elements = 1, columns = tensor_set_columns(declared);
+    STATUS_REQUIRE(set->count < set->capacity && declared->dtype == OTT_F32);
+    for (int i = 0; i < declared->rank; i++) elements *= declared->shape[i];
     set->declared[set->count] = *declared;
-    set->places[set->count++] = (tensor_place){.data = data, .bytes = bytes, .on_host = on_host};
+    set->places[set->count++] = (tensor_place){
+        .data = data,
+        .part = {.rows = columns ? elements / columns : 0, .columns = columns},
+        .on_host = on_host,
+    };
     return OTT_OK;
 }
 
@@ -38,15 +64,14 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
+/* `value`: what is here of a tensor of p. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = p->rank};
     STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
-    STATUS_REQUIRE(value->columns == p->columns || p->rows == 1);
     parameter_shape(p, t.shape);
     TRY(tensor_set_add(set, &t, value->data, false));
-    tensor_place *place = &set->places[set->count - 1];
-    place->first = parameter_shard_first(p) * (int64_t)sizeof(float);
-    place->bytes = tensor_bytes(*value);
+    set->places[set->count - 1].part =
+        (parameter_part){p->shard.row, p->shard.column, value->rows, value->columns};
     return OTT_OK;
 }
 
@@ -66,43 +91,191 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
     return OTT_OK;
 }
 
+/* ---- agreeing ---- */
+
+/* What a rank says of a tensor. */
+typedef struct record {
+    parameter_part part; /* 0 elements: it has nothing of it */
+    int64_t columns;     /* of the whole */
+    int64_t number;
+} record;
+
+static bool is_there(const record *r) {
+    return r->part.rows * r->part.columns > 0;
+}
+
+static bool is_same(const record *a, const record *b) {
+    return memcmp(&a->part, &b->part, sizeof a->part) == 0;
+}
+
+static record describe_place(const tensor_set *set, int64_t i) {
+    const tensor_place *p = &set->places[i];
+    if (tensor_place_count(p) == 0) return (record){0};
+    return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
+}
+
+/* Is it this rank that writes its part of tensor i, of `of` [size] ranks? */
+static bool is_own_turn(const record *of, int size, int own, int64_t i) {
+    int copies = 0, before = 0;
+    for (int r = 0; r < size; r++) {
+        if (!is_same(&of[r], &of[own])) continue;
+        copies++;
+        before += r < own;
+    }
+    return is_there(&of[own]) && i % copies == before;
+}
+
+/* False: no rank has tensor i. */
+static bool decide(tensor_set *set, int64_t i, const record *of, int size, int own) {
+    int first = 0;
+    while (first < size && !is_there(&of[first])) first++;
+    if (first == size) return false;
+    set->declared[i].shape[set->declared[i].rank - 1] = of[first].columns;
+    set->places[i].number = of[first].number;
+    if (!is_own_turn(of, size, own, i)) set->places[i].data = NULL;
+    return true;
+}
+
+typedef struct agreement {
+    const checkpoint_ranks *ranks;
+    tensor_set *set;
+    int64_t most; /* tensors that are talked of at once */
+    record *mine; /* [most] */
+    record *all;  /* [size][most] */
+    record *of;   /* [size], of one tensor */
+    int64_t kept;
+} agreement;
+
+static void keep(agreement *a, int64_t i) {
+    a->set->declared[a->kept] = a->set->declared[i];
+    a->set->places[a->kept++] = a->set->places[i];
+}
+
+static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
+    int size = ranks_size(a->ranks), own = ranks_own(a->ranks);
+    for (int64_t i = 0; i < count; i++) a->mine[i] = describe_place(a->set, first + i);
+    TRY(ranks_gather(a->ranks, a->mine, count * (int64_t)sizeof(record), a->all));
+    for (int64_t i = 0; i < count; i++) {
+        for (int r = 0; r < size; r++) a->of[r] = a->all[r * count + i];
+        if (decide(a->set, first + i, a->of, size, own)) keep(a, first + i);
+    }
+    return OTT_OK;
+}
+
+/* The ranks run one model under one configuration: else what they say of their tensors would be mixed up. */
+static ott_status check_counts(const agreement *a) {
+    int64_t *counts = (int64_t *)a->of;
+    TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
+    for (int r = 1; r < ranks_size(a->ranks); r++)
+        if (counts[r] != counts[0])
+            return status_fail(OTT_ERR_RANK,
+                               "rank %d has %" PRId64 " tensors of a checkpoint's file, rank 0 %" PRId64
+                               ": they do not run the same model",
+                               r, counts[r], counts[0]);
+    return OTT_OK;
+}
+
+static ott_status agree_all(agreement *a) {
+    int64_t total = a->set->count;
+    TRY(check_counts(a));
+    for (int64_t at = 0, some; at < total; at += some) {
+        some = total - at < a->most ? total - at : a->most;
+        TRY(agree_some(a, at, some));
+    }
+    a->set->count = a->kept;
+    return OTT_OK;
+}
+
+enum { BUFFER_BYTES = 1 << 18 };
+
+ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
+    int64_t size = ranks_size(r), most = BUFFER_BYTES / (int64_t)sizeof(record) / size;
+    agreement a = {.ranks = r, .set = set, .most = most > 0 ? most : 1};
+    void *memory;
+    if (size == 1) return OTT_OK;
+    TRY(mem_alloc_array(r->device->account, MEM_OTHER, a.most + size * a.most + size, sizeof(record),
+                        "what ranks have", &memory));
+    a.mine = memory;
+    a.all = a.mine + a.most;
+    a.of = a.all + size * a.most;
+    ott_status status = agree_all(&a);
+    mem_free(r->device->account, memory);
+    return status;
+}
+
 /* ---- reading ---- */
 
-static bool has_name(const tensor_set *set, const char *name) {
+static const tensor_place *find_place(const tensor_set *set, const char *name) {
     for (int64_t i = 0; i < set->count; i++)
-        if (strcmp(set->declared[i].name, name) == 0) return true;
-    return false;
+        if (strcmp(set->declared[i].name, name) == 0) return &set->places[i];
+    return NULL;
+}
+
+int64_t tensor_set_here(const tensor_set *set) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->count; i++) count += set->places[i].data != NULL;
+    return count;
+}
+
+int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->count; i++)
+        count += !set->places[i].data && safetensors_find(f, set->declared[i].name);
+    return count;
 }
 
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     const safetensors_entry *e;
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
+        if (!set->places[i].data) continue;
         TRY(safetensors_expect(f, t->name, t->dtype, t->rank, t->shape, &e));
     }
-    if (safetensors_count(f) == set->count) return OTT_OK;
+    if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
-        if (!has_name(set, safetensors_at(f, i)->name))
+        if (!find_place(set, safetensors_at(f, i)->name))
             return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s, the module has none", safetensors_path(f),
                                safetensors_at(f, i)->name);
     return OTT_OK;
 }
 
 int64_t tensor_set_bytes(const tensor_set *set) {
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < set->count; i++) bytes += set->places[i].bytes;
-    return bytes;
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->count; i++) count += tensor_place_count(&set->places[i]);
+    return count * (int64_t)sizeof(float);
 }
 
-enum { BUFFER_BYTES = 1 << 18 };
+/* Elements [at, at + count) of what is here of tensor i. */
+static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
+                             int64_t count, float *out) {
+    const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
+    int64_t columns = tensor_set_columns(&set->declared[i]);
+    part_run run;
+    for (int64_t done = 0; done < count; done += run.count) {
+        run = part_run_at(&set->places[i].part, columns, at + done, count - done);
+        TRY(safetensors_read(f, e, run.first * (int64_t)sizeof *out, run.count * (int64_t)sizeof *out,
+                             out + done));
+    }
+    return OTT_OK;
+}
 
-static ott_status stream_in(const safetensors *f, const safetensors_entry *e, const tensor_place *to,
-                            device *d, void *buffer, watched *progress, int64_t *done) {
-    for (int64_t at = 0, piece; at < to->bytes; at += piece) {
-        piece = to->bytes - at < BUFFER_BYTES ? to->bytes - at : BUFFER_BYTES;
-        TRY(safetensors_read(f, e, to->first + at, piece, buffer));
-        TRY(device_copy_in(d, (char *)to->data + at, buffer, piece));
-        TRY(watch_done(progress, *done += piece));
+typedef struct reading {
+    const safetensors *file;
+    device *device;
+    float *buffer; /* [BUFFER_BYTES] */
+    watched *progress;
+    int64_t *done;
+} reading;
+
+static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i) {
+    enum { MOST = BUFFER_BYTES / sizeof(float) };
+    const tensor_place *to = &set->places[i];
+    int64_t total = tensor_place_count(to);
+    for (int64_t at = 0, count; at < total; at += count) {
+        count = total - at < MOST ? total - at : MOST;
+        TRY(read_piece(set, i, r->file, at, count, r->buffer));
+        TRY(device_copy_in(r->device, (float *)to->data + at, r->buffer, count * (int64_t)sizeof(float)));
+        TRY(watch_done(r->progress, *r->done += count * (int64_t)sizeof(float)));
     }
     return OTT_OK;
 }
@@ -112,27 +285,47 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
     void *buffer;
     ott_status status = OTT_OK;
     TRY(mem_alloc(d->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
-    for (int64_t i = 0; status == OTT_OK && i < set->count; i++)
-        status = stream_in(f, safetensors_find(f, set->declared[i].name), &set->places[i], d, buffer,
-                           progress, done);
+    const reading r = {f, d, buffer, progress, done};
+    for (int64_t i = 0; status == OTT_OK && i < set->count; i++) status = read_tensor(&r, set, i);
     mem_free(d->account, buffer);
     return status;
 }
 
 /* ---- the sets of a model ---- */
 
-ott_status tensor_set_of_model(tensor_set *set, const model *m) {
-    TRY(tensor_set_open(set, m->device->account, m->parameter_count));
-    for (int i = 0; i < m->parameter_count; i++)
-        TRY(tensor_set_add_parameter(set, m->parameters[i].name, &m->parameters[i]));
+/* Which sets of a module's tensors. */
+typedef enum members { MASTERS, TRAINED_SLOTS, ALL_SLOTS } members;
+
+/* Adds a module's weight or bias, or what an optimizer has of it. */
+static ott_status add_of_module(tensor_set *set, const model *m, const model_module *e, bool is_bias,
+                                members which) {
+    const parameter *p = is_bias ? e->bias : e->weight;
+    const parameter elsewhere = parameter_of_shape(is_bias ? 1 : e->rank, e->shape);
+    char name[MODULES_NAME_BYTES + 8];
+    if (!p) p = &elsewhere;
+    if (which == TRAINED_SLOTS && p->frozen) return OTT_OK;
+    snprintf(name, sizeof name, "%s.%s", e->name, is_bias ? "bias" : "weight");
+    return which == MASTERS ? tensor_set_add_parameter(set, name, p)
+                            : tensor_set_add_slots(set, name, p, m->options.optimizer);
+}
+
+/* Of all stages of a pipeline, in one order. */
+static ott_status add_modules(tensor_set *set, const model *m, members which) {
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = model_module_here(m, &m->whole.of[i]);
+        if (!e->tied) TRY(add_of_module(set, m, e, false, which));
+        if (e->has_bias) TRY(add_of_module(set, m, e, true, which));
+    }
     return OTT_OK;
 }
 
-ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
-    const optimizer_rule *rule = m->options.optimizer;
-    TRY(tensor_set_open(set, m->device->account, (int64_t)rule->slots * m->parameter_count));
-    for (int i = 0; i < m->parameter_count; i++)
-        if (!m->parameters[i].frozen)
-            TRY(tensor_set_add_slots(set, m->parameters[i].name, &m->parameters[i], rule));
-    return OTT_OK;
+ott_status tensor_set_of_model(tensor_set *set, const model *m) {
+    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->whole.count));
+    return add_modules(set, m, MASTERS);
+}
+
+ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all) {
+    int64_t slots = m->options.optimizer->slots;
+    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->whole.count * slots));
+    return add_modules(set, m, all ? ALL_SLOTS : TRAINED_SLOTS);
 }

@@ -6,13 +6,25 @@
 #define CHECKPOINT_TENSORS_H
 
 #include "base/arena.h"
+#include "checkpoint/ranks.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
 
+/* Elements of a part that lie together in its whole. */
+typedef struct part_run {
+    int64_t first, count; /* in the whole, with its rows laid end to end */
+} part_run;
+
+/* Those from element `at` of the part on, at most `most` of them; the whole has `columns`. */
+part_run part_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
+
+/* What is here of a tensor, dense. A vector is a matrix of one row. */
 typedef struct tensor_place {
-    void *data;
-    int64_t first, bytes; /* of the tensor's bytes, those that are here */
-    bool on_host;         /* else on the model's device */
+    void *data; /* NULL: nothing is, another rank has it */
+    parameter_part part;
+    bool on_host;     /* else on the model's device */
+    const char *note; /* NULL, or the key of the file's metadata that has `number` as its value */
+    int64_t number;
 } tensor_place;
 
 typedef struct tensor_set {
@@ -27,7 +39,7 @@ typedef struct tensor_set {
 /* An empty set for at most `capacity` tensors and as many pairs of metadata. Closed with tensor_set_close, also when this fails. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
-/* `declared` is copied; its name must live as long as the set. Its format is fp32. */
+/* `declared` is copied; its name must live as long as the set. Its format is fp32. All of it is at `data`, or nothing. */
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host);
 
 /* Metadata of the file; copied. */
@@ -37,15 +49,26 @@ ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const par
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
 
-/* Has the file exactly these tensors? Else an error that names one that it lacks, or has beside them. */
+/* Of sets that all ranks have alike, but for what is where: leaves what some rank has, with the shape and number that it
+   has there, and here what is this rank's to write. What several have, they write in turns. */
+ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
+
+/* Tensors that are here, or a part of them. Of the file's, those that the set has but not here. */
+int64_t tensor_set_here(const tensor_set *set);
+int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f);
+/* Has the file these tensors, and none that the set has not? Else an error that names one that it lacks, or has beside them. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
-int64_t tensor_set_bytes(const tensor_set *set);
-/* Reads all of them, once checked, to where they are on the device, through a small buffer. */
+/* Of a declared tensor: elements of a row. */
+int64_t tensor_set_columns(const safetensors_tensor *t);
+int64_t tensor_place_count(const tensor_place *p); /* elements that are here */
+int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
+/* Reads what belongs here, once checked, to the device, through a small buffer. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
                            int64_t *done);
 
-/* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained. */
+/* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained, or is not here, with `all` of
+   those that are frozen here too, for tensor_set_agree. */
 ott_status tensor_set_of_model(tensor_set *set, const model *m);
-ott_status tensor_set_of_optimizer(tensor_set *set, const model *m);
+ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all);
 
 #endif

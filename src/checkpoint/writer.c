@@ -21,6 +21,7 @@ struct checkpoint_writer {
     const logger *log;
     const config *cfg;
     const char *folder;
+    group *ranks;        /* NULL: one */
     const char *sources; /* borrowed; NULL: none */
     void *staging;       /* [staging_bytes], NULL: nothing is staged */
     int64_t staging_bytes;
@@ -109,7 +110,8 @@ ott_status checkpoint_writer_wait(checkpoint_writer *w) {
 }
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
-    return w->flying && is_done(w) ? checkpoint_writer_wait(w) : OTT_OK;
+    if (!w->flying || !is_done(w)) return OTT_OK;
+    return w->ranks && w->result != OTT_OK ? OTT_OK : checkpoint_writer_wait(w);
 }
 
 /* ---- saving ---- */
@@ -133,17 +135,22 @@ static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
 
 static ott_status take(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                        const run_history *history) {
-    TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, &w->snapshot));
+    TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, w->ranks, &w->snapshot));
     w->snapshot.sources = w->sources;
-    return history ? run_history_text(history, &w->snapshot.history) : OTT_OK;
+    return ranks_agree(&w->snapshot.ranks,
+                       history ? run_history_text(history, &w->snapshot.history) : OTT_OK);
+}
+
+static ott_status stage(checkpoint_writer *w) {
+    TRY(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
+    return checkpoint_snapshot_stage(&w->snapshot, w->staging);
 }
 
 static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                               const run_history *history) {
     ott_status status;
     TRY_OUT(take(w, recipe_name, run, history));
-    TRY_OUT(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
-    TRY_OUT(checkpoint_snapshot_stage(&w->snapshot, w->staging));
+    TRY_OUT(ranks_agree(&w->snapshot.ranks, stage(w)));
     start(w);
     return OTT_OK;
 out:
@@ -181,30 +188,35 @@ void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
 
 /* ---- open and close ---- */
 
-ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes) {
+static ott_status measure_staging(const model *m, const config *cfg, group *ranks, int64_t *bytes) {
     checkpoint_snapshot snapshot;
     *bytes = 0;
     if (!writes_beside(cfg)) return OTT_OK;
-    ott_status status = checkpoint_snapshot_take(m, cfg, "", &(run_state){0}, &snapshot);
+    ott_status status = checkpoint_snapshot_take(m, cfg, "", &(run_state){0}, ranks, &snapshot);
     if (status == OTT_OK) *bytes = checkpoint_snapshot_bytes(&snapshot);
     checkpoint_snapshot_close(&snapshot);
     return status;
 }
 
+ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes) {
+    return measure_staging(m, cfg, NULL, bytes);
+}
+
 static ott_status reserve_first(checkpoint_writer *w) {
     int64_t bytes;
-    TRY(checkpoint_writer_staging(w->m, w->cfg, &bytes));
+    TRY(measure_staging(w->m, w->cfg, w->ranks, &bytes));
     return reserve(w, bytes);
 }
 
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
-                                  checkpoint_writer **out) {
+                                  group *ranks, checkpoint_writer **out) {
     mem *account = m->device->account;
     void *memory;
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(checkpoint_writer), "a checkpoint writer", &memory));
     checkpoint_writer *w = memory;
-    *w = (checkpoint_writer){.account = account, .m = m, .log = log, .cfg = cfg, .folder = folder};
+    *w = (checkpoint_writer){
+        .account = account, .m = m, .log = log, .cfg = cfg, .folder = folder, .ranks = ranks};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->ended, NULL);
     ott_status status = reserve_first(w);

@@ -307,6 +307,14 @@ void model_close(model *m) {
 
 /* ---- facts and visits ---- */
 
+const model_module *model_module_here(const model *m, const model_module *e) {
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *here = &m->modules.of[i];
+        if (here->role == e->role && here->layer == e->layer) return here;
+    }
+    return e;
+}
+
 int64_t model_parameter_count(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->parameter_count; i++) count += parameter_count(&m->parameters[i]);

@@ -56,6 +56,9 @@ typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
 void model_close(model *m); /* NULL is allowed */
 
+/* A module of m->whole as it is bound here; itself where it is on another stage: its parameters are NULL. */
+const model_module *model_module_here(const model *m, const model_module *e);
+
 int64_t model_parameter_count(const model *m); /* elements, each counted once */
 int64_t model_shard_count(const model *m);     /* of them, those on this rank */
 int64_t model_frozen_count(const model *m);    /* of them, those that are not trained */

@@ -91,7 +91,7 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fallen;
     if (!p->checkpoint) return hf_model_load(m, p->cfg->model.hf_path);
-    TRY(checkpoint_load(m, log, p->checkpoint, &state, &fallen));
+    TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fallen));
     return fallen ? convert(p, m) : OTT_OK;
 }
 

@@ -96,7 +96,7 @@ static ott_status load_start(run *r) {
 }
 
 static ott_status open_writer(run *r) {
-    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, &r->writer);
+    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, NULL, &r->writer);
 }
 
 static ott_status decide_admission(run *r) {

@@ -76,7 +76,7 @@ model *small_model(run_folder *f, const model_options *o, model_use use, uint64_
     assert_int_equal(model_open(f->device, o, use, 8, &m), OTT_OK);
     for (int i = 0; seed && i < m->parameter_count; i++) {
         fill(f->device, &m->parameters[i].value, seed, 3 * (uint64_t)i);
-        if (use == MODEL_INFERENCE) continue;
+        if (use == MODEL_INFERENCE || m->parameters[i].frozen) continue;
         fill(f->device, &m->parameters[i].shard.slot[0], seed, 3 * (uint64_t)i + 1);
         fill(f->device, &m->parameters[i].shard.slot[1], seed, 3 * (uint64_t)i + 2);
     }
@@ -145,7 +145,7 @@ void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep) {
     o.vocab = 64;
     model *m = small_model(f, &o, MODEL_TRAINING, seed);
     run_state state = state_at(step);
-    ott_status status = checkpoint_save(m, f->cfg, "bf16", &state, f->root, keep, NULL);
+    ott_status status = checkpoint_save(m, f->cfg, "bf16", &state, NULL, f->root, keep, NULL);
     if (status != OTT_OK) fail_msg("%s", status_text());
     model_close(m);
 }

@@ -33,7 +33,7 @@ static void check_shards(run_folder *f, const model_options *o, const model *who
             bool fallen;
             own.shard_ranks = &ranks;
             model *m = small_model(f, &own, MODEL_TRAINING, 0);
-            assert_int_equal(checkpoint_load(m, NULL, path, &run, &fallen), OTT_OK);
+            assert_int_equal(checkpoint_load(m, NULL, NULL, path, &run, &fallen), OTT_OK);
             assert_shard_of(whole, m);
             model_close(m);
         }
@@ -45,13 +45,13 @@ static void check_round_trip(run_folder *f, const model_options *o) {
     bool fallen;
     run_state state = state_at(20), again = {0};
     char *path;
-    assert_int_equal(checkpoint_save(saved, f->cfg, "bf16", &state, f->root, 0, &path), OTT_OK);
+    assert_int_equal(checkpoint_save(saved, f->cfg, "bf16", &state, NULL, f->root, 0, &path), OTT_OK);
     assert_string_equal(path, at(f, "step-20"));
     assert_string_equal(names_in_root(f), "step-20 ");
-    assert_int_equal(checkpoint_load(loaded, NULL, path, &again, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, loaded);
     assert_same_state(&state, &again);
-    assert_int_equal(checkpoint_load(inference, NULL, path, &again, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(inference, NULL, NULL, path, &again, &fallen), OTT_OK);
     assert_same_model(saved, inference);
     check_shards(f, o, saved, path);
     mem_free(f->account, path);
@@ -121,7 +121,7 @@ static void test_saving_a_step_again_replaces_it(void **state) {
     model *second = small_model(f, &o, MODEL_TRAINING, 2), *loaded = small_model(f, &o, MODEL_TRAINING, 0);
     bool fallen;
     run_state run;
-    assert_int_equal(checkpoint_load(loaded, NULL, at(f, "step-20"), &run, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, NULL, at(f, "step-20"), &run, &fallen), OTT_OK);
     assert_same_model(loaded, second);
     model_close(second);
     model_close(loaded);
@@ -241,7 +241,7 @@ static ott_status try_save(run_folder *f, int64_t step, const char *folder) {
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(step);
     char *path;
-    ott_status status = checkpoint_save(m, f->cfg, "bf16", &run, folder, 1, &path);
+    ott_status status = checkpoint_save(m, f->cfg, "bf16", &run, NULL, folder, 1, &path);
     assert_true(status == OTT_OK || !path);
     mem_free(f->account, path);
     model_close(m);
@@ -289,7 +289,7 @@ static void test_memory_failures(void **state) {
     int64_t held = mem_read(f->account).now;
     while (status != OTT_OK && n < 1000) {
         mem_fail_after(f->account, ++n);
-        status = checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL);
+        status = checkpoint_save(m, f->cfg, "bf16", &run, NULL, f->root, 0, NULL);
         mem_fail_after(f->account, 0);
         assert_true(status == OTT_OK || status == OTT_ERR_MEMORY);
         assert_int_equal(mem_read(f->account).now, held);
@@ -298,7 +298,7 @@ static void test_memory_failures(void **state) {
     assert_true(n > 10 && n < 1000);
     for (n = 0, status = OTT_ERR_MEMORY; status != OTT_OK && n < 1000;) {
         mem_fail_after(f->account, ++n);
-        status = checkpoint_load(m, NULL, at(f, "step-2"), &run, &fallen);
+        status = checkpoint_load(m, NULL, NULL, at(f, "step-2"), &run, &fallen);
         mem_fail_after(f->account, 0);
         if (status != OTT_OK) assert_error(status, OTT_ERR_MEMORY, "out of memory", NULL);
         assert_int_equal(mem_read(f->account).now, held);

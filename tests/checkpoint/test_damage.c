@@ -19,7 +19,7 @@ static ott_status try_load_as(run_folder *f, const model_options *o, int step) {
     model *m = small_model(f, o, MODEL_TRAINING, 5), *before = small_model(f, o, MODEL_TRAINING, 5);
     bool fallen;
     run_state run = {.step = -7};
-    ott_status status = checkpoint_load(m, NULL, at(f, "step-%d", step), &run, &fallen);
+    ott_status status = checkpoint_load(m, NULL, NULL, at(f, "step-%d", step), &run, &fallen);
     assert_int_equal(run.step, status == OTT_OK ? step : -7);
     if (status != OTT_OK) assert_same_model(m, before);
     model_close(m);
@@ -253,7 +253,7 @@ static void test_tensors_of_another_model(void **state) {
     o.hidden = 32;
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(20);
-    assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL), OTT_OK);
+    assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, NULL, f->root, 0, NULL), OTT_OK);
     model_close(m);
     forge(f, "model", "ffn_hidden_dim", "24");
     assert_error(try_load(f, 20), OTT_ERR_SHAPE, "model.safetensors", "model.layers.0.mlp.", NULL);
@@ -312,7 +312,7 @@ static void test_other_projections(void **state) {
         wanted.fused_gate_up = cases[i].wanted[1];
         model *m = small_model(f, &saved, MODEL_TRAINING, 1);
         run_state run = state_at(10 + i);
-        assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, f->root, 0, NULL), OTT_OK);
+        assert_int_equal(checkpoint_save(m, f->cfg, "bf16", &run, NULL, f->root, 0, NULL), OTT_OK);
         model_close(m);
         assert_error(try_load_as(f, &wanted, 10 + i), OTT_ERR_SHAPE, "model.safetensors", cases[i].says,
                      NULL);

@@ -88,14 +88,12 @@ static void a_margin_is_noted(void **state) {
     for (int margin = 0; margin < 2; margin++) {
         layer_case c;
         tensor_set set;
-        char text[8];
         open_layer(f, &c, margin);
-        assert_int_equal(float8_describe(f->account, &c.named, 1, &set), OTT_OK);
-        snprintf(text, sizeof text, "%d", margin);
+        assert_int_equal(float8_describe(f->account, &c.named, 1, false, &set), OTT_OK);
         assert_int_equal(set.count, 2);
-        assert_int_equal(set.metadata_count, 1);
-        assert_string_equal(set.metadata[0].key, "a.weight.margin");
-        assert_string_equal(set.metadata[0].value, text);
+        assert_string_equal(set.places[0].note, "a.weight.margin");
+        assert_int_equal(set.places[0].number, margin);
+        assert_null(set.places[1].note);
         tensor_set_close(&set);
         delayed_store_release(&c.store, f->device);
     }

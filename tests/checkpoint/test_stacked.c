@@ -32,6 +32,7 @@ typedef struct stacked {
     linear layer;
     parameter weight;
     model_module module;
+    store_unit unit;
     model m;
     group ranks;
 } stacked;
@@ -52,9 +53,10 @@ static void open_stacked(stacked *s, group *ranks) {
     s->m = (model){.options = tiny_options(),
                    .device = s->h.device,
                    .modules = {&s->module, 1},
+                   .whole = {&s->module, 1},
                    .parameters = &s->weight,
                    .parameter_count = 1,
-                   .store = {.ranks = ranks},
+                   .store = {.ranks = ranks, .units = &s->unit, .unit_count = 1},
                    .activation = OTT_BF16};
     s->m.options.init_style = INIT_HF;
     s->m.options.init_std = 0.3;
@@ -66,9 +68,13 @@ static void open_stacked(stacked *s, group *ranks) {
     p->shard.grad = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, COLUMNS);
     if (!p->shard.cut) parameter_show_shard(p);
+    s->unit = (store_unit){.parameters = p, .parameter_count = 1};
+    HARNESS_OK(store_open(&s->m.store, s->memory));
+    HARNESS_OK(store_set(&s->m.store, s->h.device, OTT_F32));
 }
 
 static void close_stacked(stacked *s) {
+    store_close(&s->m.store, s->h.device);
     arena_close(s->memory);
     harness_close(&s->h);
 }
@@ -145,13 +151,14 @@ typedef struct rank_run {
 static ott_status gather_and_reduce(exec *cx, void *user) {
     rank_run *r = user;
     parameter *p = &r->s.weight;
-    const parameter_store *store = &r->s.m.store;
-    TRY(store_gather(cx, store, p, 1));
+    parameter_store *store = &r->s.m.store;
+    TRY(store_gather(cx, store, 0, STORE_ROWWISE));
     TRY(op_add(cx, &(add_args){.x = &p->value, .delta = &r->added, .y = &r->gathered}));
-    TRY(store_release(cx, store, p, 1));
-    TRY(store_open_gradients(cx, store, p, 1));
+    TRY(store_release(cx, store, 0));
+    TRY(store_open_gradients(cx, store, 0));
     TRY(op_add(cx, &(add_args){.x = &p->grad, .delta = &r->gathered, .y = &p->grad}));
-    return store_reduce_gradients(cx, store, p, 1);
+    TRY(store_reduce_gradients(cx, store, 0));
+    return store_finish_gradients(cx, store);
 }
 
 static void *run_rank(void *argument) {

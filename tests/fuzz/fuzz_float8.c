@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     int64_t held = mem_read(account).now;
     if (safetensors_open(account, fuzz_file("float8.safetensors", data, bytes), &f) == OTT_OK) {
         if (checkpoint_float8_read(m, NULL, f, &fallen) == OTT_OK) {
-            FUZZ_REQUIRE(checkpoint_float8_describe(m, "delayed", &set) == OTT_OK);
+            FUZZ_REQUIRE(checkpoint_float8_describe(m, "delayed", false, &set) == OTT_OK);
             tensor_set_close(&set);
         }
         safetensors_close(f);

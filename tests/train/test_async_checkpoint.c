@@ -46,7 +46,7 @@ static void check_same_files(const fixture *f, const char *a, const char *b) {
 static void open_writer(const rig *r, const fixture *f, const char *name, const logger *log, char folder[160],
                         checkpoint_writer **w) {
     snprintf(folder, 160, "%s/%s", f->folder, name);
-    FIXTURE_OK(checkpoint_writer_open(r->t->m, log, r->cfg, folder, w));
+    FIXTURE_OK(checkpoint_writer_open(r->t->m, log, r->cfg, folder, NULL, w));
 }
 
 static void save(rig *r, checkpoint_writer *w) {
@@ -170,7 +170,7 @@ static void memory_that_cannot_be_had(void **state) {
     bool told = false;
     for (int n = 1; status != OTT_OK && n < 1000; n++) {
         mem_fail_after(r.account, n);
-        status = checkpoint_writer_open(r.t->m, NULL, r.cfg, "nowhere", &w);
+        status = checkpoint_writer_open(r.t->m, NULL, r.cfg, "nowhere", NULL, &w);
         mem_fail_after(r.account, 0);
         if (status == OTT_OK) break;
         assert_int_equal(status, OTT_ERR_MEMORY);

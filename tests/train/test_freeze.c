@@ -196,7 +196,7 @@ static void goes_on(void **state) {
     rig_save(&stopped, f, "frozen", path);
     rig_close(&stopped);
     open_rig(&stopped, f, TENSORWISE, freeze);
-    FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, path, &stopped.t->run, &fallen));
+    FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, NULL, path, &stopped.t->run, &fallen));
     for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
     snapshot a = snapshot_take(&through), b = snapshot_take(&stopped);
     assert_true(snapshot_equal(&a, &b));
@@ -205,7 +205,7 @@ static void goes_on(void **state) {
     rig_close(&through);
     rig_close(&stopped);
     open_rig(&other, f, TENSORWISE, NULL);
-    assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, path, &run, &fallen), OTT_ERR_SHAPE);
+    assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, NULL, path, &run, &fallen), OTT_ERR_SHAPE);
     assert_non_null(strstr(status_text(), "train.freeze"));
     rig_close(&other);
 }

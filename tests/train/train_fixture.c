@@ -260,7 +260,7 @@ double rig_validate(rig *r) {
 void rig_save(rig *r, const fixture *f, const char *name, char *path) {
     char folder[160], *written;
     snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
-    FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, folder, 0, &written));
+    FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, NULL, folder, 0, &written));
     snprintf(path, 160, "%s", written);
     mem_free(r->account, written);
 }

@@ -1,0 +1,96 @@
+/* checkpoint/ranks: bytes over a group's collectives, which move what is on the device. */
+#include "checkpoint/ranks.h"
+#include <stdio.h>
+#include <string.h>
+
+int ranks_size(const checkpoint_ranks *r) {
+    return r->group ? r->group->size : 1;
+}
+
+int ranks_own(const checkpoint_ranks *r) {
+    return r->group ? r->group->rank : 0;
+}
+
+static ott_status gather(const checkpoint_ranks *r, void *memory, const void *mine, int64_t bytes,
+                         void *all) {
+    exec cx = {.device = r->device};
+    int64_t own = ranks_own(r) * bytes;
+    tensor whole = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
+    TRY(device_copy_in(r->device, (char *)memory + own, mine, bytes));
+    TRY(group_run(r->group, &cx,
+                  &(collective){.kind = COLLECTIVE_ALL_GATHER,
+                                .input = tensor_matrix((char *)memory + own, OTT_U8, 1, bytes),
+                                .output = whole}));
+    return device_copy_out(r->device, all, memory, ranks_size(r) * bytes);
+}
+
+ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all) {
+    void *memory;
+    if (ranks_size(r) == 1) {
+        memcpy(all, mine, (size_t)bytes);
+        return OTT_OK;
+    }
+    TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "what ranks tell each other", &memory));
+    ott_status status = gather(r, memory, mine, bytes, all);
+    device_release(r->device, memory);
+    return status;
+}
+
+/* text[bytes] of rank `root`, on every rank. */
+static ott_status broadcast(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
+    exec cx = {.device = r->device};
+    void *memory;
+    TRY(device_allocate(r->device, MEM_OTHER, bytes, "what a rank tells the others", &memory));
+    tensor t = tensor_vector(memory, OTT_U8, bytes);
+    ott_status status = device_copy_in(r->device, memory, text, bytes);
+    if (status == OTT_OK) status = group_broadcast(r->group, &cx, &t, root);
+    if (status == OTT_OK) status = device_copy_out(r->device, text, memory, bytes);
+    device_release(r->device, memory);
+    return status;
+}
+
+enum { TEXT_BYTES = 8192 };
+
+ott_status ranks_share(const checkpoint_ranks *r, str *text) {
+    char buffer[TEXT_BYTES] = "";
+    if (ranks_size(r) == 1) return OTT_OK;
+    if (ranks_own(r) == 0) snprintf(buffer, sizeof buffer, "%s", text->text);
+    TRY(broadcast(r, buffer, sizeof buffer, 0));
+    text->length = 0;
+    str_append(text, buffer);
+    return str_finish(text);
+}
+
+/* The first of codes[size] that is an error, and how many are; -1: none. */
+static int first_failed(const int32_t *codes, int size, int *failed) {
+    int first = -1;
+    *failed = 0;
+    for (int i = size - 1; i >= 0; i--) {
+        if (codes[i] == OTT_OK) continue;
+        first = i;
+        ++*failed;
+    }
+    return first;
+}
+
+static ott_status agree(const checkpoint_ranks *r, int32_t code, char text[TEXT_BYTES], int32_t *codes) {
+    int failed;
+    TRY(ranks_gather(r, &code, sizeof code, codes));
+    int first = first_failed(codes, ranks_size(r), &failed);
+    if (first < 0) return OTT_OK;
+    if (failed == ranks_size(r)) return status_fail((ott_status)code, "%s", text);
+    TRY(broadcast(r, text, TEXT_BYTES, first));
+    return status_fail((ott_status)codes[first], "rank %d: %s", first, text);
+}
+
+ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
+    char text[TEXT_BYTES] = "";
+    void *codes;
+    if (ranks_size(r) == 1) return status;
+    if (status != OTT_OK) snprintf(text, sizeof text, "%s", status_text());
+    TRY(mem_alloc_array(r->device->account, MEM_OTHER, ranks_size(r), sizeof(int32_t), "what ranks came to",
+                        &codes));
+    status = agree(r, (int32_t)status, text, codes);
+    mem_free(r->device->account, codes);
+    return status;
+}

@@ -1,0 +1,549 @@
+/*
+ * Checkpoints of ranks that are threads: what they write together are the bytes that one rank writes, however the model is
+ * cut, and any number of ranks reads it. A rank that fails or leaves is told by all, and leaves the last checkpoint whole.
+ */
+#define _GNU_SOURCE
+#include "backend/open.h"
+#include "base/file.h"
+#include "checkpoint/run_folder.h"
+#include "checkpoint/writer.h"
+#include "comm/threads.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
+
+/* The part of a module's weight that a rank has. */
+typedef parameter_part (*layout)(const model_module *e, int rank, int size);
+
+/* Who runs a job, and of what model; layout NULL: the store cuts it. */
+typedef struct team {
+    run_folder *f;
+    const model_options *options;
+    layout cut;
+    int size;
+} team;
+
+typedef struct rank_run {
+    const team *team;
+    int rank;
+    mem *account;
+    device *device;
+    group *group;
+    pipeline_stage stage;
+    model *m;
+    ott_status (*job)(struct rank_run *r);
+    const char *folder; /* of checkpoints */
+    run_state run;
+    pthread_t thread;
+    ott_status status;
+    char text[1024];
+    group leaving; /* group, until `calls` collectives have begun */
+    group *inner;
+    int calls;
+} rank_run;
+
+static rank_run ranks[RANKS_MAX];
+
+/* ---- models ---- */
+
+/* Sizes that no number of ranks divides; 6 rows and fewer than 8 ranks leave some without any. */
+static model_options odd_options(void) {
+    model_options o = small_options();
+    o.vocab = 67;
+    o.dim = 18;
+    o.head_dim = 6;
+    o.hidden = 23;
+    return o;
+}
+
+/* Rows [*first, *first + result) of `rows` that are part `at` of `parts`. */
+static int64_t cut_rows(int64_t rows, int at, int parts, int64_t *first) {
+    int64_t each = rows / parts, more = rows % parts;
+    *first = at * each + (at < more ? at : more);
+    return each + (at < more);
+}
+
+static parameter_part all_of(const model_module *e) {
+    return (parameter_part){.rows = e->rank == 2 ? e->shape[0] : 1, .columns = e->shape[e->rank - 1]};
+}
+
+/* Lines of a part: rows of a matrix, elements of a vector. */
+static parameter_part cut_part(const model_module *e, parameter_part p, int at, int parts) {
+    int64_t first;
+    if (e->rank == 2) {
+        p.rows = cut_rows(p.rows, at, parts, &first);
+        p.row += first;
+    } else {
+        p.columns = cut_rows(p.columns, at, parts, &first);
+        p.column += first;
+    }
+    return p;
+}
+
+/* Two copies, each cut by two and by tensor parallelism of the rest, which leaves columns of o and down, and norms whole. */
+static parameter_part mesh(const model_module *e, int rank, int size) {
+    int tp = size / 4, at = rank % tp, shard = rank / tp % 2;
+    parameter_part p = all_of(e);
+    int64_t first;
+    if (e->role == ROLE_O || e->role == ROLE_DOWN) {
+        p.columns = cut_rows(p.columns, at, tp, &first);
+        p.column = first;
+    } else if (e->rank == 2) {
+        p = cut_part(e, p, at, tp);
+    }
+    return cut_part(e, p, shard, 2);
+}
+
+/* Two stages, each cut by the rest. */
+static parameter_part stages(const model_module *e, int rank, int size) {
+    int parts = size / 2;
+    return cut_part(e, all_of(e), rank % parts, parts);
+}
+
+static void cut_tensor(tensor *t, const parameter_part *part) {
+    t->rows = part->rows;
+    t->columns = t->ld = part->columns;
+}
+
+/* Of a model that is whole: what the layout leaves of it. */
+static void cut_model(model *m, layout cut, int rank, int size) {
+    for (int i = 0; i < m->modules.count; i++) {
+        model_module *e = &m->modules.of[i];
+        parameter *p = e->weight;
+        if (e->tied) continue;
+        parameter_part part = cut(e, rank, size);
+        p->shard.row = part.row;
+        p->shard.column = part.column;
+        cut_tensor(&p->shard.value, &part);
+        for (int j = 0; j < PARAMETER_SLOTS; j++) cut_tensor(&p->shard.slot[j], &part);
+    }
+}
+
+static void put(device *d, const tensor *t, const float *values) {
+    assert_int_equal(device_copy_in(d, t->data, values, tensor_bytes(*t)), OTT_OK);
+}
+
+/* The down projections have delayed scaling of weight and input, with values or at the start. */
+static void set_delayed(model *m, device *d, bool values) {
+    delayed_want wanted[8] = {{0}};
+    cast_spec specs[8];
+    int count = 0;
+    for (int i = 0; i < m->modules.count; i++) {
+        model_module *e = &m->modules.of[i];
+        if (e->role != ROLE_DOWN) continue;
+        for (int t = 0; t < 2; t++, count++) {
+            specs[count] = (cast_spec){.format = t ? OTT_E4M3 : OTT_E5M2,
+                                       .grain = GRANULARITY_TENSOR,
+                                       .scale = {.rule = SCALE_TE, .margin = e->layer},
+                                       .policy = AMAX_DELAYED,
+                                       .history = HISTORY};
+            wanted[count] = (delayed_want){&e->linear->delayed[t], &specs[count]};
+        }
+        e->linear->below = values ? (float)(3 + e->layer) : 0;
+    }
+    assert_int_equal(delayed_store_set(&m->delayed, d, wanted, count), OTT_OK);
+    for (int i = 0; values && i < count; i++) {
+        const float scale = (float)(7 + 2 * specs[i].scale.margin + i % 2),
+                    history[HISTORY] = {1, 2, 3, 4, scale};
+        put(d, &wanted[i].state->scale, &scale);
+        put(d, &wanted[i].state->amax_history, history);
+    }
+}
+
+static float *fetch(const model *m, const tensor *t) {
+    return test_device_fetch(m->device, t->data, tensor_bytes(*t));
+}
+
+/* Calls f for each tensor of a parameter's shard that both models have, with the whole's beside it. */
+typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *whole);
+
+static const parameter *find_parameter(const model *m, const char *name) {
+    int i = 0;
+    while (strcmp(m->parameters[i].name, name) != 0) i++;
+    return &m->parameters[i];
+}
+
+static void visit_tensors(const model *whole, const model *m, tensor_visit visit) {
+    for (int i = 0; i < m->parameter_count; i++) {
+        const parameter *p = &m->parameters[i], *all = find_parameter(whole, p->name);
+        for (int j = -1; j < (p->frozen ? 0 : 2); j++) {
+            const tensor *part = j < 0 ? &p->shard.value : &p->shard.slot[j];
+            float *values = fetch(whole, j < 0 ? &all->shard.value : &all->shard.slot[j]);
+            if (tensor_count(*part) > 0) visit(m, p, part, values);
+            free(values);
+        }
+    }
+}
+
+/* This part's elements of the whole. */
+static float *select_part(const parameter *p, const tensor *part, const float *whole) {
+    float *out = malloc((size_t)tensor_bytes(*part));
+    for (int64_t r = 0; r < part->rows; r++)
+        memcpy(out + r * part->columns, whole + (p->shard.row + r) * p->columns + p->shard.column,
+               (size_t)part->columns * sizeof *out);
+    return out;
+}
+
+static void fill_part(const model *m, const parameter *p, const tensor *part, const float *whole) {
+    float *values = select_part(p, part, whole);
+    put(m->device, part, values);
+    free(values);
+}
+
+static void expect_part(const model *m, const parameter *p, const tensor *part, const float *whole) {
+    float *expected = select_part(p, part, whole), *found = fetch(m, part);
+    if (memcmp(expected, found, (size_t)tensor_bytes(*part)) != 0) fail_msg("other bits of %s", p->name);
+    free(expected);
+    free(found);
+}
+
+static void expect_delayed(const model *whole, const model *m) {
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i], *all = model_module_here(whole, e);
+        if (e->role != ROLE_DOWN) continue;
+        assert_true(e->linear->below == all->linear->below);
+        for (int t = 0; t < 2; t++) {
+            float *a = fetch(whole, &all->linear->delayed[t].amax_history),
+                  *b = fetch(m, &e->linear->delayed[t].amax_history);
+            assert_memory_equal(a, b, HISTORY * sizeof *a);
+            free(a);
+            free(b);
+        }
+    }
+}
+
+/* ---- ranks ---- */
+
+static void open_rank(rank_run *r, const team *t, threads_world *world, int rank) {
+    *r = (rank_run){.team = t, .rank = rank};
+    model_options o = *t->options;
+    r->group = r->inner = t->size > 1 ? threads_world_group(world, rank) : NULL;
+    if (t->cut == stages) {
+        r->stage =
+            (pipeline_stage){.schedule = PP_1F1B, .stages = 2, .rank = rank / (t->size / 2), .chunks = 1};
+        o.stage = &r->stage;
+    }
+    o.shard_ranks = t->cut ? NULL : r->group;
+    assert_int_equal(mem_open(&r->account), OTT_OK);
+    assert_int_equal(test_device_open(r->account, 1, NULL, &r->device), OTT_OK);
+    assert_int_equal(model_open(r->device, &o, MODEL_TRAINING, 8, &r->m), OTT_OK);
+    if (t->cut && t->size > 1) cut_model(r->m, t->cut, rank, t->size);
+}
+
+static void close_rank(rank_run *r) {
+    model_close(r->m);
+    device_close(r->device);
+    assert_int_equal(mem_read(r->account).now, 0);
+    mem_close(r->account);
+}
+
+static void *run_rank(void *argument) {
+    rank_run *r = argument;
+    r->status = r->job(r);
+    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
+    if (r->inner) group_close(r->inner);
+    return NULL;
+}
+
+/* Opens the team's ranks with what `whole` has, or nothing, and runs the job on all at once. */
+static void run_team(const team *t, const model *whole, ott_status (*job)(rank_run *r), const char *folder,
+                     void (*prepare)(rank_run *r)) {
+    threads_world *world = NULL;
+    if (t->size > 1) assert_int_equal(threads_world_open(t->f->account, t->size, 60, &world), OTT_OK);
+    for (int i = 0; i < t->size; i++) {
+        rank_run *r = &ranks[i];
+        open_rank(r, t, world, i);
+        r->job = job;
+        r->folder = folder;
+        if (whole) visit_tensors(whole, r->m, fill_part);
+        set_delayed(r->m, r->device, whole != NULL);
+        if (prepare) prepare(r);
+    }
+    for (int i = 0; i < t->size; i++) pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
+    for (int i = 0; i < t->size; i++) pthread_join(ranks[i].thread, NULL);
+    threads_world_close(world);
+}
+
+static void expect_success(const team *t) {
+    for (int i = 0; i < t->size; i++)
+        if (ranks[i].status != OTT_OK) fail_msg("rank %d of %d: %s", i, t->size, ranks[i].text);
+}
+
+static void close_team(const team *t) {
+    for (int i = 0; i < t->size; i++) close_rank(&ranks[i]);
+}
+
+static ott_status save_job(rank_run *r) {
+    run_state run = state_at(STEP);
+    return checkpoint_save(r->m, r->team->f->cfg, "delayed", &run, r->group, r->folder, 0, NULL);
+}
+
+static ott_status load_job(rank_run *r) {
+    bool fallen;
+    return checkpoint_load(r->m, NULL, r->group, r->folder, &r->run, &fallen);
+}
+
+/* Saved by the thread beside training, if the configuration says so. */
+static ott_status writer_job(rank_run *r) {
+    checkpoint_writer *w;
+    run_state run = state_at(STEP);
+    TRY(checkpoint_writer_open(r->m, NULL, r->team->f->cfg, r->folder, r->group, &w));
+    ott_status status = checkpoint_writer_save(w, "delayed", &run, NULL);
+    if (status == OTT_OK) status = checkpoint_writer_wait(w);
+    checkpoint_writer_close(w);
+    return status;
+}
+
+/* ---- what is compared ---- */
+
+static model *open_whole(run_folder *f, const model_options *o) {
+    model *whole = small_model(f, o, MODEL_TRAINING, 7);
+    set_delayed(whole, f->device, true);
+    return whole;
+}
+
+static void save_whole(run_folder *f, const model *whole, const char *folder) {
+    run_state run = state_at(STEP);
+    if (checkpoint_save(whole, f->cfg, "delayed", &run, NULL, folder, 0, NULL) != OTT_OK)
+        fail_msg("%s", status_text());
+}
+
+static void expect_same_file(run_folder *f, const char *a, const char *b, const char *name) {
+    char path[2][512];
+    int64_t bytes[2];
+    snprintf(path[0], sizeof path[0], "%s/step-20/%s", a, name);
+    snprintf(path[1], sizeof path[1], "%s/step-20/%s", b, name);
+    char *x = read_text(f, path[0], &bytes[0]), *y = read_text(f, path[1], &bytes[1]);
+    if (bytes[0] != bytes[1] || memcmp(x, y, (size_t)bytes[0]) != 0)
+        fail_msg("%s has other bytes than %s", path[1], path[0]);
+    mem_free(f->account, x);
+    mem_free(f->account, y);
+}
+
+static void expect_same_files(run_folder *f, const char *a, const char *b) {
+    file_list list;
+    char folder[300];
+    static const char *const names[] = {"config.toml", "float8.safetensors", "model.safetensors",
+                                        "optimizer.safetensors", "state.json"};
+    snprintf(folder, sizeof folder, "%s/step-20", b);
+    assert_int_equal(file_list_folder(f->account, folder, &list), OTT_OK);
+    assert_int_equal(list.count, 5);
+    file_list_free(&list);
+    for (int i = 0; i < 5; i++) expect_same_file(f, a, b, names[i]);
+}
+
+static void check_saving(const team *t, const model *whole, ott_status (*job)(rank_run *r)) {
+    char many[128];
+    snprintf(many, sizeof many, "%s/many", t->f->root);
+    run_team(t, whole, job, many, NULL);
+    expect_success(t);
+    close_team(t);
+    expect_same_files(t->f, at(t->f, "one"), many);
+    assert_int_equal(file_remove_tree(many), OTT_OK);
+}
+
+static void check_loading(const team *t, const model *whole) {
+    run_team(t, NULL, load_job, at(t->f, "one/step-20"), NULL);
+    expect_success(t);
+    const run_state run = state_at(STEP);
+    for (int i = 0; i < t->size; i++) {
+        visit_tensors(whole, ranks[i].m, expect_part);
+        expect_delayed(whole, ranks[i].m);
+        assert_true(ranks[i].run.samples == run.samples && ranks[i].run.tokens == run.tokens);
+    }
+    close_team(t);
+}
+
+typedef struct arrangement {
+    layout cut;
+    int size;
+} arrangement;
+
+static const arrangement arrangements[] = {{NULL, 1}, {NULL, 2}, {NULL, 3},   {NULL, 8},
+                                           {mesh, 4}, {mesh, 8}, {stages, 2}, {stages, 8}};
+
+static void check_model(run_folder *f, const model_options *o) {
+    model *whole = open_whole(f, o);
+    save_whole(f, whole, at(f, "one"));
+    for (size_t i = 0; i < sizeof arrangements / sizeof *arrangements; i++) {
+        const team t = {f, o, arrangements[i].cut, arrangements[i].size};
+        check_saving(&t, whole, save_job);
+        check_loading(&t, whole);
+    }
+    model_close(whole);
+    assert_int_equal(file_remove_tree(at(f, "one")), OTT_OK);
+}
+
+/* ---- the tests ---- */
+
+static void ranks_write_what_one_does(void **state) {
+    model_options o = odd_options();
+    check_model(*state, &o);
+}
+
+static void tied_and_frozen_too(void **state) {
+    const char *const patterns[] = {"model.layers.0.mlp.*"};
+    const config_list freeze = {.items = (void *)patterns, .count = 1};
+    model_options o = odd_options();
+    o.tied = true;
+    o.freeze = &freeze;
+    check_model(*state, &o);
+}
+
+static void beside_training_too(void **state) {
+    run_folder *f = *state;
+    model_options o = odd_options();
+    const team t = {f, &o, mesh, 8};
+    assert_int_equal(config_set(f->cfg, "checkpoint.async_mode", "async"), OTT_OK);
+    assert_int_equal(config_set(f->cfg, "checkpoint.interval", "1"), OTT_OK);
+    model *whole = open_whole(f, &o);
+    save_whole(f, whole, at(f, "one"));
+    check_saving(&t, whole, writer_job);
+    model_close(whole);
+}
+
+/* All ranks have the same error, of rank `rank`. */
+static void expect_failure(const team *t, int rank, const char *what) {
+    char named[32];
+    snprintf(named, sizeof named, "rank %d: ", rank);
+    for (int i = 0; i < t->size; i++) {
+        assert_int_equal(ranks[i].status, OTT_ERR_IO);
+        if (!strstr(ranks[i].text, named) || !strstr(ranks[i].text, what))
+            fail_msg("rank %d says: %s", i, ranks[i].text);
+    }
+}
+
+/* A limit on the size of files stands for a full disk; only the last rank's part of the largest one is beyond. */
+static void a_full_disk_of_one_rank(void **state) {
+    run_folder *f = *state;
+    struct rlimit before, limit;
+    model_options o = odd_options();
+    const team t = {f, &o, NULL, 8};
+    int64_t bytes;
+    model *whole = open_whole(f, &o);
+    save_whole(f, whole, at(f, "one"));
+    assert_int_equal(file_rename(at(f, "one/step-20"), at(f, "one/step-4")), OTT_OK);
+    assert_int_equal(file_size(at(f, "one/step-4/optimizer.safetensors"), &bytes), OTT_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
+    limit = (struct rlimit){.rlim_cur = (rlim_t)bytes - 4, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    run_team(&t, whole, save_job, at(f, "one"), NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, old);
+    expect_failure(&t, 7, "optimizer.safetensors: cannot write");
+    close_team(&t);
+    file_list list;
+    assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
+    assert_int_equal(list.count, 1); /* the older one, and no half one */
+    file_list_free(&list);
+    assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
+    model_close(whole);
+}
+
+/* ---- a rank that leaves ---- */
+
+static ott_status start_or_leave(group *g, exec *cx, group_request *request) {
+    rank_run *r = (rank_run *)((char *)g - offsetof(rank_run, leaving));
+    if (r->calls-- <= 0) {
+        if (r->inner) group_close(r->inner);
+        r->inner = NULL;
+        return status_fail(OTT_ERR_RANK, "it was killed");
+    }
+    TRY(r->inner->table->start(r->inner, cx, request));
+    return OTT_OK;
+}
+
+static ott_status wait_inner(group *g, exec *cx, group_request *request) {
+    rank_run *r = (rank_run *)((char *)g - offsetof(rank_run, leaving));
+    return r->inner->table->wait(r->inner, cx, request);
+}
+
+static const group_table leaving_table = {.start = start_or_leave, .wait = wait_inner};
+static int calls_before_leaving;
+
+static void let_last_leave(rank_run *r) {
+    if (r->rank != r->team->size - 1) return;
+    r->leaving = *r->group;
+    r->leaving.table = &leaving_table;
+    r->group = &r->leaving;
+    r->calls = calls_before_leaving;
+}
+
+/* So many names, but for a folder that was removed while a rank that knew of nothing yet wrote into it: the next save
+   removes it. */
+static void expect_names(run_folder *f, const char *folder, int expected) {
+    file_list list;
+    int count = 0;
+    assert_int_equal(file_list_folder(f->account, folder, &list), OTT_OK);
+    for (int64_t i = 0; i < list.count; i++) count += !strstr(list.names[i], FILE_STAGING_MARK);
+    assert_int_equal(count, expected);
+    file_list_free(&list);
+}
+
+/* Whenever it leaves: the checkpoint is there and whole, or it is not. */
+static void a_rank_that_leaves(void **state) {
+    run_folder *f = *state;
+    model_options o = odd_options();
+    const team t = {f, &o, NULL, 3};
+    model *whole = open_whole(f, &o);
+    bool saved = false;
+    int absent = 0;
+    save_whole(f, whole, at(f, "one"));
+    assert_int_equal(file_rename(at(f, "one/step-20"), at(f, "one/step-4")), OTT_OK);
+    for (calls_before_leaving = 0; !saved; calls_before_leaving++) {
+        run_team(&t, whole, save_job, at(f, "one"), let_last_leave);
+        saved = ranks[2].status == OTT_OK;
+        for (int i = 0; i < 2; i++) assert_int_equal(ranks[i].status, saved ? OTT_OK : OTT_ERR_RANK);
+        bool is_there = file_exists(at(f, "one/step-20"));
+        close_team(&t);
+        absent += !is_there;
+        if (is_there) assert_int_equal(checkpoint_check(f->account, at(f, "one/step-20")), OTT_OK);
+        assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
+        expect_names(f, at(f, "one"), 1 + is_there);
+        assert_int_equal(file_remove_tree(at(f, "one/step-20")), OTT_OK);
+    }
+    assert_true(absent > 5);
+    model_close(whole);
+}
+
+/* Ranks whose shards leave a row out. */
+static parameter_part with_a_gap(const model_module *e, int rank, int size) {
+    parameter_part p = cut_part(e, all_of(e), rank, size);
+    if (e->role == ROLE_HEAD && rank == 1) p.rows--;
+    return p;
+}
+
+static void shards_that_are_no_whole(void **state) {
+    run_folder *f = *state;
+    model_options o = odd_options();
+    const team t = {f, &o, with_a_gap, 2};
+    model *whole = open_whole(f, &o);
+    run_team(&t, whole, save_job, at(f, "many"), NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, OTT_ERR_RANK);
+        assert_non_null(strstr(ranks[i].text, "not parts of one model"));
+    }
+    assert_false(file_exists(at(f, "many/step-20")));
+    close_team(&t);
+    model_close(whole);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too), TEST(beside_training_too),
+        TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),  TEST(shards_that_are_no_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
