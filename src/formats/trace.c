@@ -41,14 +41,24 @@ out:
     return status;
 }
 
-ott_status trace_slice(trace_writer *w, const char *name, const char *category, double began, double seconds,
-                       const char *arguments) {
+ott_status trace_name_track(trace_writer *w, int track, const char *name) {
+    char line[TRACE_EVENT_MAX];
+    int length = text_format(
+        line, sizeof line,
+        ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", track,
+        name);
+    STATUS_REQUIRE(length > 0 && (size_t)length < sizeof line);
+    return file_writer_append(w->file, line, length);
+}
+
+ott_status trace_slice(trace_writer *w, int track, const char *name, const char *category, double began,
+                       double seconds, const char *arguments) {
     char line[TRACE_EVENT_MAX + 200];
     int length =
         text_format(line, sizeof line,
-                    ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":0,\"tid\":0,\"ts\":%.3f,"
+                    ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
                     "\"dur\":%.3f,\"args\":%s}",
-                    category, name, (began - w->origin) * 1e6, seconds * 1e6, arguments);
+                    category, name, track, (began - w->origin) * 1e6, seconds * 1e6, arguments);
     STATUS_REQUIRE(length > 0 && (size_t)length < sizeof line);
     return file_writer_append(w->file, line, length);
 }

@@ -1,6 +1,7 @@
 /*
- * formats/trace: a Chrome trace: JSON that chrome://tracing and Perfetto open. One process (a rank), one thread; a
- * slice lies inside another when its time does. Slices go to the file as they come, through one buffer.
+ * formats/trace: a Chrome trace: JSON that chrome://tracing and Perfetto open. One process (a rank), a thread for each
+ * track; a slice lies inside another of its track when its time does. Slices go to the file as they come, through one
+ * buffer.
  */
 #ifndef FORMATS_TRACE_H
 #define FORMATS_TRACE_H
@@ -15,8 +16,10 @@ ott_status trace_open(mem *account, const char *path, const char *process, trace
    Names, categories and arguments are the program's own: they need no escaping, and have at most
    TRACE_EVENT_MAX bytes together. */
 #define TRACE_EVENT_MAX 1500
-ott_status trace_slice(trace_writer *w, const char *name, const char *category, double began, double seconds,
-                       const char *arguments);
+ott_status trace_slice(trace_writer *w, int track, const char *name, const char *category, double began,
+                       double seconds, const char *arguments);
+/* How the viewer calls a track. */
+ott_status trace_name_track(trace_writer *w, int track, const char *name);
 ott_status trace_commit(trace_writer *w); /* closes w whatever happens */
 void trace_abandon(trace_writer *w);      /* removes what was written; NULL is allowed */
 

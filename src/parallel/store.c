@@ -75,6 +75,11 @@ static int fp8_uses(const linear *l) {
            (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
 }
 
+static bool has_one_scale(const quant_spec *w) {
+    const cast_spec *use = cast_spec_is_fp8(&w->rowwise) ? &w->rowwise : &w->columnwise;
+    return use->grain == GRANULARITY_TENSOR;
+}
+
 static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
     const quant_spec *w = &l->spec.weight;
@@ -84,7 +89,7 @@ static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     part.uses = fp8;
     part.form = STORE_MASTER;
     part.format = OTT_F32;
-    if (s->options.masters_travel) {
+    if (s->options.masters_travel && has_one_scale(w)) {
         add_part(u, part);
         return;
     }

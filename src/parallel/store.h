@@ -29,7 +29,7 @@ typedef enum store_reshard {
 
 /* Zeroed: the defaults. */
 typedef struct store_options {
-    bool masters_travel;    /* instead of FP8 codes, and every rank casts the whole weight */
+    bool masters_travel;    /* of weights with one scale, instead of codes: every rank casts the whole */
     bool precompute_scales; /* of all units in one all-reduce, when the first is gathered after an update */
     bool
         no_prefetch; /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
@@ -128,7 +128,7 @@ typedef enum store_form {
     STORE_COMPUTE,    /* the weight in the activation format */
     STORE_CODES,      /* FP8 codes of one use, or of both */
     STORE_CODES_DOWN, /* of the columnwise use, where its scales are its own */
-    STORE_MASTER      /* options.masters_travel: fp32, cast when it is here */
+    STORE_MASTER      /* fp32, cast when it is here */
 } store_form;
 
 /* What travels of one parameter, in one form. */

@@ -34,6 +34,9 @@ typedef struct exec_times {
     /* Hears of each op when it has run, by the device's clock: when it began, counted from exec_times_start, and how long
        it took. Waits for each. */
     void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds);
+    /* Hears of each collective of several ranks when its output is there: when it was started, by clock_seconds(), how
+       long ago that is, and how much of that this rank did nothing but wait. NULL: nobody does. */
+    void (*moved)(void *user, const collective *call, double began, double seconds, double waited);
     void *user;
     device_event *start, *began, *ended;
 } exec_times;

@@ -1,6 +1,7 @@
 /* tensor/group: the checked calls over the group table; a group of one moves its own part and nothing else.
  */
 #include "tensor/group.h"
+#include "base/clock.h"
 #include "tensor/dry_run.h"
 
 const char *group_collective_name(collective_kind kind) {
@@ -101,16 +102,27 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     TRY(check(g, call));
     if (is_recording(cx)) return tell_recorded(g, cx, call);
     if (g->size == 1) return run_alone(cx, call);
+    if (cx->times) request->began = clock_seconds();
     TRY(g->table->start(g, cx, request));
     request->group = g;
     return OTT_OK;
 }
 
+static void tell_time(const exec *cx, const group_request *request, double waits) {
+    const exec_times *t = cx->times;
+    if (t && t->moved)
+        t->moved(t->user, &request->call, request->began, clock_seconds() - request->began,
+                 clock_seconds() - waits);
+}
+
 ott_status group_wait(exec *cx, group_request *request) {
     group *g = request->group;
     if (!g) return OTT_OK;
+    double waits = cx->times ? clock_seconds() : 0;
     request->group = NULL;
-    return g->table->wait(g, cx, request);
+    TRY(g->table->wait(g, cx, request));
+    tell_time(cx, request, waits);
+    return OTT_OK;
 }
 
 ott_status group_run(group *g, exec *cx, const collective *call) {

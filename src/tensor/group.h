@@ -63,7 +63,8 @@ typedef struct group group;
 typedef struct group_request {
     group *group; /* NULL: nothing is under way */
     collective call;
-    void *state; /* the transport's */
+    void *state;  /* the transport's */
+    double began; /* clock_seconds(), where the context is timed */
 } group_request;
 
 typedef struct group_table {

@@ -2,6 +2,7 @@
 #include "train/profile.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "formats/trace.h"
 #include "train/profile_summary.h"
 #include <limits.h>
@@ -9,6 +10,13 @@
 #include <string.h>
 
 static const char *const part_names[] = {"", "forward", "backward", "optimizer"};
+
+enum { OPERATIONS_TRACK };
+
+/* Collectives run beside operations; of one kind one after the other. */
+static int track_of(collective_kind kind) {
+    return OPERATIONS_TRACK + 1 + (int)kind;
+}
 
 struct profile {
     trainer *t;
@@ -18,6 +26,7 @@ struct profile {
     trace_writer *trace; /* NULL: none is being written */
     exec_times times;
     profile_counts counts;
+    unsigned named;    /* bit `kind`: the track of these collectives has its name */
     ott_status failed; /* of the first slice that could not be written; its text */
     char reason[512];
     /* the step at hand */
@@ -36,7 +45,8 @@ static void note(profile *p, ott_status status) {
 
 static void slice(profile *p, const char *name, const char *category, double began, double seconds,
                   const char *arguments) {
-    if (p->failed == OTT_OK) note(p, trace_slice(p->trace, name, category, began, seconds, arguments));
+    if (p->failed == OTT_OK)
+        note(p, trace_slice(p->trace, OPERATIONS_TRACK, name, category, began, seconds, arguments));
 }
 
 static void end_part(profile *p) {
@@ -142,6 +152,25 @@ static void see(void *user, enum op_index op, const void *args, double began, do
     if (began + seconds > p->last_end) p->last_end = began + seconds;
 }
 
+/* ---- one collective ---- */
+
+static ott_status write_collective(profile *p, const collective *call, double began, double seconds,
+                                   double waited) {
+    char arguments[160];
+    const char *name = group_collective_name(call->kind);
+    const tensor *t = tensor_count(call->input) > tensor_count(call->output) ? &call->input : &call->output;
+    text_format(arguments, sizeof arguments, "{\"bytes\":%lld,\"waited_ms\":%.3f}",
+                (long long)tensor_bytes(*t), waited * 1e3);
+    if (!(p->named >> call->kind & 1)) TRY(trace_name_track(p->trace, track_of(call->kind), name));
+    p->named |= 1U << call->kind;
+    return trace_slice(p->trace, track_of(call->kind), name, "collective", began, seconds, arguments);
+}
+
+static void see_collective(void *user, const collective *call, double began, double seconds, double waited) {
+    profile *p = user;
+    if (p->failed == OTT_OK) note(p, write_collective(p, call, began, seconds, waited));
+}
+
 /* ---- which steps ---- */
 
 /* The last step of the range that `step` (counted from 1) belongs to; 0: it is not profiled. */
@@ -179,7 +208,9 @@ static ott_status open_trace(profile *p, int64_t last) {
     strcpy(p->path + length, "/rank0_trace.json");
     p->counts = (profile_counts){.first = t->run.step + 1};
     snprintf(process, sizeof process, "rank 0: %s, %s", t->recipe->name, t->device->name);
-    return trace_open(t->account, p->path, process, &p->trace);
+    p->named = 0;
+    TRY(trace_open(t->account, p->path, process, &p->trace));
+    return trace_name_track(p->trace, OPERATIONS_TRACK, "operations");
 }
 
 static ott_status write_summary(const profile *p) {
@@ -260,7 +291,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, p
     if (!cfg->profiling.enable) return OTT_OK;
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
-    *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .user = p}};
+    *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .moved = see_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = choose_folder(p, run_folder);
     if (status != OTT_OK) {

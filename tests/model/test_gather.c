@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "comm/threads.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
@@ -32,6 +33,9 @@ typedef struct slow_group {
     int gathers, units_held; /* most at once */
     int64_t gathered_bytes;
     int weights_seen;
+    /* as a trace sees it: when products ended; gathers with products meanwhile, and all */
+    double product[512];
+    int products, overlapped, traced;
 } slow_group;
 
 static int units_held(const model *m) {
@@ -91,6 +95,26 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     return OTT_OK;
 }
 
+/* ---- what a trace is told ---- */
+
+static void see_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+    (void)args;
+    (void)began;
+    (void)seconds;
+    slow_group *s = user;
+    if (op == OP_INDEX_gemm && s->products < 512) s->product[s->products++] = clock_seconds();
+}
+
+static void see_collective(void *user, const collective *call, double began, double seconds, double waited) {
+    slow_group *s = user;
+    bool meanwhile = false;
+    if (call->kind != COLLECTIVE_ALL_GATHER) return;
+    for (int i = 0; i < s->products; i++)
+        meanwhile |= s->product[i] > began && s->product[i] < began + seconds - waited;
+    s->overlapped += meanwhile;
+    s->traced++;
+}
+
 /* ---- ranks ---- */
 
 typedef struct rank_run {
@@ -124,10 +148,15 @@ static ott_status measure_weight(void *user, exec *cx, const char *module, recip
 /* A pass; recorded before. */
 static ott_status run_pass(rank_run *r) {
     tiny *t = &r->t;
+    exec_times times = {.ran = see_op, .moved = see_collective, .user = &r->slow};
+    TRY(exec_times_open(&times, t->h.device));
     plan_replay(t->h.plan);
     t->h.cx.hook = &r->hook;
+    t->h.cx.times = &times;
     ott_status status = pass(&t->h.cx, t);
     t->h.cx.hook = NULL;
+    t->h.cx.times = NULL;
+    exec_times_close(&times, t->h.device);
     return status;
 }
 
@@ -277,6 +306,9 @@ static void the_next_gather_runs_under_this_block(void **state) {
         assert_true(ahead.seconds < behind.seconds);
         assert_true(ahead.slow.units_held <= 3); /* two, and the last that waits for the loss */
         assert_true(behind.slow.units_held <= 2);
+        assert_int_equal(ahead.slow.traced, ahead.slow.gathers);
+        assert_true(ahead.slow.overlapped >= ahead.slow.gathers - 2); /* the table's, the first block's */
+        assert_int_equal(behind.slow.overlapped, 0);
     }
 }
 
