@@ -292,12 +292,8 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
 }
 
 static ott_status run_task(exec *cx, const pass *p, pipeline_task t) {
-    const hook *look = cx->hook;
     cx->is_first_microbatch = t.micro_batch == 0;
-    if (t.micro_batch > 0) cx->hook = NULL;
-    ott_status status = t.backward ? backward(cx, p, t) : forward(cx, p, t);
-    cx->hook = look;
-    return status;
+    return t.backward ? backward(cx, p, t) : forward(cx, p, t);
 }
 
 /* ---- a step ---- */

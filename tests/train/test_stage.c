@@ -32,7 +32,7 @@ static int layers_of(const kind *k) {
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1; /* not all parts alike */
 }
 
-static void open_model(tiny *t, const kind *k, const pipeline_stage *shape) {
+static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, group *shards) {
     model_options o = tiny_options();
     o.layers = layers_of(k);
     o.tied = k->tied;
@@ -40,6 +40,7 @@ static void open_model(tiny *t, const kind *k, const pipeline_stage *shape) {
     o.init_style = INIT_HF;
     o.optimizer = optimizer_find("adamw");
     o.stage = shape;
+    o.shard_ranks = shards;
     tiny_open(t, &o, 1, NULL);
     HARNESS_OK(model_initialize(t->m, 5, 1));
     tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
@@ -63,7 +64,8 @@ typedef struct rank_run {
     tiny t;
     pipeline_stage shape;
     stage *stage; /* NULL: it is the only rank */
-    group *group;
+    group *group,
+        *shards; /* stages; ranks that share the stage's parameters, and have other rows; NULL: none */
     int micro_batches;
     model_slot *slot;
     batch batches[BATCHES_MAX], last; /* last: what is evaluated */
@@ -95,9 +97,9 @@ static ott_status update(exec *cx, const rank_run *r) {
     const model *m = r->t.m;
     const optimizer_options o = {
         .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .max_norm = 0.5f};
-    const optimizer_ranks ranks = {.stages = r->group, .trained = m->trained_count};
-    return optimizer_update(cx, m->options.optimizer, &o, m->parameters, m->parameter_count,
-                            r->stage ? &ranks : NULL, &r->state);
+    const optimizer_ranks ranks = {.shard = r->shards, .stages = r->group, .trained = m->trained_count};
+    return optimizer_update(cx, m->options.optimizer, &o, m->parameters, m->parameter_count, &ranks,
+                            &r->state);
 }
 
 /* What has no plan of its own. */
@@ -128,18 +130,19 @@ static void *run_rank(void *argument) {
     r->status = step(r);
     if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
     group_close(r->group);
+    group_close(r->shards);
     return NULL;
 }
 
-static void open_rank(rank_run *r, const kind *k, group *ranks) {
+static void open_rank(rank_run *r, const kind *k, group *ranks, group *shards, store_reshard reshard) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
-    *r = (rank_run){.group = ranks, .micro_batches = k->micro_batches};
+    *r = (rank_run){.group = ranks, .shards = shards, .micro_batches = k->micro_batches};
     if (ranks)
         r->shape =
             (pipeline_stage){k->schedule, k->stages, ranks->rank, k->schedule == PP_INTERLEAVED_1F1B ? 2 : 1};
-    open_model(&r->t, k, ranks ? &r->shape : NULL);
+    open_model(&r->t, k, ranks ? &r->shape : NULL, shards);
     for (int i = 0; i < k->micro_batches; i++) {
-        set_batch(&r->t, i);
+        set_batch(&r->t, shards ? i * shards->size + shards->rank : i);
         r->batches[i] = r->t.batch;
         r->losses[i] = r->t.losses;
     }
@@ -148,6 +151,7 @@ static void open_rank(rank_run *r, const kind *k, group *ranks) {
                        host);
     r->state = harness_tensor_of(&r->t.h, OTT_F32, 1, STEP_STATE_COUNT, host);
     r->t.m->store.micro_batches = true;
+    r->t.m->store.options.reshard = reshard;
     if (ranks) HARNESS_OK(stage_open(r->t.m, ranks, k->micro_batches, &r->stage));
     harness_record(&r->t.h, train, r);
     plan_poison(r->t.h.plan);
@@ -156,6 +160,13 @@ static void open_rank(rank_run *r, const kind *k, group *ranks) {
 static void close_rank(rank_run *r) {
     stage_close(r->stage);
     tiny_close(&r->t);
+}
+
+static void run_all(rank_run *ranks, int count) {
+    for (int r = 0; r < count; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
+    for (int r = 0; r < count; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < count; r++)
+        if (ranks[r].status != OTT_OK) fail_msg("rank %d: %s", r, ranks[r].text);
 }
 
 /* ---- comparison ---- */
@@ -214,16 +225,15 @@ static void compare(const kind *k) {
     static rank_run one, ranks[STAGES_MAX];
     mem *account;
     threads_world *world;
-    open_rank(&one, k, NULL);
+    open_rank(&one, k, NULL, NULL, STORE_RESHARD_DEFAULT);
     HARNESS_OK(step(&one));
     HARNESS_OK(mem_open(&account));
     HARNESS_OK(threads_world_open(account, k->stages, 60, &world));
-    for (int r = 0; r < k->stages; r++) open_rank(&ranks[r], k, threads_world_group(world, r));
-    for (int r = 0; r < k->stages; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
-    for (int r = 0; r < k->stages; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < k->stages; r++)
+        open_rank(&ranks[r], k, threads_world_group(world, r), NULL, STORE_RESHARD_DEFAULT);
+    run_all(ranks, k->stages);
     int parameters = 0;
     for (int r = 0; r < k->stages; r++) {
-        if (ranks[r].status != OTT_OK) fail_msg("stage %d of %d: %s", r, k->stages, ranks[r].text);
         expect_parameters(k, &one, &ranks[r]);
         expect_scales(k, &one, &ranks[r]);
         expect_tensor(k, &one.t, &one.state, &ranks[r].t, &ranks[r].state, "the step", "norm");
@@ -238,6 +248,34 @@ static void compare(const kind *k) {
     for (int r = 0; r < k->stages; r++) close_rank(&ranks[r]);
     close_rank(&one);
     threads_world_close(world);
+    mem_close(account);
+}
+
+/* ---- stages whose parameters are sharded ---- */
+
+enum { SHARDS = 2 };
+
+/* Against the same shards without a pipeline. */
+static void compare_sharded(const kind *k, store_reshard reshard) {
+    static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
+    mem *account;
+    threads_world *alone, *stages[SHARDS], *shards[STAGES_MAX];
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, SHARDS, 60, &alone));
+    for (int d = 0; d < SHARDS; d++) HARNESS_OK(threads_world_open(account, k->stages, 60, &stages[d]));
+    for (int s = 0; s < k->stages; s++) HARNESS_OK(threads_world_open(account, SHARDS, 60, &shards[s]));
+    for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, threads_world_group(alone, d), reshard);
+    for (int i = 0; i < SHARDS * k->stages; i++)
+        open_rank(&ranks[i], k, threads_world_group(stages[i % SHARDS], i / SHARDS),
+                  threads_world_group(shards[i / SHARDS], i % SHARDS), reshard);
+    run_all(flat, SHARDS);
+    run_all(ranks, SHARDS * k->stages);
+    for (int i = 0; i < SHARDS * k->stages; i++) expect_parameters(k, &flat[i % SHARDS], &ranks[i]);
+    for (int i = 0; i < SHARDS * k->stages; i++) close_rank(&ranks[i]);
+    for (int d = 0; d < SHARDS; d++) close_rank(&flat[d]);
+    for (int s = 0; s < k->stages; s++) threads_world_close(shards[s]);
+    for (int d = 0; d < SHARDS; d++) threads_world_close(stages[d]);
+    threads_world_close(alone);
     mem_close(account);
 }
 
@@ -275,6 +313,15 @@ static void any_number_of_micro_batches(void **state) {
     }
 }
 
+static void stages_may_be_sharded(void **state) {
+    (void)state;
+    static const store_reshard kept[] = {STORE_RESHARD_DEFAULT, STORE_RESHARD_ALWAYS, STORE_RESHARD_NEVER};
+    for (int s = 0; s < 3; s++)
+        for (int tied = 0; tied <= 1; tied++)
+            for (int r = 0; r < 3; r++)
+                compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4}, kept[r]);
+}
+
 /* Activations of the micro-batches in flight, and no others: stage r of 1f1b has stages - r of them, of gpipe all. */
 static void memory_is_of_what_is_in_flight(void **state) {
     (void)state;
@@ -285,7 +332,7 @@ static void memory_is_of_what_is_in_flight(void **state) {
             static rank_run r;
             group ranks = {.rank = rank, .size = STAGES};
             kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
-            open_rank(&r, &k, &ranks);
+            open_rank(&r, &k, &ranks, NULL, STORE_RESHARD_DEFAULT);
             saved[s][rank] = plan_saved(r.t.h.plan);
             close_rank(&r);
         }
@@ -303,9 +350,9 @@ static void a_stage_holds_its_layers(void **state) {
     kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};
     static tiny whole, first, last;
     pipeline_stage a = {PP_1F1B, 2, 0, 1}, b = {PP_1F1B, 2, 1, 1};
-    open_model(&whole, &k, NULL);
-    open_model(&first, &k, &a);
-    open_model(&last, &k, &b);
+    open_model(&whole, &k, NULL, NULL);
+    open_model(&first, &k, &a, NULL);
+    open_model(&last, &k, &b, NULL);
     assert_int_equal(first.m->modules.of[0].role, ROLE_EMBEDDING);
     assert_true(last.m->modules.of[0].role == ROLE_EMBEDDING && last.m->modules.of[0].repeated);
     int64_t table = parameter_count(whole.m->embedding.weight);
@@ -321,9 +368,9 @@ static void a_stage_holds_its_layers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_stages_are_one_rank),     cmocka_unit_test(four_stages_are_one_rank),
-        cmocka_unit_test(any_number_of_micro_batches), cmocka_unit_test(memory_is_of_what_is_in_flight),
-        cmocka_unit_test(a_stage_holds_its_layers),
+        cmocka_unit_test(two_stages_are_one_rank),        cmocka_unit_test(four_stages_are_one_rank),
+        cmocka_unit_test(any_number_of_micro_batches),    cmocka_unit_test(stages_may_be_sharded),
+        cmocka_unit_test(memory_is_of_what_is_in_flight), cmocka_unit_test(a_stage_holds_its_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
