@@ -258,7 +258,7 @@ static ott_status list_layers(const model *m, bool all, float8_layer **out, int6
     *out = memory;
     *count = 0;
     for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = model_module_here(m, &m->whole.of[i]);
+        const model_module *e = &m->whole.of[i];
         if (e->kind == MODULE_LINEAR && (e->linear || all))
             (*out)[(*count)++] = (float8_layer){e->name, e->linear};
     }

@@ -70,11 +70,11 @@ ott_status hf_places_open(const model *m, bool fused, bool packed, hf_places *ou
     int64_t most = 0;
     void *memory;
     *out = (hf_places){.m = m, .are_fused = fused, .are_packed = packed};
-    for (int i = 0; i < m->parameter_count; i++) most += MODULES_PARTS * m->parameters[i].stack;
+    for (int i = 0; i < m->all_count; i++) most += MODULES_PARTS * m->all[i]->stack;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->of, &memory));
     out->of = memory;
-    for (int i = 0; i < m->modules.count; i++) TRY(add_places(out, &m->modules.of[i]));
+    for (int i = 0; i < m->whole.count; i++) TRY(add_places(out, &m->whole.of[i]));
     return OTT_OK;
 }
 

@@ -1,7 +1,6 @@
 /* checkpoint/tensors: sets of tensors: making, checking and reading them. */
 #include "checkpoint/tensors.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- parts ---- */
@@ -293,39 +292,27 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 
 /* ---- the sets of a model ---- */
 
-/* Which sets of a module's tensors. */
+/* Which tensors. */
 typedef enum members { MASTERS, TRAINED_SLOTS, ALL_SLOTS } members;
 
-/* Adds a module's weight or bias, or what an optimizer has of it. */
-static ott_status add_of_module(tensor_set *set, const model *m, const model_module *e, bool is_bias,
-                                members which) {
-    const parameter *p = is_bias ? e->bias : e->weight;
-    const parameter elsewhere = parameter_of_shape(is_bias ? 1 : e->rank, e->shape);
-    char name[MODULES_NAME_BYTES + 8];
-    if (!p) p = &elsewhere;
-    if (which == TRAINED_SLOTS && p->frozen) return OTT_OK;
-    snprintf(name, sizeof name, "%s.%s", e->name, is_bias ? "bias" : "weight");
-    return which == MASTERS ? tensor_set_add_parameter(set, name, p)
-                            : tensor_set_add_slots(set, name, p, m->options.optimizer);
-}
-
 /* Of all stages of a pipeline, in one order. */
-static ott_status add_modules(tensor_set *set, const model *m, members which) {
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = model_module_here(m, &m->whole.of[i]);
-        if (!e->tied) TRY(add_of_module(set, m, e, false, which));
-        if (e->has_bias) TRY(add_of_module(set, m, e, true, which));
+static ott_status add_all(tensor_set *set, const model *m, members which) {
+    for (int i = 0; i < m->all_count; i++) {
+        const parameter *p = m->all[i];
+        if (which == TRAINED_SLOTS && p->frozen) continue;
+        TRY(which == MASTERS ? tensor_set_add_parameter(set, p->name, p)
+                             : tensor_set_add_slots(set, p->name, p, m->options.optimizer));
     }
     return OTT_OK;
 }
 
 ott_status tensor_set_of_model(tensor_set *set, const model *m) {
-    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->whole.count));
-    return add_modules(set, m, MASTERS);
+    TRY(tensor_set_open(set, m->device->account, m->all_count));
+    return add_all(set, m, MASTERS);
 }
 
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all) {
     int64_t slots = m->options.optimizer->slots;
-    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->whole.count * slots));
-    return add_modules(set, m, all ? ALL_SLOTS : TRAINED_SLOTS);
+    TRY(tensor_set_open(set, m->device->account, m->all_count * slots));
+    return add_all(set, m, all ? ALL_SLOTS : TRAINED_SLOTS);
 }

@@ -39,26 +39,37 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
+/* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
+static ott_status take_parameter(model *m, bool is_here, parameter **out) {
+    void *memory = &m->parameters[m->parameter_count];
+    if (!is_here) TRY(arena_alloc(m->names, sizeof(parameter), &memory));
+    m->parameter_count += is_here;
+    *out = m->all[m->all_count++] = memory;
+    return OTT_OK;
+}
+
 /* Declares the next parameter, "<module>.<kind>". */
-static ott_status declare_parameter(model *m, const model_module *e, const char *kind, int rank,
+static ott_status declare_parameter(model *m, const model_module *e, bool is_here, const char *kind, int rank,
                                     const int64_t *shape, parameter **out) {
-    parameter *p = *out = &m->parameters[m->parameter_count++];
+    TRY(take_parameter(m, is_here, out));
+    parameter *p = *out;
     *p = parameter_of_shape(rank, shape);
     p->adds_often = rank == 1 || e->layer == MODULES_OUTSIDE;
     p->frozen = is_frozen(m, e, kind);
     p->repeated = e->repeated;
-    p->number = p->repeated ? 0 : m->trained_count;
-    if (!p->frozen && !p->repeated) m->trained_count++;
-    if (e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
+    p->number = m->trained_count;
+    m->trained_count += !p->frozen;
+    p->shard.value = tensor_matrix(NULL, OTT_F32, 0, p->columns);
+    if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
 
-static ott_status declare_parameters(model *m, model_module *e) {
+static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
     if (e->tied)
-        e->weight = m->embedding.weight;
+        e->weight = m->whole.of[0].weight; /* the embedding's */
     else
-        TRY(declare_parameter(m, e, "weight", e->rank, e->shape, &e->weight));
-    return e->has_bias ? declare_parameter(m, e, "bias", 1, e->shape, &e->bias) : OTT_OK;
+        TRY(declare_parameter(m, e, is_here, "weight", e->rank, e->shape, &e->weight));
+    return e->has_bias ? declare_parameter(m, e, is_here, "bias", 1, e->shape, &e->bias) : OTT_OK;
 }
 
 /* Makes the module the layer that runs. */
@@ -100,22 +111,16 @@ static void prepare_blocks(model *m) {
     }
 }
 
-/* The parameters of a module that is on another stage. */
-static void count_parameters(model *m, const model_module *e) {
-    if (!e->tied) m->trained_count += !is_frozen(m, e, "weight");
-    if (e->has_bias) m->trained_count += !is_frozen(m, e, "bias");
-}
-
 static ott_status declare_all(model *m) {
     model_module *next = m->modules.of, *end = next + m->modules.count;
     prepare_blocks(m);
     for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+        model_module *e = &m->whole.of[i];
         bool is_here = next < end && next->role == e->role && next->layer == e->layer;
-        if (!is_here || next->repeated) count_parameters(m, e);
+        TRY(declare_parameters(m, is_here ? next : e, is_here));
         if (!is_here) continue;
-        TRY(declare_parameters(m, next));
-        bind_module(m, next++);
+        bind_module(m, next);
+        *e = *next++;
     }
     return OTT_OK;
 }
@@ -244,9 +249,11 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     void *memory;
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
-    int64_t most = 2 * (int64_t)m->modules.count; /* weight and bias */
+    int64_t most = 2 * (int64_t)m->modules.count, all = 2 * (int64_t)m->whole.count; /* weight and bias */
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
+    TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all, &memory));
+    m->all = memory;
     TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;
     if (o->freeze) {
@@ -307,17 +314,9 @@ void model_close(model *m) {
 
 /* ---- facts and visits ---- */
 
-const model_module *model_module_here(const model *m, const model_module *e) {
-    for (int i = 0; i < m->modules.count; i++) {
-        const model_module *here = &m->modules.of[i];
-        if (here->role == e->role && here->layer == e->layer) return here;
-    }
-    return e;
-}
-
 int64_t model_parameter_count(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->parameter_count; i++) count += parameter_count(&m->parameters[i]);
+    for (int i = 0; i < m->all_count; i++) count += parameter_count(m->all[i]);
     return count;
 }
 
@@ -329,15 +328,15 @@ int64_t model_shard_count(const model *m) {
 
 int64_t model_frozen_count(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->parameter_count; i++)
-        if (m->parameters[i].frozen) count += parameter_count(&m->parameters[i]);
+    for (int i = 0; i < m->all_count; i++)
+        if (m->all[i]->frozen) count += parameter_count(m->all[i]);
     return count;
 }
 
 int64_t model_matmul_weights(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.of[i];
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = &m->whole.of[i];
         if (e->kind == MODULE_LINEAR) count += e->shape[0] * e->shape[1];
     }
     return count;

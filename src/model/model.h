@@ -19,8 +19,10 @@ typedef struct model {
     module_list whole;     /* those of all stages of a pipeline; only of `modules` are the layers bound */
     parameter *parameters; /* of the modules, in the order they are used forward; a tied head adds none */
     int parameter_count;
-    int trained_count; /* of the whole, those that are trained */
-    bool *freezes;     /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
+    parameter *
+        *all; /* [all_count], the whole's; of another stage's nothing is here, and its shard is empty */
+    int all_count, trained_count; /* of them, those that are trained */
+    bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *values, *grads,
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */
@@ -56,10 +58,7 @@ typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
 void model_close(model *m); /* NULL is allowed */
 
-/* A module of m->whole as it is bound here; itself where it is on another stage: its parameters are NULL. */
-const model_module *model_module_here(const model *m, const model_module *e);
-
-int64_t model_parameter_count(const model *m); /* elements, each counted once */
+int64_t model_parameter_count(const model *m); /* elements of the whole, each counted once */
 int64_t model_shard_count(const model *m);     /* of them, those on this rank */
 int64_t model_frozen_count(const model *m);    /* of them, those that are not trained */
 /* Elements of matrices that take part in a GEMM for each token (tied embedding counted as the head). */

@@ -24,9 +24,9 @@ static void log_model(const announcement *a) {
     const model_options *o = &m->options;
     int trained = 0, decayed = 0;
     char count[32];
-    for (int i = 0; i < m->parameter_count; i++) {
-        trained += !m->parameters[i].frozen;
-        decayed += m->parameters[i].decay && !m->parameters[i].frozen;
+    for (int i = 0; i < m->all_count; i++) {
+        trained += !m->all[i]->frozen;
+        decayed += m->all[i]->decay && !m->all[i]->frozen;
     }
     log_info(a->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
              trained - decayed);
@@ -36,8 +36,8 @@ static void log_model(const announcement *a) {
              o->family->name, str_commas(model_parameter_count(m), count), (long long)o->dim,
              (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocab, o->tied ? ", tied head" : "");
-    if (trained < m->parameter_count)
-        log_info(a->log, "Frozen: %d params, %s of the parameters", m->parameter_count - trained,
+    if (trained < m->all_count)
+        log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));
     announce_conversion(a->log, a->trainer);
 }

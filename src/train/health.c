@@ -46,7 +46,7 @@ static ott_status measure(void *user, exec *cx, const char *module, recipe_tenso
                           const qtensor *q) {
     health *h = user;
     int64_t at = find_slot(h, module, which);
-    if (at < 0) return OTT_OK;
+    if (at < 0 || !cx->is_first_microbatch) return OTT_OK;
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->slots[at] = (slot){.measured = true, .spec = q->spec};
     return op_quantize_statistics(cx, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});

@@ -331,6 +331,7 @@ static ott_status run_tasks(exec *cx, const pass *p) {
         TRY(run_task(cx, p, t));
     }
     TRY(finish_departures(cx, s));
+    TRY(store_reduce_once(cx, &s->m->store));
     return share_table(cx, s);
 }
 
@@ -339,6 +340,7 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
     const pass p = {s, batches, grad_scale, losses};
     cx->phase = PHASE_TRAIN;
     forget(s);
+    if (!plan_recording(cx->plan)) TRY(store_zero_gradients(&s->m->store, cx->device));
     ott_status status = run_tasks(cx, &p);
     if (status != OTT_OK) store_abandon(cx, &s->m->store, status);
     return status;

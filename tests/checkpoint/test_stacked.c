@@ -32,6 +32,7 @@ typedef struct stacked {
     linear layer;
     parameter weight;
     model_module module;
+    parameter *all;
     store_unit unit;
     model m;
     group ranks;
@@ -54,10 +55,13 @@ static void open_stacked(stacked *s, group *ranks) {
                    .device = s->h.device,
                    .modules = {&s->module, 1},
                    .whole = {&s->module, 1},
+                   .all = &s->all,
+                   .all_count = 1,
                    .parameters = &s->weight,
                    .parameter_count = 1,
                    .store = {.ranks = ranks, .units = &s->unit, .unit_count = 1},
                    .activation = OTT_BF16};
+    s->all = &s->weight;
     s->m.options.init_style = INIT_HF;
     s->m.options.init_std = 0.3;
     parameter *p = &s->weight;
