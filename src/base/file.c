@@ -418,7 +418,7 @@ ott_status file_writer_join(mem *account, const char *path, file_writer **out) {
     return writer_open(account, path, shared_open, out);
 }
 
-static ott_status flush(file_writer *w) {
+static ott_status flush_buffer(file_writer *w) {
     w->failed = staged_write(&w->file, w->buffer, w->used);
     w->used = 0;
     return w->failed;
@@ -427,7 +427,7 @@ static ott_status flush(file_writer *w) {
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
     if (w->failed != OTT_OK)
         return status_fail(w->failed, "%s: cannot write: an earlier write failed", w->file.path);
-    if (bytes > WRITER_BUFFER - w->used) TRY(flush(w));
+    if (bytes > WRITER_BUFFER - w->used) TRY(flush_buffer(w));
     if (bytes > WRITER_BUFFER) return w->failed = staged_write(&w->file, data, bytes);
     if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
     w->used += bytes;
@@ -437,13 +437,13 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
 ott_status file_writer_skip(file_writer *w, int64_t bytes) {
     TRY(file_writer_append(w, NULL, 0)); /* reports an earlier failure */
     if (bytes == 0) return OTT_OK;
-    TRY(flush(w));
+    TRY(flush_buffer(w));
     if (lseek(w->file.descriptor, (off_t)bytes, SEEK_CUR) < 0) w->failed = fail_system(w->file.path, "write");
     return w->failed;
 }
 
 ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes) {
-    if (w->failed == OTT_OK) TRY(flush(w));
+    if (w->failed == OTT_OK) TRY(flush_buffer(w));
     if (w->failed != OTT_OK) return file_writer_append(w, NULL, 0);
     for (const char *from = data; bytes > 0;) {
         ssize_t written = pwrite(w->file.descriptor, from, (size_t)bytes, (off_t)offset);
@@ -458,7 +458,7 @@ ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, i
 
 ott_status file_writer_commit(file_writer *w) {
     ott_status status = file_writer_append(w, NULL, 0); /* reports an earlier failure */
-    if (status == OTT_OK) status = flush(w);
+    if (status == OTT_OK) status = flush_buffer(w);
     if (status != OTT_OK) {
         file_writer_abandon(w);
         return status;

@@ -56,7 +56,7 @@ uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes) {
 }
 
 /* a * b modulo the polynomial, bit 31 being x^0. */
-static uint32_t multiply(uint32_t a, uint32_t b) {
+static uint32_t multiply_modulo(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (int bit = 31; bit >= 0; bit--) {
         if (a >> bit & 1) product ^= b;
@@ -67,7 +67,7 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
 
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes) {
     uint32_t power = 0x00800000u; /* x^8: a byte; squared for each binary digit of `bytes` */
-    for (; bytes > 0; bytes >>= 1, power = multiply(power, power))
-        if (bytes & 1) crc = multiply(power, crc);
+    for (; bytes > 0; bytes >>= 1, power = multiply_modulo(power, power))
+        if (bytes & 1) crc = multiply_modulo(power, crc);
     return crc;
 }

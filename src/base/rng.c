@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-static uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high) {
+static uint32_t multiply_wide(uint32_t a, uint32_t b, uint32_t *high) {
     uint64_t product = (uint64_t)a * b;
     *high = (uint32_t)(product >> 32);
     return (uint32_t)product;
@@ -18,8 +18,8 @@ rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint32_t high0, high1;
-        uint32_t low0 = multiply(c0, UINT32_C(0xD2511F53), &high0);
-        uint32_t low1 = multiply(c2, UINT32_C(0xCD9E8D57), &high1);
+        uint32_t low0 = multiply_wide(c0, UINT32_C(0xD2511F53), &high0);
+        uint32_t low1 = multiply_wide(c2, UINT32_C(0xCD9E8D57), &high1);
         c0 = high1 ^ c1 ^ k0;
         c1 = low1;
         c2 = high0 ^ c3 ^ k1;

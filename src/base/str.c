@@ -9,7 +9,7 @@
 enum { FIRST_CAPACITY = 128 };
 
 /* Makes room for `extra` more bytes and the final NUL. */
-static bool reserve(str *s, int64_t extra) {
+static bool reserve_bytes(str *s, int64_t extra) {
     if (s->failed) return false;
     if (extra < s->capacity - s->length) return true;
     int64_t need, doubled = s->capacity ? s->capacity : FIRST_CAPACITY;
@@ -25,7 +25,7 @@ static bool reserve(str *s, int64_t extra) {
 }
 
 void str_append_bytes(str *s, const void *bytes, int64_t count) {
-    if (!reserve(s, count)) return;
+    if (!reserve_bytes(s, count)) return;
     if (count > 0) memcpy(s->text + s->length, bytes, (size_t)count);
     s->length += count;
     s->text[s->length] = '\0';
@@ -40,7 +40,7 @@ static void append_formatted(str *s, const char *format, va_list arguments) {
     va_copy(again, arguments);
     int length = text_vformat(NULL, 0, format, arguments);
     if (length < 0) s->failed = true;
-    if (reserve(s, length)) {
+    if (reserve_bytes(s, length)) {
         text_vformat(s->text + s->length, (size_t)length + 1, format, again);
         s->length += length;
     }

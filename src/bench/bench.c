@@ -10,7 +10,7 @@ static const bench_entry *const entries[] = {&bench_gemm,      &bench_gemv,     
                                              &bench_step,      &bench_generate, &bench_load};
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-static ott_status find(const char *what, const bench_entry **out) {
+static ott_status find_benchmark(const char *what, const bench_entry **out) {
     char names[128] = "";
     for (int i = 0; i < ENTRIES; i++) {
         if (what && strcmp(entries[i]->name, what) == 0) {
@@ -46,7 +46,7 @@ static ott_status check_taken(const bench_entry *entry, const bench_options *o) 
     return OTT_OK;
 }
 
-static ott_status check_values(const bench_options *o) {
+static ott_status check_repeats(const bench_options *o) {
     if (o->threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
     if (o->repeats < 1 || o->repeats > BENCH_REPEATS_MAX)
@@ -61,9 +61,9 @@ static ott_status check_values(const bench_options *o) {
 ott_status bench_measure(mem *account, const logger *log, const bench_options *o, ott_text_fn write,
                          void *user) {
     const bench_entry *entry = NULL;
-    TRY(find(o->what, &entry));
+    TRY(find_benchmark(o->what, &entry));
     TRY(check_taken(entry, o));
-    TRY(check_values(o));
+    TRY(check_repeats(o));
     str text = {.account = account};
     ott_status status =
         entry->run ? entry->run(account, log, o, &text) : bench_cases(account, log, entry, o, &text);

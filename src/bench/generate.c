@@ -69,7 +69,7 @@ static ott_status open_speaker(bench *b, const char *precision, speaker *s) {
     return read_prompt(s);
 }
 
-static ott_status add(bench *b) {
+static ott_status add_recipes(bench *b) {
     const char *precisions[BENCH_PRECISIONS_MOST];
     int count;
     void *memory;
@@ -97,7 +97,7 @@ static void close_speaker(speaker *s) {
     bench_model_close(&s->model);
 }
 
-static void close_all(bench *b) {
+static void close_models(bench *b) {
     generate_bench *g = b->state;
     for (int i = 0; g && i < BENCH_PRECISIONS_MOST; i++) close_speaker(&g->speaker[i]);
 }
@@ -106,7 +106,7 @@ static double memory_of(const speaker *s) {
     return (double)mem_read(s->model.account).now;
 }
 
-static void write_text(bench *b, str *out) {
+static void write_rates(bench *b, str *out) {
     const generate_bench *g = b->state;
     double values[BENCH_PRECISIONS_MOST];
     for (int i = 0; i < g->count; i++) values[i] = 1 / bench_seconds(b, &b->cases[i]);
@@ -119,7 +119,7 @@ static void write_text(bench *b, str *out) {
     bench_text_line(out, "memory in MiB", values, g->count, 1, "");
 }
 
-static void write_json(bench *b, str *out) {
+static void write_rates_json(bench *b, str *out) {
     const generate_bench *g = b->state;
     str_append(out, ",\"generation\":{");
     for (int i = 0; i < g->count; i++)
@@ -130,7 +130,7 @@ static void write_json(bench *b, str *out) {
 
 const bench_entry bench_generate = {.name = "generate",
                                     .takes = BENCH_TAKES_MODEL,
-                                    .add = add,
-                                    .text = write_text,
-                                    .json = write_json,
-                                    .close = close_all};
+                                    .add = add_recipes,
+                                    .text = write_rates,
+                                    .json = write_rates_json,
+                                    .close = close_models};

@@ -27,7 +27,7 @@ ott_status bench_alloc(bench *b, int64_t bytes, void **out) {
 }
 
 /* Repeating a stretch of an odd length gives every line of a matrix other values. */
-static void fill(char *data, ott_dtype d, int64_t count) {
+static void fill_bytes(char *data, ott_dtype d, int64_t count) {
     enum { STRETCH = 65521 };
     int64_t size = dtype_bytes(d), first = count < STRETCH ? count : STRETCH;
     for (int64_t i = 0; i < first; i++)
@@ -41,7 +41,7 @@ static void fill(char *data, ott_dtype d, int64_t count) {
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
     plan_buffer buffer; /* open until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
-    fill(out->data, d, rows * columns);
+    fill_bytes(out->data, d, rows * columns);
     return OTT_OK;
 }
 
@@ -127,7 +127,7 @@ static ott_status warm_up(bench *b, bench_case *c) {
     return OTT_OK;
 }
 
-static ott_status measure(bench *b) {
+static ott_status measure_cases(bench *b) {
     for (int i = 0; i < b->count; i++) TRY(warm_up(b, &b->cases[i]));
     for (int r = 0; r < b->options->repeats; r++) {
         b->peaks[r] = device_peak(b->cx.device, OTT_F32);
@@ -163,7 +163,7 @@ static double rate(const bench *b, const bench_case *c) {
 }
 
 /* Of the peak. */
-static double share(const bench *b, const bench_case *c) {
+static double share_of_peak(const bench *b, const bench_case *c) {
     if (c->flops > 0) return c->flops / bench_seconds(b, c) / b->peak;
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
@@ -229,7 +229,7 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
     for (int v = 0; v < count; v++) {
         const bench_case *found = bench_find(b, c->what, c->shape, columns[v]);
         if (found)
-            str_printf(out, " %8.1f (%5.1f%%)", rate(b, found), 100 * share(b, found));
+            str_printf(out, " %8.1f (%5.1f%%)", rate(b, found), 100 * share_of_peak(b, found));
         else
             str_printf(out, " %17s", "-");
     }
@@ -258,7 +258,7 @@ static void write_table(bench *b, str *out) {
         str_printf(out, "%-47s", "geometric mean");
         for (int v = 0; v < count; v++)
             str_printf(out, " %8.1f (%5.1f%%)", geometric_mean(b, columns[v], rate),
-                       100 * geometric_mean(b, columns[v], share));
+                       100 * geometric_mean(b, columns[v], share_of_peak));
         if (b->entry->times_bf16) str_printf(out, " %14.2f", geometric_mean(b, columns[0], times_bf16));
         str_append(out, "\n");
     }
@@ -277,12 +277,12 @@ static void write_result(const bench *b, const bench_case *c, str *out) {
     str_printf(out, "{\"what\":\"%s\",\"shape\":\"%s\",\"variant\":\"%s\",\"seconds\":%.9g", c->what,
                c->shape, c->variant, bench_seconds(b, c));
     str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", rate(b, c),
-               share(b, c));
+               share_of_peak(b, c));
     if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", times_bf16(b, c));
     str_append(out, "}");
 }
 
-static void write_json(bench *b, str *out) {
+static void write_table_json(bench *b, str *out) {
     const char *columns[VARIANTS_MOST];
     int count = variants(b, columns);
     char processor[96];
@@ -314,9 +314,9 @@ static ott_status run_cases(bench *b, str *out) {
     TRY(b->entry->add(b));
     TRY(open_copies(b));
     TRY(open_times(b));
-    TRY(measure(b));
+    TRY(measure_cases(b));
     if (b->options->json)
-        write_json(b, out);
+        write_table_json(b, out);
     else
         write_table(b, out);
     return OTT_OK;

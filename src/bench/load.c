@@ -62,7 +62,7 @@ static ott_status open_all(load_bench *l) {
     return OTT_OK;
 }
 
-static void close_all(load_bench *l) {
+static void close_load(load_bench *l) {
     mem_free(l->account, l->loading);
     mem_free(l->account, l->buffer);
     shards_close(l->files);
@@ -84,7 +84,7 @@ static void forget_files(const load_bench *l) {
     }
 }
 
-static ott_status read_file(const load_bench *l, const char *path) {
+static ott_status read_weight_file(const load_bench *l, const char *path) {
     file_reader r;
     ott_status status = OTT_OK;
     TRY(file_reader_open(path, &r));
@@ -96,14 +96,14 @@ static ott_status read_file(const load_bench *l, const char *path) {
     return status;
 }
 
-static ott_status read_files(const load_bench *l) {
+static ott_status read_weight_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++)
-        TRY(read_file(l, safetensors_path(shards_file(l->files, i))));
+        TRY(read_weight_file(l, safetensors_path(shards_file(l->files, i))));
     return OTT_OK;
 }
 
 /* The first time it touches the model's memory, which a run has done when it loads. */
-static ott_status measure(load_bench *l) {
+static ott_status measure_loading(load_bench *l) {
     TRY(hf_model_load(l->m, l->options->path));
     for (int r = 0; r < l->options->repeats; r++) {
         forget_files(l);
@@ -112,7 +112,7 @@ static ott_status measure(load_bench *l) {
         l->loading[r] = clock_seconds() - began;
         forget_files(l);
         began = clock_seconds();
-        TRY(read_files(l));
+        TRY(read_weight_files(l));
         l->reading[r] = clock_seconds() - began;
     }
     return OTT_OK;
@@ -120,7 +120,7 @@ static ott_status measure(load_bench *l) {
 
 /* ---- what came out ---- */
 
-static void write_text(const load_bench *l, double loading, double reading, str *out) {
+static void write_load_text(const load_bench *l, double loading, double reading, str *out) {
     const double mib = 1048576.0;
     char processor[96];
     mem_stats memory = mem_read(l->account);
@@ -138,7 +138,7 @@ static void write_text(const load_bench *l, double loading, double reading, str 
                (double)memory.now_of[MEM_PARAM] / mib);
 }
 
-static void write_json(const load_bench *l, double loading, double reading, str *out) {
+static void write_load_json(const load_bench *l, double loading, double reading, str *out) {
     mem_stats memory = mem_read(l->account);
     str_printf(out, "{\"bench\":\"load\",\"repeats\":%d,\"files\":%lld,\"bytes\":%lld,\"largest_bytes\":%lld",
                l->options->repeats, (long long)shards_file_count(l->files), (long long)l->bytes,
@@ -150,21 +150,21 @@ static void write_json(const load_bench *l, double loading, double reading, str 
                (long long)memory.now_of[MEM_PARAM]);
 }
 
-static ott_status run(mem *account, const logger *log, const bench_options *o, str *out) {
+static ott_status run_load(mem *account, const logger *log, const bench_options *o, str *out) {
     load_bench l = {.options = o};
     ott_status status;
     (void)account, (void)log;
     TRY(mem_open(&l.account));
     TRY_OUT(open_all(&l));
-    TRY_OUT(measure(&l));
+    TRY_OUT(measure_loading(&l));
     double loading = bench_median(l.loading, o->repeats), reading = bench_median(l.reading, o->repeats);
     if (o->json)
-        write_json(&l, loading, reading, out);
+        write_load_json(&l, loading, reading, out);
     else
-        write_text(&l, loading, reading, out);
+        write_load_text(&l, loading, reading, out);
 out:
-    close_all(&l);
+    close_load(&l);
     return status;
 }
 
-const bench_entry bench_load = {.name = "load", .takes = BENCH_TAKES_PATH, .run = run};
+const bench_entry bench_load = {.name = "load", .takes = BENCH_TAKES_PATH, .run = run_load};

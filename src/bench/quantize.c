@@ -39,7 +39,7 @@ typedef struct quantize_state {
     quantize_op op;
 } quantize_state;
 
-static ott_status run(bench *b, void *state) {
+static ott_status run_form(bench *b, void *state) {
     quantize_state *s = state;
     return s->op(b, &s->e);
 }
@@ -69,12 +69,12 @@ static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, 
     TRY(open_activation(b, f, size, x, &s->e));
     TRY(run_quantize(b, &s->e)); /* a scale to be given */
     bench_case c = {
-        .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run, .state = s};
+        .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run_form, .state = s};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);
     return bench_add(b, &c);
 }
 
-static ott_status add(bench *b) {
+static ott_status add_quantizers(bench *b) {
     const bench_shapes *s;
     TRY(bench_find_shapes(b, &s));
     for (int m = 0; m < s->matrices; m++) {
@@ -87,4 +87,4 @@ static ott_status add(bench *b) {
     return OTT_OK;
 }
 
-const bench_entry bench_quantize = {.name = "quantize", .takes = BENCH_TAKES_SHAPES, .add = add};
+const bench_entry bench_quantize = {.name = "quantize", .takes = BENCH_TAKES_SHAPES, .add = add_quantizers};

@@ -48,7 +48,7 @@ static void note_step(contestant *c, double seconds) {
     c->shares[BETWEEN] += seconds;
 }
 
-static ott_status run_step(bench *b, void *state) {
+static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     step_result result;
     (void)b;
@@ -99,14 +99,14 @@ static ott_status add_contestant(bench *b, const char *precision, contestant *c)
                        .variant = precision,
                        .flops = 6.0 * (double)(model_matmul_weights(m) * c->tokens),
                        .once = true,
-                       .run = run_step,
+                       .run = run_contestant,
                        .state = c};
     snprintf(step.shape, sizeof step.shape, "%s, %lld x %lld", config_word(c->model.cfg, "model.preset"),
              (long long)c->trainer->options.batch_size, (long long)c->trainer->options.seq_len);
     return bench_add(b, &step);
 }
 
-static ott_status add(bench *b) {
+static ott_status add_contestants(bench *b) {
     const char *precisions[BENCH_PRECISIONS_MOST];
     int count;
     void *memory;
@@ -125,7 +125,7 @@ static void close_contestant(contestant *c) {
     bench_model_close(&c->model);
 }
 
-static void close_all(bench *b) {
+static void close_contestants(bench *b) {
     step_bench *s = b->state;
     for (int i = 0; s && i < BENCH_PRECISIONS_MOST; i++) close_contestant(&s->entrant[i]);
 }
@@ -138,7 +138,7 @@ static double tokens_per_second(const bench *b, int i) {
 }
 
 /* Of the time of the measured steps. */
-static double share(const contestant *c, int part) {
+static double share_of_step(const contestant *c, int part) {
     double all = 0;
     for (int f = 0; f < SHARES; f++) all += c->shares[f];
     return c->shares[part] / all;
@@ -152,7 +152,7 @@ static double ratio_to_bf16(const bench *b, int i) {
     return bench_seconds(b, baseline(b)) / bench_seconds(b, &b->cases[i]);
 }
 
-static void write_text(bench *b, str *out) {
+static void write_parts(bench *b, str *out) {
     const step_bench *s = b->state;
     double values[BENCH_PRECISIONS_MOST];
     for (int i = 0; i < s->count; i++) values[i] = tokens_per_second(b, i);
@@ -167,7 +167,7 @@ static void write_text(bench *b, str *out) {
     str_append(out, "share of the step's time\n");
     for (int f = 0; f < SHARES; f++) {
         char what[32];
-        for (int i = 0; i < s->count; i++) values[i] = 100 * share(&s->entrant[i], f);
+        for (int i = 0; i < s->count; i++) values[i] = 100 * share_of_step(&s->entrant[i], f);
         snprintf(what, sizeof what, "  %s", share_name(f));
         bench_text_line(out, what, values, s->count, 1, "%");
     }
@@ -176,11 +176,11 @@ static void write_text(bench *b, str *out) {
 static void write_shares(const contestant *c, str *out) {
     str_append(out, ",\"shares\":{");
     for (int f = 0; f < SHARES; f++)
-        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share(c, f));
+        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share_of_step(c, f));
     str_append(out, "}");
 }
 
-static void write_json(bench *b, str *out) {
+static void write_parts_json(bench *b, str *out) {
     const step_bench *s = b->state;
     str_append(out, ",\"steps\":{");
     for (int i = 0; i < s->count; i++) {
@@ -198,7 +198,7 @@ static void write_json(bench *b, str *out) {
 
 const bench_entry bench_step = {.name = "step",
                                 .takes = BENCH_TAKES_MODEL | BENCH_TAKES_BATCH,
-                                .add = add,
-                                .text = write_text,
-                                .json = write_json,
-                                .close = close_all};
+                                .add = add_contestants,
+                                .text = write_parts,
+                                .json = write_parts_json,
+                                .close = close_contestants};

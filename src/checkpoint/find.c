@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The folder a path lies in, and the path's last name; both without slashes at their end. */
-static void split(const char *path, str *parent, str *name) {
+static void split_path(const char *path, str *parent, str *name) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
@@ -42,7 +42,7 @@ ott_status checkpoint_advise(mem *account, const char *path, ott_status code) {
     str reason = {.account = account}, parent = {.account = account}, name = {.account = account},
         found = {.account = account};
     str_append(&reason, status_text()); /* looking around fails too, and says so */
-    split(path, &parent, &name);
+    split_path(path, &parent, &name);
     bool ok = str_finish(&reason) == OTT_OK && str_finish(&parent) == OTT_OK && str_finish(&name) == OTT_OK;
     if (ok) ok = find_complete(account, parent.text, name.text, &found) == OTT_OK;
     if (reason.text && ok && found.length > 0)
@@ -70,7 +70,7 @@ static ott_status append_newest(mem *account, const char *folder, str *out) {
 static ott_status is_checkpoint(mem *account, const char *path, bool *is) {
     str parent = {.account = account}, name = {.account = account}, state = {.account = account};
     int64_t step;
-    split(path, &parent, &name);
+    split_path(path, &parent, &name);
     str_printf(&state, "%s/%s", path, CHECKPOINT_STATE_NAME);
     ott_status status = name.failed || state.failed ? str_finish(name.failed ? &name : &state) : OTT_OK;
     *is =
@@ -139,7 +139,7 @@ static ott_status append_meant(mem *account, const char *path, str *out) {
 /* The newest checkpoint of the run whose folder this one lies in, as another's do (checkpoint_run_home). */
 static ott_status append_neighbour(mem *account, const char *folder, str *out) {
     str parent = {.account = account}, name = {.account = account};
-    split(folder, &parent, &name);
+    split_path(folder, &parent, &name);
     ott_status status = str_finish(parent.failed ? &parent : &name);
     if (status == OTT_OK && str_starts_with(name.text, "run-") && run_id_is_valid(name.text + strlen("run-")))
         status = append_newest(account, parent.text, out);

@@ -167,7 +167,7 @@ static bool take_history(const json_t *root, run_history *h) {
            h->loss_count < INT64_MAX / 2 && h->last_good_step >= 0 && h->peak_memory_bytes >= 0;
 }
 
-static void forget(run_history *h, int64_t steps, int64_t tokens) {
+static void forget_beyond(run_history *h, int64_t steps, int64_t tokens) {
     run_history_begin(h);
     if (steps == 0) return;
     report_phase *p = run_history_phase(h, UNKNOWN);
@@ -175,7 +175,7 @@ static void forget(run_history *h, int64_t steps, int64_t tokens) {
     p->tokens = tokens;
 }
 
-static ott_status read_file(mem *account, const char *path, run_history *out) {
+static ott_status read_history(mem *account, const char *path, run_history *out) {
     json_t *root;
     TRY(checkpoint_json_read(account, path, HISTORY_LIMIT, &root));
     bool good = take_history(root, out);
@@ -187,13 +187,13 @@ ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps,
                             run_history *out, bool *known) {
     str path = {.account = account};
     *known = false;
-    forget(out, steps, tokens);
+    forget_beyond(out, steps, tokens);
     str_printf(&path, "%s/%s", checkpoint, RUN_HISTORY_NAME);
     ott_status status = str_finish(&path);
     if (status == OTT_OK && file_exists(path.text)) {
-        status = read_file(account, path.text, out);
+        status = read_history(account, path.text, out);
         *known = status == OTT_OK;
-        if (!*known) forget(out, steps, tokens);
+        if (!*known) forget_beyond(out, steps, tokens);
     }
     str_free(&path);
     return status;

@@ -14,7 +14,7 @@ static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"
 
 /* ---- collecting ---- */
 
-static ott_status append(run_sources *s, run_source_role role, const char *path, file_mark mark) {
+static ott_status append_source(run_sources *s, run_source_role role, const char *path, file_mark mark) {
     void *files = s->files;
     if (s->count == RUN_SOURCES_MOST) return OTT_OK;
     if (s->count == s->capacity) {
@@ -34,7 +34,7 @@ ott_status run_sources_add(run_sources *s, run_source_role role, const char *pat
     file_mark mark;
     if (s->count == RUN_SOURCES_MOST) return OTT_OK;
     TRY(file_mark_of(path, &mark));
-    return append(s, role, path, mark);
+    return append_source(s, role, path, mark);
 }
 
 ott_status run_sources_add_tokenizer(run_sources *s, const char *path) {
@@ -84,7 +84,7 @@ static ott_status take_file(run_sources *s, const json_t *object) {
     while (word && role < SOURCE_ROLES && strcmp(word, role_words[role]) != 0) role++;
     if (!word || role == SOURCE_ROLES || !path || !hash || !json_is_integer(bytes)) return OTT_OK;
     file_mark mark = {.bytes = json_integer_value(bytes), .hash = strtoull(hash, NULL, 16)};
-    return append(s, (run_source_role)role, path, mark);
+    return append_source(s, (run_source_role)role, path, mark);
 }
 
 static ott_status take_files(run_sources *s, const json_t *root) {
@@ -125,7 +125,7 @@ static bool has_mark(const run_sources *s, const run_source *like) {
     return false;
 }
 
-static void tell(const logger *log, const run_source *before, const run_source *now) {
+static void log_change(const logger *log, const run_source *before, const run_source *now) {
     const run_source *any = before ? before : now;
     const char *word = role_words[any->role];
     if (before && now && before->mark.bytes == now->mark.bytes)
@@ -150,13 +150,13 @@ void run_sources_compare(const run_sources *before, const run_sources *now, run_
         const run_source *b = &before->files[i], *n = find_path(now, b);
         bool other = role != SOURCE_ROLES && b->role != role;
         if (other || (n ? same_mark(b, n) : has_mark(now, b))) continue;
-        if (changes++ < MOST_TOLD) tell(log, b, n);
+        if (changes++ < MOST_TOLD) log_change(log, b, n);
     }
     for (int64_t i = 0; i < now->count; i++) {
         const run_source *n = &now->files[i];
         bool other = role != SOURCE_ROLES && n->role != role;
         if (other || find_path(before, n) || has_mark(before, n)) continue;
-        if (changes++ < MOST_TOLD) tell(log, NULL, n);
+        if (changes++ < MOST_TOLD) log_change(log, NULL, n);
     }
     if (changes > MOST_TOLD)
         log_warning(log, "%" PRId64 " more files have changed since the checkpoint was written",

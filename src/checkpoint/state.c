@@ -196,13 +196,13 @@ typedef struct place {
 } place;
 
 /* Messages show member names of the file only when they are harmless. */
-static const char *show(const char *name) {
+static const char *show_member(const char *name) {
     return strlen(name) <= 40 && str_utf8_error(name, (int64_t)strlen(name)) < 0 ? name : "(a long name)";
 }
 
 static ott_status fail_member(const place *at, const char *name, const char *what) {
     return status_fail(OTT_ERR_FORMAT, "%s: '%s%s%s' %s", at->path, at->section, *at->section ? "." : "",
-                       show(name), what);
+                       show_member(name), what);
 }
 
 static ott_status take_int(const place *at, const field *f, const json_t *value, int64_t *out) {

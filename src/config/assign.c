@@ -104,8 +104,8 @@ bool assign_is_switch(const char *path) {
 }
 
 /* "run.toml:3: train.seq_len = 512" in the arena. */
-static ott_status describe(config *cfg, const char *file, const char *path, const node *value,
-                           const char **out) {
+static ott_status describe_leaf(config *cfg, const char *file, const char *path, const node *value,
+                                const char **out) {
     str shown = {.account = cfg->state->account};
     str_printf(&shown, "%s:%d: %s = ", file, value->line, path);
     tree_show(&shown, value);
@@ -136,7 +136,7 @@ static ott_status give_leaf(config *cfg, const char *file, const char *path, con
         TRY(arena_printf(cfg->state->memory, &where, "%s:%d", file, value->line));
         return unknown_fail(where, path);
     }
-    TRY(describe(cfg, file, path, value, &where));
+    TRY(describe_leaf(cfg, file, path, value, &where));
     const char *trouble = is_read(path) ? find_trouble(value) : NULL;
     if (trouble) return status_fail(OTT_ERR_CONFIG, "%s: %s", where, trouble);
     return assign_path(cfg, path, value, where);

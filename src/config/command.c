@@ -147,7 +147,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
 }
 
 /* The option as typed, for messages: in the arena, on one line. */
-static ott_status describe(config *cfg, const char *argument, const char *value, const char **out) {
+static ott_status describe_option(config *cfg, const char *argument, const char *value, const char **out) {
     str text = {.account = cfg->state->account};
     tree_show_text(&text, argument, 200);
     if (value) {
@@ -166,7 +166,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
         const char *shown;
         TRY(read_option(argc, argv, at, &o));
         if (o.is_file) continue;
-        TRY(describe(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
+        TRY(describe_option(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
         TRY(remark_failure(cfg, o.key, alias_target(o.key), command_override(cfg, o.key, o.value, shown)));
     }
     return OTT_OK;

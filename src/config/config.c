@@ -45,7 +45,7 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
     return OTT_OK;
 }
 
-static ott_status read_file(config *cfg, const char *path) {
+static ott_status read_config_file(config *cfg, const char *path) {
     node *root;
     TRY(arena_strdup(cfg->state->memory, path, &cfg->path));
     tree_builder b = {.account = cfg->state->account, .memory = cfg->state->memory, .place = cfg->path};
@@ -76,7 +76,7 @@ static void log_instead(const config *cfg) {
 static ott_status parse_into(config *cfg, int argc, const char *const *argv) {
     const char *file;
     TRY(command_find_file(argc, argv, &file));
-    if (file) TRY(read_file(cfg, file));
+    if (file) TRY(read_config_file(cfg, file));
     TRY(command_apply(cfg, argc, argv));
     TRY(config_check(cfg));
     log_instead(cfg);

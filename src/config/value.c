@@ -202,7 +202,7 @@ ott_status value_read(arena *memory, const config_key *key, const node *n, const
 }
 
 /* `text` as a TOML basic string. */
-static void write_text(str *out, const char *text) {
+static void write_toml_text(str *out, const char *text) {
     str_append(out, "\"");
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -220,7 +220,7 @@ static void write_list(str *out, const config_list *list) {
     str_append(out, "[");
     for (int64_t i = 0; i < list->count; i++) {
         str_append(out, i ? ", " : "");
-        write_text(out, list->items[i]);
+        write_toml_text(out, list->items[i]);
     }
     str_append(out, "]");
 }
@@ -243,9 +243,9 @@ void value_show(str *out, const config_key *key, const config_value *value) {
 
 void value_write(str *out, const config_key *key, const config_value *value) {
     if (key->type == KEY_TEXT)
-        write_text(out, value->text);
+        write_toml_text(out, value->text);
     else if (key->type == KEY_CHOICE)
-        write_text(out, key->choices[value->integer].text);
+        write_toml_text(out, key->choices[value->integer].text);
     else
         value_show(out, key, value);
 }

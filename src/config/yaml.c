@@ -33,7 +33,7 @@ static ott_status next_event(reader *r, yaml_event_t *event) {
                        p->context ? " " : "", p->context ? p->context : "");
 }
 
-static ott_status remember(reader *r, const yaml_char_t *name, int line, const node *target) {
+static ott_status remember_anchor(reader *r, const yaml_char_t *name, int line, const node *target) {
     if (!name) return OTT_OK;
     if (r->anchor_count == ANCHOR_LIMIT)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: more than %d anchors", r->b->place, line, ANCHOR_LIMIT);
@@ -181,15 +181,15 @@ static ott_status read_node(reader *r, yaml_event_t *event, node *parent, const 
     case YAML_ALIAS_EVENT: return read_alias(r, event, parent, name, out);
     case YAML_SCALAR_EVENT:
         TRY(read_scalar(r, event, parent, name, out));
-        return remember(r, event->data.scalar.anchor, line, *out);
+        return remember_anchor(r, event->data.scalar.anchor, line, *out);
     case YAML_SEQUENCE_START_EVENT:
         TRY(tree_add(r->b, parent, NODE_LIST, line, name, NULL, out));
         TRY(read_sequence(r, depth, *out));
-        return remember(r, event->data.sequence_start.anchor, line, *out);
+        return remember_anchor(r, event->data.sequence_start.anchor, line, *out);
     case YAML_MAPPING_START_EVENT:
         TRY(tree_add(r->b, parent, NODE_TABLE, line, name, NULL, out));
         TRY(read_mapping(r, depth, *out));
-        return remember(r, event->data.mapping_start.anchor, line, *out);
+        return remember_anchor(r, event->data.mapping_start.anchor, line, *out);
     default: return status_fail(OTT_ERR_CONFIG, "%s:%d: unexpected end of the document", r->b->place, line);
     }
 }

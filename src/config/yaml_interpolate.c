@@ -41,7 +41,7 @@ static ott_status append_value(tree_builder *b, int line, const char *inside, si
     return str_append_bytes(out, comma, end - comma), OTT_OK;
 }
 
-static ott_status replace(tree_builder *b, int line, const char *text, str *out) {
+static ott_status replace_variables(tree_builder *b, int line, const char *text, str *out) {
     const char *at = text;
     for (const char *open; (open = strstr(at, "${")) != NULL;) {
         const char *close = strchr(open, '}');
@@ -62,7 +62,7 @@ ott_status yaml_interpolate(tree_builder *b, int line, const char *text, const c
     *out = text;
     if (!strstr(text, "${")) return OTT_OK;
     str buffer = {.account = b->account};
-    ott_status status = replace(b, line, text, &buffer);
+    ott_status status = replace_variables(b, line, text, &buffer);
     if (status == OTT_OK) status = arena_strdup(b->memory, buffer.text, out);
     str_free(&buffer);
     return status;

@@ -75,7 +75,7 @@ typedef struct forward_buffers {
 } forward_buffers;
 
 /* Returns how many floats of `base` the buffers take. */
-static int64_t lay_out(const attention *s, float *base, forward_buffers *w) {
+static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
     w->queries = take(base, &used, s->block * s->width);
     w->output = take(base, &used, s->block * s->width);
@@ -307,7 +307,7 @@ static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
     forward_buffers w;
-    lay_out(s, cpu_scratch(j->cx, thread), &w);
+    lay_out_forward(s, cpu_scratch(j->cx, thread), &w);
     int64_t total = s->pairs * s->heads, done = 0;
     for (int64_t b = 0; b < s->documents; b++) {
         unit u = {.d = document_of(s, b)};
@@ -337,9 +337,9 @@ ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
     TRY(ISA(attention_open)("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             a->past, a->softmax_scale, s));
     while (s->block > QUERIES &&
-           (lay_out(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
+           (lay_out_forward(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
-    TRY(ISA(attention_fits)("attention_forward", s, lay_out(s, cpu_scratch(cx, 0), &w)));
+    TRY(ISA(attention_fits)("attention_forward", s, lay_out_forward(s, cpu_scratch(cx, 0), &w)));
     cpu_run_sized(cx, s->pairs * s->heads, forward_task, &j);
     return OTT_OK;
 }

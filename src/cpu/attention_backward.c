@@ -18,7 +18,7 @@ typedef struct backward_buffers {
 } backward_buffers;
 
 /* Returns how many floats of `base` the buffers take. */
-static int64_t lay_out(const attention *s, float *base, backward_buffers *w) {
+static int64_t lay_out_backward(const attention *s, float *base, backward_buffers *w) {
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
     float **tiles[] = {&w->k, &w->v, &w->dk, &w->dv};
@@ -229,7 +229,7 @@ static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;
     backward_buffers w;
-    lay_out(s, cpu_scratch(j->cx, thread), &w);
+    lay_out_backward(s, cpu_scratch(j->cx, thread), &w);
     int64_t total = s->pairs * s->kv_heads, done = 0;
     for (int64_t b = 0; b < s->documents; b++) {
         document d = document_of(s, b);
@@ -245,8 +245,9 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     lay_out_sums(a, cx->workspace, &j.sums);
     TRY(ISA(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             0, a->softmax_scale, &j.s));
-    while (j.s.block > QUERIES && lay_out(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS) j.s.block /= 2;
-    TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out(&j.s, cpu_scratch(cx, 0), &w)));
+    while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
+        j.s.block /= 2;
+    TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));
     cpu_run_sized(cx, j.s.pairs * j.s.heads, backward_task, &j);
     return OTT_OK;
 }

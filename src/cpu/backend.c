@@ -58,7 +58,7 @@ int cpu_isas(const char **names) {
     return count;
 }
 
-static bool is_known(const char *name) {
+static bool is_rate_known(const char *name) {
     for (int i = 0; i < KNOWN_COUNT; i++)
         if (strcmp(known[i], name) == 0) return true;
     return false;
@@ -71,7 +71,7 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
     for (int i = 0; i < count; i++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%s", i ? ", " : "", names[i]);
     const char *origin = from_environment ? " (environment variable " CPU_ISA_VARIABLE ")" : "";
-    if (is_known(name))
+    if (is_rate_known(name))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_ISA_VARIABLE
@@ -164,7 +164,7 @@ static const device_table table = {
 /* Every recipe: an operand of any format is decoded to fp32 before it is multiplied. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
-static ott_status fill(cpu_device *c, mem *account, int threads) {
+static ott_status fill_device(cpu_device *c, mem *account, int threads) {
     TRY(pool_open(account, threads, &c->pool));
     c->base.threads = pool_threads(c->pool);
     void *scratch;
@@ -186,7 +186,7 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     c->isa = chosen;
     c->base = (device){
         .table = &table, .ops = chosen->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
-    ott_status status = fill(c, account, threads);
+    ott_status status = fill_device(c, account, threads);
     if (status != OTT_OK) {
         close_device(&c->base);
         return status;

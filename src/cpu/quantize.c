@@ -360,7 +360,7 @@ static ott_status check_use(const cast_spec *s, const char *use) {
                        "quantize: the CPU rounds to nearest, not stochastically (%s use)", use);
 }
 
-static ott_status start(quantize_job *job, exec *cx, const tensor *x, const qtensor *q) {
+static ott_status start_job(quantize_job *job, exec *cx, const tensor *x, const qtensor *q) {
     TRY(check_use(&q->spec.rowwise, "rowwise"));
     TRY(check_use(&q->spec.columnwise, "columnwise"));
     *job = (quantize_job){.cx = cx, .x = x};
@@ -372,7 +372,7 @@ static ott_status start(quantize_job *job, exec *cx, const tensor *x, const qten
                        (long long)q->columns);
 }
 
-static void run(const quantize_job *job, pool_task task, bool split) {
+static void run_job(const quantize_job *job, pool_task task, bool split) {
     union {
         const quantize_job *job;
         void *argument;
@@ -385,13 +385,13 @@ static void run(const quantize_job *job, pool_task task, bool split) {
 
 static void first_pass(quantize_job *job) {
     choose_ahead(job);
-    run(job, amax_task, true);
-    run(job, merge_task, job->each_whole);
+    run_job(job, amax_task, true);
+    run_job(job, merge_task, job->each_whole);
 }
 
 static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
     quantize_job job;
-    TRY(start(&job, cx, x, q));
+    TRY(start_job(&job, cx, x, q));
     if (job.uses == 0) return OTT_OK;
     job.casts = true;
     for (int i = 0; i < job.uses; i++) {
@@ -400,7 +400,7 @@ static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
         job.waits[i] = s->rows == QUANTIZE_ALL && s->spec->policy == AMAX_CURRENT;
     }
     first_pass(&job);
-    if (job.waits[0] || job.waits[1]) run(&job, cast_task, true);
+    if (job.waits[0] || job.waits[1]) run_job(&job, cast_task, true);
     return OTT_OK;
 }
 
@@ -415,23 +415,23 @@ ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q) {
 
 ott_status ISA(amax)(exec *cx, const amax_args *a) {
     quantize_job job;
-    TRY(start(&job, cx, a->x, a->q));
+    TRY(start_job(&job, cx, a->x, a->q));
     first_pass(&job);
     return OTT_OK;
 }
 
 ott_status ISA(scale)(exec *cx, const scale_args *a) {
     quantize_job job;
-    TRY(start(&job, cx, NULL, a->q));
+    TRY(start_job(&job, cx, NULL, a->q));
     for (int i = 0; i < job.uses; i++) set_all_scales(&job.use[i]);
     return OTT_OK;
 }
 
 ott_status ISA(cast)(exec *cx, const cast_args *a) {
     quantize_job job;
-    TRY(start(&job, cx, a->x, a->q));
+    TRY(start_job(&job, cx, a->x, a->q));
     for (int i = 0; i < job.uses; i++) job.waits[i] = true;
     choose_ahead(&job);
-    run(&job, cast_task, true);
+    run_job(&job, cast_task, true);
     return OTT_OK;
 }

@@ -182,7 +182,7 @@ static void measure_scales(const quantize_use *s, float *out) {
     out[STATISTICS_SCALE_MAX] = v16_fold_max(most);
 }
 
-static void measure(exec *cx, const tensor *x, quantize_use use, float *out) {
+static void measure_use(exec *cx, const tensor *x, quantize_use use, float *out) {
     if (tensor_count(*x) == 0) return;
     measure_elements(&(statistics_job){.cx = cx, .x = x, .use = &use}, out);
     measure_scales(&use, out);
@@ -193,10 +193,10 @@ ott_status ISA(quantize_statistics)(exec *cx, const quantize_statistics_args *a)
     STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
     memset(row, 0, STATISTICS_COUNT * sizeof(float));
     memset(column, 0, STATISTICS_COUNT * sizeof(float));
-    if (cast_spec_is_fp8(&a->q->spec.rowwise)) measure(cx, a->x, quantize_use_of(a->q, false), row);
+    if (cast_spec_is_fp8(&a->q->spec.rowwise)) measure_use(cx, a->x, quantize_use_of(a->q, false), row);
     if (qtensor_shares_codes(a->q))
         memcpy(column, row, STATISTICS_COUNT * sizeof(float));
     else if (cast_spec_is_fp8(&a->q->spec.columnwise))
-        measure(cx, a->x, quantize_use_of(a->q, true), column);
+        measure_use(cx, a->x, quantize_use_of(a->q, true), column);
     return OTT_OK;
 }

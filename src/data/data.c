@@ -293,7 +293,7 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
         dataset_name(train), (long long)longest, (long long)cfg->model.max_seq_len);
 }
 
-static void say(const opener *o, const char *what, const dataset *d) {
+static void log_dataset(const opener *o, const char *what, const dataset *d) {
     char tokens[32], rows[32], samples[32], left_out[32];
     log_info(o->log, "%s: %s, %s tokens, %s rows of %lld%s%s%s", what, dataset_name(d),
              str_commas(dataset_tokens(d), tokens), str_commas(dataset_rows(d), rows),
@@ -344,11 +344,11 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
     TRY(cut(o, *train, o->cfg->data.shuffle));
-    say(o, "Training data", *train);
+    log_dataset(o, "Training data", *train);
     TRY(count_epochs(o, *train));
     if (!*validation) return OTT_OK;
     TRY(cut(o, *validation, false));
-    say(o, "Validation data", *validation);
+    log_dataset(o, "Validation data", *validation);
     return check_validation(*validation, o->cfg);
 }
 

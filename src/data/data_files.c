@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static ott_status add(file_list *list, const char *folder, const char *name) {
+static ott_status add_path(file_list *list, const char *folder, const char *name) {
     char path[PATH_MAX];
     void *names = list->names;
     int length = snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name);
@@ -24,7 +24,7 @@ static ott_status add(file_list *list, const char *folder, const char *name) {
 /* Those of a folder's files that match the pattern. */
 static ott_status add_matches(file_list *out, const file_list *all, const char *folder, const char *pattern) {
     for (int64_t i = 0; i < all->count; i++)
-        if (str_glob(pattern, all->names[i])) TRY(add(out, folder, all->names[i]));
+        if (str_glob(pattern, all->names[i])) TRY(add_path(out, folder, all->names[i]));
     return OTT_OK;
 }
 
@@ -59,18 +59,19 @@ static ott_status find_pattern(const char *path, file_list *out) {
     return find_in_folder(folder, slash ? slash + 1 : path, out);
 }
 
-static ott_status find(const char *path, const char *pattern, file_list *out) {
+static ott_status find_files(const char *path, const char *pattern, file_list *out) {
     char prefixed[PATH_MAX + 8];
     if (file_is_folder(path)) return find_in_folder(path, pattern, out);
-    if (file_exists(path)) return add(out, "", path);
+    if (file_exists(path)) return add_path(out, "", path);
     if (strpbrk(path, "*?")) return find_pattern(path, out);
     snprintf(prefixed, sizeof prefixed, "%s.bin", path);
-    return add(out, "", file_exists(prefixed) ? prefixed : path); /* else opening it says what is wrong */
+    return add_path(out, "",
+                    file_exists(prefixed) ? prefixed : path); /* else opening it says what is wrong */
 }
 
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out) {
     *out = (file_list){.account = account};
-    ott_status status = find(path, pattern, out);
+    ott_status status = find_files(path, pattern, out);
     if (status != OTT_OK) file_list_free(out);
     return status;
 }

@@ -259,7 +259,7 @@ static ott_status read_lines(row_reader *r, const char *path, const char *text, 
     return OTT_OK;
 }
 
-static ott_status read_files(row_reader *r) {
+static ott_status read_row_files(row_reader *r) {
     mem *account = r->c.ids.account;
     r->rows = 0;
     for (int64_t i = 0; i < r->c.source->count; i++) {
@@ -281,7 +281,7 @@ static ott_status choose_rows(row_reader *r) {
     r->end = INT64_MAX;
     if (s->from_share > 0 || s->to_share < 1) {
         r->counting = true;
-        TRY(read_files(r));
+        TRY(read_row_files(r));
         r->counting = false;
         r->begin = (int64_t)floor(s->from_share * (double)r->rows);
         if (s->to_share < 1) r->end = (int64_t)floor(s->to_share * (double)r->rows);
@@ -297,7 +297,7 @@ static ott_status open_rows(mem *account, const dataset_source *s, add_row add, 
     TRY(dataset_check_share(s));
     TRY(corpus_open(account, s, &r.c));
     TRY_OUT(choose_rows(&r));
-    TRY_OUT(read_files(&r));
+    TRY_OUT(read_row_files(&r));
     if (r.c.documents == 0)
         TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has no rows with text%s", s->paths[0],
                             r.rows > 0 ? " in the part that is read" : ""));

@@ -234,7 +234,7 @@ static ott_status join_documents(dataset *d) {
     return OTT_OK;
 }
 
-static ott_status fill(dataset *d, const dataset_source *s) {
+static ott_status fill_dataset(dataset *d, const dataset_source *s) {
     TRY(dataset_name_files(d, s));
     TRY(open_shards(d, s));
     choose_tokens(d, s);
@@ -252,7 +252,7 @@ ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **
         return status_fail(OTT_ERR_ARGUMENT, "%s: a vocabulary of %" PRId64 " is not in [1, 2^31)",
                            s->paths[0], s->vocab);
     TRY(dataset_new(account, &tokens_source, &dataset_windows, &d));
-    ott_status status = fill(d, s);
+    ott_status status = fill_dataset(d, s);
     if (status != OTT_OK) return dataset_close(d), status;
     *out = d;
     return OTT_OK;

@@ -68,7 +68,7 @@ static ott_status encode_line(line_stream *s, const char *line, int64_t bytes) {
 
 /* ---- ids to text ---- */
 
-static ott_status show(line_stream *s, int32_t id) {
+static ott_status show_id(line_stream *s, int32_t id) {
     return s->options->jsonl ? tokenizer_stream_push(&s->decoder, id, &s->held)
                              : tokenizer_stream_push(&s->decoder, id, &s->out);
 }
@@ -78,10 +78,10 @@ static ott_status decode_id(line_stream *s, int32_t id) {
     bool first = !s->begun, waits = s->eos_waits;
     s->begun = true;
     s->eos_waits = false;
-    if (waits) TRY(show(s, s->eos));
+    if (waits) TRY(show_id(s, s->eos));
     if (first && id == s->bos) return OTT_OK;
     s->eos_waits = id == s->eos;
-    return s->eos_waits ? OTT_OK : show(s, id);
+    return s->eos_waits ? OTT_OK : show_id(s, id);
 }
 
 static ott_status parse_id(const line_stream *s, const char *text, int64_t bytes, int32_t *id) {
@@ -133,7 +133,7 @@ static ott_status decode_line(line_stream *s, const char *line, int64_t bytes) {
 
 /* ---- lines ---- */
 
-static void flush(line_stream *s) {
+static void flush_line(line_stream *s) {
     if (s->out.length > 0) s->write(s->write_user, s->out.text, s->out.length);
     s->out.length = 0;
 }
@@ -147,7 +147,7 @@ static ott_status take_line(line_stream *s, const char *line, int64_t bytes, boo
     return OTT_OK;
 }
 
-static ott_status hold(line_stream *s, const char *text, int64_t bytes) {
+static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
     if (bytes > TOKENIZE_DOCUMENT_LIMIT - s->held.length)
         return status_fail(OTT_ERR_UNSUPPORTED, "line %" PRId64 " has more than 1 GiB", s->line);
     str_append_bytes(&s->held, text, bytes);
@@ -156,7 +156,7 @@ static ott_status hold(line_stream *s, const char *text, int64_t bytes) {
 
 /* The line that was held, and the rest of it. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
-    TRY(hold(s, text, bytes));
+    TRY(hold_text(s, text, bytes));
     str whole = s->held;
     s->held = (str){.account = s->account}; /* decoding writes there */
     ott_status status = take_line(s, whole.text ? whole.text : "", whole.length, newline);
@@ -170,9 +170,9 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
         TRY(s->held.length > 0 ? take_held(s, text, stop - text, true)
                                : take_line(s, text, stop - text, true));
         text = stop + 1;
-        if (s->out.length >= PIECE) flush(s);
+        if (s->out.length >= PIECE) flush_line(s);
     }
-    return hold(s, text, end - text);
+    return hold_text(s, text, end - text);
 }
 
 /* The text of ids on a line that goes on is shown at once: all but the last, which may not be whole. */
@@ -193,7 +193,7 @@ static ott_status run_lines(line_stream *s) {
     while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
         ott_status status = take_piece(s, buffer, got);
         if (status == OTT_OK) status = decode_what_is_there(s);
-        flush(s); /* before an error, what came before it */
+        flush_line(s); /* before an error, what came before it */
         TRY(status);
         TRY(str_finish(&s->out));
     }
@@ -205,7 +205,7 @@ static ott_status run_lines(line_stream *s) {
     if (got < 0) return status_fail(OTT_ERR_IO, "the input cannot be read");
     if (s->held.length == 0 && !s->begun) return OTT_OK;
     ott_status status = take_held(s, "", 0, false);
-    flush(s);
+    flush_line(s);
     return status == OTT_OK ? str_finish(&s->out) : status;
 }
 

@@ -182,7 +182,7 @@ static ott_status run_round(corpus_job *j) {
     return OTT_OK;
 }
 
-static void tell(const corpus_job *j) {
+static void log_counts(const corpus_job *j) {
     double seconds = clock_seconds() - j->started;
     ott_work work = {.done = j->read_bytes - j->held, .total = j->reader.bytes, .seconds_left = NAN};
     if (work.done > 0) work.seconds_left = seconds * (double)(work.total - work.done) / (double)work.done;
@@ -192,7 +192,7 @@ static void tell(const corpus_job *j) {
 /* ---- the file ---- */
 
 /* A document that does not fit a round takes more room; so there is always something to read into. */
-static ott_status make_room(corpus_job *j) {
+static ott_status grow_text(corpus_job *j) {
     void *memory = j->text;
     int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
     int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
@@ -212,7 +212,7 @@ static ott_status make_room(corpus_job *j) {
 }
 
 static ott_status read_more(corpus_job *j) {
-    TRY(make_room(j));
+    TRY(grow_text(j));
     int64_t left = j->reader.bytes - j->read_bytes, room = j->capacity - j->held;
     int64_t bytes = left < room ? left : room;
     TRY(file_reader_read(&j->reader, j->read_bytes, j->text + j->held, bytes));
@@ -234,7 +234,7 @@ static ott_status run_rounds(corpus_job *j) {
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;
-        tell(j);
+        log_counts(j);
     }
     j->result.complete = 1;
     return OTT_OK;
@@ -291,7 +291,7 @@ static ott_status check_result(const corpus_job *j) {
 }
 
 /* Writes the file, unless it was stopped. */
-static ott_status finish(corpus_job *j) {
+static ott_status finish_corpus(corpus_job *j) {
     token_writer *w = j->writer;
     j->writer = NULL;
     j->result.tokens = token_writer_count(w);
@@ -321,7 +321,7 @@ ott_status tokenize_file(mem *account, const logger *log, const char *tokenizer_
     TRY_OUT(open_job(&j, log, tokenizer_path, output));
     TRY_OUT(run_rounds(&j));
     if (j.result.complete) TRY_OUT(check_result(&j));
-    TRY_OUT(finish(&j));
+    TRY_OUT(finish_corpus(&j));
     *result = j.result;
 out:
     token_writer_abandon(j.writer);

@@ -123,7 +123,7 @@ static ott_status compare_logits(void *user, exec *cx, const char *module, const
 
 /* ---- windows ---- */
 
-static ott_status make_room(comparison *c, int64_t tokens) {
+static ott_status grow_windows(comparison *c, int64_t tokens) {
     void *logits = c->logits, *figures = c->figures;
     if (tokens <= c->kept) return OTT_OK;
     TRY(mem_grow(c->job->account, MEM_DATA, tokens * c->vocab * dtype_bytes(c->format), "logits of a window",
@@ -154,7 +154,7 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     const hook keep = {.see = keep_logits, .user = c}, compare = {.see = compare_logits, .user = c};
     eval_batch_clear(&c->batch);
     TRY(eval_windows_add(w, c->job->result->items, &c->batch));
-    TRY(make_room(c, c->batch.tokens));
+    TRY(grow_windows(c, c->batch.tokens));
     c->seen = 0;
     TRY(eval_forward(c->job->model, &c->batch, &keep));
     STATUS_REQUIRE(c->seen == c->batch.tokens);
@@ -165,7 +165,7 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     return OTT_OK;
 }
 
-static void finish(const comparison *c) {
+static void sum_comparison(const comparison *c) {
     ott_eval_result *r = c->job->result;
     const ott_eval_options *o = c->job->options;
     r->kl_mean = c->sum / (double)r->tokens;
@@ -184,7 +184,7 @@ static ott_status run_windows(comparison *c, eval_windows *w) {
         TRY(run_window(c, w));
         on = eval_advance(c->job);
     }
-    finish(c);
+    sum_comparison(c);
     return OTT_OK;
 }
 

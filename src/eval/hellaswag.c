@@ -220,22 +220,22 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
 /* ---- the result ---- */
 
 /* lm-eval's standard error of a mean: of the sample, so with n - 1. */
-static double share(int64_t right, int64_t count, double *error) {
+static double share_right(int64_t right, int64_t count, double *error) {
     double p = (double)right / (double)count;
     *error = count > 1 ? sqrt(p * (1 - p) / (double)(count - 1)) : NAN;
     return p;
 }
 
-static void finish(const hellaswag *h) {
+static void finish_scores(const hellaswag *h) {
     ott_eval_result *r = h->job->result;
     int forms = h->job->options->hellaswag_forms;
     r->loss = h->loss / (double)r->tokens;
     r->perplexity = exp(r->loss);
     if (forms & OTT_HELLASWAG_LM_EVAL) {
-        r->acc = share(h->right, r->items, &r->acc_stderr);
-        r->acc_norm = share(h->right_norm, r->items, &r->acc_norm_stderr);
+        r->acc = share_right(h->right, r->items, &r->acc_stderr);
+        r->acc_norm = share_right(h->right_norm, r->items, &r->acc_norm_stderr);
     }
-    if (forms & OTT_HELLASWAG_LLMC) r->acc_llmc = share(h->right_llmc, r->items, &r->acc_llmc_stderr);
+    if (forms & OTT_HELLASWAG_LLMC) r->acc_llmc = share_right(h->right_llmc, r->items, &r->acc_llmc_stderr);
 }
 
 static void close_forms(hellaswag *h) {
@@ -255,7 +255,7 @@ ott_status eval_hellaswag(eval_job *j) {
     for (int i = 0; i < EVAL_ENDINGS; i++) h.lm_eval.ids[i].account = h.llmc.ids[i].account = account;
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
     ott_status status = run_lines(&h, text, bytes);
-    if (status == OTT_OK) finish(&h);
+    if (status == OTT_OK) finish_scores(&h);
     close_forms(&h);
     mem_free(account, text);
     return status;

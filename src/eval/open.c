@@ -163,7 +163,7 @@ void eval_batch_free(eval_batch *b) {
 
 /* token, target, position, start and loss are parts of one block, which is made anew and filled from the old
  * one. */
-static ott_status reserve(eval_batch *b, int64_t tokens) {
+static ott_status reserve_staging(eval_batch *b, int64_t tokens) {
     void *memory;
     if (tokens <= b->capacity) return OTT_OK;
     int64_t capacity = tokens > 2 * b->capacity ? tokens : 2 * b->capacity;
@@ -185,7 +185,7 @@ static ott_status reserve(eval_batch *b, int64_t tokens) {
 
 ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first) {
     STATUS_REQUIRE(first >= 1 && first < count);
-    TRY(reserve(b, b->tokens + count - 1));
+    TRY(reserve_staging(b, b->tokens + count - 1));
     for (int64_t i = 0; i + 1 < count; i++) {
         int64_t at = b->tokens + i;
         b->token[at] = ids[i];
@@ -199,7 +199,7 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 }
 
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length) {
-    TRY(reserve(b, b->tokens + length));
+    TRY(reserve_staging(b, b->tokens + length));
     size_t bytes = (size_t)length * sizeof *row->token;
     memcpy(b->token + b->tokens, row->token, bytes);
     memcpy(b->target + b->tokens, row->target, bytes);
@@ -214,7 +214,7 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 /* ---- a forward ---- */
 
 /* Tokens, targets, positions, starts and losses of a batch on the device, in this order. */
-static batch lay_out(const eval_model *e, int64_t tokens, int64_t documents) {
+static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,
                    .length = tokens,
@@ -224,7 +224,7 @@ static batch lay_out(const eval_model *e, int64_t tokens, int64_t documents) {
                           .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, documents + 1)}};
 }
 
-static ott_status make_room(eval_model *e, int64_t tokens) {
+static ott_status grow_device(eval_model *e, int64_t tokens) {
     if (tokens <= e->device_tokens) return OTT_OK;
     device_release(e->device, e->device_block);
     e->device_block = NULL;
@@ -253,7 +253,7 @@ static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) 
     return OTT_OK;
 }
 
-static ott_status send(const eval_model *e, const eval_batch *b) {
+static ott_status send_batch(const eval_model *e, const eval_batch *b) {
     int32_t *data = e->device_block;
     int64_t bytes = 4 * b->tokens;
     TRY(device_copy_in(e->device, data, b->token, bytes));
@@ -272,12 +272,12 @@ static ott_status check_losses(const eval_model *e, const eval_batch *b) {
 
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
-    TRY(make_room(e, b->tokens));
-    batch on_device = lay_out(e, b->tokens, b->documents);
+    TRY(grow_device(e, b->tokens));
+    batch on_device = lay_out_batch(e, b->tokens, b->documents);
     tensor losses = tensor_vector((int32_t *)e->device_block + 4 * b->tokens + 1, OTT_F32, b->tokens);
     e->cx.plan = e->plan;
     TRY(plan_for(e, &on_device, &losses));
-    TRY(send(e, b));
+    TRY(send_batch(e, b));
     e->cx.hook = look;
     plan_replay(e->plan);
     ott_status status = model_run(&e->cx, e->m, e->slot, &on_device, NULL, &losses);

@@ -106,7 +106,7 @@ bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     return own || (c->heads > 0 && c->hidden_size % c->heads == 0);
 }
 
-static const char *describe(const hf_key *k, char out[96]) {
+static const char *describe_key(const hf_key *k, char out[96]) {
     if (k->type == HF_BOOL) return "must be true or false";
     if (k->type == HF_INT)
         text_format(out, 96, "must be an integer from %.0f to %.0f", k->least, k->most);
@@ -134,7 +134,7 @@ ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_valu
         break;
     }
     if (good) return OTT_OK;
-    return hf_fail(OTT_ERR_FORMAT, name, k->name, value, "%s", describe(k, expected));
+    return hf_fail(OTT_ERR_FORMAT, name, k->name, value, "%s", describe_key(k, expected));
 }
 
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
@@ -147,7 +147,7 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
             TRY(hf_key_read(k, name, value, &v));
         else if (!hf_key_default(k, c, &v))
             return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->name,
-                           describe(k, expected));
+                           describe_key(k, expected));
         hf_key_set(k, c, v);
     }
     return OTT_OK;

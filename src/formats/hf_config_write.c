@@ -285,7 +285,7 @@ static ott_status edit(editor *e, const char *quantization) {
 }
 
 /* What was written must mean c: the last defence against a file we would not read as the same model. */
-static ott_status check(const editor *e) {
+static ott_status check_written(const editor *e) {
     hf_config again, wanted = *e->c;
     ott_status status =
         hf_config_parse("the " HF_CONFIG_NAME " to be written", e->text.text, e->text.length, &again);
@@ -305,7 +305,7 @@ ott_status hf_config_text(mem *account, const hf_config *c, const char *original
     else
         append_template(&e.text, c, quantization && quantization[0]);
     TRY_OUT(edit(&e, quantization));
-    TRY_OUT(check(&e));
+    TRY_OUT(check_written(&e));
     str_append_bytes(out, e.text.text, e.text.length);
     TRY_OUT(str_finish(out));
 out:

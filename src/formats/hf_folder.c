@@ -55,7 +55,7 @@ static void find_blobs(copier *c) {
     strcat(c->blobs, "/blobs");
 }
 
-static ott_status resolve(const copier *c, const char *path, char out[PATH_MAX]) {
+static ott_status resolve_path(const copier *c, const char *path, char out[PATH_MAX]) {
     if (!realpath(path, out))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (is_inside(out, c->root) || is_inside(out, c->blobs)) return OTT_OK;
@@ -89,7 +89,7 @@ static ott_status copy_opened(copier *c, const file_reader *r, const char *goal)
 static ott_status copy_file(copier *c, const char *path, const char *goal) {
     char real[PATH_MAX];
     file_reader r;
-    TRY(resolve(c, path, real));
+    TRY(resolve_path(c, path, real));
     if (file_is_folder(real)) return OTT_OK;
     TRY(file_reader_open(real, &r));
     ott_status status = copy_opened(c, &r, goal);
@@ -130,7 +130,7 @@ static ott_status copy_templates(copier *c) {
     str_printf(&path, "%s/" TEMPLATES, c->from);
     ott_status status = str_finish(&path);
     if (status == OTT_OK && file_is_folder(path.text)) {
-        status = resolve(c, path.text, real);
+        status = resolve_path(c, path.text, real);
         if (status == OTT_OK) status = copy_folder(c, "/" TEMPLATES);
     }
     str_free(&path);

@@ -55,7 +55,7 @@ static int64_t object_begin(const str *s) {
     return skip_space(s, 0) + 1; /* past the brace */
 }
 
-static bool find(const str *s, const char *key, member *m) {
+static bool find_member(const str *s, const char *key, member *m) {
     int64_t length = (int64_t)strlen(key);
     for (int64_t at = object_begin(s); next_member(s, at, m); at = m->value_end)
         if (m->key_end - m->key == length + 2 && memcmp(s->text + m->key + 1, key, (size_t)length) == 0)
@@ -80,7 +80,7 @@ static ott_status splice(str *s, int64_t from, int64_t to, const char *with) {
 }
 
 /* A new member stands as the first one does: on its own line, indented, or beside it. */
-static ott_status append(str *s, const char *key, const char *value) {
+static ott_status append_member(str *s, const char *key, const char *value) {
     str text = {.account = s->account};
     member m, first = {0};
     int64_t begin = object_begin(s), end = begin;
@@ -103,18 +103,18 @@ static ott_status append(str *s, const char *key, const char *value) {
 
 ott_status json_edit_put(str *text, const char *key, const char *value) {
     member m;
-    if (find(text, key, &m)) return splice(text, m.value, m.value_end, value);
-    return append(text, key, value);
+    if (find_member(text, key, &m)) return splice(text, m.value, m.value_end, value);
+    return append_member(text, key, value);
 }
 
 ott_status json_edit_rename(str *text, const char *key, const char *new_key) {
     member m;
-    return find(text, key, &m) ? splice(text, m.key + 1, m.key_end - 1, new_key) : OTT_OK;
+    return find_member(text, key, &m) ? splice(text, m.key + 1, m.key_end - 1, new_key) : OTT_OK;
 }
 
 ott_status json_edit_remove(str *text, const char *key) {
     member m, next;
-    if (!find(text, key, &m)) return OTT_OK;
+    if (!find_member(text, key, &m)) return OTT_OK;
     bool is_first = m.before == object_begin(text);
     if (is_first && next_member(text, m.value_end, &next)) return splice(text, m.key, next.key, "");
     return splice(text, m.before, m.value_end, ""); /* with the comma before it */

@@ -22,7 +22,7 @@ void metrics_lines_close(metrics_lines *l) {
     l->buffer = NULL;
 }
 
-static ott_status hold(metrics_lines *l, int64_t at) {
+static ott_status hold_line(metrics_lines *l, int64_t at) {
     int64_t left = l->file.bytes - at;
     l->at = at;
     l->held = left < BUFFER_BYTES ? left : BUFFER_BYTES;
@@ -35,7 +35,7 @@ static ott_status hold(metrics_lines *l, int64_t at) {
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
     while (from < l->file.bytes) {
-        if (from < l->at || from >= l->at + l->held) TRY(hold(l, from));
+        if (from < l->at || from >= l->at + l->held) TRY(hold_line(l, from));
         const char *begin = l->buffer + (from - l->at);
         const char *newline = memchr(begin, '\n', (size_t)(l->at + l->held - from));
         if (newline) {
@@ -52,7 +52,7 @@ static ott_status take_line(metrics_lines *l, int64_t begin, int64_t end) {
     l->length = end - begin;
     l->line = NULL;
     if (l->length >= METRICS_LINE_BYTES) return OTT_OK;
-    if (begin < l->at || end > l->at + l->held) TRY(hold(l, begin));
+    if (begin < l->at || end > l->at + l->held) TRY(hold_line(l, begin));
     l->line = l->buffer + (begin - l->at);
     return OTT_OK;
 }
@@ -99,7 +99,8 @@ ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step)
 static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
     while (end > 0) {
-        if (end <= l->at || end > l->at + l->held) TRY(hold(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
+        if (end <= l->at || end > l->at + l->held)
+            TRY(hold_line(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
         const char *newline = memrchr(l->buffer, '\n', (size_t)(end - l->at));
         if (newline) {
             *begin = l->at + (newline - l->buffer) + 1;

@@ -61,7 +61,7 @@ static ott_status check_tensor(const safetensors_tensor *t) {
     return OTT_OK;
 }
 
-static ott_status declare(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count) {
+static ott_status copy_tensors(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count) {
     void *memory;
     int64_t total = 0;
     TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &memory));
@@ -139,7 +139,7 @@ static ott_status write_header(safetensors_writer *w, const str *header) {
 }
 
 /* Goes on to the next tensor that has data. */
-static void finalize(safetensors_writer *w) {
+static void skip_empty(safetensors_writer *w) {
     while (w->current < w->count && w->left == 0)
         if (++w->current < w->count) w->left = w->items[w->current].bytes;
 }
@@ -151,10 +151,10 @@ static ott_status prepare(safetensors_writer *w, const char *path, const safeten
     ott_status status;
     TRY_OUT(arena_open(w->account, MEM_OTHER, &w->texts));
     TRY_OUT(arena_strdup(w->texts, path, &w->path));
-    TRY_OUT(declare(w, tensors, count));
+    TRY_OUT(copy_tensors(w, tensors, count));
     TRY_OUT(make_header(w, tensors, metadata, metadata_count, header));
     w->left = count > 0 ? w->items[0].bytes : 0;
-    finalize(w);
+    skip_empty(w);
 out:
     return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
 }
@@ -202,7 +202,7 @@ static ott_status check_bytes(const safetensors_writer *w, int64_t bytes) {
 
 static void go_on(safetensors_writer *w, int64_t bytes) {
     w->left -= bytes;
-    finalize(w);
+    skip_empty(w);
 }
 
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
@@ -219,7 +219,7 @@ ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes) {
     return OTT_OK;
 }
 
-static void release(safetensors_writer *w) {
+static void free_writer(safetensors_writer *w) {
     if (w->texts) arena_close(w->texts);
     mem_free(w->account, w->items);
     mem_free(w->account, w);
@@ -234,12 +234,12 @@ ott_status safetensors_writer_commit(safetensors_writer *w) {
     } else {
         status = file_writer_commit(w->file);
     }
-    release(w);
+    free_writer(w);
     return status;
 }
 
 void safetensors_writer_abandon(safetensors_writer *w) {
     if (!w) return;
     file_writer_abandon(w->file);
-    release(w);
+    free_writer(w);
 }

@@ -63,8 +63,8 @@ static ott_status check_declared(shards_writer *w, const safetensors_tensor *ten
 
 /* transformers' rule: a tensor larger than a shard gets one of its own, at once; the others fill a shard
    until one would tip it over. Shards are numbered as they are finished. Sets part[i] for each tensor. */
-static void split(shards_writer *w, const safetensors_tensor *tensors, int64_t count, int64_t max_bytes,
-                  int64_t *part) {
+static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
+                          int64_t max_bytes, int64_t *part) {
     int64_t held = 0, first_held = 0;
     enum { OPEN = -1 }; /* in the shard being filled, whose number is not known yet */
     for (int64_t i = 0; i <= count; i++) {
@@ -117,8 +117,8 @@ static ott_status take_array(shards_writer *w, int64_t count, int64_t size, void
     return arena_alloc(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
 }
 
-static ott_status declare(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
-                          int64_t max_bytes) {
+static ott_status declare_shards(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
+                                 int64_t max_bytes) {
     void *declared, *index, *places, *part, *parts;
     TRY(check_declared(w, tensors, count));
     TRY(take_array(w, count, sizeof *w->declared, &declared));
@@ -128,7 +128,7 @@ static ott_status declare(shards_writer *w, const safetensors_tensor *tensors, i
     w->declared = declared;
     w->index = index;
     w->places = places;
-    split(w, tensors, count, max_bytes, part);
+    split_tensors(w, tensors, count, max_bytes, part);
     TRY(take_array(w, w->part_count, sizeof *w->parts, &parts));
     w->parts = parts;
     TRY(group(w, tensors, count, part));
@@ -183,7 +183,7 @@ static ott_status refuse_weights(const shards_writer *w) {
 }
 
 /* Opens the next files until one wants data; a file of empty tensors is complete at once. */
-static ott_status finalize(shards_writer *w) {
+static ott_status open_wanted(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
         if (!w->file)
@@ -207,14 +207,14 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
     TRY(arena_strdup(w->texts, folder, &w->folder));
     if (max_bytes < 0)
         return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are wanted", folder, max_bytes);
-    TRY(declare(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
+    TRY(declare_shards(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
     TRY(declare_metadata(w, metadata, metadata_count));
     TRY(name_parts(w));
     if (w->rank == 0) {
         TRY(file_make_folder(folder));
         TRY(refuse_weights(w));
     }
-    return finalize(w);
+    return open_wanted(w);
 }
 
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
@@ -251,13 +251,13 @@ int64_t shards_writer_next(const shards_writer *w) {
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_append(w->file, data, bytes));
-    return finalize(w);
+    return open_wanted(w);
 }
 
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_skip(w->file, bytes));
-    return finalize(w);
+    return open_wanted(w);
 }
 
 /* The tensor the next byte belongs to; NULL: none. */
@@ -311,7 +311,7 @@ static ott_status write_index(const shards_writer *w) {
     return status;
 }
 
-static ott_status finish(shards_writer *w) {
+static ott_status finish_shards(shards_writer *w) {
     const safetensors_tensor *t = next_tensor(w);
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     if (t)
@@ -324,15 +324,15 @@ static ott_status finish(shards_writer *w) {
     return w->part_count > 1 && w->rank == 0 ? write_index(w) : OTT_OK;
 }
 
-static void release(shards_writer *w) {
+static void free_shards(shards_writer *w) {
     if (w->texts) arena_close(w->texts);
     mem_free(w->account, w);
 }
 
 ott_status shards_writer_commit(shards_writer *w) {
-    ott_status status = finish(w);
+    ott_status status = finish_shards(w);
     if (status == OTT_OK)
-        release(w);
+        free_shards(w);
     else
         shards_writer_abandon(w);
     return status;
@@ -345,5 +345,5 @@ void shards_writer_abandon(shards_writer *w) {
     int64_t made = w->current + (w->file && w->size > 1);
     safetensors_writer_abandon(w->file);
     for (int64_t i = 0; i < made && w->rank == 0; i++) (void)unlink(w->parts[i].path);
-    release(w);
+    free_shards(w);
 }

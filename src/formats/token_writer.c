@@ -29,7 +29,7 @@ static ott_status check_target(token_writer *w, const char *path) {
                        S_ISDIR(info.st_mode) ? "a folder" : "a device");
 }
 
-static ott_status begin(token_writer *w, const char *path) {
+static ott_status begin_file(token_writer *w, const char *path) {
     static const char nothing[HEADER];
     TRY(check_target(w, path));
     TRY(staging_remove_stale(w->account, path));
@@ -43,7 +43,7 @@ ott_status token_writer_open(mem *account, const char *path, token_writer **out)
     TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &memory));
     token_writer *w = memory;
     w->account = account;
-    ott_status status = begin(w, path);
+    ott_status status = begin_file(w, path);
     if (status != OTT_OK) {
         token_writer_abandon(w);
         return status;
@@ -83,7 +83,7 @@ int64_t token_writer_count(const token_writer *w) {
     return w->count;
 }
 
-static ott_status write_header(token_writer *w) {
+static ott_status write_token_header(token_writer *w) {
     unsigned char words[12];
     put_little(words, MAGIC);
     put_little(words + 4, VERSION);
@@ -92,7 +92,7 @@ static ott_status write_header(token_writer *w) {
 }
 
 ott_status token_writer_commit(token_writer *w) {
-    ott_status status = write_header(w);
+    ott_status status = write_token_header(w);
     if (status == OTT_OK) {
         status = file_writer_commit(w->file);
         w->file = NULL;

@@ -312,7 +312,7 @@ static ott_status check_sentence(const sentence *given, const cast_spec *s) {
     return OTT_OK;
 }
 
-static cast_spec build(const sentence *given) {
+static cast_spec build_spec(const sentence *given) {
     ott_dtype format = (ott_dtype)given->number[FIELD_FORMAT];
     granularity grain = GRANULARITY_TENSOR;
     if (given->word[FIELD_GRAIN]) grain = (granularity)given->number[FIELD_GRAIN];
@@ -339,7 +339,7 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
         *out = (cast_spec){.format = activation};
         return check_high(&given);
     }
-    *out = build(&given);
+    *out = build_spec(&given);
     return check_sentence(&given, out);
 }
 

@@ -82,7 +82,7 @@ bool text_codec_ends(const text_codec *c, int32_t token) {
 /* ---- stop strings ---- */
 
 /* Shows the first `bytes` held bytes and forgets them. */
-static void show(str *held, int64_t bytes, ott_text_fn write, void *user) {
+static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) {
     if (bytes == 0) return;
     char kept = held->text[bytes];
     held->text[bytes] = '\0';
@@ -127,11 +127,11 @@ ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, 
     if (f->held.length == 0) return OTT_OK;
     int64_t stop = find_stop(f);
     *stopped = stop >= 0;
-    show(&f->held, *stopped ? stop : f->held.length - uncertain(f), write, user);
+    write_held(&f->held, *stopped ? stop : f->held.length - uncertain(f), write, user);
     if (*stopped) f->held.length = 0;
     return OTT_OK;
 }
 
 void text_filter_finish(text_filter *f, ott_text_fn write, void *user) {
-    show(&f->held, f->held.length, write, user);
+    write_held(&f->held, f->held.length, write, user);
 }

@@ -35,7 +35,7 @@ typedef struct moments {
 } moments;
 
 /* Joins two sets (Chan, Golub, LeVeque 1979), which loses nothing however long the tensor is. */
-static void join(moments *m, int64_t count, double mean, double m2) {
+static void join_moments(moments *m, int64_t count, double mean, double m2) {
     double total = (double)(m->finite + count), delta = mean - m->mean;
     if (count == 0) return;
     m->m2 += m2 + delta * delta * ((double)m->finite * (double)count / total);
@@ -62,11 +62,11 @@ static ott_status add_values(void *user, int64_t first, int64_t count, const flo
     double mean = finite > 0 ? sum / (double)finite : 0;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(values[i])) m2 += (values[i] - mean) * (values[i] - mean);
-    join(m, finite, mean, m2);
+    join_moments(m, finite, mean, m2);
     return OTT_OK;
 }
 
-static ott_status measure(printer *p, const shard_tensor *t, moments *m) {
+static ott_status measure_moments(printer *p, const shard_tensor *t, moments *m) {
     *m = (moments){.least = INFINITY, .most = -INFINITY};
     if (!shards_has_floats(t)) return OTT_OK;
     return shards_stream(p->model, t, 0, safetensors_elements(t->entry), p->buffer, BUFFER_FLOATS, add_values,
@@ -90,7 +90,7 @@ static figures show_moments(const moments *m, const char *(*show)(double, char[3
 
 /* ---- handing on ---- */
 
-static ott_status flush(printer *p) {
+static ott_status flush_lines(printer *p) {
     TRY(str_finish(&p->text));
     if (p->text.length == 0) return OTT_OK;
     TRY(p->sink(p->user, p->text.text, p->text.length));
@@ -263,15 +263,15 @@ static ott_status print_table(printer *p) {
     if (p->text.length > 0) str_append(&p->text, "\n");
     append_heading(p);
     for (int64_t i = 0; i < shards_count(p->model); i++) {
-        TRY(flush(p));
-        if (p->options->statistics) TRY(measure(p, p->order[i], &m));
+        TRY(flush_lines(p));
+        if (p->options->statistics) TRY(measure_moments(p, p->order[i], &m));
         append_row(p, p->order[i], &m);
     }
     str_append(&p->text, "\n");
     for (int i = 0; i < SAFETENSORS_FORMATS; i++)
         if (sum.of[i].tensors > 0) append_total(p, &sum.of[i], sum.of[i].format);
     append_total(p, &sum.all, "total");
-    return flush(p);
+    return flush_lines(p);
 }
 
 /* ---- JSON ---- */
@@ -345,13 +345,13 @@ static ott_status print_json(printer *p) {
     append_json_files(p);
     str_append(&p->text, "\n  ],\n  \"tensors\": [");
     for (int64_t i = 0; i < shards_count(p->model); i++) {
-        TRY(flush(p));
-        if (p->options->statistics) TRY(measure(p, p->order[i], &m));
+        TRY(flush_lines(p));
+        if (p->options->statistics) TRY(measure_moments(p, p->order[i], &m));
         str_append(&p->text, i ? ",\n    " : "\n    ");
         append_json_tensor(p, p->order[i], &m);
     }
     append_json_totals(p);
-    return flush(p);
+    return flush_lines(p);
 }
 
 /* ---- order ---- */

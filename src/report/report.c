@@ -23,7 +23,7 @@
 #define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
 #define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
 
-static ott_status join(arena *texts, const char *folder, const char *name, const char **path) {
+static ott_status join_path(arena *texts, const char *folder, const char *name, const char **path) {
     return arena_printf(texts, path, "%s/%s", folder, name);
 }
 
@@ -210,7 +210,7 @@ static ott_status read_text(report *r, const char *folder, const char *name, con
     const char *path;
     char *text;
     int64_t bytes;
-    TRY(join(r->texts, folder, name, &path));
+    TRY(join_path(r->texts, folder, name, &path));
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
     ott_status status = arena_strdup(r->texts, text, out);
@@ -226,8 +226,8 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     };
     const char *metrics, *summary;
     TRY(arena_strdup(r->texts, folder, &run->folder));
-    TRY(join(r->texts, folder, "metrics.jsonl", &metrics));
-    TRY(join(r->texts, folder, "summary.json", &summary));
+    TRY(join_path(r->texts, folder, "metrics.jsonl", &metrics));
+    TRY(join_path(r->texts, folder, "summary.json", &summary));
     bool has_metrics = file_exists(metrics), has_summary = file_exists(summary);
     if (!has_metrics && !has_summary)
         return status_fail(OTT_ERR_NOT_FOUND,

@@ -57,13 +57,13 @@ static setting meaning_of(const char *section, const char *key) {
 
 /* ---- reading ---- */
 
-static const node *find(const node *root, const char *section, const char *key) {
+static const node *find_setting(const node *root, const char *section, const char *key) {
     const node *table = root ? tree_child(root, section) : NULL;
     return table && table->kind == NODE_TABLE ? tree_child(table, key) : NULL;
 }
 
 static bool take_seed(const node *root, const char *key, int64_t *out) {
-    const node *n = find(root, "train", key);
+    const node *n = find_setting(root, "train", key);
     if (n && n->kind == NODE_INTEGER) *out = n->integer;
     return n && n->kind == NODE_INTEGER;
 }
@@ -109,7 +109,7 @@ static bool next_difference(const node *first, const node *second, difference *a
     if (section && !at->section) key = section->first;
     while (section) {
         for (; key && section->kind == NODE_TABLE; key = key->next) {
-            const node *other = find(second, section->name, key->name);
+            const node *other = find_setting(second, section->name, key->name);
             if (!other || same_value(key, other)) continue;
             *at = (difference){section->name, key, other, meaning_of(section->name, key->name)};
             return true;
@@ -121,7 +121,7 @@ static bool next_difference(const node *first, const node *second, difference *a
 }
 
 static bool trains_in_fp8(const node *root) {
-    const node *precision = find(root, "train", "mixed_precision");
+    const node *precision = find_setting(root, "train", "mixed_precision");
     return precision && precision->text && strcmp(precision->text, "fp8") == 0;
 }
 
@@ -148,7 +148,7 @@ typedef struct said {
 } said;
 
 /* Counts a difference; true: it is to be named. */
-static bool say(said *s, setting means) {
+static bool note_difference(said *s, setting means) {
     s->kind[means] = true;
     if (s->count++ >= MOST_NAMED) return false;
     str_append(s->list, s->count > 1 ? "; " : "");
@@ -159,7 +159,7 @@ static void compare_settings(said *s, const report_run_data *run, const report_r
                              setting means) {
     difference d = {0};
     while (next_difference(run->settings, first->settings, &d)) {
-        if (d.means != means || !say(s, means)) continue;
+        if (d.means != means || !note_difference(s, means)) continue;
         str_printf(s->list, "%s.%s = ", d.section, d.a->name);
         tree_show(s->list, d.a);
         str_append(s->list, ", not ");
@@ -171,10 +171,10 @@ static void compare_counts(said *s, const report_run_data *run, const report_run
     const report_summary *a = &run->summary, *b = &first->summary;
     char x[32], y[32];
     if (!s->kind[SETTING_MODEL] && a->parameters > 0 && b->parameters > 0 && a->parameters != b->parameters &&
-        say(s, SETTING_MODEL))
+        note_difference(s, SETTING_MODEL))
         str_printf(s->list, "%s parameters, not %s", str_commas(a->parameters, x),
                    str_commas(b->parameters, y));
-    if (run->finished && first->finished && a->steps != b->steps && say(s, SETTING_OTHER))
+    if (run->finished && first->finished && a->steps != b->steps && note_difference(s, SETTING_OTHER))
         str_printf(s->list, "%s steps, not %s", str_commas(a->steps, x), str_commas(b->steps, y));
 }
 

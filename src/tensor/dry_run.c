@@ -29,7 +29,7 @@ static ott_status count(counting_device *r, mem_kind kind, int64_t bytes, const 
     return OTT_OK;
 }
 
-static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+static ott_status count_bytes(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     counting_device *r = (counting_device *)d;
     TRY(mem_alloc(d->account, MEM_OTHER, sizeof(counted), what, out));
     *(counted *)*out = (counted){kind, bytes};
@@ -40,7 +40,7 @@ static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *
     return status;
 }
 
-static void release(device *d, void *data) {
+static void count_release(device *d, void *data) {
     counting_device *r = (counting_device *)d;
     const counted *c = data;
     r->now -= c->bytes;
@@ -49,7 +49,7 @@ static void release(device *d, void *data) {
 }
 
 /* Nothing is there to copy to, from the host or from the device itself. */
-static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
+static ott_status copy_nothing(device *d, void *to, const void *from, int64_t bytes) {
     (void)d, (void)to, (void)from, (void)bytes;
     return OTT_OK;
 }
@@ -70,14 +70,14 @@ static void close_device(device *d) {
 }
 
 static const device_table table = {
-    .allocate = allocate,
-    .release = release,
-    .allocate_host = allocate,
-    .release_host = release,
-    .copy_in = copy,
-    .copy_in_async = copy,
+    .allocate = count_bytes,
+    .release = count_release,
+    .allocate_host = count_bytes,
+    .release_host = count_release,
+    .copy_in = copy_nothing,
+    .copy_in_async = copy_nothing,
     .copy_out = copy_out,
-    .copy = copy,
+    .copy = copy_nothing,
     .zero = zero,
     HOST_TABLE_EVENTS,
     .close = close_device,

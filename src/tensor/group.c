@@ -55,7 +55,7 @@ static void narrow_row(tensor *t) {
     if (t->rows <= 1) t->ld = t->columns;
 }
 
-static ott_status check(const group *g, const collective *call) {
+static ott_status check_call(const group *g, const collective *call) {
     STATUS_REQUIRE(is_dense(&call->input) && is_dense(&call->output));
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE: return check_reduction(call);
@@ -99,7 +99,7 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     call = &request->call;
     narrow_row(&request->call.input);
     narrow_row(&request->call.output);
-    TRY(check(g, call));
+    TRY(check_call(g, call));
     if (is_recording(cx)) return tell_recorded(g, cx, call);
     if (g->size == 1) return run_alone(cx, call);
     if (cx->times) request->began = clock_seconds();

@@ -258,7 +258,7 @@ static ott_status run_now(const op_table *table, exec *cx, enum op_index op, con
     return status == OTT_OK && cx->times ? tell_time(cx, op, args) : status;
 }
 
-static ott_status run(const op_table *table, exec *cx, enum op_index op, const void *args) {
+static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     plan_buffer workspace;
     TRY(dispatch(table, cx, op, args, true));
     TRY(open_workspace(table, cx, op, args, &workspace));
@@ -274,7 +274,7 @@ int64_t op_packed_count(const exec *cx, const operand *b) {
 
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args) {
     for (int i = 0; i < OP_COUNT; i++)
-        if (op_at(i) == op) return run(table, cx, (enum op_index)i, args);
+        if (op_at(i) == op) return run_op(table, cx, (enum op_index)i, args);
     return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
 }
 
@@ -282,7 +282,7 @@ ott_status op_call(const op_table *table, exec *cx, const op_info *op, const voi
 #define OP(name, fields)                                                                                     \
     ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
         TRY(op_check(info_##name(), a));                                                                     \
-        return run(cx->device->ops, cx, OP_INDEX_##name, a);                                                 \
+        return run_op(cx->device->ops, cx, OP_INDEX_##name, a);                                              \
     }
 #include "tensor/ops.def"
 #undef OP

@@ -30,7 +30,7 @@ static ott_status load_token(tokenizer *t, const json_t *object, added_token *to
 }
 
 /* An added token may be one of the vocabulary, under the same id. */
-static ott_status add_name(tokenizer *t, const added_token *token) {
+static ott_status name_added(tokenizer *t, const added_token *token) {
     const char *text = token->content.at;
     text_view there = t->names.at[token->id];
     int32_t id = text_index_find(&t->by_name, text, token->content.bytes);
@@ -57,7 +57,7 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
     for (; t->added_count < count; t->added_count++) {
         added_token *token = &t->added[t->added_count];
         TRY(load_token(t, json_array_get(array, (size_t)t->added_count), token));
-        TRY(add_name(t, token));
+        TRY(name_added(t, token));
         t->added_by_id[token->id] = token;
     }
     return OTT_OK;

@@ -249,7 +249,7 @@ static bool is_slot_of(const cache_slot *slot, text_view word) {
 }
 
 /* A set has two slots; a new word takes the first, the one there before moves to the second. */
-static void remember(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
+static void cache_word(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
     if (count > CACHE_IDS) return;
     set[1] = set[0];
     set[0].bytes = (unsigned char)word.bytes;
@@ -266,7 +266,7 @@ static ott_status encode_word(encode_run *run, text_view word) {
     if (!hit) {
         int64_t before = out->count;
         TRY(encode_new(run, word));
-        remember(set, word, out->ids + before, out->count - before);
+        cache_word(set, word, out->ids + before, out->count - before);
         return OTT_OK;
     }
     if (out->capacity - out->count < CACHE_IDS) TRY(tokenizer_ids_reserve(out, CACHE_IDS));

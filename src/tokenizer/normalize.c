@@ -196,8 +196,8 @@ ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_
 }
 
 /* *text becomes what the step makes of it, kept in `room` when it changes. */
-static ott_status run_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *room,
-                           text_view *text) {
+static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *room,
+                             text_view *text) {
     if (step->kind == NORMALIZE_STRIP) {
         *text = strip(step, *text);
         return OTT_OK;
@@ -226,7 +226,7 @@ ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out) 
     int room = 0;
     *out = text;
     for (int i = 0; i < s->t->normalize_count; i++) {
-        TRY(run_step(s, &s->t->normalize[i], limit, &s->normalized[room], out));
+        TRY(apply_step(s, &s->t->normalize[i], limit, &s->normalized[room], out));
         if (out->at == s->normalized[room].text) room = 1 - room; /* the text lies there now */
     }
     return OTT_OK;

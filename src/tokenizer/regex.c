@@ -26,7 +26,7 @@ static char peek(const translation *t, int64_t ahead) {
     return t->at + ahead < t->from.bytes ? t->from.at[t->at + ahead] : '\0';
 }
 
-static void copy(translation *t, int64_t bytes) {
+static void copy_bytes(translation *t, int64_t bytes) {
     if (bytes > t->from.bytes - t->at) bytes = t->from.bytes - t->at;
     str_append_bytes(&t->to, t->from.at + t->at, bytes);
     t->at += bytes;
@@ -64,9 +64,9 @@ static ott_status translate_escape(translation *t) {
     default: break;
     }
     bool braced = peek(t, 2) == '{'; /* \p{L} */
-    copy(t, 2);
-    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy(t, 1);
-    if (braced) copy(t, 1);
+    copy_bytes(t, 2);
+    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy_bytes(t, 1);
+    if (braced) copy_bytes(t, 1);
     return OTT_OK;
 }
 
@@ -76,15 +76,15 @@ static ott_status translate_in_class(translation *t) {
     if (c == '[') return refuse(t, "brackets inside brackets are not supported");
     if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
     if (c == ']') t->in_class = false;
-    copy(t, 1);
+    copy_bytes(t, 1);
     return OTT_OK;
 }
 
 /* A ']' right behind the opening is a member, in both. */
 static void open_class(translation *t) {
     t->in_class = true;
-    copy(t, peek(t, 1) == '^' ? 2 : 1);
-    if (peek(t, 0) == ']') copy(t, 1);
+    copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
+    if (peek(t, 0) == ']') copy_bytes(t, 1);
 }
 
 /* "(?m" is Ruby's dot-matches-newline, "(?s" and "(?x" would need a closer look, "(*" is PCRE2's own. */
@@ -94,7 +94,7 @@ static ott_status translate_group(translation *t) {
         for (int64_t i = 2; peek(t, i) != ':' && peek(t, i) != ')'; i++)
             if (peek(t, i) != 'i' && peek(t, i) != '-')
                 return refuse(t, "of the inline options only i is supported");
-    copy(t, 1);
+    copy_bytes(t, 1);
     return OTT_OK;
 }
 
@@ -109,7 +109,7 @@ static ott_status translate_next(translation *t) {
     }
     /* Possessive in PCRE2; in Ruby a repetition of the repetition. */
     if (c == '}' && peek(t, 1) == '+') return refuse(t, "{n,m}+ is not supported");
-    copy(t, 1);
+    copy_bytes(t, 1);
     return OTT_OK;
 }
 
@@ -121,7 +121,7 @@ static ott_status translate(translation *t) {
 
 /* ---- compiling ---- */
 
-static void *take(PCRE2_SIZE bytes, void *account) {
+static void *take_memory(PCRE2_SIZE bytes, void *account) {
     void *memory;
     return mem_alloc(account, MEM_OTHER, (int64_t)bytes, "a regular expression", &memory) == OTT_OK ? memory
                                                                                                     : NULL;
@@ -157,7 +157,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
 ott_status regex_compile(mem *account, text_view regex, pattern *out) {
     translation t = {.from = regex, .to = {.account = account}};
     *out = (pattern){0};
-    pcre2_general_context *memory = pcre2_general_context_create(take, give, account);
+    pcre2_general_context *memory = pcre2_general_context_create(take_memory, give, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
     if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
     if (status == OTT_OK)
@@ -187,7 +187,7 @@ enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled
 enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
 ott_status regex_matcher_open(mem *account, matcher *out) {
-    *out = (matcher){.memory = pcre2_general_context_create(take, give, account)};
+    *out = (matcher){.memory = pcre2_general_context_create(take_memory, give, account)};
     if (!out->memory) return OTT_ERR_MEMORY;
     out->context = pcre2_match_context_create(out->memory);
     out->data = pcre2_match_data_create(1, out->memory);

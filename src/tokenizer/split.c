@@ -154,7 +154,7 @@ static ott_status hand_on(cutter *c, int64_t begin, int64_t end) {
 }
 
 /* The part that waits goes on, and this one waits instead. */
-static ott_status hold(cutter *c, int64_t begin, int64_t end) {
+static ott_status hold_piece(cutter *c, int64_t begin, int64_t end) {
     if (c->held) TRY(hand_on(c, c->begin, c->end));
     c->held = true;
     c->begin = begin;
@@ -163,7 +163,7 @@ static ott_status hold(cutter *c, int64_t begin, int64_t end) {
 }
 
 static ott_status merge_with_next(cutter *c, int64_t begin, int64_t end, bool match) {
-    if (match) return hold(c, begin, end);
+    if (match) return hold_piece(c, begin, end);
     if (c->held) begin = c->begin;
     c->held = false;
     return hand_on(c, begin, end);
@@ -178,10 +178,10 @@ static ott_status cut_part(cutter *c, int64_t begin, int64_t end, bool match) {
     case SPLIT_REMOVED: return match ? OTT_OK : hand_on(c, begin, end);
     case SPLIT_MERGED_WITH_NEXT: return merge_with_next(c, begin, end, match);
     case SPLIT_MERGED_WITH_PREVIOUS:
-        if (!c->held || !match || previous) return hold(c, begin, end);
+        if (!c->held || !match || previous) return hold_piece(c, begin, end);
         break;
     case SPLIT_CONTIGUOUS:
-        if (!c->held || match != previous) return hold(c, begin, end);
+        if (!c->held || match != previous) return hold_piece(c, begin, end);
         break;
     }
     c->end = end;

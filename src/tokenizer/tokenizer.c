@@ -15,7 +15,7 @@ static ott_status load_parts(tokenizer *t, const json_t *root) {
     return template_load(t, root);
 }
 
-static ott_status load(tokenizer *t, const char *path) {
+static ott_status load_steps(tokenizer *t, const char *path) {
     json_t *root;
     bool folder = file_is_folder(path);
     TRY(arena_printf(t->texts, &t->path, "%s%s", path, folder ? "/tokenizer.json" : ""));
@@ -36,7 +36,7 @@ ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     tokenizer *t = memory;
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);
-    if (status == OTT_OK) status = load(t, path);
+    if (status == OTT_OK) status = load_steps(t, path);
     if (status == OTT_OK)
         *out = t;
     else

@@ -38,7 +38,7 @@ static ott_status check_largest(const extent *e) {
                        str_show(e->name).text, e->largest, e->tokens, limit);
 }
 
-static ott_status measure(const json_t *vocab, const json_t *added, extent *e) {
+static ott_status measure_vocab(const json_t *vocab, const json_t *added, extent *e) {
     const char *name;
     json_t *id;
     *e = (extent){.largest = -1};
@@ -293,7 +293,7 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     extent e;
     TRY(check_type(model));
     TRY(load_options(t, model));
-    TRY(measure(vocab, json_object_get(root, "added_tokens"), &e));
+    TRY(measure_vocab(vocab, json_object_get(root, "added_tokens"), &e));
     t->vocab = e.largest + 1;
     if (t->vocab == 0) return status_fail(OTT_ERR_FORMAT, "model.vocab has no tokens");
     TRY(load_names(t, vocab, &e));

@@ -106,7 +106,7 @@ static int64_t block_rows(int64_t k) {
     return k > GEMM_KC ? GEMM_MB : INT64_MAX;
 }
 
-static void multiply(const gemm_job *job, gemm_work *w, gemm_part p) {
+static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t rows = at_most(block_rows(job->k), p.m), columns = at_most(block_columns(job), p.n);
     for (int64_t j = 0; j < p.n; j += columns)
         for (int64_t i = 0; i < p.m; i += rows)
@@ -125,10 +125,10 @@ static void gemm_task(void *argument, int thread, int threads) {
     pool_share(job->n, job->grain, thread % job->grid_n, job->grid_n, &j, &j_end);
     gemm_part part = {i, i_end - i, j, j_end - j};
     if (part.m <= 0 || part.n <= 0) return;
-    multiply(job, cpu_scratch(job->cx, thread), part);
+    multiply_part(job, cpu_scratch(job->cx, thread), part);
 }
 
-static int64_t share(int64_t count, int64_t grain, int parts) {
+static int64_t share_of_grains(int64_t count, int64_t grain, int parts) {
     int64_t grains = (count + grain - 1) / grain;
     return at_most((grains + parts - 1) / parts * grain, count);
 }
@@ -145,7 +145,7 @@ static void choose_grid(gemm_job *job, int threads) {
     for (int grid_m = 1; grid_m <= threads; grid_m++) {
         if (threads % grid_m) continue;
         int grid_n = threads / grid_m;
-        int64_t m = share(job->m, GEMM_MR, grid_m), n = share(job->n, job->grain, grid_n);
+        int64_t m = share_of_grains(job->m, GEMM_MR, grid_m), n = share_of_grains(job->n, job->grain, grid_n);
         int64_t packed = m * blocks(n, block_columns(job)) + n * blocks(m, block_rows(job->k));
         int64_t cost = m * n + PACK_COST * packed;
         if (cost >= least) continue;
@@ -155,7 +155,7 @@ static void choose_grid(gemm_job *job, int threads) {
     }
 }
 
-static ott_status check(const gemm_args *a) {
+static ott_status check_operands(const gemm_args *a) {
     bool fp8 = dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
     if (a->spec.accumulate != ACCUMULATE_FP32 && !fp8)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -172,7 +172,7 @@ static ott_status check(const gemm_args *a) {
 ott_status ISA(gemm)(exec *cx, const gemm_args *a) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b)};
     job.k = operand_k(a->a);
-    TRY(check(a));
+    TRY(check_operands(a));
     int64_t kc = granularity_block(a->a->grain).k;
     job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* nothing to scale in an empty sum */
     job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
