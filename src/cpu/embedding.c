@@ -1,30 +1,37 @@
 /* cpu/embedding: rows of a table by token, and their gradients added back. */
 #include "cpu/rows.h"
 
+SIMD void zero_row(ott_dtype d, void *to, int64_t columns) {
+    BY_16(c, lanes, columns, v16_put(to, d, c, v16_zero(), lanes););
+}
+
 SIMD void copy_row(ott_dtype from_d, ott_dtype d, const void *from, void *to, int64_t columns) {
     BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, from_d, c, lanes), lanes););
 }
 
-/* The table is the master, or what was gathered of it in y's format. */
-static void copy_token(const embedding_forward_args *a, int64_t t, int64_t token) {
-    const void *from = row_of(a->table, token);
+/* y[t] = its row of the table, or 0 where that is elsewhere. The table is the master, or what was gathered of it in y's
+   format. */
+SIMD void forward_row(ott_dtype d, const embedding_forward_args *a, int64_t t) {
+    int64_t row = ((const int32_t *)a->token->data)[t] - a->before, columns = a->y->columns;
     void *to = row_of(a->y, t);
-    if (a->table->dtype == OTT_F32)
-        WITH_DTYPE(a->y->dtype, D, copy_row(OTT_F32, D, from, to, a->y->columns));
+    if (row < 0 || row >= a->table->rows)
+        zero_row(d, to, columns);
+    else if (a->table->dtype == OTT_F32)
+        copy_row(OTT_F32, d, row_of(a->table, row), to, columns);
     else
-        copy_row(a->table->dtype, a->y->dtype, from, to, a->y->columns);
+        copy_row(a->table->dtype, d, row_of(a->table, row), to, columns);
 }
 
 static void forward_task(void *argument, int thread, int threads) {
     const embedding_forward_args *a = argument;
-    const int32_t *token = a->token->data; /* [T] */
     int64_t t, end;
     pool_share(a->y->rows, 1, thread, threads, &t, &end);
-    for (; t < end; t++) copy_token(a, t, token[t]);
+    for (; t < end; t++) WITH_DTYPE(a->y->dtype, D, forward_row(D, a, t));
 }
 
 ott_status ISA(embedding_forward)(exec *cx, const embedding_forward_args *a) {
-    TRY(row_check_indices("embedding_forward", "token", a->token, a->table->rows, false));
+    TRY(row_check_indices("embedding_forward", "token", a->token, a->before + a->table->rows + a->after,
+                          false));
     cpu_run_sized(cx, tensor_count(*a->y), forward_task, (void *)a);
     return OTT_OK;
 }
@@ -46,13 +53,15 @@ static void backward_task(void *argument, int thread, int threads) {
     tensor dy = tensor_columns(*a->dy, first, end - first);
     tensor dtable = tensor_columns(*a->dtable, first, end - first);
     for (int64_t t = 0; t < dy.rows; t++) {
-        if (a->has_padding && token[t] == a->padding) continue;
-        WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, token[t]), dy.columns));
+        int64_t row = token[t] - a->before;
+        if ((a->has_padding && token[t] == a->padding) || row < 0 || row >= dtable.rows) continue;
+        WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, row), dy.columns));
     }
 }
 
 ott_status ISA(embedding_backward)(exec *cx, const embedding_backward_args *a) {
-    TRY(row_check_indices("embedding_backward", "token", a->token, a->dtable->rows, false));
+    TRY(row_check_indices("embedding_backward", "token", a->token, a->before + a->dtable->rows + a->after,
+                          false));
     cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
     return OTT_OK;
 }

@@ -23,16 +23,17 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     return v16_fold_sum(sum);
 }
 
-/* x becomes exp(x - m) * inverse * grad, and at the target (exp(x - m) * inverse - 1) * grad. */
+/* x becomes exp(x - m) * inverse * grad, and at the target, where it is one of the columns, (exp(x - m) * inverse - 1) * grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
-    float at_target = cast_load(x, d, target);
+    bool is_here = target >= 0 && target < columns;
+    float at_target = is_here ? cast_load(x, d, target) : 0.0f;
     v16 shift = v16_set1(m), factor = v16_set1(inverse), scale = v16_set1(grad);
     BY_16(c, lanes, columns, {
         v16 p = v16_mul(v16_exp(v16_sub(v16_get(x, d, c, lanes), shift)), factor);
         v16_put(x, d, c, v16_mul(p, scale), lanes);
     });
-    cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
+    if (is_here) cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
 SIMD void ignored_row(ott_dtype d, void *x, int64_t columns) {
@@ -65,5 +66,81 @@ static void loss_task(void *argument, int thread, int threads) {
 ott_status ISA(cross_entropy)(exec *cx, const cross_entropy_args *a) {
     TRY(row_check_indices("cross_entropy", "target", a->target, a->logits->columns, true));
     cpu_run_sized(cx, tensor_count(*a->logits), loss_task, (void *)a);
+    return ISA(quantize_list)(cx, a->logits, a->q);
+}
+
+/* ---- a row in parts ---- */
+
+enum { PART_MAX, PART_SUM, PART_TARGET, PART_ROWS };
+
+static float *of_part(const tensor *parts, int64_t row, int64_t t) {
+    return (float *)row_of(parts, row) + t;
+}
+
+SIMD void part_row(ott_dtype d, const cross_entropy_part_args *a, int64_t t) {
+    int64_t target = ((const int32_t *)a->target->data)[t] - a->before, columns = a->logits->columns;
+    const void *x = row_of(a->logits, t);
+    float m = row_max(d, x, columns);
+    *of_part(a->part, PART_MAX, t) = m + 0.0f; /* not -0, whatever the order */
+    *of_part(a->part, PART_SUM, t) = exp_sum(d, x, m, columns);
+    *of_part(a->part, PART_TARGET, t) = target >= 0 && target < columns ? cast_load(x, d, target) : 0.0f;
+}
+
+static void part_task(void *argument, int thread, int threads) {
+    const cross_entropy_part_args *a = argument;
+    int64_t t, end;
+    pool_share(a->logits->rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, part_row(D, a, t));
+}
+
+ott_status ISA(cross_entropy_part)(exec *cx, const cross_entropy_part_args *a) {
+    TRY(row_check_indices("cross_entropy_part", "target", a->target,
+                          a->before + a->logits->columns + a->after, true));
+    cpu_run_sized(cx, tensor_count(*a->logits), part_task, (void *)a);
+    return OTT_OK;
+}
+
+/* A row's largest element, sum of exponentials and logit of its target, of all parts. */
+static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, float *at_target) {
+    *m = -INFINITY;
+    *sum = *at_target = 0.0f;
+    for (int64_t r = 0; r < parts->rows; r += PART_ROWS) {
+        float most = *of_part(parts, r + PART_MAX, t);
+        if (most > *m) *m = most;
+    }
+    for (int64_t r = 0; r < parts->rows; r += PART_ROWS) {
+        float most = *of_part(parts, r + PART_MAX, t);
+        *sum = fmaf(*of_part(parts, r + PART_SUM, t), fmath_exp(most - *m), *sum);
+        *at_target = *at_target + *of_part(parts, r + PART_TARGET, t);
+    }
+}
+
+SIMD void whole_row(ott_dtype d, const cross_entropy_whole_args *a, int64_t t) {
+    int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
+    const float *grad = a->grad_scale ? a->grad_scale->data : NULL;
+    float *loss = (float *)a->loss->data + t, m, sum, at_target;
+    void *x = row_of(a->logits, t);
+    if (target < 0) {
+        *loss = 0.0f;
+        if (grad) ignored_row(d, x, columns);
+        return;
+    }
+    join_parts(a->parts, t, &m, &sum, &at_target);
+    *loss = m + fmath_log(sum) - at_target;
+    if (grad) gradient_row(d, x, m, 1.0f / sum, target - a->before, *grad, columns);
+}
+
+static void whole_task(void *argument, int thread, int threads) {
+    const cross_entropy_whole_args *a = argument;
+    int64_t t, end;
+    pool_share(a->logits->rows, 1, thread, threads, &t, &end);
+    for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, whole_row(D, a, t));
+}
+
+ott_status ISA(cross_entropy_whole)(exec *cx, const cross_entropy_whole_args *a) {
+    TRY(row_check_indices("cross_entropy_whole", "target", a->target,
+                          a->before + a->logits->columns + a->after, true));
+    STATUS_REQUIRE(a->parts->rows > 0 && a->parts->rows % PART_ROWS == 0);
+    cpu_run_sized(cx, tensor_count(*a->logits), whole_task, (void *)a);
     return ISA(quantize_list)(cx, a->logits, a->q);
 }

@@ -21,7 +21,9 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_rmsnorm_backward: return OP_KIND_NORM;
     case OP_INDEX_swiglu_forward:
     case OP_INDEX_swiglu_backward: return OP_KIND_SWIGLU;
-    case OP_INDEX_cross_entropy: return OP_KIND_LOSS;
+    case OP_INDEX_cross_entropy:
+    case OP_INDEX_cross_entropy_part:
+    case OP_INDEX_cross_entropy_whole: return OP_KIND_LOSS;
     case OP_INDEX_sum_squares:
     case OP_INDEX_grad_norm:
     case OP_INDEX_adamw: return OP_KIND_OPTIMIZER;

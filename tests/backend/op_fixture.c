@@ -181,8 +181,15 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
+/* The table is often some rows of a larger one. */
+static int64_t draw_more(op_case *c) {
+    int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
+    set_integer(c, "before", before);
+    set_integer(c, "after", after);
+    return before + after;
+}
 static void embedding_prepare(op_case *c) {
-    draw_indices(c, "token", SIZE('V'));
+    draw_indices(c, "token", SIZE('V') + draw_more(c));
 }
 static void embedding_backward_prepare(op_case *c) {
     embedding_prepare(c);
@@ -287,6 +294,19 @@ static void cross_entropy_prepare(op_case *c) {
         if (case_draw(c, 5) == 0) integers(c, "target")[t] = case_draw(c, 2) ? -1 : -100;
 }
 
+static void cross_entropy_part_prepare(op_case *c) {
+    draw_indices(c, "target", SIZE('V') + draw_more(c));
+}
+
+static void cross_entropy_whole_bind(op_case *c) {
+    SIZE('P') = 3 * (1 + case_draw(c, 4));
+}
+static void cross_entropy_whole_prepare(op_case *c) {
+    cross_entropy_part_prepare(c);
+    for (int64_t t = 0; t < SIZE('T'); t++)
+        if (case_draw(c, 5) == 0) integers(c, "target")[t] = case_draw(c, 2) ? -1 : -100;
+}
+
 /* Without grad_scale there is no gradient to quantize. */
 static bool cross_entropy_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
@@ -347,9 +367,12 @@ static const op_fixture fixtures[] = {
      .bind = gemm_bind,
      .prepare = gemm_prepare},
     {.op = "pack", .opaque = true},
-    {.op = "embedding_forward", .sets = "token", .bind = embedding_bind, .prepare = embedding_prepare},
+    {.op = "embedding_forward",
+     .sets = "token before after",
+     .bind = embedding_bind,
+     .prepare = embedding_prepare},
     {.op = "embedding_backward",
-     .sets = "token has_padding padding",
+     .sets = "token has_padding padding before after",
      .bind = embedding_bind,
      .prepare = embedding_backward_prepare},
     {.op = "rmsnorm_forward",
@@ -377,6 +400,12 @@ static const op_fixture fixtures[] = {
     {.op = "cross_entropy",
      .sets = "target",
      .prepare = cross_entropy_prepare,
+     .present = cross_entropy_present},
+    {.op = "cross_entropy_part", .sets = "target before after", .prepare = cross_entropy_part_prepare},
+    {.op = "cross_entropy_whole",
+     .sets = "target before after",
+     .bind = cross_entropy_whole_bind,
+     .prepare = cross_entropy_whole_prepare,
      .present = cross_entropy_present},
     {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
     {.op = "adamw", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = adamw_prepare},

@@ -6,7 +6,10 @@
 ott_status reference_op_embedding_forward(exec *cx, const embedding_forward_args *a) {
     (void)cx;
     for (int64_t t = 0; t < a->y->rows; t++)
-        for (int64_t j = 0; j < a->y->columns; j++) put(a->y, t, j, at(a->table, integer_at(a->token, t), j));
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            int64_t row = integer_at(a->token, t) - a->before;
+            put(a->y, t, j, row >= 0 && row < a->table->rows ? at(a->table, row, j) : 0.0f);
+        }
     return OTT_OK;
 }
 
@@ -14,8 +17,9 @@ ott_status reference_op_embedding_backward(exec *cx, const embedding_backward_ar
     (void)cx;
     for (int64_t t = 0; t < a->dy->rows; t++)
         for (int64_t j = 0; j < a->dy->columns; j++) {
-            int64_t row = integer_at(a->token, t);
-            if (a->has_padding && row == a->padding) continue;
+            int64_t row = integer_at(a->token, t) - a->before;
+            if (a->has_padding && row + a->before == a->padding) continue;
+            if (row < 0 || row >= a->dtable->rows) continue;
             put(a->dtable, row, j, at(a->dtable, row, j) + at(a->dy, t, j));
         }
     return OTT_OK;
@@ -125,9 +129,9 @@ ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a)
 
 /* ---- loss ---- */
 
-static void ignored_row(const cross_entropy_args *a, int64_t t) {
-    put(a->loss, 0, t, 0.0f);
-    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) put(a->logits, t, j, 0.0f);
+static void ignored_row(const tensor *logits, const tensor *loss, bool gradient, int64_t t) {
+    put(loss, 0, t, 0.0f);
+    for (int64_t j = 0; gradient && j < logits->columns; j++) put(logits, t, j, 0.0f);
 }
 
 static void cross_entropy_row(const cross_entropy_args *a, int64_t t, int64_t target) {
@@ -149,9 +153,53 @@ ott_status reference_op_cross_entropy(exec *cx, const cross_entropy_args *a) {
     for (int64_t t = 0; t < a->logits->rows; t++) {
         int64_t target = integer_at(a->target, t);
         if (target < 0)
-            ignored_row(a, t);
+            ignored_row(a->logits, a->loss, a->grad_scale != NULL, t);
         else
             cross_entropy_row(a, t, target);
+    }
+    reference_quantize_list(a->logits, a->q);
+    return OTT_OK;
+}
+
+ott_status reference_op_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
+    (void)cx;
+    int64_t columns = a->logits->columns;
+    for (int64_t t = 0; t < a->logits->rows; t++) {
+        int64_t target = integer_at(a->target, t) - a->before;
+        float m = -INFINITY, lane[16] = {0};
+        for (int64_t j = 0; j < columns; j++)
+            if (at(a->logits, t, j) > m) m = at(a->logits, t, j);
+        for (int64_t j = 0; j < columns; j++) lane[j % 16] += fmath_exp(at(a->logits, t, j) - m);
+        put(a->part, 0, t, m + 0.0f);
+        put(a->part, 1, t, fold16(lane));
+        put(a->part, 2, t, target >= 0 && target < columns ? at(a->logits, t, target) : 0.0f);
+    }
+    return OTT_OK;
+}
+
+static void whole_row(const cross_entropy_whole_args *a, int64_t t, int64_t target) {
+    float m = -INFINITY, sum = 0.0f, at_target = 0.0f;
+    for (int64_t r = 0; r < a->parts->rows; r += 3)
+        if (at(a->parts, r, t) > m) m = at(a->parts, r, t);
+    for (int64_t r = 0; r < a->parts->rows; r += 3) {
+        sum = fmaf(at(a->parts, r + 1, t), fmath_exp(at(a->parts, r, t) - m), sum);
+        at_target += at(a->parts, r + 2, t);
+    }
+    put(a->loss, 0, t, m + fmath_log(sum) - at_target);
+    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) {
+        float p = fmath_exp(at(a->logits, t, j) - m) * (1.0f / sum);
+        put(a->logits, t, j, (p - (a->before + j == target ? 1.0f : 0.0f)) * at(a->grad_scale, 0, 0));
+    }
+}
+
+ott_status reference_op_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->logits->rows; t++) {
+        int64_t target = integer_at(a->target, t);
+        if (target < 0)
+            ignored_row(a->logits, a->loss, a->grad_scale != NULL, t);
+        else
+            whole_row(a, t, target);
     }
     reference_quantize_list(a->logits, a->q);
     return OTT_OK;
