@@ -37,8 +37,8 @@ static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth
                        CONVERT_FILTER_SMALL, r->name);
 }
 
-static bool divides(const linear *l) {
-    return l->in % FP8_DIMENSION_MULTIPLE == 0 && l->out % FP8_DIMENSION_MULTIPLE == 0;
+static bool divides(int64_t in, int64_t out) {
+    return in % FP8_DIMENSION_MULTIPLE == 0 && out % FP8_DIMENSION_MULTIPLE == 0;
 }
 
 /* ---- which recipe a layer runs under ---- */
@@ -121,18 +121,19 @@ static bool takes_any_dimension(const convert_options *o) {
 
 static ott_status apply_size(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
-    const linear *l = c->module->linear;
-    long long in = l->in, out = l->out;
+    const parameter *w = c->module->linear->weight; /* the whole, wherever its parts are */
+    int64_t in = w->columns, out = w->rows / w->stack;
     bool worth = true;
-    if (!divides(l) && !takes_any_dimension(o)) {
-        keep(c, v, CONVERT_KEPT_DIMENSIONS, "its dimensions %lld x %lld are not multiples of %d%s", out, in,
-             FP8_DIMENSION_MULTIPLE, o->by_call ? "" : " (float8.pad_inner_dim converts it)");
+    if (!divides(in, out) && !takes_any_dimension(o)) {
+        keep(c, v, CONVERT_KEPT_DIMENSIONS, "its dimensions %lld x %lld are not multiples of %d%s",
+             (long long)out, (long long)in, FP8_DIMENSION_MULTIPLE,
+             o->by_call ? "" : " (float8.pad_inner_dim converts it)");
         return OTT_OK;
     }
-    if (filters_small(o)) TRY(is_worth(v->recipe, l->in, l->out, &worth));
+    if (filters_small(o)) TRY(is_worth(v->recipe, in, out, &worth));
     if (!worth)
         keep(c, v, CONVERT_KEPT_SMALL, "%s finds its dimensions %lld x %lld too small to gain",
-             o->by_call ? "auto_filter" : CONVERT_FILTER_SMALL, out, in);
+             o->by_call ? "auto_filter" : CONVERT_FILTER_SMALL, (long long)out, (long long)in);
     return OTT_OK;
 }
 
@@ -179,6 +180,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     if (!stays) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
+        TRY(linear_check_blocks(l, &spec));
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
     linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);

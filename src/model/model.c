@@ -39,6 +39,17 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
+/* What tensor parallelism leaves this rank of a parameter: a share of the rows, which are a vector's elements, or of
+   the columns. */
+static void cut_parameter(const model *m, parameter_cut cut, parameter *p) {
+    const group *ranks = m->options.tensor_ranks;
+    if (!ranks || cut == PARAMETER_WHOLE) return;
+    bool by_rows = cut == PARAMETER_ROWS && p->rank == 2;
+    int64_t *length = by_rows ? &p->local.rows : &p->local.columns;
+    *length /= ranks->size;
+    *(by_rows ? &p->local.row : &p->local.column) = *length * ranks->rank;
+}
+
 /* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
@@ -60,6 +71,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     p->number = m->trained_count;
     m->trained_count += !p->frozen;
     p->shard.value = tensor_matrix(NULL, OTT_F32, 0, p->columns);
+    cut_parameter(m, e->cut, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
@@ -72,6 +84,18 @@ static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
     return e->has_bias ? declare_parameter(m, e, is_here, "bias", 1, e->shape, &e->bias) : OTT_OK;
 }
 
+static tensor_ranks ranks_of(const model *m) {
+    return (tensor_ranks){.group = m->options.tensor_ranks,
+                          .sequence = m->options.sequence_parallel,
+                          .codes_alike = !m->device->can->contiguous_contraction};
+}
+
+/* The ranks that run a norm on other rows, or on other heads. */
+static group *ranks_of_norm(const model *m, module_role role) {
+    bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
+    return is_of_heads || m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
+}
+
 /* Makes the module the layer that runs. */
 static void bind_module(model *m, model_module *e) {
     const model_options *o = &m->options;
@@ -80,17 +104,19 @@ static void bind_module(model *m, model_module *e) {
     switch (e->kind) {
     case MODULE_EMBEDDING:
         e->embedding = layer;
-        *e->embedding = (embedding){e->name, e->weight, o->has_padding, o->padding};
+        *e->embedding = (embedding){e->name, e->weight, o->has_padding, o->padding, ranks_of(m)};
         break;
     case MODULE_NORM:
         e->norm = layer;
-        *e->norm = (norm){e->name, e->weight, o->norm_epsilon};
+        *e->norm = (norm){e->name, e->weight, o->norm_epsilon, ranks_of_norm(m, e->role)};
         break;
     case MODULE_LINEAR:
         e->linear = layer;
         *e->linear = (linear){.name = e->name,
-                              .in = e->shape[1],
-                              .out = e->shape[0],
+                              .in = e->weight->local.columns,
+                              .out = e->weight->local.rows,
+                              .ranks = ranks_of(m),
+                              .cut = e->cut,
                               .weight = e->weight,
                               .bias = e->bias,
                               .compute_step = -1};
@@ -100,11 +126,12 @@ static void bind_module(model *m, model_module *e) {
 
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
+    int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
     for (int64_t i = 0; i < o->layers; i++) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         m->blocks[i].ffn = modules_ffn(o, i);
-        m->blocks[i].attention = (attention){.heads = o->heads,
-                                             .kv_heads = o->kv_heads,
+        m->blocks[i].attention = (attention){.heads = o->heads / ranks,
+                                             .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
                                              .window = o->window,
                                              .rope = &m->rope};
@@ -244,9 +271,31 @@ static ott_status make_lists(model *m) {
     return m->options.stage ? modules_make(m->names, &whole, &m->whole) : OTT_OK;
 }
 
+/* Every rank has as much of a layer. */
+static ott_status check_tensor_ranks(const model_options *o) {
+    const struct {
+        const char *key;
+        int64_t length;
+    } axes[] = {{"model.n_heads", o->heads},
+                {"model.n_kv_heads", o->kv_heads},
+                {"model.ffn_hidden_dim", o->hidden},
+                {"model.vocab_size", o->vocab}};
+    if (!o->tensor_ranks) return OTT_OK;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (axes[i].length % o->tensor_ranks->size != 0)
+            return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by distributed.tp (%d)",
+                               axes[i].key, (long long)axes[i].length, o->tensor_ranks->size);
+    if (!o->fused_qkv && !o->fused_gate_up) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "model.%s = true does not go with distributed.tp = %d: a rank has rows of each "
+                       "projection; set it to false",
+                       o->fused_qkv ? "fused_qkv" : "fused_gate_up", o->tensor_ranks->size);
+}
+
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
+    TRY(check_tensor_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
     int64_t most = 2 * (int64_t)m->modules.count, all = 2 * (int64_t)m->whole.count; /* weight and bias */
@@ -278,6 +327,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
         m->options.freeze = NULL;
         m->options.optimizer = NULL;
     }
+    if (o->tensor_ranks && o->tensor_ranks->size == 1) m->options.tensor_ranks = NULL;
     m->device = d;
     m->loss.chunk = INT64_MAX;
     m->store.ranks = o->shard_ranks;
@@ -378,6 +428,8 @@ static ott_status update_scales(void *user, linear *l) {
 
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
+    group *ranks = m->options.tensor_ranks; /* have parts of the same tensors, whatever the recipe says */
+    if (ranks) TRY(group_all_reduce(ranks, cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));
     return model_visit_linears(m, update_scales, cx);
 }

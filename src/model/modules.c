@@ -108,6 +108,16 @@ static int64_t length_of(const model_options *o, extent e) {
     return 0;
 }
 
+/* Does tensor parallelism divide an axis of this length among the ranks? */
+static bool is_divided(extent e) {
+    return e != NONE && e != DIM && e != HEAD;
+}
+
+static parameter_cut cut_of(const role_row *row) {
+    if (is_divided(row->rows)) return PARAMETER_ROWS;
+    return is_divided(row->columns) ? PARAMETER_COLUMNS : PARAMETER_WHOLE;
+}
+
 int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
@@ -141,6 +151,7 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     model_module m = {.role = role,
                       .kind = row->kind,
                       .layer = layer,
+                      .cut = cut_of(row),
                       .has_bias = row->is_qkv && o->qkv_bias,
                       .tied = role == ROLE_HEAD && o->tied};
     if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);

@@ -44,9 +44,10 @@ typedef struct model_module {
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
     int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
     int64_t shape[PARAMETER_RANKS];
-    bool has_bias; /* [rows] */
-    bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
-    bool tied;     /* its weight is the embedding's */
+    parameter_cut cut; /* of its parameters by tensor parallelism; the bias' goes with the rows */
+    bool has_bias;     /* [rows] */
+    bool repeated;     /* the first stage of a pipeline has it too: the table of a tied head */
+    bool tied;         /* its weight is the embedding's */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {
         embedding *embedding;

@@ -32,6 +32,8 @@ typedef struct model_options {
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
     const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */
+    group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */
+    bool sequence_parallel;      /* these ranks also have different rows of what lies between the layers */
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

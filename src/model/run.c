@@ -66,12 +66,25 @@ static ott_status release_forward(exec *cx, model *m, int unit) {
 
 /* ---- forward ---- */
 
-static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
+/* Rows of the residual stream that are here. */
+static ott_status count_rows(const model *m, const batch *b, int64_t *rows) {
+    const group *ranks = m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
     int64_t tokens = b->count * b->length;
+    *rows = ranks ? tokens / ranks->size : tokens;
+    if (!ranks || tokens % ranks->size == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "distributed.sequence_parallel: the %lld tokens of a micro-batch (train.batch_size x "
+                       "train.seq_len) must be divisible by distributed.tp (%d)",
+                       (long long)tokens, ranks->size);
+}
+
+static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
+    int64_t rows;
     *s = (model_stream){0};
+    TRY(count_rows(m, b, &rows));
     TRY(gather_forward(cx, m, MODEL_TABLE_UNIT));
     TRY(prefetch_forward(cx, m, model_block_unit(0), range));
-    TRY(exec_open(cx, "embedding output", m->activation, tokens, m->options.dim, &s->x, &s->x_buffer));
+    TRY(exec_open(cx, "embedding output", m->activation, rows, m->options.dim, &s->x, &s->x_buffer));
     TRY(embedding_forward(cx, &m->embedding, &b->token, &s->x));
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }

@@ -5,6 +5,7 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
                                 int *index) {
     *index = -1;
     if (grad_weight && !cast_spec_is_fp8(&s->columnwise)) e->columnwise_high_precision = true;
+    if (!cast_spec_is_fp8(&s->rowwise) || e->columnwise_high_precision) e->high_precision = true;
     if (!quant_spec_is_fp8(s)) return OTT_OK;
     for (int i = 0; i < e->count; i++)
         if (quant_spec_equal(&e->spec[i], s)) {
@@ -45,7 +46,8 @@ static ott_status form_open(exec *cx, const char *what, const activation_specs *
 
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e) {
-    *e = (activation){.t = t, .buffer = *buffer, .row_ranks = specs ? specs->row_ranks : NULL};
+    *e = (activation){.t = t, .buffer = *buffer};
+    if (specs) e->cut = specs->cut;
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
     for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, specs, e, i));
@@ -60,45 +62,17 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
     return activation_adopt(cx, what, t, &buffer, specs, e);
 }
 
-/* ---- scales of rows that several ranks hold ---- */
-
-/* The largest of all ranks, where a scale is of rows that are elsewhere too: those of a use whose scale blocks
-   cover all rows, which are its MN or its K. Delayed scaling reduces what it has seen (nn/delayed.h). */
-static ott_status reduce_amax(exec *cx, group *ranks, const qdata *d, const cast_spec *s, int64_t mn,
-                              int64_t k, bool rows_are_mn) {
-    scale_block block = granularity_block(s->grain);
-    if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
-    if ((rows_are_mn ? block.mn : block.k) != INT64_MAX) return OTT_OK;
-    tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, mn, k));
-    return group_all_reduce(ranks, cx, &amax, REDUCE_MAX);
-}
-
-static ott_status quantize_over(exec *cx, group *ranks, const tensor *x, const qtensor *q) {
-    TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
-    TRY(reduce_amax(cx, ranks, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
-    if (!quant_spec_shares_scales(&q->spec)) /* while a plan is recorded all addresses are one */
-        TRY(reduce_amax(cx, ranks, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false));
-    TRY(op_scale(cx, &(scale_args){.q = q}));
-    return op_cast(cx, &(cast_args){.x = x, .q = q});
-}
-
 ott_status activation_quantize(exec *cx, const activation *e) {
-    for (int i = 0; i < e->q.count; i++) {
-        const qtensor *q = &e->q.item[i];
-        if (e->row_ranks)
-            TRY(quantize_over(cx, e->row_ranks, &e->t, q));
-        else
-            TRY(op_quantize(cx, &(quantize_args){.x = &e->t, .q = q}));
-    }
+    for (int i = 0; i < e->q.count; i++) TRY(cut_quantize(cx, &e->cut, &e->t, &e->q.item[i]));
     return OTT_OK;
 }
 
 const qlist *activation_fused(const activation *e) {
-    return e->row_ranks ? NULL : &e->q;
+    return cut_is_whole(&e->cut) ? &e->q : NULL;
 }
 
 ott_status activation_finish(exec *cx, const activation *e) {
-    return e->row_ranks ? activation_quantize(cx, e) : OTT_OK;
+    return cut_is_whole(&e->cut) ? OTT_OK : activation_quantize(cx, e);
 }
 
 ott_status activation_close_tensor(exec *cx, activation *e) {
@@ -150,7 +124,9 @@ static ott_status rows_of(qdata *d, const cast_spec *s, int64_t first, int64_t c
 }
 
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view) {
-    *view = (activation){.t = tensor_rows(e->t, first, count), .q = e->q, .buffer = PLAN_NONE};
+    *view = (activation){.t = e->t, .q = e->q, .buffer = PLAN_NONE};
+    if (e->t.data) view->t = tensor_rows(e->t, first, count);
+    view->t.rows = count;
     for (int i = 0; i < view->q.count; i++) {
         qtensor *q = &view->q.item[i];
         q->rows = count;

@@ -8,7 +8,7 @@
 #ifndef NN_ACTIVATION_H
 #define NN_ACTIVATION_H
 
-#include "tensor/exec.h"
+#include "nn/cut.h"
 
 /* What the consumers of an activation want, gathered when modules are compiled. */
 typedef struct activation_specs {
@@ -18,8 +18,8 @@ typedef struct activation_specs {
     bool columnwise_used[QLIST_MAX]; /* some consumer contracts this form in its grad_weight GEMM */
     bool
         columnwise_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
-    group *
-        row_ranks; /* hold the other rows of the tensor, and a scale is that of all; NULL: all rows are here */
+    bool high_precision;           /* some consumer reads the high-precision tensor in any of its GEMMs */
+    tensor_cut cut;                /* which part of the tensor is here */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -29,9 +29,9 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
                                 int *index);
 
 typedef struct activation {
-    tensor t; /* the high-precision tensor */
+    tensor t; /* the high-precision tensor; data NULL: only its forms are here */
     qlist q;
-    group *row_ranks; /* as its specs have it */
+    tensor_cut cut; /* as its specs have it */
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 

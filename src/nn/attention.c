@@ -6,15 +6,19 @@ static bool is_fused(const attention *a) {
 }
 
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output) {
-    a->output_specs = a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (activation_specs){0};
+    a->input_specs = a->output_specs = a->grad_specs = (activation_specs){0};
+    a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (activation_specs){0};
     if (is_fused(a)) {
-        TRY(linear_connect(&a->qkv, input, &a->grad_qkv));
+        TRY(linear_connect(&a->qkv, &a->input_specs, &a->grad_qkv));
     } else {
-        TRY(linear_connect(&a->q, input, &a->grad_q));
-        TRY(linear_connect(&a->k, input, &a->grad_k));
-        TRY(linear_connect(&a->v, input, &a->grad_v));
+        TRY(linear_connect(&a->q, &a->input_specs, &a->grad_q));
+        TRY(linear_connect(&a->k, &a->input_specs, &a->grad_k));
+        TRY(linear_connect(&a->v, &a->input_specs, &a->grad_v));
     }
-    return linear_connect(&a->o, &a->output_specs, grad_output);
+    TRY(linear_connect(&a->o, &a->output_specs, &a->grad_specs));
+    *input = tensor_ranks_own_specs(&a->o.ranks, &a->input_specs);
+    *grad_output = tensor_ranks_own_specs(&a->o.ranks, &a->grad_specs);
+    return OTT_OK;
 }
 
 static int64_t query_width(const attention *a) {
@@ -82,9 +86,17 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
                            &s->k_rstd, &s->k_rstd_buffer);
 }
 
+/* The input's whole rows. */
+static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
+    return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
+}
+
 static ott_status project_inputs(exec *cx, attention *a, const placement *at, const activation *x,
                                  attention_saved *s) {
-    TRY(is_fused(a) ? project_fused(cx, a, x, s) : project_apart(cx, a, x, s));
+    activation all;
+    TRY(gather_input(cx, a, x, &all));
+    TRY(is_fused(a) ? project_fused(cx, a, &all, s) : project_apart(cx, a, &all, s));
+    TRY(activation_close(cx, &all));
     TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
     return rope_apply(cx, a->rope, &s->k, &at->position, false);
 }
@@ -110,9 +122,9 @@ static ott_status gather_keys(exec *cx, const placement *at, const attention_sav
 
 ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
                              attention_saved *s) {
-    int64_t tokens = x->t.rows;
     tensor k, v;
     TRY(project_inputs(cx, a, at, x, s));
+    int64_t tokens = s->q.rows;
     TRY(gather_keys(cx, at, s, &k, &v));
     TRY(exec_open(cx, "attention lse", OTT_F32, a->heads, tokens, &s->lse, &s->lse_buffer));
     TRY(activation_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
@@ -276,12 +288,28 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     return close_raw(cx, s);
 }
 
+/* Of all rows; dx is this rank's part of the sum. */
+static ott_status backward_inputs(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                  const activation *x, const tensor *dout, plan_buffer *dout_buffer,
+                                  const tensor *dx) {
+    if (is_fused(a)) return backward_fused(cx, a, at, s, x, dout, dout_buffer, dx);
+    return backward_apart(cx, a, at, s, x, dout, dout_buffer, dx);
+}
+
 ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx) {
+    const tensor_ranks *ranks = &a->o.ranks;
     tensor dout;
     plan_buffer dout_buffer;
-    TRY(exec_open(cx, "attention output gradient", x->t.dtype, x->t.rows, a->o.in, &dout, &dout_buffer));
-    TRY(backward_projection(cx, a, s, g, &dout));
-    if (is_fused(a)) return backward_fused(cx, a, at, s, x, &dout, &dout_buffer, dx);
-    return backward_apart(cx, a, at, s, x, &dout, &dout_buffer, dx);
+    activation all;
+    partial_sum sum;
+    TRY(exec_open(cx, "attention output gradient", s->q.dtype, s->q.rows, a->o.in, &dout, &dout_buffer));
+    TRY(tensor_ranks_gather(cx, ranks, "gathered output gradient", &a->grad_specs, g, &all));
+    TRY(backward_projection(cx, a, s, &all, &dout));
+    TRY(activation_close(cx, &all));
+    TRY(gather_input(cx, a, x, &all));
+    TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(backward_inputs(cx, a, at, s, &all, &dout, &dout_buffer, &sum.t));
+    TRY(activation_close(cx, &all));
+    return partial_sum_close(cx, ranks, dx, &sum);
 }

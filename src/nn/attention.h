@@ -13,11 +13,13 @@
 typedef struct attention {
     linear qkv; /* q, k and v in one, their rows in this order; weight NULL: they are apart */
     linear q, k, v, o;
-    norm q_norm, k_norm; /* of each head, before rotation; weight NULL: none. Not with qkv */
-    int64_t heads, kv_heads, head_dim;
-    int64_t window;                /* keys a query sees, itself included; 0: all before it */
-    const rope *rope;              /* borrowed */
-    activation_specs output_specs; /* of the attention output, wanted by o */
+    norm q_norm, k_norm;               /* of each head, before rotation; weight NULL: none. Not with qkv */
+    int64_t heads, kv_heads, head_dim; /* the heads that are here */
+    int64_t window;                    /* keys a query sees, itself included; 0: all before it */
+    const rope *rope;                  /* borrowed */
+    activation_specs input_specs;      /* of the input's whole rows, wanted by qkv, or by q, k, v */
+    activation_specs output_specs;     /* of the attention output, wanted by o */
+    activation_specs grad_specs;       /* of the whole rows of o's output gradient */
     activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
 } attention;
 
@@ -46,8 +48,9 @@ typedef struct attention_saved {
     activation o;
 } attention_saved;
 
-/* Registers the specs: `input` is the activation that feeds q, k, v; `grad_output` the activation of o's output gradient.
- */
+/* The rows of x, y, g and dx are those that are here between layers (nn/tensor_ranks.h), of `at` and of what is saved all T. */
+
+/* Says what the activation that feeds q, k, v and that of o's output gradient are to be made in. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
 /* Opens and fills everything of `s` from x[T,D]. */

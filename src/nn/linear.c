@@ -48,6 +48,38 @@ void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
         wanted[t] = (delayed_want){.state = &l->delayed[t], .spec = delayed_cast(specs[t])};
 }
 
+tensor_cut linear_cut(const linear *l, recipe_tensor which) {
+    group *by_rows = l->cut == PARAMETER_ROWS ? l->ranks.group : NULL;
+    group *by_columns = l->cut == PARAMETER_COLUMNS ? l->ranks.group : NULL;
+    switch (which) {
+    case TENSOR_INPUT: return (tensor_cut){.rows = l->row_ranks, .columns = by_columns};
+    case TENSOR_WEIGHT: return (tensor_cut){.rows = by_rows, .columns = by_columns};
+    case TENSOR_GRAD_OUTPUT: return (tensor_cut){.rows = l->row_ranks, .columns = by_rows};
+    case TENSOR_COUNT: break;
+    }
+    return (tensor_cut){0};
+}
+
+ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
+    const struct {
+        const quant_spec *spec;
+        int64_t rows, columns; /* rows 0: tokens, which are not cut here */
+    } parts[TENSOR_COUNT] = {[TENSOR_INPUT] = {&spec->input, 0, l->in},
+                             [TENSOR_WEIGHT] = {&spec->weight, l->out, l->in},
+                             [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, l->out}};
+    int64_t block;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        tensor_cut cut = linear_cut(l, (recipe_tensor)t);
+        if (!cut_fits_blocks(&cut, parts[t].spec, parts[t].rows, parts[t].columns, &block))
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which is not of "
+                "whole scale blocks of %lld; take fewer ranks, or a recipe without blocks",
+                l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, (long long)block);
+    }
+    return OTT_OK;
+}
+
 static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
@@ -55,7 +87,8 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
-    input->row_ranks = grad_output->row_ranks = l->row_ranks;
+    input->cut = linear_cut(l, TENSOR_INPUT);
+    grad_output->cut = linear_cut(l, TENSOR_GRAD_OUTPUT);
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
                                 &l->grad_form);
@@ -63,8 +96,8 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
 
 static ott_status make_compute(exec *cx, linear *l) {
     const tensor *master = &l->weight->value;
-    if (quant_spec_is_fp8(&l->spec.weight))
-        TRY(op_quantize(cx, &(quantize_args){.x = master, .q = &l->quantized}));
+    tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    if (quant_spec_is_fp8(&l->spec.weight)) TRY(cut_quantize(cx, &cut, master, &l->quantized));
     if (!l->compute.data) return OTT_OK;
     return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
 }
@@ -98,6 +131,7 @@ static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, co
 static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     TRY(record_amax(cx, l, which, q));
+    if (!t->data) return OTT_OK; /* its codes came from other ranks, alone */
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
@@ -160,12 +194,16 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     TRY(observe_forward(cx, l, x));
     operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
     operand b = l->packed.t.data ? l->packed : operand_rowwise(plain_weight(l), weight_form(l));
+    const tensor_ranks *sum_of = l->cut == PARAMETER_COLUMNS ? &l->ranks : NULL;
+    partial_sum sum;
+    TRY(partial_sum_open(cx, sum_of, OTT_F32, y, &sum));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
                                .bias = l->bias ? &l->bias->value : NULL,
-                               .c = y,
+                               .c = &sum.t,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
+    TRY(partial_sum_close(cx, sum_of, y, &sum));
     return exec_hook(cx, l->name, "output", y);
 }
 

@@ -7,14 +7,16 @@
 #define NN_LINEAR_H
 
 #include "nn/delayed.h"
-#include "nn/activation.h"
 #include "nn/parameter.h"
+#include "nn/tensor_ranks.h"
 
 typedef struct linear {
-    const char *name; /* fully qualified, "model.layers.0.mlp.up_proj" */
-    int64_t in, out;
-    parameter *weight; /* [out, in] */
-    parameter *bias;   /* [out], or NULL */
+    const char *name;   /* fully qualified, "model.layers.0.mlp.up_proj" */
+    int64_t in, out;    /* of the part of the weight that is here */
+    tensor_ranks ranks; /* among which the weight is cut, */
+    parameter_cut cut;  /* in this way */
+    parameter *weight;  /* [out, in] */
+    parameter *bias;    /* [out], or NULL */
     linear_spec spec;
     const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
     group
@@ -38,6 +40,10 @@ typedef struct linear {
 
 #define LINEAR_FALLEN (-1.0f)
 
+/* Which part of one of its tensors is here. */
+tensor_cut linear_cut(const linear *l, recipe_tensor which);
+/* OTT_ERR_CONFIG when the ranks' parts of its tensors are not of whole scale blocks. */
+ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
 /* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). Delayed scaling also
    needs a store: linear_wants says what, before linear_connect. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
@@ -56,9 +62,10 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l);
    there is no backward. */
 ott_status linear_pack(exec *cx, linear *l);
 
-/* y[M,out] = x W^T + bias. */
+/* y[M,out] = x W^T + bias. Where the weight's columns are cut, the sum of all ranks': y are the rows that this one has
+   between layers (nn/tensor_ranks.h). */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
-/* dx[M,in] = g W, or dx += g W. */
+/* dx[M,in] = g W, or dx += g W; where the weight's rows are cut, this rank's part of a sum. */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);

@@ -2,8 +2,10 @@
 #include "nn/loss.h"
 
 ott_status loss_connect(loss_head *h, activation_specs *input) {
-    h->grad_specs = (activation_specs){0};
-    return linear_connect(&h->head, input, &h->grad_specs);
+    h->input_specs = h->grad_specs = (activation_specs){0};
+    TRY(linear_connect(&h->head, &h->input_specs, &h->grad_specs));
+    *input = tensor_ranks_own_specs(&h->head.ranks, &h->input_specs);
+    return OTT_OK;
 }
 
 static ott_status chunk_backward(exec *cx, loss_head *h, const activation *x, const activation *g,
@@ -13,24 +15,51 @@ static ott_status chunk_backward(exec *cx, loss_head *h, const activation *x, co
     return linear_grad_weight(cx, &h->head, x, g);
 }
 
+/* The loss of logits of which other ranks have the other columns. */
+static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cross_entropy_args *a) {
+    const parameter *weight = h->head.weight;
+    group *ranks = h->head.ranks.group;
+    int64_t before = weight->local.row, after = weight->rows - before - weight->local.rows;
+    tensor parts;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "parts of the loss", OTT_F32, (int64_t)3 * ranks->size, a->logits->rows, &parts,
+                  &buffer));
+    tensor own = tensor_rows(parts, (int64_t)3 * ranks->rank, 3);
+    TRY(op_cross_entropy_part(
+        cx, &(cross_entropy_part_args){
+                .logits = a->logits, .target = a->target, .part = &own, .before = before, .after = after}));
+    TRY(group_run(ranks, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = parts}));
+    TRY(op_cross_entropy_whole(cx, &(cross_entropy_whole_args){.logits = a->logits,
+                                                               .target = a->target,
+                                                               .parts = &parts,
+                                                               .grad_scale = a->grad_scale,
+                                                               .loss = a->loss,
+                                                               .q = a->q,
+                                                               .before = before,
+                                                               .after = after}));
+    return plan_close(cx->plan, &buffer);
+}
+
 static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                                 const tensor *grad_scale, const tensor *losses, const tensor *dx) {
     activation logits;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
     TRY(linear_forward(cx, &h->head, x, &logits.t));
-    TRY(op_cross_entropy(cx, &(cross_entropy_args){.logits = &logits.t,
-                                                   .target = target,
-                                                   .grad_scale = grad_scale,
-                                                   .loss = losses,
-                                                   .q = activation_fused(&logits)}));
+    const cross_entropy_args loss = {.logits = &logits.t,
+                                     .target = target,
+                                     .grad_scale = grad_scale,
+                                     .loss = losses,
+                                     .q = activation_fused(&logits)};
+    TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
     TRY(activation_finish(cx, &logits));
     if (grad_scale) TRY(chunk_backward(cx, h, x, &logits, dx));
     return activation_close(cx, &logits);
 }
 
-ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
-                        const tensor *grad_scale, const tensor *losses, const tensor *dx) {
+/* Of all rows. */
+static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const tensor *target,
+                             const tensor *grad_scale, const tensor *losses, const tensor *dx) {
     for (int64_t first = 0; first < x->t.rows; first += h->chunk) {
         int64_t count = x->t.rows - first < h->chunk ? x->t.rows - first : h->chunk;
         activation part;
@@ -41,4 +70,16 @@ ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tenso
         TRY(chunk_forward(cx, h, &part, &part_target, grad_scale, &part_losses, dx ? &part_dx : NULL));
     }
     return OTT_OK;
+}
+
+ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
+                        const tensor *grad_scale, const tensor *losses, const tensor *dx) {
+    const tensor_ranks *ranks = &h->head.ranks;
+    activation all;
+    partial_sum sum = {0};
+    TRY(tensor_ranks_gather(cx, ranks, "gathered head input", &h->input_specs, x, &all));
+    if (dx) TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(run_chunks(cx, h, &all, target, grad_scale, losses, dx ? &sum.t : NULL));
+    TRY(activation_close(cx, &all));
+    return dx ? partial_sum_close(cx, ranks, dx, &sum) : OTT_OK;
 }

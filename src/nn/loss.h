@@ -1,7 +1,8 @@
 /*
  * nn/loss: the output head and cross-entropy together, in chunks of tokens, so that the logits of a whole
  * batch never exist. A chunk's logits become its gradients in place; an FP8 head therefore has one
- * grad_output scale a chunk, and the chunk size is part of what a run computes.
+ * grad_output scale a chunk, and the chunk size is part of what a run computes. Where ranks have other rows of the
+ * head, each has the logits of its part of the vocabulary, and they exchange three numbers a token.
  */
 #ifndef NN_LOSS_H
 #define NN_LOSS_H
@@ -9,13 +10,14 @@
 #include "nn/linear.h"
 
 typedef struct loss_head {
-    linear head;                 /* [V,D] */
-    int64_t chunk;               /* tokens, >= 1 */
-    activation_specs grad_specs; /* of the logits' gradient */
+    linear head;                  /* [V,D] */
+    int64_t chunk;                /* tokens, >= 1 */
+    activation_specs input_specs; /* of the input's whole rows */
+    activation_specs grad_specs;  /* of the logits' gradient */
 } loss_head;
 
 ott_status loss_connect(loss_head *h, activation_specs *input);
-/* losses[T] (fp32) of targets i32[T] (< 0: ignored). With grad_scale (fp32[1], what each token's gradient is
+/* x and dx: the rows that are here between layers; all else is of all T tokens. losses[T] (fp32) of targets i32[T] (< 0: ignored). With grad_scale (fp32[1], what each token's gradient is
    multiplied by) it is a training pass: dx[T,D] and the head's weight gradient as well; both are NULL in
    evaluation. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,

@@ -10,20 +10,24 @@ static ott_status connect_stored(mlp *m) {
     int form;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
-    m->stored_specs = (activation_specs){0};
+    m->stored_specs = (activation_specs){.cut.columns = m->down.ranks.group};
     return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
 }
 
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
     TRY(connect_stored(m));
-    m->hidden_specs = m->grad_gate_up = m->grad_gate = m->grad_up = (activation_specs){0};
+    m->input_specs = m->hidden_specs = m->grad_specs = (activation_specs){0};
+    m->grad_gate_up = m->grad_gate = m->grad_up = (activation_specs){0};
     if (is_fused(m)) {
-        TRY(linear_connect(&m->gate_up, input, &m->grad_gate_up));
+        TRY(linear_connect(&m->gate_up, &m->input_specs, &m->grad_gate_up));
     } else {
-        TRY(linear_connect(&m->gate, input, &m->grad_gate));
-        TRY(linear_connect(&m->up, input, &m->grad_up));
+        TRY(linear_connect(&m->gate, &m->input_specs, &m->grad_gate));
+        TRY(linear_connect(&m->up, &m->input_specs, &m->grad_up));
     }
-    return linear_connect(&m->down, &m->hidden_specs, grad_output);
+    TRY(linear_connect(&m->down, &m->hidden_specs, &m->grad_specs));
+    *input = tensor_ranks_own_specs(&m->down.ranks, &m->input_specs);
+    *grad_output = tensor_ranks_own_specs(&m->down.ranks, &m->grad_specs);
+    return OTT_OK;
 }
 
 /* gate and up as columns of the fused projection's output, or of its gradient. */
@@ -33,7 +37,12 @@ static void split(const tensor *gate_up, tensor *gate, tensor *up) {
     *up = tensor_columns(*gate_up, width, width);
 }
 
-ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
+/* The input's whole rows. */
+static ott_status gather_input(exec *cx, const mlp *m, const activation *x, activation *all) {
+    return tensor_ranks_gather(cx, &m->down.ranks, "gathered mlp input", &m->input_specs, x, all);
+}
+
+static ott_status project_inputs(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
     if (is_fused(m)) {
@@ -45,6 +54,13 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     TRY(exec_open(cx, "up", act, tokens, m->up.out, &s->up, &s->up_buffer));
     TRY(linear_forward(cx, &m->gate, x, &s->gate));
     return linear_forward(cx, &m->up, x, &s->up);
+}
+
+ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
+    activation all;
+    TRY(gather_input(cx, m, x, &all));
+    TRY(project_inputs(cx, m, &all, s));
+    return activation_close(cx, &all);
 }
 
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
@@ -109,9 +125,12 @@ ott_status mlp_discard(exec *cx, mlp_saved *s) {
 /* The gradient of y; down's weight gradient on the way. Closes y. */
 static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const activation *g, tensor *dy,
                                       plan_buffer *buffer) {
+    activation all;
     TRY(exec_open(cx, "swiglu output gradient", s->gate.dtype, s->gate.rows, s->gate.columns, dy, buffer));
-    TRY(linear_grad_input(cx, &m->down, g, dy, false));
-    TRY(linear_grad_weight(cx, &m->down, &s->y, g));
+    TRY(tensor_ranks_gather(cx, &m->down.ranks, "gathered output gradient", &m->grad_specs, g, &all));
+    TRY(linear_grad_input(cx, &m->down, &all, dy, false));
+    TRY(linear_grad_weight(cx, &m->down, &s->y, &all));
+    TRY(activation_close(cx, &all));
     return activation_close(cx, &s->y);
 }
 
@@ -148,12 +167,25 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activatio
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
+/* Of all rows; dx is this rank's part of the sum. */
+static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
+                                  plan_buffer *dy_buffer, const tensor *dx) {
+    if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);
+    return backward_apart(cx, m, s, x, dy, dy_buffer, dx);
+}
+
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
                         const tensor *dx) {
+    const tensor_ranks *ranks = &m->down.ranks;
     tensor dy;
     plan_buffer dy_buffer;
+    activation all;
+    partial_sum sum;
     TRY(backward_projection(cx, m, s, g, &dy, &dy_buffer));
     TRY(restore_inputs(cx, m, s));
-    if (is_fused(m)) return backward_fused(cx, m, s, x, &dy, &dy_buffer, dx);
-    return backward_apart(cx, m, s, x, &dy, &dy_buffer, dx);
+    TRY(gather_input(cx, m, x, &all));
+    TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(backward_inputs(cx, m, s, &all, &dy, &dy_buffer, &sum.t));
+    TRY(activation_close(cx, &all));
+    return partial_sum_close(cx, ranks, dx, &sum);
 }

@@ -10,7 +10,9 @@
 typedef struct mlp {
     linear gate_up; /* gate and up in one, their rows in this order; weight NULL: they are apart */
     linear gate, up, down;
-    activation_specs hidden_specs;                     /* of y, wanted by down */
+    activation_specs input_specs;  /* of the input's whole rows, wanted by gate_up, or by gate and up */
+    activation_specs hidden_specs; /* of y, wanted by down */
+    activation_specs grad_specs;   /* of the whole rows of the output's gradient */
     activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradient of gate_up, or of gate and up */
     bool stores_fp8; /* gate and up wait for backward in FP8: a change of the gradients, for half the
                                 memory; chosen before mlp_connect */
@@ -25,6 +27,7 @@ typedef struct mlp_saved {
     activation stored_gate_up, stored_gate, stored_up;  /* what waits in their place, with stores_fp8 */
 } mlp_saved;
 
+/* The rows of x, out, g and dx are those that are here between layers (nn/tensor_ranks.h), of what is saved all T. */
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output);
 /* Opens gate and up of `s` from x[T,D]. */
 ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s);

@@ -15,17 +15,39 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
+/* Where the weight's gradient goes: NULL where it is frozen, the gradient itself, or, where ranks add theirs up, a
+   tensor apart, from zero. */
+static ott_status open_gradient(exec *cx, const norm *n, tensor *apart, plan_buffer *buffer, tensor **out) {
+    *buffer = PLAN_NONE;
+    *out = n->weight->frozen ? NULL : &n->weight->grad;
+    if (!*out || !n->ranks) return OTT_OK;
+    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, n->weight->columns, apart, buffer));
+    *out = apart;
+    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, apart->data, tensor_bytes(*apart));
+}
+
+static ott_status close_gradient(exec *cx, const norm *n, tensor *apart, plan_buffer *buffer) {
+    tensor *grad = &n->weight->grad;
+    if (n->weight->frozen || !n->ranks) return OTT_OK;
+    TRY(group_all_reduce(n->ranks, cx, apart, REDUCE_SUM));
+    TRY(op_add(cx, &(add_args){.x = grad, .delta = apart, .y = grad}));
+    return plan_close(cx->plan, buffer);
+}
+
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const activation *dx) {
+    tensor apart, *dweight;
+    plan_buffer buffer;
     TRY(exec_hook(cx, n->name, "grad_output", dy));
-    TRY(op_rmsnorm_backward(cx,
-                            &(rmsnorm_backward_args){.dy = dy,
-                                                     .h = h,
-                                                     .weight = &n->weight->value,
-                                                     .rstd = rstd,
-                                                     .dresidual = dresidual,
-                                                     .dx = &dx->t,
-                                                     .dweight = n->weight->frozen ? NULL : &n->weight->grad,
-                                                     .q = activation_fused(dx)}));
+    TRY(open_gradient(cx, n, &apart, &buffer, &dweight));
+    TRY(op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
+                                                         .h = h,
+                                                         .weight = &n->weight->value,
+                                                         .rstd = rstd,
+                                                         .dresidual = dresidual,
+                                                         .dx = &dx->t,
+                                                         .dweight = dweight,
+                                                         .q = activation_fused(dx)}));
+    TRY(close_gradient(cx, n, &apart, &buffer));
     return activation_finish(cx, dx);
 }

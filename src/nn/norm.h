@@ -9,6 +9,7 @@ typedef struct norm {
     const char *name;
     parameter *weight; /* [D] */
     float epsilon;
+    group *ranks; /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
 } norm;
 
 /* h = x + delta (delta and h may be NULL: h = x); y = rmsnorm(h) with all its forms; rstd[T] is kept for

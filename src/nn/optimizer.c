@@ -49,15 +49,18 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 }
 
 /* Sums of squares of the parameters that are trained, into the first places of `squares`; on a stage of a pipeline each
-   into its own among those of all stages, so that one rank would add them in the same order. Returns how many. */
-static ott_status measure_squares(exec *cx, const parameter *parameters, int count, bool is_stage,
-                                  const tensor *squares, int *measured) {
+   into its own among those of all stages, so that one rank would add them in the same order. What each of the ranks
+   that cut layers has whole is counted by the first. Returns how many. */
+static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
+                                  const optimizer_ranks *ranks, const tensor *squares, int *measured) {
+    bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
     *measured = 0;
     for (int i = 0; i < count; i++) {
         const parameter *p = &parameters[i];
         if (p->frozen || p->repeated) continue;
-        tensor sum = tensor_columns(*squares, is_stage ? p->number : *measured, 1);
-        TRY(op_sum_squares(cx, &(sum_squares_args){.x = &p->shard.grad, .sum = &sum}));
+        tensor sum = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
+        if (counts_all || parameter_is_cut(p))
+            TRY(op_sum_squares(cx, &(sum_squares_args){.x = &p->shard.grad, .sum = &sum}));
         ++*measured;
     }
     return OTT_OK;
@@ -67,11 +70,12 @@ static ott_status measure_norm(exec *cx, const optimizer_options *o, const param
                                const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
     int trained;
     bool is_stage = ranks->stages != NULL;
-    if (is_stage && !plan_recording(cx->plan))
+    if ((is_stage || ranks->tensor) && !plan_recording(cx->plan))
         TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
-    TRY(measure_squares(cx, parameters, count, is_stage, squares, &trained));
+    TRY(measure_squares(cx, parameters, count, ranks, squares, &trained));
     tensor sums = tensor_columns(*squares, 0, is_stage ? ranks->trained : trained);
     if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &sums, REDUCE_SUM));
+    if (ranks->tensor) TRY(group_all_reduce(ranks->tensor, cx, &sums, REDUCE_SUM));
     if (is_stage) TRY(group_all_reduce(ranks->stages, cx, &sums, REDUCE_SUM));
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }

@@ -32,6 +32,7 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 /* The ranks that hold parameters between them. Borrowed; NULL: none. */
 typedef struct optimizer_ranks {
     group *shard;  /* hold the other shards of the local parts */
+    group *tensor; /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
     group *stages; /* of a pipeline: hold the other parameters */
     int trained;   /* parameters of all stages that are trained */
 } optimizer_ranks;

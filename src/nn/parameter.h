@@ -17,6 +17,9 @@ enum {
     PARAMETER_RANKS = 3
 };
 
+/* How tensor parallelism cuts a parameter: each rank has as many rows, or columns, of it. */
+typedef enum parameter_cut { PARAMETER_WHOLE, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_cut;
+
 /* Rows [row, row + rows) and columns [column, column + columns) of a parameter's whole. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;
@@ -67,6 +70,11 @@ static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_R
 /* Elements of the whole. */
 static inline int64_t parameter_count(const parameter *p) {
     return p->rows * p->columns;
+}
+
+/* Has this rank's model only a part of it? */
+static inline bool parameter_is_cut(const parameter *p) {
+    return p->local.rows != p->rows || p->local.columns != p->columns;
 }
 
 /* Where a shard of whole rows, or of one row's elements, begins in the whole with its rows laid end to end. */

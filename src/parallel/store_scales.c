@@ -92,6 +92,8 @@ static ott_status find_amax(exec *cx, linear *l) {
 }
 
 static ott_status set_scales(exec *cx, linear *l) {
+    tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    TRY(cut_join_amax(cx, &cut, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;

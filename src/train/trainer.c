@@ -85,7 +85,7 @@ static ott_status dry_run(trainer *t, plan *p, const tensor *grad_scale) {
 
 /* The step that ends what the micro-batches began. */
 static ott_status update(trainer *t) {
-    const optimizer_ranks ranks = {.shard = t->m->store.ranks};
+    const optimizer_ranks ranks = {.shard = t->m->store.ranks, .tensor = t->m->options.tensor_ranks};
     t->cx.plan = t->update_plan;
     return optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
                             t->m->parameter_count, &ranks, &t->state);

@@ -1,0 +1,61 @@
+/* nn/cut: amax over the ranks that hold a tensor. */
+#include "nn/cut.h"
+
+/* Along which axis of a use's scale blocks its ranks have other elements. */
+typedef struct axis {
+    group *ranks;
+    int64_t block; /* elements of it that share a scale; INT64_MAX: all */
+} axis;
+
+/* rows_are_mn: as in the rowwise use. */
+static void use_axes(const tensor_cut *c, const cast_spec *s, bool rows_are_mn, axis out[2]) {
+    scale_block block = granularity_block(s->grain);
+    out[0] = (axis){c->rows, rows_are_mn ? block.mn : block.k};
+    out[1] = (axis){c->columns, rows_are_mn ? block.k : block.mn};
+}
+
+static ott_status reduce_amax(exec *cx, const tensor_cut *c, const qdata *d, const cast_spec *s, int64_t mn,
+                              int64_t k, bool rows_are_mn) {
+    axis axes[2];
+    if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
+    use_axes(c, s, rows_are_mn, axes);
+    tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, mn, k));
+    for (int i = 0; i < 2; i++)
+        if (axes[i].ranks && axes[i].block == INT64_MAX)
+            TRY(group_all_reduce(axes[i].ranks, cx, &amax, REDUCE_MAX));
+    return OTT_OK;
+}
+
+ott_status cut_join_amax(exec *cx, const tensor_cut *c, const qtensor *q) {
+    TRY(reduce_amax(cx, c, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
+    if (quant_spec_shares_scales(&q->spec))
+        return OTT_OK; /* by the spec: in a dry run all addresses are one */
+    return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
+}
+
+ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qtensor *q) {
+    if (cut_is_whole(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
+    TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
+    TRY(cut_join_amax(cx, c, q));
+    TRY(op_scale(cx, &(scale_args){.q = q}));
+    return op_cast(cx, &(cast_args){.x = x, .q = q});
+}
+
+static bool use_fits(const tensor_cut *c, const cast_spec *s, int64_t rows, int64_t columns, bool rows_are_mn,
+                     int64_t *block) {
+    const int64_t length[2] = {rows, columns};
+    axis axes[2];
+    if (!cast_spec_is_fp8(s)) return true;
+    use_axes(c, s, rows_are_mn, axes);
+    for (int i = 0; i < 2; i++) {
+        *block = axes[i].block;
+        if (axes[i].ranks && *block != INT64_MAX && length[i] % *block != 0) return false;
+    }
+    return true;
+}
+
+bool cut_fits_blocks(const tensor_cut *c, const quant_spec *s, int64_t rows, int64_t columns,
+                     int64_t *block) {
+    return use_fits(c, &s->rowwise, rows, columns, true, block) &&
+           use_fits(c, &s->columnwise, rows, columns, false, block);
+}

@@ -1,0 +1,105 @@
+/* nn/tensor_ranks: gathering rows, adding up parts of sums. */
+#include "nn/tensor_ranks.h"
+
+static bool is_scattered(const tensor_ranks *r) {
+    return r && r->group && r->sequence;
+}
+
+int64_t tensor_ranks_rows(const tensor_ranks *r, int64_t own) {
+    return is_scattered(r) ? own * r->group->size : own;
+}
+
+/* ---- rows gathered ---- */
+
+/* May the codes of all forms travel in the tensor's place? */
+static bool codes_travel(const tensor_ranks *r, const activation_specs *all) {
+    if (!r->codes_alike || !all || all->count == 0 || all->high_precision) return false;
+    for (int i = 0; i < all->count; i++)
+        if (!quant_spec_shares_scales(&all->spec[i]) || all->spec[i].rowwise.grain != GRANULARITY_TENSOR)
+            return false;
+    return true;
+}
+
+activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all) {
+    if (!is_scattered(r)) return *all;
+    if (!codes_travel(r, all)) return (activation_specs){.columnwise_high_precision = true};
+    activation_specs own = *all;
+    own.cut.rows = r->group;
+    return own;
+}
+
+static ott_status gather(exec *cx, group *g, tensor own, tensor all) {
+    return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all});
+}
+
+/* The scales are those of own: one for all rows. */
+static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *all) {
+    ott_dtype format = own->spec.rowwise.format;
+    qdata *rowwise = &all->rowwise;
+    TRY(gather(cx, g, tensor_matrix(own->rowwise.data, format, own->rows, own->columns),
+               tensor_matrix(rowwise->data, format, all->rows, all->columns)));
+    rowwise->amax = own->rowwise.amax;
+    rowwise->scale = own->rowwise.scale;
+    rowwise->scale_inv = own->rowwise.scale_inv;
+    if (cast_spec_is_fp8(&all->spec.columnwise)) all->columnwise = qtensor_shared_use(*rowwise);
+    return OTT_OK;
+}
+
+static ott_status gather_forms(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
+                               const activation *own, activation *out) {
+    plan_buffer none = PLAN_NONE;
+    tensor t = {.dtype = own->t.dtype,
+                .rows = tensor_ranks_rows(r, own->t.rows),
+                .columns = own->t.columns,
+                .ld = own->t.columns};
+    TRY(activation_adopt(cx, what, t, &none, all, out));
+    for (int i = 0; i < out->q.count; i++) TRY(gather_codes(cx, r->group, &own->q.item[i], &out->q.item[i]));
+    return OTT_OK;
+}
+
+ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
+                               const activation *own, activation *out) {
+    if (!is_scattered(r)) {
+        *out = *own;
+        out->buffer = PLAN_NONE;
+        for (int i = 0; i < QLIST_MAX; i++) out->rowwise[i] = out->columnwise[i] = PLAN_NONE;
+        return OTT_OK;
+    }
+    if (codes_travel(r, all)) return gather_forms(cx, r, what, all, own, out);
+    TRY(activation_open(cx, what, own->t.dtype, tensor_ranks_rows(r, own->t.rows), own->t.columns, all, out));
+    TRY(gather(cx, r->group, own->t, out->t));
+    return activation_quantize(cx, out);
+}
+
+/* ---- sums ---- */
+
+ott_status partial_sum_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y, partial_sum *out) {
+    *out = (partial_sum){.t = *y, .buffer = PLAN_NONE};
+    if (!r || !r->group || (!r->sequence && y->dtype == d)) return OTT_OK;
+    return exec_open(cx, "part of a sum", d, tensor_ranks_rows(r, y->rows), y->columns, &out->t,
+                     &out->buffer);
+}
+
+static ott_status reduce_scatter(exec *cx, group *g, const tensor *parts, const tensor *own) {
+    return group_run(
+        g, cx,
+        &(collective){
+            .kind = COLLECTIVE_REDUCE_SCATTER, .reduce = REDUCE_SUM, .input = *parts, .output = *own});
+}
+
+/* In the format of the parts, in place: this rank's rows of what they were. */
+static ott_status add_up(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
+    *sum = *parts;
+    if (!r->sequence) return group_all_reduce(r->group, cx, sum, REDUCE_SUM);
+    int64_t rows = parts->rows / r->group->size;
+    *sum = tensor_rows(*parts, r->group->rank * rows, rows);
+    return reduce_scatter(cx, r->group, parts, sum);
+}
+
+ott_status partial_sum_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p) {
+    tensor sum;
+    if (!r || !r->group) return OTT_OK;
+    TRY(add_up(cx, r, &p->t, &sum));
+    if (p->buffer.id) TRY(op_convert(cx, &(convert_args){.x = &sum, .y = y}));
+    return plan_close(cx->plan, &p->buffer);
+}

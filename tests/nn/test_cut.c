@@ -1,0 +1,177 @@
+/*
+ * A tensor cut over ranks, by rows or by columns, under every recipe: each rank's part is cast to the numbers it has in
+ * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "comm/threads.h"
+#include "nn/activation.h"
+#include "nn/layer_harness.h"
+
+enum { RANKS_MAX = 4, SIDE = 512 }; /* every part is of whole blocks of 128 */
+
+typedef struct part {
+    harness h;
+    activation_specs specs;
+    tensor x, y; /* as it was, as its codes say */
+    int64_t row, column;
+    group *ranks;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+} part;
+
+static ott_status step(exec *cx, void *user) {
+    part *p = user;
+    activation a;
+    TRY(activation_open(cx, "part", OTT_F32, p->x.rows, p->x.columns, &p->specs, &a));
+    TRY(op_convert(cx, &(convert_args){.x = &p->x, .y = &a.t}));
+    TRY(activation_quantize(cx, &a));
+    TRY(op_dequantize(cx, &(dequantize_args){.q = &a.q.item[0], .y = &p->y}));
+    return activation_close(cx, &a);
+}
+
+/* Element (i, j) of the whole: every row, column and corner has another largest. */
+static float value_at(int64_t i, int64_t j) {
+    return rng_normal(5, 1, (uint64_t)(i * SIDE + j)) * (float)(1 + i % 7) * (float)(1 + j % 5) *
+           (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
+}
+
+static void open_part(part *p, const quant_spec *spec, tensor_cut cut, int64_t row, int64_t column,
+                      int64_t rows, int64_t columns) {
+    float *values = malloc((size_t)(rows * columns) * sizeof *values);
+    int form;
+    *p = (part){.row = row, .column = column, .ranks = cut.rows ? cut.rows : cut.columns};
+    harness_open(&p->h, 1, NULL);
+    for (int64_t i = 0; i < rows * columns; i++)
+        values[i] = value_at(row + i / columns, column + i % columns);
+    p->x = harness_tensor_of(&p->h, OTT_F32, rows, columns, values);
+    p->y = harness_tensor(&p->h, OTT_F32, rows, columns);
+    p->specs.cut = cut;
+    HARNESS_OK(activation_specs_add(&p->specs, spec, NULL, true, &form));
+    harness_record(&p->h, step, p);
+    free(values);
+}
+
+static void *run_part(void *argument) {
+    part *p = argument;
+    plan_replay(p->h.plan);
+    p->status = step(&p->h.cx, p);
+    if (p->status != OTT_OK) snprintf(p->text, sizeof p->text, "%s", status_text());
+    group_close(p->ranks);
+    return NULL;
+}
+
+static bool part_is_equal(part *p, const float *all) {
+    float *own = malloc((size_t)tensor_count(p->y) * sizeof *own);
+    bool equal = true;
+    harness_get(&p->h, &p->y, own);
+    for (int64_t i = 0; i < p->y.rows; i++)
+        equal &= memcmp(own + i * p->y.columns, all + (p->row + i) * SIDE + p->column,
+                        (size_t)p->y.columns * sizeof *own) == 0;
+    free(own);
+    return equal;
+}
+
+/* Are all parts equal to the whole's? meets: the ranks take the largest amax. */
+static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
+    static part whole, parts[RANKS_MAX];
+    float *all = malloc(SIDE * SIDE * sizeof *all);
+    mem *account;
+    threads_world *world;
+    int64_t length = SIDE / size;
+    bool equal = true;
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    open_part(&whole, spec, (tensor_cut){0}, 0, 0, SIDE, SIDE);
+    harness_replay(&whole.h, step, &whole);
+    harness_get(&whole.h, &whole.y, all);
+    for (int k = 0; k < size; k++) {
+        group *g = threads_world_group(world, k);
+        tensor_cut cut = by_rows ? (tensor_cut){.rows = g} : (tensor_cut){.columns = g};
+        if (!meets) cut = (tensor_cut){0};
+        open_part(&parts[k], spec, cut, by_rows ? k * length : 0, by_rows ? 0 : k * length,
+                  by_rows ? length : SIDE, by_rows ? SIDE : length);
+    }
+    for (int k = 0; k < size; k++) pthread_create(&parts[k].thread, NULL, run_part, &parts[k]);
+    for (int k = 0; k < size; k++) pthread_join(parts[k].thread, NULL);
+    for (int k = 0; k < size; k++) {
+        if (parts[k].status != OTT_OK) fail_msg("rank %d: %s", k, parts[k].text);
+        equal &= part_is_equal(&parts[k], all);
+        harness_close(&parts[k].h);
+    }
+    harness_close(&whole.h);
+    threads_world_close(world);
+    mem_close(account);
+    free(all);
+    return equal;
+}
+
+/* A tensor's spec with both uses, or one of them. Delayed scaling is given its scale. */
+static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out) {
+    const quant_spec *specs[TENSOR_COUNT] = {&r->input, &r->weight, &r->grad_output};
+    *out = quant_spec_from(*specs[tensor_index], OTT_F32);
+    if (uses == 1) out->columnwise = (cast_spec){.format = OTT_F32};
+    if (uses == 2) out->rowwise = (cast_spec){.format = OTT_F32};
+    if (!cast_spec_is_fp8(&out->rowwise)) out->rowwise.format = OTT_F32;
+    if (!cast_spec_is_fp8(&out->columnwise)) out->columnwise.format = OTT_F32;
+    return quant_spec_is_fp8(out) && out->rowwise.policy != AMAX_DELAYED &&
+           out->columnwise.policy != AMAX_DELAYED;
+}
+
+static void parts_have_the_codes_of_the_whole(void **state) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    quant_spec spec;
+    (void)state;
+    for (int i = 0; i < count; i++)
+        for (int t = 0; t < TENSOR_COUNT; t++)
+            for (int uses = 0; uses < 3; uses++)
+                for (int by_rows = 0; by_rows < 2 && spec_of(&table[i], t, uses, &spec); by_rows++)
+                    if (!parts_are_equal(&spec, t == 1 ? 4 : 2, by_rows, true))
+                        fail_msg("%s, tensor %d, uses %d, cut by %s", table[i].name, t, uses,
+                                 by_rows ? "rows" : "columns");
+}
+
+static void and_not_each_for_itself(void **state) {
+    quant_spec spec;
+    (void)state;
+    assert_true(spec_of(recipe_find("tensorwise"), 0, 0, &spec));
+    assert_false(parts_are_equal(&spec, 2, true, false));
+    assert_false(parts_are_equal(&spec, 2, false, false));
+    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* a block is on one rank */
+    assert_true(parts_are_equal(&spec, 2, false, false));
+}
+
+static void blocks_that_are_cut_are_known(void **state) {
+    const quant_spec *block = &recipe_find("block")->weight, *one = &recipe_find("tensorwise")->weight;
+    group g = {.size = 2};
+    tensor_cut rows = {.rows = &g}, columns = {.columns = &g}, none = {0};
+    int64_t size;
+    (void)state;
+    assert_true(cut_fits_blocks(&rows, block, 128, 100, &size));
+    assert_false(cut_fits_blocks(&rows, block, 100, 128, &size));
+    assert_int_equal(size, 128);
+    assert_false(cut_fits_blocks(&columns, block, 128, 100, &size));
+    assert_true(cut_fits_blocks(&none, block, 100, 100, &size));
+    assert_true(cut_fits_blocks(&rows, one, 7, 5, &size));
+    assert_false(cut_fits_blocks(&columns, &recipe_find("mxfp8")->input, 0, 48, &size));
+    assert_int_equal(size, 32);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_have_the_codes_of_the_whole),
+        cmocka_unit_test(and_not_each_for_itself),
+        cmocka_unit_test(blocks_that_are_cut_are_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

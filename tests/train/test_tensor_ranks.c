@@ -1,0 +1,439 @@
+/*
+ * Tensor parallelism on ranks that are threads, with and without sequence parallelism, against one rank.
+ *
+ * What is promised: casts take the scales of the whole, so the same numbers give the same codes (nn.cut); outputs of
+ * layers with some rows of a weight are one rank's, bit for bit; the ranks agree in every bit. A sum over ranks is in
+ * another order than one rank's chain, and from there on the runs differ in rounding. To tell rounding from error the
+ * runs have fp32 activations, also under the FP8 recipes.
+ *
+ * The bound. A sum of K <= 512 products in fp32 is off by at most K u = 512 * 2^-24 = 3.1e-5 of the sum of their
+ * magnitudes, in either order, so two orders by 6.1e-5. With 2 layers a number has gone through 4 such sums on the way
+ * forward and 4 back, and one of the loss on either side: 10 * 6.1e-5 = 6.1e-4 of its tensor's norm; that not all roundings
+ * err to one side leaves room for what norm and softmax amplify. Under FP8 the same holds as long as no number lies so
+ * near to where its code changes that it gets the next one. It rarely does within one step, so the gradients of the first
+ * step are held to it, under every recipe. Where it does, what follows differs by the noise of the format: if two
+ * tensors are d apart, d / 2^-4 of their codes differ, by 2^-4 each, which is 2^-4 sqrt(16 d) of the norm; however often,
+ * this stays below its fixed point, 2^-4. Three steps, each of 0.01 at most, have then moved values by
+ * 3 * 0.01 * 2^-4 = 1.9e-3, and the loss, a mean over all tokens and of second order in the noise, by 2^-8 = 3.9e-3. Scales that were not reduced show in the first step: a_missing_maximum_shows plants that.
+ * In bf16 each of the 10 sums may round the other way, 2^-8: 3.9e-2.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "comm/threads.h"
+#include "train/schedule.h"
+#include "train/train_fixture.h"
+
+enum { RANKS_MAX = 4, STEPS = 3, ARGUMENTS = 24 };
+
+#define GRADIENT_BOUND      6.1e-4 /* of the first step */
+#define GRADIENT_BOUND_BF16 3.9e-2
+#define LOSS_BOUND          3.9e-3 /* of all steps, of values after them */
+#define VALUE_BOUND         1.9e-3
+#define VALUE_BOUND_FP32    1.8e-5 /* 3 * 0.01 * 6.1e-4 */
+
+/* ---- a recipe with fp32 activations ---- */
+
+static cast_spec with_fp32(cast_spec s) {
+    if (!cast_spec_is_fp8(&s)) s.format = OTT_F32;
+    return s;
+}
+
+static recipe recipe_with_fp32(int way) {
+    recipe r = *recipe_find(fixture_precisions[way].name);
+    quant_spec *specs[] = {&r.input, &r.weight, &r.grad_output};
+    r.activation = OTT_F32;
+    for (int i = 0; i < 3; i++) {
+        specs[i]->rowwise = with_fp32(specs[i]->rowwise);
+        specs[i]->columnwise = with_fp32(specs[i]->columnwise);
+    }
+    return r;
+}
+
+/* ---- runs ---- */
+
+typedef struct rank_run {
+    rig r;
+    group *group;
+    pthread_t thread;
+    ott_status status;
+    char text[256];
+    int done, until; /* steps */
+    step_result step[STEPS];
+} rank_run;
+
+static void *train_rank(void *argument) {
+    rank_run *k = argument;
+    for (; k->done < k->until && k->status == OTT_OK; k->done++)
+        k->status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, k->done, k->r.cfg->train.max_steps),
+                                 &k->step[k->done]);
+    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    if (k->group && (k->status != OTT_OK || k->done == STEPS)) group_close(k->group);
+    return NULL;
+}
+
+/* A group whose maxima are not taken: every rank keeps its own. */
+typedef struct deaf_group {
+    group g, *inner;
+} deaf_group;
+
+static bool is_maximum(const collective *c) {
+    return c->kind == COLLECTIVE_ALL_REDUCE && c->reduce == REDUCE_MAX;
+}
+static ott_status deaf_start(group *g, exec *cx, group_request *request) {
+    deaf_group *d = (deaf_group *)g;
+    return is_maximum(&request->call) ? OTT_OK : d->inner->table->start(d->inner, cx, request);
+}
+static ott_status deaf_wait(group *g, exec *cx, group_request *request) {
+    deaf_group *d = (deaf_group *)g;
+    return is_maximum(&request->call) ? OTT_OK : d->inner->table->wait(d->inner, cx, request);
+}
+static void deaf_close(group *g) {
+    group_close(((deaf_group *)g)->inner);
+}
+static const group_table deaf_table = {deaf_start, deaf_wait, deaf_close};
+
+/* What ranks are asked for. */
+typedef struct layout {
+    int size;
+    bool sequence, deaf;
+} layout;
+
+typedef struct ranks_run {
+    mem *account;
+    threads_world *world;
+    deaf_group deaf[RANKS_MAX];
+    rank_run rank[RANKS_MAX];
+    int size;
+} ranks_run;
+
+static void open_ranks(ranks_run *w, const fixture *f, const rig_options *o, layout how) {
+    w->size = how.size;
+    FIXTURE_OK(mem_open(&w->account));
+    FIXTURE_OK(threads_world_open(w->account, how.size, 60, &w->world));
+    for (int k = 0; k < how.size; k++) {
+        rig_options own = *o;
+        rank_run *rank = &w->rank[k];
+        *rank = (rank_run){.group = threads_world_group(w->world, k)};
+        w->deaf[k] = (deaf_group){{&deaf_table, k, how.size}, rank->group};
+        if (how.deaf) rank->group = &w->deaf[k].g;
+        own.tensor_ranks = rank->group;
+        own.sequence_parallel = how.sequence;
+        rig_open(&rank->r, f, &own);
+    }
+}
+
+static void run_ranks(ranks_run *w, int until) {
+    for (int k = 0; k < w->size; k++) w->rank[k].until = until;
+    for (int k = 0; k < w->size; k++) pthread_create(&w->rank[k].thread, NULL, train_rank, &w->rank[k]);
+    for (int k = 0; k < w->size; k++) pthread_join(w->rank[k].thread, NULL);
+    for (int k = 0; k < w->size; k++)
+        if (w->rank[k].status != OTT_OK) fail_msg("rank %d of %d: %s", k, w->size, w->rank[k].text);
+}
+
+static void close_ranks(ranks_run *w) {
+    for (int k = 0; k < w->size; k++) rig_close(&w->rank[k].r);
+    threads_world_close(w->world);
+    mem_close(w->account);
+}
+
+/* ---- comparisons ---- */
+
+/* Squares of a difference, and of what it is a difference from. */
+typedef struct distance {
+    double apart, norm;
+    int64_t count;
+} distance;
+
+static double distance_of(const distance *d, bool gradient) {
+    if (!gradient) return sqrt(d->apart / (double)d->count);
+    return d->norm > 0 ? sqrt(d->apart / d->norm) : sqrt(d->apart);
+}
+
+/* A rank's part of a parameter's value or gradient, against those rows and columns of one rank's. */
+static void add_part(distance *d, const rig *one, const rig *rank, int i, bool gradient) {
+    const parameter *whole = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
+    const parameter_part *at = &part->local;
+    float *a =
+        rig_copy(one, gradient ? whole->shard.grad.data : whole->shard.value.data, parameter_count(whole));
+    float *b =
+        rig_copy(rank, gradient ? part->shard.grad.data : part->shard.value.data, at->rows * at->columns);
+    assert_string_equal(whole->name, part->name);
+    for (int64_t row = 0; row < at->rows; row++)
+        for (int64_t column = 0; column < at->columns; column++) {
+            double x = a[(at->row + row) * whole->columns + at->column + column];
+            double y = b[row * at->columns + column];
+            d->apart += (x - y) * (x - y);
+            d->norm += x * x;
+            d->count++;
+        }
+    free(a);
+    free(b);
+}
+
+/* The largest distance of any parameter's gradient, relative to it, or root mean square of any parameter's. */
+static double farthest(const rig *one, const ranks_run *w, bool gradient) {
+    double most = 0;
+    for (int i = 0; i < one->t->m->parameter_count; i++) {
+        distance d = {0};
+        for (int k = 0; k < w->size; k++) add_part(&d, one, &w->rank[k].r, i, gradient);
+        if (!(distance_of(&d, gradient) <= most)) most = distance_of(&d, gradient);
+    }
+    return most;
+}
+
+static double loss_apart(const rank_run *one, const rank_run *rank) {
+    double most = 0;
+    for (int i = 0; i < STEPS; i++) {
+        double apart = fabs(one->step[i].loss - rank->step[i].loss) / one->step[i].loss;
+        if (!(apart <= most)) most = apart;
+        assert_int_equal(one->step[i].labels, rank->step[i].labels);
+        assert_int_equal(one->step[i].tokens, rank->step[i].tokens);
+    }
+    return most;
+}
+
+/* Ranks of one model agree in every bit: in losses, and in what each has whole. */
+static void expect_agreement(const ranks_run *w, const char *what) {
+    for (int k = 1; k < w->size; k++) {
+        const rank_run *a = &w->rank[0], *b = &w->rank[k];
+        for (int i = 0; i < STEPS; i++)
+            if (a->step[i].loss != b->step[i].loss || a->step[i].grad_norm != b->step[i].grad_norm)
+                fail_msg("%s: ranks 0 and %d disagree at step %d", what, k, i + 1);
+        for (int i = 0; i < a->r.t->m->parameter_count; i++) {
+            const parameter *p = &a->r.t->m->parameters[i], *q = &b->r.t->m->parameters[i];
+            if (parameter_is_cut(p)) continue;
+            float *x = rig_copy(&a->r, p->shard.value.data, parameter_count(p));
+            float *y = rig_copy(&b->r, q->shard.value.data, parameter_count(q));
+            if (memcmp(x, y, (size_t)parameter_count(p) * sizeof *x) != 0)
+                fail_msg("%s: ranks 0 and %d have other values of %s", what, k, p->name);
+            free(x);
+            free(y);
+        }
+    }
+}
+
+/* ---- the comparison with one rank ---- */
+
+/* Every part is of whole scale blocks, of 32 or of 128; an update is nearly linear in the gradient. */
+static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
+                                   NULL};
+static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
+                                     NULL};
+static const char *const always[] = {"--optimizer.eps=0.1", "--train.seq_len=32", "--optimizer.lr=1e-2",
+                                     NULL};
+
+static int add_arguments(const char **to, int count, const char *const *more) {
+    for (; more && *more; more++) to[count++] = *more;
+    to[count] = NULL;
+    return count;
+}
+
+typedef struct run {
+    rank_run one;
+    ranks_run ranks;
+    double loss, gradient, value;
+} run;
+
+static void run_both(run *t, int until) {
+    t->one.until = until;
+    train_rank(&t->one);
+    if (t->one.status != OTT_OK) fail_msg("one rank: %s", t->one.text);
+    run_ranks(&t->ranks, until);
+}
+
+static void compare(run *t, const fixture *f, int way, layout how, const char *const *more) {
+    const char *arguments[ARGUMENTS];
+    recipe row;
+    int count = add_arguments(arguments, 0, way == BLOCK ? wide : narrow);
+    count = add_arguments(arguments, count, always);
+    add_arguments(arguments, count, more);
+    rig_options o = {.precision = &fixture_precisions[way], .more = arguments};
+    if (way >= TENSORWISE) row = recipe_with_fp32(way);
+    if (way >= TENSORWISE) o.row = &row;
+    *t = (run){0};
+    rig_open(&t->one.r, f, &o);
+    open_ranks(&t->ranks, f, &o, how);
+    run_both(t, 1);
+    t->gradient = farthest(&t->one.r, &t->ranks, true);
+    run_both(t, STEPS);
+    t->loss = loss_apart(&t->one, &t->ranks.rank[0]);
+    t->value = farthest(&t->one.r, &t->ranks, false);
+}
+
+static void close_run(run *t) {
+    rig_close(&t->one.r);
+    close_ranks(&t->ranks);
+}
+
+static void expect_near(const fixture *f, int way, layout how, const char *const *more) {
+    run *t = calloc(1, sizeof *t);
+    bool rounds = way == FP32;
+    double gradient = way == BF16 ? GRADIENT_BOUND_BF16 : GRADIENT_BOUND;
+    char what[160];
+    compare(t, f, way, how, more);
+    snprintf(what, sizeof what, "%s, %d ranks%s%s%s", fixture_precisions[way].name, how.size,
+             how.sequence ? ", sequence parallel" : "", more ? ", " : "", more ? more[0] : "");
+    expect_agreement(&t->ranks, what);
+    if (!(t->gradient <= gradient && t->loss <= (rounds ? GRADIENT_BOUND : LOSS_BOUND) &&
+          t->value <= (rounds ? VALUE_BOUND_FP32 : VALUE_BOUND)))
+        fail_msg("%s: loss %.3g, gradients %.3g, values %.3g apart", what, t->loss, t->gradient, t->value);
+    close_run(t);
+    free(t);
+}
+
+static const int ways[] = {FP32,    BF16,    TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP,
+                           DELAYED, CURRENT, BLOCK,      MXFP8};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void recipes_are_near_one_rank(void **state) {
+    for (int i = 0; i < WAYS; i++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            expect_near(*state, ways[i], (layout){.size = 2, .sequence = sequence}, NULL);
+            if (ways[i] != BLOCK)
+                expect_near(*state, ways[i], (layout){.size = 4, .sequence = sequence}, NULL);
+        }
+}
+
+static void so_are_other_models(void **state) {
+    const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16", NULL};
+    const char *const tied[] = {"--model.tie_embeddings=true", "--model.attention_bias=true",
+                                "--model.qk_norm=true", NULL};
+    const char *const batches[] = {"--train.grad_accum_steps=2", NULL};
+    const char *const stored[] = {"--float8.store_mlp_inputs=true", NULL};
+    const char *const *const models[] = {chunks, tied, batches, stored};
+    for (int i = 0; i < 4; i++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            expect_near(*state, CURRENT, (layout){.size = 2, .sequence = sequence}, models[i]);
+            if (models[i] != stored)
+                expect_near(*state, FP32, (layout){.size = 2, .sequence = sequence}, models[i]);
+        }
+}
+
+/* ---- equal bits ---- */
+
+/* Ranks of two layouts that have the same parts. */
+static void expect_same(const ranks_run *a, const ranks_run *b, const char *what) {
+    for (int k = 0; k < a->size; k++) {
+        snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
+        for (int i = 0; i < STEPS; i++)
+            if (a->rank[k].step[i].loss != b->rank[k].step[i].loss) fail_msg("%s: other losses", what);
+        if (!snapshot_equal(&x, &y)) fail_msg("%s: rank %d has other weights or moments", what, k);
+        snapshot_free(&x);
+        snapshot_free(&y);
+    }
+}
+
+static void expect_same_bits(const fixture *f, int way, layout how[2], const char *const more[2][8]) {
+    ranks_run *w = calloc(2, sizeof *w);
+    for (int i = 0; i < 2; i++) {
+        const char *arguments[ARGUMENTS];
+        int count = add_arguments(arguments, 0, way == BLOCK ? wide : narrow);
+        count = add_arguments(arguments, count, always);
+        add_arguments(arguments, count, more[i]);
+        open_ranks(&w[i], f, &(rig_options){.precision = &fixture_precisions[way], .more = arguments},
+                   how[i]);
+        run_ranks(&w[i], STEPS);
+    }
+    expect_same(&w[0], &w[1], fixture_precisions[way].name);
+    for (int i = 0; i < 2; i++) close_ranks(&w[i]);
+    free(w);
+}
+
+/* Whether codes of some rows travel, or tensors, or nothing: only the gradients of norms, which the ranks add up, are of
+   another order. */
+static void sequence_parallelism_changes_no_bit(void **state) {
+    layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
+    const char *const frozen[2][8] = {{"--train.freeze=*norm*"}, {"--train.freeze=*norm*"}};
+    for (int i = 0; i < WAYS; i++) expect_same_bits(*state, ways[i], how, frozen);
+}
+
+static void recomputation_changes_no_bit(void **state) {
+    static const char *const modes[] = {"--train.activation_checkpointing=selective",
+                                        "--train.activation_checkpointing=full"};
+    for (int i = 0; i < WAYS; i++)
+        for (int sequence = 0; sequence < 2; sequence++)
+            for (int mode = 0; mode < 2; mode++) {
+                layout how[2] = {{.size = 2, .sequence = sequence}, {.size = 2, .sequence = sequence}};
+                const char *const more[2][8] = {{"--train.activation_checkpointing=none"}, {modes[mode]}};
+                expect_same_bits(*state, ways[i], how, more);
+            }
+}
+
+/* ---- what shows, what is refused ---- */
+
+/* The negative control. Scales that are powers of two hide it, for they move no rounding. */
+static void a_missing_maximum_shows(void **state) {
+    static const int scaled[] = {TENSORWISE, CURRENT};
+    for (int i = 0; i < 2; i++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            run *t = calloc(1, sizeof *t);
+            compare(t, *state, scaled[i], (layout){.size = 2, .sequence = sequence, .deaf = true}, NULL);
+            assert_true(t->gradient > 10 * GRADIENT_BOUND);
+            close_run(t);
+            free(t);
+        }
+}
+
+static void expect_refusal(const fixture *f, int way, const char *argument, layout how, const char *text) {
+    const char *more[] = {argument, NULL};
+    group one = {.rank = 0, .size = how.size}; /* nothing is exchanged before it is refused */
+    rig_options o = {.precision = &fixture_precisions[way],
+                     .more = more,
+                     .tensor_ranks = &one,
+                     .sequence_parallel = how.sequence};
+    rig r;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(rig_try(&r, account, f, &o), OTT_ERR_CONFIG);
+    if (!strstr(status_text(), text)) fail_msg("%s: no \"%s\"", status_text(), text);
+    mem_close(account);
+}
+
+static void what_does_not_divide_is_refused(void **state) {
+    layout two = {.size = 2}, three = {.size = 3}, four = {.size = 4};
+    const fixture *f = *state;
+    expect_refusal(f, BF16, NULL, three, "model.n_heads (4) must be divisible by distributed.tp (3)");
+    expect_refusal(f, BF16, NULL, four, "model.n_kv_heads (2) must be divisible by distributed.tp (4)");
+    expect_refusal(f, BF16, "--model.ffn_hidden_dim=65", two, "model.ffn_hidden_dim (65) must be divisible");
+    expect_refusal(f, BF16, "--model.vocab_size=257", two, "model.vocab_size (257) must be divisible");
+    expect_refusal(f, BF16, "--model.fused_qkv=true", two,
+                   "model.fused_qkv = true does not go with distributed.tp = 2");
+    expect_refusal(f, BF16, "--model.fused_gate_up=true", two, "model.fused_gate_up = true does not go");
+    expect_refusal(f, BLOCK, NULL, two, "not of whole scale blocks of 128");
+    expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
+}
+
+static void rows_that_do_not_divide_are_refused(void **state) {
+    const char *more[] = {"--train.batch_size=1", "--train.seq_len=23", NULL};
+    group one = {.rank = 0, .size = 2};
+    rig_options o = {.precision = &fixture_precisions[BF16],
+                     .more = more,
+                     .tensor_ranks = &one,
+                     .sequence_parallel = true};
+    rig r;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "the 23 tokens of a micro-batch"));
+    mem_close(account);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recipes_are_near_one_rank),
+        cmocka_unit_test(so_are_other_models),
+        cmocka_unit_test(sequence_parallelism_changes_no_bit),
+        cmocka_unit_test(recomputation_changes_no_bit),
+        cmocka_unit_test(a_missing_maximum_shows),
+        cmocka_unit_test(what_does_not_divide_is_refused),
+        cmocka_unit_test(rows_that_do_not_divide_are_refused),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
