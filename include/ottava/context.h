@@ -38,6 +38,7 @@ typedef void (*ott_log_fn)(void *user, ott_log_level level, const char *text);
 typedef void (*ott_text_fn)(void *user, const char *text);
 
 typedef struct ott_context ott_context;
+typedef struct ott_config ott_config; /* ott_config_open (ottava.h) */
 
 typedef struct ott_context_options {
     size_t struct_size;

@@ -46,7 +46,8 @@ typedef struct ott_tensor ott_tensor;
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* The caller's memory, borrowed until the tensor is closed: rows * columns elements, aligned for their
-   format. data may be NULL only when there are no elements. */
+   format. It is memory of the context's device, on the CPU host memory. data may be NULL only when there are no
+   elements. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
@@ -55,10 +56,12 @@ OTT_API void ott_tensor_close(ott_tensor *t);
 OTT_API ott_dtype ott_tensor_dtype(const ott_tensor *t);
 OTT_API int64_t ott_tensor_rows(const ott_tensor *t);
 OTT_API int64_t ott_tensor_columns(const ott_tensor *t);
-/* The elements, on the CPU in host memory; may be read and written between calls. */
+/* The elements, in memory of the context's device. On the CPU that is host memory, which may be read and written
+   between calls; elsewhere it is an address for the device, and ott_tensor_read and ott_tensor_write move them. */
 OTT_API void *ott_tensor_data(ott_tensor *t);
 
-/* All elements, row by row, as fp32. count must be rows * columns. write rounds to nearest even. */
+/* All elements, row by row, as fp32 in host memory, on every device. count must be rows * columns. write rounds to
+   nearest even, for OTT_I32 to a whole number. */
 OTT_API ott_status ott_tensor_read(const ott_tensor *t, float *out, int64_t count);
 OTT_API ott_status ott_tensor_write(ott_tensor *t, const float *values, int64_t count);
 /* Every element becomes `value`, rounded as write does. */
@@ -154,8 +157,8 @@ OTT_API ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x);
    g: the largest amax of its ranks counts; NULL: of this one. Nothing to do for other recipes. */
 OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
-/* One use of a quantized tensor. The pointers are the quantized tensor's own, on the CPU in host memory, valid
-   until it is closed; their contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
+/* One use of a quantized tensor. The pointers are the quantized tensor's own, in memory of the context's device (on the
+   CPU host memory), valid until it is closed; their contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
    line / block_mn * mn_step + k / block_depth * k_step; a line is a row of the rowwise use, a column
    of the columnwise one. */
 typedef struct ott_qdata {

@@ -1,5 +1,5 @@
 /*
- * Ottava: layers as objects, and how they come to compute in FP8. Two ways, as in the frameworks:
+ * Ottava: layers and whole models as objects, and how they come to compute in FP8. Two ways, as in the frameworks:
  *
  *   conversion (torchao's)           ott_convert_to_float8_training turns a module's linear layers into FP8
  *                                    ones for good;
@@ -115,6 +115,47 @@ OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *
 /* Closes the module and all in it. Nothing for a module that is part of another. */
 OTT_API void ott_module_close(ott_module *module);
 
+/* ---- a whole model ---- */
+
+/*
+ * The model a configuration describes ([model], or the Hugging Face folder model.hf_path), as ott_train would train it:
+ * the same initial weights (train.seed), precision ([float8]), recomputation, frozen parameters and checkpoints. Its
+ * parts are its embedding, norms and linear layers, by their full names in Hugging Face files:
+ * ott_module_child(model, "model.layers.0.self_attn.q_proj").
+ *
+ *     ott_module_forward    x: tokens[sequences, length], OTT_I32, 0 to vocab - 1; y: logits[sequences * length, vocab].
+ *                           Each row of x is a sequence, unless ott_module_set_sequences says otherwise, of which
+ *                           none is longer than train.seq_len.
+ *     ott_module_backward   dy: the gradient of the logits; dx: NULL.
+ *
+ * It runs on the context's device (train.device is not asked). The configuration is copied. Weights are made, or read
+ * from model.hf_path, when they are first needed, so not where a checkpoint is loaded first. No region: a forward in
+ * one that is enabled is OTT_ERR_UNSUPPORTED. Delayed scaling: scales are updated when a backward is done.
+ * OTT_ERR_CONFIG when no model is described; OTT_ERR_UNSUPPORTED for float8.schedule and for fp16.
+ */
+OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_module **out);
+/*
+ * Forward, loss and backward in one, as a run does it: the logits of all tokens never exist where train.loss_fn is
+ * chunked_cross_entropy. tokens and targets[sequences, length], OTT_I32; targets as in ott_cross_entropy_loss, already
+ * shifted. labels: how many targets count in all micro-batches of the optimizer step; 0: those of this call. *loss
+ * (NULL: not wanted): the sum of this call's losses / labels, so that a step's calls add up to its mean. In training
+ * parameter gradients are added to; in evaluation the loss is all.
+ */
+OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
+                                  int64_t labels, double *loss);
+
+/* What a run's checkpoint counts; all since the first step, through every save and load. */
+typedef struct ott_model_counters {
+    size_t struct_size;
+    int64_t step;    /* optimizer steps */
+    int64_t updates; /* of them, those that were not skipped */
+    int64_t samples; /* sequences (rows of tokens) that training went through: a run reads on from this row */
+    int64_t tokens;  /* of them */
+} ott_model_counters;
+
+OTT_API void ott_model_counters_init(ott_model_counters *counters);
+OTT_API ott_status ott_model_read_counters(const ott_module *model, ott_model_counters *out);
+
 /* ---- running ---- */
 
 /*
@@ -154,9 +195,9 @@ OTT_API ott_status ott_module_set_micro_batch(ott_module *module, int index);
  * the reason in ott_error_text.
  */
 
-/* "linear", "norm", "attention", "mlp", "sequential", "transformer_layer" */
+/* "linear", "norm", "attention", "mlp", "sequential", "transformer_layer", "model", "embedding" */
 OTT_API const char *ott_module_kind(const ott_module *module);
-OTT_API int64_t ott_module_in_features(const ott_module *module);
+OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0: it takes tokens */
 OTT_API int64_t ott_module_out_features(const ott_module *module);
 OTT_API ott_dtype ott_module_dtype(const ott_module *module); /* OTT_DTYPE_COUNT: not a module */
 /* The part of this name, "0" or "self_attn.q_proj"; "" is the module itself. NULL: none. Borrowed. */
@@ -295,6 +336,9 @@ OTT_API void ott_step_info_init(ott_step_info *info);
 /* For all parameters of the module, which must stay open. options may be NULL. */
 OTT_API ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_adamw_options *options,
                                   ott_optimizer **out);
+/* The optimizer of a model's configuration: [optimizer], train.grad_clip_norm, and the learning rate of [scheduler] at
+   each step, of train.max_steps, until ott_optimizer_set_lr gives another. */
+OTT_API ott_status ott_model_optimizer_open(ott_module *model, ott_optimizer **out);
 OTT_API void ott_optimizer_close(ott_optimizer *optimizer);
 OTT_API ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr);
 /* One update from the gradients as they stand; then the scales of converted layers with delayed scaling are
@@ -308,13 +352,17 @@ OTT_API ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer);
  * Saves parameters, the state of delayed scaling and, when given, the optimizer's, as a folder that is
  * complete or absent: model.safetensors; optimizer.safetensors ("<parameter>.exp_avg", ".exp_avg_sq");
  * float8.safetensors ("<linear>.<input|weight|grad_output>.<format>.amax_history", ".scale"); state.json.
- * Replaces an earlier one of this name; OTT_ERR_IO when the name is taken by something else. To be called
- * between steps: gradients are not saved. optimizer may be NULL.
+ * Replaces an earlier one of this name; OTT_ERR_IO when the name is taken by something else, a run's own checkpoint
+ * included. To be called between steps: gradients are not saved. optimizer may be NULL.
+ *
+ * A model's is a run's checkpoint: config.toml as well, the model's dimensions and the counters
+ * (ott_model_read_counters), without history.json and sources.json, which runs do without. `ottava train` goes on from
+ * it (checkpoint.load_path), but for one that was saved without an optimizer, which has the weights alone.
  */
 OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer);
 /*
  * Loads what ott_checkpoint_save wrote into a module with the same parameters: training goes on with the same
- * bits. optimizer NULL: its file is not read. What is damaged is an error that names the file, what does
+ * bits. A model takes a run's folder step-N too, its counters included. optimizer NULL: its file is not read. What is damaged is an error that names the file, what does
  * not fit one that names the tensor, before anything changes. Delayed scaling's state goes to the linear layers of the same name:
  * where the module runs another recipe it is dropped, and where the file has none it starts anew; both are
  * logged. Options of the optimizer (learning rate) stay as they were opened.

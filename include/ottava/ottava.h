@@ -31,8 +31,6 @@ extern "C" {
 
 /* ---- configuration ---- */
 
-typedef struct ott_config ott_config;
-
 /* Reads a configuration as `ottava train` takes it: at most one file (a plain path or --config FILE) and
    overrides (--section.key=value). argv[argc], none NULL. */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);

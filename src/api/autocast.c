@@ -80,10 +80,19 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
+/* A model's layers share one state of delayed scaling, which a region cannot take layer by layer. */
+static ott_status refuse_region(void) {
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "a model runs under the recipe of its configuration ([float8]) or of "
+                       "ott_convert_to_float8_training, not of a region: end the region (ott_autocast_end) "
+                       "first, or nest one with enabled = 0");
+}
+
 ott_status autocast_enter(ott_module *m) {
     autocast *a;
     TRY(autocast_of(m->handle.context, &a));
     entrance e = {.region = active_region(a)};
+    if (m->table->is_model) return e.region ? refuse_region() : OTT_OK;
     TRY(module_visit_linears(m, enter_linear, &e));
     return e.changed ? module_connect(m) : OTT_OK;
 }

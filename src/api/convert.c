@@ -1,6 +1,7 @@
 /* api/convert: linear layers of a module become FP8 ones (torchao's convert_to_float8_training). */
 #include "model/convert.h"
 #include "api/autocast.h"
+#include "api/module_model.h"
 #include <stdio.h>
 
 /* A conversion of a tree that is no model: its linear layers as model/convert takes them. */
@@ -114,23 +115,34 @@ static ott_status convert_each(api_conversion *c, const convert_options *asked) 
     return OTT_OK;
 }
 
+/* As a run's model is converted; on top of what it was before. */
+static ott_status convert_model(api_conversion *c, convert_options *asked) {
+    model_body *b = module_model_body(c->root);
+    c->list = b->m->modules;
+    c->nodes = c->root->children;
+    asked->store_mlp_inputs = b->options.convert.store_mlp_inputs;
+    b->amax_group = c->options->amax_group;
+    b->recipe_name = c->recipe->name;
+    return model_convert(b->m, asked, &c->summary);
+}
+
 /* After a failure half way the layers converted so far stay converted. */
 static ott_status convert(api_conversion *c, const char *function) {
     ott_module *m = c->root;
     const ott_convert_options *o = c->options;
     const logger *log = &m->handle.context->log;
     TRY(choose_recipe(o, m, function, &c->recipe));
-    const convert_options asked = {.recipe = c->recipe,
-                                   .filter = o->filter_fqns,
-                                   .filter_count = o->filter_fqn_count,
-                                   .any_dimension = true,
-                                   .small = o->auto_filter != 0,
-                                   .log = log,
-                                   .by_call = true,
-                                   .accepts = accepts,
-                                   .user = c};
+    convert_options asked = {.recipe = c->recipe,
+                             .filter = o->filter_fqns,
+                             .filter_count = o->filter_fqn_count,
+                             .any_dimension = true,
+                             .small = o->auto_filter != 0,
+                             .log = log,
+                             .by_call = true,
+                             .accepts = accepts,
+                             .user = c};
     module_drop(m, "the module was converted since");
-    ott_status status = convert_each(c, &asked);
+    ott_status status = m->table->is_model ? convert_model(c, &asked) : convert_each(c, &asked);
     ott_status connected = module_connect(m);
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
     log_info(log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted", c->recipe->display,
@@ -155,6 +167,14 @@ static ott_status check_filters(const ott_convert_options *o, const char *functi
     return OTT_OK;
 }
 
+static ott_status check_whole(const ott_module *m, const char *function) {
+    char shown[96];
+    if (!m->parent || !m->parent->table->is_model) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s: module is %s, a part of a model: convert the model, with a filter", function,
+                       module_show(m, shown));
+}
+
 ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                           ott_convert_summary *out) {
     ott_convert_options o;
@@ -165,6 +185,7 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
+    TRY(check_whole(module, __func__));
     TRY(api_check_struct(out, "ott_convert_summary"));
     api_conversion c = {.options = &o, .root = module};
     ott_status status = MODULE_INSIDE(context, convert_and_close(&c, __func__));

@@ -1,6 +1,6 @@
 /* api/loss: losses of a training loop: mean squared error and cross-entropy, with the gradient that a
  * module's backward takes. */
-#include "api/tensor.h"
+#include "api/loss.h"
 #include "tensor/ops.h"
 #include <stdio.h>
 
@@ -103,31 +103,32 @@ ott_status ott_mse_loss(const ott_tensor *output, const ott_tensor *target, doub
 
 /* ---- cross-entropy ---- */
 
-static ott_status check_targets(const int32_t *target, int64_t count, int64_t classes, int64_t *counted) {
+static ott_status check_targets(const int32_t *target, int64_t count, int64_t classes, const char *function,
+                                int64_t *counted) {
     *counted = 0;
     for (int64_t i = 0; i < count; i++) {
         if (target[i] == IGNORED) continue;
         if (target[i] < 0 || target[i] >= classes)
-            return status_fail(OTT_ERR_ARGUMENT,
-                               "ott_cross_entropy_loss: target[%lld] is %d: give 0 to %lld, a column of "
-                               "logits, or %d for a row that does not count",
-                               (long long)i, (int)target[i], (long long)classes - 1, IGNORED);
+            return status_fail(
+                OTT_ERR_ARGUMENT,
+                "%s: target[%lld] is %d: give 0 to %lld, a column of logits, or %d for a row that "
+                "does not count",
+                function, (long long)i, (int)target[i], (long long)classes - 1, IGNORED);
         (*counted)++;
     }
     if (*counted > 0) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "ott_cross_entropy_loss: every target is %d: there is nothing to take a mean of",
-                       IGNORED);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: every target is %d: there is nothing to take a mean of",
+                       function, IGNORED);
 }
 
-/* How many rows count, all targets checked. */
-static ott_status count_targets(const ott_tensor *target, int64_t classes, int64_t *counted) {
+ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const char *function,
+                              int64_t *counted) {
     void *host;
     mem *account = target->handle.context->account;
     TRY(mem_alloc(account, MEM_OTHER, tensor_bytes(target->t), "targets of a loss", &host));
     ott_status status =
         device_copy_out(target->handle.context->device, host, target->t.data, tensor_bytes(target->t));
-    if (status == OTT_OK) status = check_targets(host, tensor_count(target->t), classes, counted);
+    if (status == OTT_OK) status = check_targets(host, tensor_count(target->t), classes, function, counted);
     mem_free(account, host);
     return status;
 }
@@ -156,7 +157,7 @@ static ott_status run_cross_entropy(const ott_tensor *logits, const ott_tensor *
     int64_t counted;
     float sum = 0.0f;
     TRY(context_exec(logits->handle.context, &cx));
-    TRY(count_targets(target, logits->t.columns, &counted));
+    TRY(loss_count_targets(target, logits->t.columns, "ott_cross_entropy_loss", &counted));
     TRY(open_floats(&cx, NULL, 1, logits->t.rows, &losses, &b));
     ott_status status = row_losses(&cx, logits, target, (float)(1.0 / (double)counted), gradient, &losses);
     if (status == OTT_OK) status = sum_of(&cx, &losses, false, &sum);

@@ -1,6 +1,7 @@
 /* api/module: the tree of modules: walking, building, naming, initial weights, and what a forward keeps. */
 #include "api/module.h"
 #include "base/rng.h"
+#include "comm/self.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -325,6 +326,18 @@ static ott_status forget_compute(void *user, ott_module *m) {
 
 void module_weights_changed(ott_module *m) {
     (void)module_visit_linears(m, forget_compute, NULL);
+}
+
+ott_status module_exec(ott_module *m, exec *cx) {
+    ott_context *context = m->handle.context;
+    TRY(context_exec(context, cx));
+    if (!m->plan) {
+        TRY(plan_create(cx->device, &m->plan));
+        plan_immediate(m->plan);
+    }
+    cx->plan = m->plan;
+    cx->data_group = comm_self();
+    return OTT_OK;
 }
 
 /* ---- whose turn it is ---- */

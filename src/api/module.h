@@ -24,6 +24,9 @@ typedef struct module_value {
 typedef struct module_table {
     const char *kind; /* "linear" */
     bool is_linear;   /* its body is a linear_body */
+    bool is_model;    /* its body is a model_body (api/module_model.h): x is tokens, and it has no dx */
+    /* OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT; NULL: x is [M, in] of the module's dtype. */
+    ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
     /* y from x, whose buffer it takes over, or closes. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* dx (NULL: not wanted) from dy, whose buffer it closes. */
@@ -156,6 +159,8 @@ ott_status module_enter(ott_context *context, const char *function);
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)
 
+/* What a root runs with: a plan of its own, one rank. */
+ott_status module_exec(ott_module *root, exec *cx);
 /* Makes a value that backward will read the module's own. */
 ott_status module_own(exec *cx, module_value *x);
 /* Lets go of what a finished forward of the root of m kept; `because` is static and completes "there is no

@@ -1,101 +1,9 @@
 /* api/module_block: the modules made of several nn layers: attention, mlp, transformer layer. */
-#include "api/module.h"
+#include "api/places.h"
 #include "model/block.h"
 #include "model/modules.h"
 #include <stddef.h>
 #include <string.h>
-
-/* ---- where tokens stand ---- */
-
-/* Rotary tables, and the sequences of the rows that run. */
-typedef struct places {
-    rope rope;
-    int64_t max_positions;
-    int64_t *start; /* [count] as the caller gave it, owned; NULL: one sequence */
-    int count;
-    placement at;
-    void *block;  /* device memory of `at` */
-    int64_t rows; /* that `at` is for; 0: none */
-} places;
-
-static ott_status places_open(places *p, device *d, double theta, int64_t head_dim, int64_t positions) {
-    p->max_positions = positions;
-    return rope_build(&p->rope, d, &(rope_options){.kind = ROPE_PLAIN, .theta = theta}, head_dim, positions);
-}
-
-static void places_release(places *p, device *d) {
-    rope_release(&p->rope, d);
-    device_release(d, p->block);
-    mem_free(d->account, p->start);
-}
-
-static ott_status places_set(places *p, mem *account, const int64_t *start, int count) {
-    void *copy = NULL;
-    if (count > 0) {
-        TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof *start, "sequence starts", &copy));
-        memcpy(copy, start, (size_t)count * sizeof *start);
-    }
-    mem_free(account, p->start);
-    p->start = copy;
-    p->count = count;
-    p->rows = 0;
-    return OTT_OK;
-}
-
-/* Sequence i of the rows: [first, end). */
-static void sequence_at(const places *p, int i, int64_t rows, int64_t *first, int64_t *end) {
-    *first = p->count > 0 ? p->start[i] : 0;
-    *end = i + 1 < p->count ? p->start[i + 1] : rows;
-}
-
-static ott_status check_sequences(const places *p, int64_t rows) {
-    int64_t first, end;
-    if (p->count > 0 && p->start[p->count - 1] >= rows)
-        return status_fail(OTT_ERR_SHAPE,
-                           "ott_module_forward: x has %lld rows, but a sequence begins at row %lld "
-                           "(ott_module_set_sequences)",
-                           (long long)rows, (long long)p->start[p->count - 1]);
-    for (int i = 0; i < (p->count > 0 ? p->count : 1); i++) {
-        sequence_at(p, i, rows, &first, &end);
-        if (end - first > p->max_positions)
-            return status_fail(OTT_ERR_SHAPE,
-                               "ott_module_forward: the sequence from row %lld to %lld of x is longer than "
-                               "max_positions = %lld",
-                               (long long)first, (long long)end, (long long)p->max_positions);
-    }
-    return OTT_OK;
-}
-
-static void fill_places(const places *p, int32_t *position, int32_t *start, int sequences, int64_t rows) {
-    int64_t first, end;
-    for (int i = 0; i < sequences; i++) {
-        sequence_at(p, i, rows, &first, &end);
-        start[i] = (int32_t)first;
-        for (int64_t t = first; t < end; t++) position[t] = (int32_t)(t - first);
-    }
-    start[sequences] = (int32_t)rows;
-}
-
-static ott_status places_update(places *p, device *d, int64_t rows) {
-    int sequences = p->count > 0 ? p->count : 1;
-    int64_t ints = rows + sequences + 1;
-    void *host;
-    if (p->rows == rows) return OTT_OK;
-    TRY(check_sequences(p, rows));
-    TRY(mem_alloc_array(d->account, MEM_OTHER, ints, sizeof(int32_t), "positions", &host));
-    fill_places(p, host, (int32_t *)host + rows, sequences, rows);
-    p->rows = 0;
-    device_release(d, p->block);
-    p->block = NULL;
-    ott_status status = device_allocate(d, MEM_DATA, ints * (int64_t)sizeof(int32_t), "positions", &p->block);
-    if (status == OTT_OK) status = device_copy_in(d, p->block, host, ints * (int64_t)sizeof(int32_t));
-    mem_free(d->account, host);
-    if (status != OTT_OK) return status;
-    p->at = (placement){.position = tensor_vector(p->block, OTT_I32, rows),
-                        .cu_seqlens = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
-    p->rows = rows;
-    return OTT_OK;
-}
 
 /* ---- parts ---- */
 
@@ -146,7 +54,8 @@ typedef struct attention_body {
     attention own;
     attention *layer; /* own, or in the layer it is part of */
     activation_specs input_specs, grad_specs;
-    places places; /* of a whole attention module */
+    rope rope;     /* of a whole attention module, */
+    places places; /* as these */
     activation x;
     attention_saved saved;
 } attention_body;
@@ -188,7 +97,7 @@ static ott_status attention_module_connect(ott_module *m) {
 static ott_status attention_module_place(ott_module *m, int64_t rows) {
     attention_body *b = m->body;
     if (b->layer != &b->own) return OTT_OK;
-    return places_update(&b->places, m->handle.context->device, rows);
+    return places_update(&b->places, m->handle.context->device, rows, rows);
 }
 
 static ott_status attention_module_set_sequences(ott_module *m, const int64_t *start, int count) {
@@ -198,7 +107,9 @@ static ott_status attention_module_set_sequences(ott_module *m, const int64_t *s
 }
 
 static void attention_module_release(ott_module *m, device *d) {
-    places_release(&((attention_body *)m->body)->places, d);
+    attention_body *b = m->body;
+    rope_release(&b->rope, d);
+    places_release(&b->places, d);
 }
 
 static const module_table module_attention = {.kind = "attention",
@@ -208,6 +119,13 @@ static const module_table module_attention = {.kind = "attention",
                                               .place = attention_module_place,
                                               .set_sequences = attention_module_set_sequences,
                                               .release = attention_module_release};
+
+static ott_status open_positions(rope *tables, places *p, device *d, const ott_attention_options *o) {
+    p->max_positions = o->max_positions;
+    p->limit = "max_positions";
+    return rope_build(tables, d, &(rope_options){.kind = ROPE_PLAIN, .theta = o->rope_theta}, o->head_dim,
+                      o->max_positions);
+}
 
 /* layer NULL: a module of its own. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
@@ -222,10 +140,9 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
                      .kv_heads = o->kv_heads,
                      .head_dim = o->head_dim,
                      .window = o->window,
-                     .rope = tables ? tables : &b->places.rope};
+                     .rope = tables ? tables : &b->rope};
     ott_status status = OTT_OK;
-    if (!tables)
-        status = places_open(&b->places, context->device, o->rope_theta, o->head_dim, o->max_positions);
+    if (!tables) status = open_positions(&b->rope, &b->places, context->device, o);
     if (status == OTT_OK) status = add_roles(m, &shape, ROLE_QKV, ROLE_O, a, offsetof(block, attention));
     if (status != OTT_OK) module_close_tree(m);
     return status;
@@ -383,6 +300,7 @@ ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ot
 
 typedef struct layer_body {
     block block;
+    rope rope;
     places places;
     block_saved saved;
 } layer_body;
@@ -415,7 +333,7 @@ static ott_status layer_module_connect(ott_module *m) {
 }
 
 static ott_status layer_module_place(ott_module *m, int64_t rows) {
-    return places_update(&((layer_body *)m->body)->places, m->handle.context->device, rows);
+    return places_update(&((layer_body *)m->body)->places, m->handle.context->device, rows, rows);
 }
 
 static ott_status layer_module_set_sequences(ott_module *m, const int64_t *start, int count) {
@@ -423,7 +341,9 @@ static ott_status layer_module_set_sequences(ott_module *m, const int64_t *start
 }
 
 static void layer_module_release(ott_module *m, device *d) {
-    places_release(&((layer_body *)m->body)->places, d);
+    layer_body *b = m->body;
+    rope_release(&b->rope, d);
+    places_release(&b->places, d);
 }
 
 static const module_table module_transformer_layer = {.kind = "transformer_layer",
@@ -467,9 +387,9 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
         .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
     b->block.ffn = &ffn_mlp;
-    TRY(places_open(&b->places, context->device, o->rope_theta, a->head_dim, o->max_positions));
+    TRY(open_positions(&b->rope, &b->places, context->device, a));
     TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));
-    TRY(make_attention(context, &b->block.attention, &b->places.rope, a, &part));
+    TRY(make_attention(context, &b->block.attention, &b->rope, a, &part));
     TRY(add_part(m, "self_attn", part));
     TRY(add_roles(m, &shape, ROLE_MLP_NORM, ROLE_MLP_NORM, &b->block, 0));
     TRY(make_mlp(context, &b->block.mlp, &f, &part));

@@ -107,6 +107,9 @@ static ott_status view_parameter(ott_module *m, int index, bool gradient, const 
     if (!p)
         return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: the module has %d parameters", function, index,
                            ott_module_parameter_count(m));
+    if (gradient && p->p->frozen)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is frozen (train.freeze): it has no gradient", function,
+                           p->p->name);
     if (!gradient) TRY(module_make_weights(m));
     ott_tensor **view = gradient ? &p->gradient : &p->value;
     TRY(open_view(m->handle.context, gradient ? &p->p->grad : &p->p->value, view));

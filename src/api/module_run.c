@@ -1,7 +1,6 @@
 /* api/module_run: forward and backward of a whole module: checks, what is kept in between, and settings. */
 #include "api/autocast.h"
 #include "api/module.h"
-#include "comm/self.h"
 #include <stdio.h>
 
 /* ---- checks ---- */
@@ -26,19 +25,17 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
                        (long long)columns);
 }
 
-/* ---- forward and backward ---- */
-
-static ott_status open_exec(ott_module *m, exec *cx) {
-    ott_context *context = m->handle.context;
-    TRY(context_exec(context, cx));
-    if (!m->plan) {
-        TRY(plan_create(cx->device, &m->plan));
-        plan_immediate(m->plan);
-    }
-    cx->plan = m->plan;
-    cx->data_group = comm_self();
-    return OTT_OK;
+static ott_status check_input(const ott_module *m, const ott_tensor *x, const char *function) {
+    if (m->table->check_input) return m->table->check_input(m, x, function);
+    return check_tensor(m, x, "x", -1, m->in, function);
 }
+
+/* Of y; a model folds its sequences. */
+static int64_t rows_of(const ott_module *m, const ott_tensor *x) {
+    return m->table->is_model ? tensor_count(x->t) : x->t.rows;
+}
+
+/* ---- forward and backward ---- */
 
 static ott_status place(void *user, ott_module *m) {
     return m->table->place ? m->table->place(m, *(const int64_t *)user) : OTT_OK;
@@ -46,9 +43,9 @@ static ott_status place(void *user, ott_module *m) {
 
 static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tensor *y) {
     exec cx;
-    int64_t rows = x->t.rows;
+    int64_t rows = rows_of(m, x);
     module_value value = {.t = x->t};
-    TRY(open_exec(m, &cx));
+    TRY(module_exec(m, &cx));
     TRY(module_make_weights(m));
     TRY(module_visit(m, place, &rows));
     module_drop(m, "the last forward failed");
@@ -74,8 +71,8 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
     API_HANDLE_IN(x, TENSOR, module->handle.context);
     API_HANDLE_IN(y, TENSOR, module->handle.context);
     TRY(check_root(module, __func__));
-    TRY(check_tensor(module, x, "x", -1, module->in, __func__));
-    TRY(check_tensor(module, y, "y", x->t.rows, module->out, __func__));
+    TRY(check_input(module, x, __func__));
+    TRY(check_tensor(module, y, "y", rows_of(module, x), module->out, __func__));
     TRY(tensor_check_apart(&x->t, "x", &y->t, "y", __func__));
     return MODULE_INSIDE(module->handle.context, run_forward(module, x, y));
 }
@@ -83,7 +80,7 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
 static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_tensor *dx) {
     exec cx;
     module_value value = {.t = dy->t};
-    TRY(open_exec(m, &cx));
+    TRY(module_exec(m, &cx));
     cx.phase = PHASE_TRAIN;
     cx.step = m->kept_step;
     cx.is_first_microbatch = m->kept_first;
@@ -102,6 +99,8 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no forward to go back through: %s", __func__,
                            module_show(module, shown), module->not_kept);
     TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
+    if (dx && module->table->is_model)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: tokens have no gradient: give NULL for dx", __func__);
     if (dx) TRY(check_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
     if (dx) TRY(tensor_check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
     return MODULE_INSIDE(module->handle.context, run_backward(module, dy, dx));

@@ -36,6 +36,9 @@ static ott_status check_part(ott_context *context, ott_module *const *modules, i
     char argument[32];
     snprintf(argument, sizeof argument, "modules[%d]", i);
     TRY(handle_check_in(modules[i], HANDLE_MODULE, context, function, argument));
+    if (modules[i]->table->is_model)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a model, which takes tokens and is a whole", function,
+                           argument);
     if (modules[i]->parent)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s is part of another module already", function, argument);
     for (int j = 0; j < i; j++)

@@ -1,6 +1,7 @@
 /* api/optimizer: one update rule over all parameters of a module. */
 #include "api/optimizer.h"
 #include "api/autocast.h"
+#include "api/module_model.h"
 #include <math.h>
 
 /* ---- options ---- */
@@ -55,7 +56,7 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
         parameter *p = &o->parameters[i];
-        for (int j = 0; j < o->rule->slots; j++) {
+        for (int j = 0; j < o->rule->slots && !p->frozen; j++) {
             p->shard.slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
             at += padded(o, parameter_count(p));
         }
@@ -84,25 +85,31 @@ static ott_status build(ott_optimizer *o) {
     return OTT_OK;
 }
 
-static ott_status open_adamw(ott_context *context, ott_module *module, const ott_adamw_options *given,
-                             ott_optimizer **out) {
+static ott_status open_optimizer(ott_module *module, const optimizer_rule *rule,
+                                 const optimizer_options *options, ott_optimizer **out) {
     void *memory;
-    TRY(handle_open(context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &memory));
+    TRY(handle_open(module->handle.context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &memory));
     ott_optimizer *o = memory;
     o->module = module;
-    o->rule = optimizer_find("adamw");
-    o->lr = given->lr;
-    o->options = (optimizer_options){.beta1 = (float)given->beta1,
-                                     .beta2 = (float)given->beta2,
-                                     .epsilon = (float)given->epsilon,
-                                     .weight_decay = (float)given->weight_decay,
-                                     .max_norm = (float)given->max_norm};
+    o->rule = rule;
+    o->options = *options;
     ott_status status = build(o);
     if (status == OTT_OK)
         *out = o;
     else
         release(o);
     return status;
+}
+
+static ott_status open_adamw(ott_module *module, const ott_adamw_options *given, ott_optimizer **out) {
+    const optimizer_options options = {.beta1 = (float)given->beta1,
+                                       .beta2 = (float)given->beta2,
+                                       .epsilon = (float)given->epsilon,
+                                       .weight_decay = (float)given->weight_decay,
+                                       .max_norm = (float)given->max_norm};
+    TRY(open_optimizer(module, optimizer_find("adamw"), &options, out));
+    (*out)->lr = given->lr;
+    return OTT_OK;
 }
 
 ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_adamw_options *options,
@@ -115,7 +122,22 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     ott_adamw_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_adamw_options"));
     TRY(check_adamw(&o, __func__));
-    return MODULE_INSIDE(context, open_adamw(context, module, &o, out));
+    return MODULE_INSIDE(context, open_adamw(module, &o, out));
+}
+
+/* Its learning rate follows the schedule until the caller sets one. */
+static ott_status open_configured(ott_module *m, ott_optimizer **out) {
+    const model_body *b = module_model_body(m);
+    TRY(open_optimizer(m, b->rule, &b->options.optimizer, out));
+    (*out)->scheduled = true;
+    return OTT_OK;
+}
+
+ott_status ott_model_optimizer_open(ott_module *m, ott_optimizer **out) {
+    TRY(module_model_check(m, __func__, "model"));
+    API_REQUIRE(out);
+    *out = NULL;
+    return MODULE_INSIDE(m->handle.context, open_configured(m, out));
 }
 
 void ott_optimizer_close(ott_optimizer *optimizer) {
@@ -137,6 +159,7 @@ ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr) {
     TRY(optimizer_check(optimizer, __func__));
     TRY(check_between(lr, 0, 1e6, false, "lr", __func__));
     optimizer->lr = lr;
+    optimizer->scheduled = false;
     return OTT_OK;
 }
 
@@ -145,6 +168,8 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
     exec cx;
     TRY(module_make_weights(o->module));
+    model_body *b = module_model_body(o->module);
+    if (o->scheduled) o->lr = module_model_learning_rate(b);
     TRY(context_exec(context, &cx));
     cx.plan = o->plan;
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
@@ -156,6 +181,7 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     info->skipped = host[STEP_SKIP] != 0.0f;
     o->updates += !info->skipped;
     info->updates = o->updates;
+    if (b) module_model_stepped(b, o->updates, info->skipped);
     info->grad_norm = (double)host[STEP_GRAD_NORM];
     return autocast_stepped(o->module);
 }
@@ -172,8 +198,9 @@ ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
 
 static ott_status zero_gradients(ott_optimizer *o) {
     for (int i = 0; i < o->count; i++)
-        TRY(device_zero(o->handle.context->device, o->parameters[i].grad.data,
-                        tensor_bytes(o->parameters[i].grad)));
+        if (!o->parameters[i].frozen)
+            TRY(device_zero(o->handle.context->device, o->parameters[i].grad.data,
+                            tensor_bytes(o->parameters[i].grad)));
     return OTT_OK;
 }
 

@@ -11,6 +11,7 @@ struct ott_optimizer {
     const optimizer_rule *rule;
     optimizer_options options;
     double lr;
+    bool scheduled; /* lr is that of the model's configuration */
     int64_t updates;
     parameter *parameters; /* the module's, in its order, with state of our own */
     int count;

@@ -1,8 +1,9 @@
 /*
- * api/state: a module's checkpoint: the folder of a run's (checkpoint/checkpoint.h), without what only a run has. Every
- * file is looked at in full before the module changes.
+ * api/state: the checkpoint of a module. A model's is that of a run (checkpoint/checkpoint.h), which either goes on
+ * from; another module's is the same folder without what only a model has. Every file is looked at in full before the
+ * module changes.
  */
-#include "api/autocast.h"
+#include "api/module_model.h"
 #include "api/optimizer.h"
 #include "base/file.h"
 #include "checkpoint/float8.h"
@@ -107,14 +108,30 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
     return status;
 }
 
-/* Only the checkpoint of a module may be replaced; that of a run has its configuration. */
-static ott_status check_place(mem *account, const char *folder) {
-    bool is_checkpoint, is_of_run, is_old;
-    if (!file_exists(folder)) return OTT_OK;
-    TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
-    TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &is_of_run));
+/* Did the public API write this checkpoint? A run's has its configuration, and says whose it is. */
+static ott_status is_ours(mem *account, const char *folder, bool *ours) {
+    bool has_state, has_config, is_old;
+    checkpoint_state s;
+    TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &has_state));
+    TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &has_config));
     TRY(has_file(account, folder, OLD_STATE_NAME, &is_old));
-    if (file_is_folder(folder) && ((is_checkpoint && !is_of_run) || is_old)) return OTT_OK;
+    *ours = is_old || (has_state && !has_config);
+    if (!has_state || !has_config) return OTT_OK;
+    str path = {.account = account};
+    str_printf(&path, "%s/" CHECKPOINT_STATE_NAME, folder);
+    ott_status status = str_finish(&path);
+    *ours = status == OTT_OK && checkpoint_state_read(account, path.text, &s) == OTT_OK && !s.of_module &&
+            !s.is_old && !*s.mark.run;
+    str_free(&path);
+    return status;
+}
+
+/* Nothing else may be replaced. */
+static ott_status check_place(mem *account, const char *folder) {
+    bool ours = false;
+    if (!file_exists(folder)) return OTT_OK;
+    if (file_is_folder(folder)) TRY(is_ours(account, folder, &ours));
+    if (ours) return OTT_OK;
     return status_fail(OTT_ERR_IO,
                        "%s: is there and is no checkpoint of a module: move it away or give another name",
                        folder);
@@ -134,11 +151,50 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
     return describe_float8(m, &s->sets[CHECKPOINT_FLOAT8]);
 }
 
+/* ---- models ---- */
+
+/* Shows a model the state that an optimizer has of its parameters; NULL: none. */
+static void show_slots(model *m, const ott_optimizer *o) {
+    m->options.optimizer = o ? o->rule : NULL;
+    for (int i = 0; i < m->parameter_count; i++)
+        for (int j = 0; j < PARAMETER_SLOTS; j++)
+            m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
+}
+
+/* An optimizer may have gone on where counters were loaded without it: its updates were steps too. */
+static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
+    run_state run = b->run;
+    if (o) run.updates = o->updates;
+    if (run.updates > run.step) run.step = run.updates;
+    show_slots(b->m, o);
+    ott_status status = checkpoint_snapshot_take(b->m, b->cfg, b->recipe_name, &run, NULL, s);
+    show_slots(b->m, NULL);
+    return status;
+}
+
+static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o) {
+    model_body *b = module_model_body(m);
+    run_state run;
+    bool fallen;
+    module_drop(m, "a checkpoint was loaded since");
+    show_slots(b->m, o);
+    ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fallen);
+    show_slots(b->m, NULL);
+    if (status != OTT_OK) return status;
+    module_weights_given(m);
+    b->run = run;
+    if (o) o->updates = run.updates;
+    return fallen ? module_model_lower_fallen(b) : OTT_OK;
+}
+
+/* ---- saving ---- */
+
 static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
     checkpoint_snapshot s;
     TRY(check_place(m->handle.context->account, folder));
     TRY(module_make_weights(m));
-    ott_status status = take_snapshot(m, o, &s);
+    const model_body *b = module_model_body(m);
+    ott_status status = b ? take_model(b, o, &s) : take_snapshot(m, o, &s);
     if (status == OTT_OK) status = checkpoint_snapshot_put(&s, folder);
     checkpoint_snapshot_close(&s);
     return status;
@@ -279,6 +335,7 @@ static void loader_close(state_loader *l) {
 }
 
 static ott_status load(const char *folder, ott_module *m, ott_optimizer *o) {
+    if (m->table->is_model) return load_model(folder, m, o);
     state_loader l = {
         .account = m->handle.context->account, .m = m, .o = o, .folder = folder, .layers.root = m};
     ott_status status = look(&l);

@@ -12,8 +12,8 @@
  *     sources.json           the files it reads (run_sources.h); older ones have none
  *     state.json             counters, run and branch, model dimensions, and size and CRC-32C of the other files
  *
- * A module of the public API is saved in the same format (api/state.c), in a folder of any name, without what only a
- * run has: config.toml, history.json, sources.json and the dimensions.
+ * The public API saves in the same format (api/state.c), in a folder of any name and of no run: a whole model without
+ * history.json and sources.json, another module without config.toml and the dimensions too.
  *
  * It is complete or absent: written into a staging folder, synced, renamed. A tensor is stored whole, whatever
  * the layout that wrote it, so any layout can read it: the same bytes whether one rank or many wrote it. Ranks that share

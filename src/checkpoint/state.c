@@ -347,6 +347,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
+    s->is_old = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->of_module = json_is_null(json_object_get(root, "model"));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
     TRY(read_files(path, json_object_get(root, "files"), s));

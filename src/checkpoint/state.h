@@ -5,7 +5,7 @@
  *     {"version": 3, "run": {...}, "owner": {"run": ID, "branch": N}, "model": {...},
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
- * A module of the public API has no dimensions: "model" is null, and files it does not need are left out.
+ * A module of the public API that is no model has no dimensions: "model" is null, and files it does not need are left out.
  * owner (not in version 2): of which run and branch the checkpoint is (run.h). The last member is
  * a checksum (json.h).
  */
@@ -46,7 +46,9 @@ typedef struct state_value {
 enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
-    bool of_module; /* of a module of the public API: without dimensions, and with the files it needs */
+    bool is_old; /* of a version that did not say whose a run's checkpoint is */
+    bool
+        of_module; /* of a module of the public API that is no model: without dimensions, and with the files it needs */
     run_state run;
     run_mark mark;
     state_value shape[CHECKPOINT_SHAPE_FIELDS];

@@ -312,7 +312,7 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m) {
 }
 
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all) {
-    int64_t slots = m->options.optimizer->slots;
-    TRY(tensor_set_open(set, m->device->account, m->all_count * slots));
-    return add_all(set, m, all ? ALL_SLOTS : TRAINED_SLOTS);
+    const optimizer_rule *rule = m->options.optimizer;
+    TRY(tensor_set_open(set, m->device->account, rule ? m->all_count * rule->slots : 0));
+    return rule ? add_all(set, m, all ? ALL_SLOTS : TRAINED_SLOTS) : OTT_OK;
 }

@@ -67,7 +67,7 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
                            int64_t *done);
 
 /* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained, or is not here, with `all` of
-   those that are frozen here too, for tensor_set_agree. */
+   those that are frozen here too, for tensor_set_agree; nothing without an optimizer. */
 ott_status tensor_set_of_model(tensor_set *set, const model *m);
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all);
 

@@ -93,6 +93,47 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
     return OTT_OK;
 }
 
+/* ---- a copy ---- */
+
+static ott_status copy_list(arena *memory, config_list *list) {
+    void *items;
+    TRY(arena_alloc(memory, list->count * (int64_t)sizeof *list->items, &items));
+    const char **texts = items;
+    for (int64_t i = 0; i < list->count; i++) TRY(arena_strdup(memory, list->items[i], &texts[i]));
+    list->items = texts;
+    return OTT_OK;
+}
+
+static ott_status copy_key(const config *from, const config_key *key, config *to) {
+    arena *memory = to->state->memory;
+    config_value value = table_get(from, key);
+    const key_note *note = state_note(from, key->path);
+    key_note *copy = &to->state->keys[table_index(key)];
+    if (key->type == KEY_TEXT) TRY(arena_strdup(memory, value.text, &value.text));
+    if (key->type == KEY_LIST) TRY(copy_list(memory, &value.list));
+    table_put(to, key, &value);
+    *copy = (key_note){.set = note->set};
+    return note->where ? arena_strdup(memory, note->where, &copy->where) : OTT_OK;
+}
+
+static ott_status copy_into(const config *from, config *to) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    for (int i = 0; i < count; i++) TRY(copy_key(from, &keys[i], to));
+    return arena_strdup(to->state->memory, from->path, &to->path);
+}
+
+ott_status config_copy(const config *from, config **out) {
+    config *cfg;
+    TRY(open_config(from->state->account, from->state->lg, &cfg));
+    ott_status status = copy_into(from, cfg);
+    if (status == OTT_OK)
+        *out = cfg;
+    else
+        config_close(cfg);
+    return status;
+}
+
 const char *config_dataset_class(const config *cfg) {
     return cfg->state->foreign.dataset_class;
 }

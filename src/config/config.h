@@ -86,6 +86,8 @@ typedef struct config {
  */
 ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out);
 void config_close(config *cfg); /* NULL is allowed */
+/* The values, and which were set, as they stand: what is set in one later is not in the other. */
+ott_status config_copy(const config *from, config **out);
 
 /* Was the key (canonical name, "train.seq_len") given by the file, the command line or config_set? */
 bool config_was_set(const config *cfg, const char *key);

@@ -152,19 +152,29 @@ static ott_status backward_final(exec *cx, model *m, model_slot *slot, const ten
     return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
 }
 
+/* Around the way back through the head, which fills dfinal[T,D]. */
+static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
+                                      plan_buffer *buffer) {
+    TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
+    if (m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
+    return exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, dfinal, buffer);
+}
+
+static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, const tensor *dfinal,
+                                       plan_buffer *buffer, activation *g) {
+    TRY(backward_final(cx, m, slot, dfinal, g));
+    TRY(plan_close(cx->plan, buffer));
+    return store_reduce_gradients(cx, &m->store,
+                                  model_last_unit(m)); /* a tied head's is the embedding's still to add to */
+}
+
 static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const batch *b,
                                     const tensor *grad_scale, const tensor *losses, activation *g) {
     tensor dfinal;
-    plan_buffer dfinal_buffer;
-    TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
-    if (m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
-    TRY(exec_open(cx, "final norm gradient", m->activation, slot->h.rows, slot->h.columns, &dfinal,
-                  &dfinal_buffer));
+    plan_buffer buffer;
+    TRY(open_head_gradients(cx, m, slot, &dfinal, &buffer));
     TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
-    TRY(backward_final(cx, m, slot, &dfinal, g));
-    TRY(plan_close(cx->plan, &dfinal_buffer));
-    return store_reduce_gradients(cx, &m->store,
-                                  model_last_unit(m)); /* a tied head's is the embedding's still to add to */
+    return close_head_gradients(cx, m, slot, &dfinal, &buffer, g);
 }
 
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
@@ -173,6 +183,25 @@ ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, cons
         TRY(loss_and_gradient(cx, m, slot, b, grad_scale, losses, grad));
     else
         TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, NULL, losses, NULL));
+    return close_final(cx, m, slot);
+}
+
+ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits) {
+    TRY(linear_forward(cx, &m->loss.head, &slot->final, logits));
+    return cx->phase == PHASE_TRAIN ? OTT_OK : close_final(cx, m, slot);
+}
+
+ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
+                               plan_buffer *buffer, activation *grad) {
+    tensor dfinal;
+    plan_buffer dfinal_buffer;
+    activation g;
+    TRY(open_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer));
+    TRY(activation_adopt(cx, "logits gradient", *dlogits, buffer, &m->loss.grad_specs, &g));
+    TRY(activation_quantize(cx, &g));
+    TRY(loss_backward(cx, &m->loss, &slot->final, &g, &dfinal));
+    TRY(activation_close(cx, &g));
+    TRY(close_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer, grad));
     return close_final(cx, m, slot);
 }
 

@@ -50,6 +50,12 @@ ott_status model_leave(exec *cx, model *m, model_slot *slot, int64_t end, model_
    forms that model_backward reads. Without grad_scale the losses are all. */
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                       const tensor *losses, activation *grad);
+/* In place of model_loss, for a caller with a loss of its own: logits[T,V] (activation format) of all tokens; in
+   training what the way back reads stays. Then from their gradient, whose buffer is closed, to that of the last
+   block's output. */
+ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits);
+ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
+                               plan_buffer *buffer, activation *grad);
 /* Back through layers [first, end): *grad, of their output, becomes that of their input; where first is 0 the
    embedding gets it, and it is closed. */
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,

@@ -8,8 +8,7 @@ ott_status loss_connect(loss_head *h, activation_specs *input) {
     return OTT_OK;
 }
 
-static ott_status chunk_backward(exec *cx, loss_head *h, const activation *x, const activation *g,
-                                 const tensor *dx) {
+ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx) {
     cx->part = PART_BACKWARD;
     TRY(linear_grad_input(cx, &h->head, g, dx, false));
     return linear_grad_weight(cx, &h->head, x, g);
@@ -53,7 +52,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
                                      .q = activation_fused(&logits)};
     TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
     TRY(activation_finish(cx, &logits));
-    if (grad_scale) TRY(chunk_backward(cx, h, x, &logits, dx));
+    if (grad_scale) TRY(loss_backward(cx, h, x, &logits, dx));
     return activation_close(cx, &logits);
 }
 

@@ -22,5 +22,7 @@ ott_status loss_connect(loss_head *h, activation_specs *input);
    evaluation. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx);
+/* From the gradient of logits[T,V], quantized as grad_specs say: dx[T,D] and the head's weight gradient. */
+ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx);
 
 #endif

@@ -7,7 +7,6 @@
 #include "checkpoint/writer.h"
 #include "comm/launch.h"
 #include "data/data.h"
-#include "model/init.h"
 #include "report/report.h"
 #include "train/admission.h"
 #include "train/announce.h"
@@ -81,17 +80,14 @@ out:
     return status;
 }
 
-/* Weights to start from, unless a checkpoint brings them: those of model.hf_path, which do not fit a reduced
-   model, or random ones. */
+/* Weights to start from, unless a checkpoint brings them. */
 static ott_status load_start(run *r) {
-    const char *folder = r->cfg->model.hf_path;
+    const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint) return OTT_OK;
-    if (!*folder || r->cfg->model.reduce)
-        return model_initialize(r->trainer->m, (uint64_t)r->cfg->train.seed, (int)r->cfg->train.threads);
-    TRY(hf_model_load(r->trainer->m, folder));
-    const char *quantization = r->notes.quantization;
-    log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
-             *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
+    TRY(run_make_weights(r->trainer->m, r->cfg, (int)r->cfg->train.threads));
+    if (*folder && !r->cfg->model.reduce)
+        log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
+                 *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
     return OTT_OK;
 }
 

@@ -2,6 +2,8 @@
 #include "train/run.h"
 #include "base/file.h"
 #include "base/size.h"
+#include "checkpoint/hf_model.h"
+#include "model/init.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -38,6 +40,14 @@ ott_status run_check_described(const config *cfg) {
 
 ott_status run_check_model(const config *cfg) {
     return check_described(cfg, has_model(cfg), true);
+}
+
+/* ---- weights ---- */
+
+ott_status run_make_weights(model *m, const config *cfg, int threads) {
+    if (!*cfg->model.hf_path || cfg->model.reduce)
+        return model_initialize(m, (uint64_t)cfg->train.seed, threads);
+    return hf_model_load(m, cfg->model.hf_path);
 }
 
 /* ---- trainer options ---- */

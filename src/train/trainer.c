@@ -116,10 +116,9 @@ static ott_status plan_memory(trainer *t) {
 
 /* ---- open and close ---- */
 
-static void set_checkpointing(trainer *t) {
-    int64_t every = t->options.checkpoint_every;
-    for (int64_t i = 0; i < t->m->options.layers; i++)
-        t->m->blocks[i].checkpointing = i % every == 0 ? t->options.checkpointing : CHECKPOINT_NONE;
+void trainer_set_checkpointing(const trainer_options *o, model *m) {
+    for (int64_t i = 0; i < m->options.layers; i++)
+        m->blocks[i].checkpointing = i % o->checkpoint_every == 0 ? o->checkpointing : CHECKPOINT_NONE;
 }
 
 /* Delayed scaling moves on with every micro-batch, so a step that is abandoned needs what it began with. */
@@ -152,7 +151,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     t->m->store.micro_batches = t->options.grad_accum > 1;
-    set_checkpointing(t);
+    trainer_set_checkpointing(&t->options, t->m);
     TRY(model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
     t->cx = (exec){.device = t->device,

@@ -73,6 +73,8 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out);
 void trainer_close(trainer *t); /* NULL is allowed */
+/* Which blocks of a model are checkpointed, and how. */
+void trainer_set_checkpointing(const trainer_options *o, model *m);
 /* Takes parameters, moments, counters and FP8 state of a checkpoint. */
 ott_status trainer_load(trainer *t, const char *path);
 /* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
