@@ -63,6 +63,7 @@ int verb_plan(int argc, char **argv) {
          "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: by their data sheets (cpu)"},
         {"--rates", "KEY=N,...", OPTION_TEXT, &o.rates,
          "other numbers than the device's: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
+        {"--ranks", "N", OPTION_INT64, &o.ranks, "processes, each with a device of its own (1)"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a page"},
     };
     const command c = {.name = "plan",

@@ -4,14 +4,14 @@
 
 /* ---- two clocks ---- */
 
-/* The device computes, and the transport moves bytes, each in order. A gather is started when the layers before those that
-   need it begin (prefetch of one), and they wait for it; a reduction is started when its gradients are there, and nobody waits
-   until the step ends. What else ranks exchange both wait for. */
+/* The device computes, and the transport moves bytes, each in order. A gather is heard of when it is started, which is when the
+   layers before those that need it begin; the next gather finds it done. A reduction is started when its gradients are there,
+   and nobody waits until the pass ends. What else ranks exchange both wait for. */
 typedef struct clocks {
     double compute, transport;
-    double waiting;             /* of compute */
-    double group, group_before; /* when compute came to this gather, and to the one before */
-    collective_kind last;       /* of the collectives that are started together */
+    double waiting;       /* of compute */
+    double gathered;      /* when the gather before will be done */
+    collective_kind last; /* of the collectives that are started together */
     bool together;
 } clocks;
 
@@ -21,18 +21,13 @@ static void wait_until(clocks *c, double moment) {
     c->compute = moment;
 }
 
-static double later(double a, double b) {
-    return a > b ? a : b;
-}
-
 static void move_bytes(clocks *c, collective_kind kind, double seconds) {
-    bool gather = kind == COLLECTIVE_ALL_GATHER;
-    if (gather && !c->together) {
-        c->group_before = c->group;
-        c->group = c->compute;
-    }
-    c->transport = later(c->transport, gather ? c->group_before : c->compute) + seconds;
-    if (kind != COLLECTIVE_REDUCE_SCATTER) wait_until(c, c->transport);
+    if (kind == COLLECTIVE_ALL_GATHER) wait_until(c, c->gathered);
+    c->transport = (c->transport > c->compute ? c->transport : c->compute) + seconds;
+    if (kind == COLLECTIVE_ALL_GATHER)
+        c->gathered = c->transport;
+    else if (kind != COLLECTIVE_REDUCE_SCATTER)
+        wait_until(c, c->transport);
 }
 
 /* ---- listening ---- */
@@ -54,12 +49,14 @@ static bool is_of_step(const exec *cx) {
     return cx->part == PART_OPTIMIZER || cx->phase != PHASE_EVALUATE;
 }
 
-/* A recording makes a weight anew at each of its uses, a step once. NULL: the operation makes none. */
-static const void *made_weight(enum op_index op, const void *args) {
+/* A recording makes a weight anew at each of its uses, a step once; of one that several ranks share each makes its rows at each
+   use. NULL: the operation makes none. */
+static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
-    const convert_args *c = args;
+    const convert_args *v = args;
+    if (c->request->shape->shard_ranks) return NULL;
     if (op == OP_INDEX_quantize && q->x->dtype == OTT_F32) return q->q;
-    if (op == OP_INDEX_convert && c->x->dtype == OTT_F32) return c->y;
+    if (op == OP_INDEX_convert && v->x->dtype == OTT_F32) return v->y;
     return NULL;
 }
 
@@ -79,7 +76,7 @@ static void add_part(estimate_part *p, const work *w, double seconds, double tim
 
 static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
     counter *c = user;
-    const void *weight = made_weight(op, args);
+    const void *weight = made_weight(c, op, args);
     if (!is_of_step(cx) || (weight && is_known(c, weight))) return;
     bool once = weight || cx->part == PART_OPTIMIZER;
     work w = work_of(cx, op, args);
@@ -135,6 +132,17 @@ static void add_zeroing(counter *c, const model *m) {
     c->once += seconds;
 }
 
+/* Gradients of this rank's part, in fp32, between the copies of the model that hold the same. */
+static void add_replicas(counter *c, const model *m) {
+    double copies = (double)c->request->mesh->size[MESH_DP_REPLICATE], bytes = (double)m->trained_bytes;
+    if (copies <= 1) return;
+    estimate_traffic *t = &c->out->replicas;
+    t->calls = 1;
+    t->bytes = 2 * bytes * (copies - 1) / copies;
+    t->seconds = machine_across_seconds(c->machine, c->request->mesh, t->bytes);
+    move_bytes(&c->update, COLLECTIVE_ALL_REDUCE, t->seconds);
+}
+
 static ott_status look(void *user, trainer *t) {
     counter *c = user;
     estimate *e = c->out;
@@ -142,6 +150,7 @@ static ott_status look(void *user, trainer *t) {
     e->on_rank = model_shard_count(t->m);
     e->flops_per_token = model_flops_per_token(t->m, t->options.seq_len);
     add_zeroing(c, t->m);
+    add_replicas(c, t->m);
     return c->request->look ? c->request->look(c->request->user, t) : OTT_OK;
 }
 
@@ -157,7 +166,8 @@ static void sum_up(counter *c, const config *cfg) {
     e->waiting_seconds = times * c->micro_batch.waiting + c->update.waiting;
     e->step_seconds = times * c->micro_batch.compute + c->update.compute + c->once;
     e->compute_seconds = e->step_seconds - e->waiting_seconds;
-    e->tokens = cfg->train.batch_size * cfg->train.seq_len * e->micro_batches * e->ranks;
+    int64_t readers = mesh_group_size(c->request->mesh, MESH_DATA);
+    e->tokens = cfg->train.batch_size * cfg->train.seq_len * e->micro_batches * readers;
     e->tokens_per_second = (double)e->tokens / e->step_seconds;
     e->mfu = e->tokens_per_second * e->flops_per_token / ((double)e->ranks * estimate_peak(m));
 }
@@ -171,7 +181,7 @@ static bool has_room(const machine *m, const admission_need *need) {
 static ott_status run(counter *c, estimate *e) {
     const estimate_request *r = c->request;
     const dry_run_listener listener = {.op = hear_op, .collective = hear_collective, .user = c};
-    *e = (estimate){.ranks = 1, .micro_batches = r->cfg->train.grad_accum_steps};
+    *e = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
     TRY(admission_measure(&(admission){.account = r->account,
                                        .device = r->machine->like,
                                        .cfg = r->cfg,

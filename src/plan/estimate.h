@@ -6,6 +6,8 @@
 #ifndef PLAN_ESTIMATE_H
 #define PLAN_ESTIMATE_H
 
+#include "parallel/mesh.h"
+#include "parallel/mesh.h"
 #include "plan/machine.h"
 #include "train/admission.h"
 #include "train/op_kinds.h"
@@ -14,8 +16,9 @@
 typedef struct estimate_request {
     mem *account;
     const machine *machine;
-    const config *cfg, *asked; /* as in admission */
-    const model_options *shape;
+    const config *cfg, *asked;  /* as in admission */
+    const model_options *shape; /* shard_ranks: of a dry run */
+    const mesh *mesh;
     /* Looks at the trainer of the dry run; NULL: nobody. */
     ott_status (*look)(void *user, trainer *t);
     void *user;
@@ -40,7 +43,8 @@ typedef struct estimate {
     int64_t ranks, micro_batches, tokens; /* of all ranks, of a step */
     double flops_per_token;               /* model_flops_per_token */
     estimate_part kinds[OP_KINDS];
-    estimate_traffic gather, reduce, other;  /* of parameters, of gradients, the rest */
+    estimate_traffic gather, reduce, other; /* of parameters, of gradients, the rest */
+    estimate_traffic replicas; /* of gradients between copies of the model; by formula, not by the dry run */
     double compute_seconds, waiting_seconds; /* of a step: at work, and waiting for other ranks */
     double step_seconds, tokens_per_second;  /* tokens of all ranks */
     double mfu;                              /* of machine_mfu_peak */

@@ -218,3 +218,9 @@ double machine_ring_delay(const machine *m, int64_t ranks) {
     double near = fmin((double)ranks, m->rate.node), nodes = ceil((double)ranks / m->rate.node);
     return m->rate.latency * ((nodes - 1) + (near - 1) / 4);
 }
+
+double machine_across_seconds(const machine *m, const mesh *ranks, double bytes) {
+    int64_t copies = ranks->size[MESH_DP_REPLICATE], all = mesh_ranks(ranks);
+    double rate = (double)all > m->rate.node ? m->rate.network : m->rate.link;
+    return bytes / rate + machine_ring_delay(m, copies);
+}

@@ -5,6 +5,7 @@
 #ifndef PLAN_MACHINE_H
 #define PLAN_MACHINE_H
 
+#include "parallel/mesh.h"
 #include "plan/work.h"
 #include "tensor/device.h"
 
@@ -47,6 +48,8 @@ double machine_seconds(const machine *m, const work *w);
    network's adapters of all its devices; and, of collectives that are started together, until the first bytes are around. */
 double machine_ring_seconds(const machine *m, int64_t ranks, double bytes);
 double machine_ring_delay(const machine *m, int64_t ranks);
+/* Between copies of the model, whose neighbours lie a copy's ranks apart: each node's devices have rings of their own. */
+double machine_across_seconds(const machine *m, const mesh *ranks, double bytes);
 bool machine_has_fp8(const machine *m);
 
 #endif

@@ -18,6 +18,9 @@ static void write_head(const page *p, str *out) {
                o->family->name, str_commas(e->parameters, count), (long long)o->dim, (long long)o->layers,
                (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden, (long long)o->vocab,
                o->tied ? ", tied head" : "");
+    char shown[128];
+    mesh_show(p->mesh, shown);
+    if (e->ranks > 1) str_printf(out, "Mesh: %s\n", shown);
     if (e->on_rank < e->parameters)
         str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->on_rank, share));
     str_printf(out, "Step: %lld x %lld tokens a micro-batch, %lld micro-batch%s, %s tokens of all ranks\n\n",
@@ -66,7 +69,7 @@ static void write_work(const page *p, str *out) {
 
 static void write_traffic_line(const char *what, const estimate_traffic *t, str *out) {
     if (t->calls > 0)
-        str_printf(out, "  %-32s %9.2f  %9.2f  %8lld\n", what, 1e3 * t->seconds, t->bytes / 1e6,
+        str_printf(out, "  %-34s %7.2f  %9.2f  %8lld\n", what, 1e3 * t->seconds, t->bytes / 1e6,
                    (long long)t->calls);
 }
 
@@ -76,7 +79,8 @@ static void write_traffic(const page *p, str *out) {
     str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
     write_traffic_line("gathered parameters", &e->gather, out);
     write_traffic_line("reduced gradients", &e->reduce, out);
-    write_traffic_line("other", &e->other, out);
+    write_traffic_line("amaxes and sums", &e->other, out);
+    write_traffic_line("gradients between copies (formula)", &e->replicas, out);
     str_append(out, "\n");
 }
 

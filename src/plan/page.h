@@ -12,6 +12,7 @@ typedef struct page {
     const model_options *shape;
     const machine *machine;
     const char *precision; /* "fp8 tensorwise" */
+    const mesh *mesh;
     const estimate *estimate;
     const char *other_precision; /* the same run in bf16, or in FP8 */
     const estimate *other;       /* NULL: it cannot be */

@@ -68,6 +68,7 @@ ott_status page_write_json(const page *p, str *out) {
     write_traffic("gathered", &e->gather, out);
     write_traffic("reduced", &e->reduce, out);
     write_traffic("exchanged", &e->other, out);
+    write_traffic("between_copies", &e->replicas, out);
     json_write_real(out, "waiting_seconds", e->waiting_seconds);
     json_write_real(out, "step_seconds", e->step_seconds);
     json_write_real(out, "tokens_per_second", e->tokens_per_second);

@@ -17,6 +17,7 @@ typedef struct planner {
     model_options shape;
     precision_plan precision;
     device *cpu;
+    mesh mesh;
     machine machine;
     layer_rows layers;
     estimate estimate, other;
@@ -35,12 +36,35 @@ static ott_status open_machine(planner *p) {
     return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;
 }
 
+/* As train arranges the ranks that a launcher started. */
+static ott_status arrange(const config *cfg, int64_t ranks, mesh *out) {
+    const int64_t asked[MESH_DIMENSIONS] = {
+        [MESH_PP] = cfg->distributed.pp,
+        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
+        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
+        [MESH_CP] = cfg->distributed.cp,
+        [MESH_EP] = cfg->distributed.ep,
+        [MESH_TP] = cfg->distributed.tp,
+    };
+    return mesh_open(asked, ranks, out);
+}
+
+/* The ranks that share parameters with the first, which are not there. */
+static ott_status open_ranks(planner *p, const mesh *m) {
+    int64_t size = m->size[MESH_DP_SHARD];
+    group_close(p->shape.shard_ranks);
+    p->shape.shard_ranks = NULL;
+    return size > 1 ? dry_run_group_open(p->account, 0, (int)size, &p->shape.shard_ranks) : OTT_OK;
+}
+
 static ott_status resolve(planner *p) {
     hf_model_notes notes;
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
+    TRY(arrange(p->cfg, p->options->ranks, &p->mesh));
+    TRY(open_ranks(p, &p->mesh));
     return precision_plan_read(p->cfg, &p->precision);
 }
 
@@ -49,8 +73,12 @@ static ott_status look_at_layers(void *user, trainer *t) {
 }
 
 static estimate_request request(planner *p, const config *cfg) {
-    return (estimate_request){
-        .account = p->account, .machine = &p->machine, .cfg = cfg, .asked = &p->asked, .shape = &p->shape};
+    return (estimate_request){.account = p->account,
+                              .machine = &p->machine,
+                              .cfg = cfg,
+                              .asked = &p->asked,
+                              .shape = &p->shape,
+                              .mesh = &p->mesh};
 }
 
 /* ---- what else could be ---- */
@@ -111,6 +139,7 @@ static ott_status write_page(planner *p, str *out) {
                        .shape = &p->shape,
                        .machine = &p->machine,
                        .precision = p->names[0],
+                       .mesh = &p->mesh,
                        .estimate = &p->estimate,
                        .other_precision = p->names[1],
                        .other = other ? &p->other : NULL,
@@ -141,6 +170,7 @@ static ott_status run(ott_context *context, config *cfg, const plan_options *o, 
     ott_status status = make(p, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
+    group_close(p->shape.shard_ranks);
     device_close(p->cpu);
     mem_free(context->account, memory);
     return status;

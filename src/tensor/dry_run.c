@@ -101,6 +101,36 @@ void dry_run_listen(device *d, const dry_run_listener *l) {
     d->listener = l;
 }
 
+/* ---- ranks that are not there ---- */
+
+typedef struct absent_ranks {
+    group base;
+    mem *account;
+} absent_ranks;
+
+static ott_status move_nothing(group *g, exec *cx, group_request *request) {
+    (void)g, (void)cx, (void)request;
+    return OTT_OK;
+}
+
+static void close_group(group *g) {
+    mem_free(((absent_ranks *)g)->account, g);
+}
+
+static const group_table group_of_absent = {
+    .start = move_nothing, .wait = move_nothing, .close = close_group};
+
+ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
+    void *memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(absent_ranks), "ranks of a dry run", &memory));
+    absent_ranks *r = memory;
+    *r = (absent_ranks){.base = {.table = &group_of_absent, .rank = rank, .size = size}, .account = account};
+    *out = &r->base;
+    return OTT_OK;
+}
+
+/* ---- counting ---- */
+
 ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
     int64_t bytes;
     STATUS_REQUIRE(d->dry_run);

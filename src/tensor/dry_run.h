@@ -21,6 +21,9 @@ typedef struct dry_run_listener {
     void *user;
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: nobody */
+/* Ranks that are not there, of which this is one: collectives are checked, and heard of by a listener; nothing moves. Closed
+   with group_close. */
+ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts memory of the host beside the device's, of count elements of `size` bytes each. */
 ott_status dry_run_note(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
 /* The moment when the most would have been taken: bytes by kind; returns their sum. */

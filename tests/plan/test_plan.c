@@ -3,6 +3,7 @@
  * the largest batch fits and the next does not, rates do what they say.
  */
 #include <setjmp.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,54 @@ static void this_machine(void **state) {
     json_decref(root);
 }
 
+/* ---- ranks ---- */
+
+static double of_ranks(int64_t ranks, const char *const *arguments, const char *path) {
+    const plan_options o = {.device = "h100", .ranks = ranks};
+    return number_of(o, arguments, path);
+}
+
+static void more_ranks_need_less(void **state) {
+    const char *const *each[] = {
+        (const char *const[]){SIZES("2"), NULL},
+        (const char *const[]){SIZES("2"), "--train.activation_checkpointing=full", NULL}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        double before = INFINITY;
+        for (int64_t ranks = 2; ranks <= 128; ranks *= 8) {
+            double bytes = of_ranks(ranks, each[i], "memory_bytes/all");
+            if (bytes > before)
+                fail_msg("%lld ranks need %.0f bytes each, fewer %.0f", (long long)ranks, bytes,
+                         before);
+            before = bytes;
+        }
+        assert_true(of_ranks(4, each[i], "memory_bytes/optimizer state") <
+                    0.27 * of_ranks(1, each[i], "memory_bytes/optimizer state"));
+    }
+}
+
+/* What three others send: blocks' weights in bf16 forward and backward, but the last block's stay; the table for the
+   embedding and once more for the head, which share it, and backward for none; norms in fp32; gradients in fp32. */
+static void bytes_of_four_ranks(void **state) {
+    const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
+                                     "--train.mixed_precision=bf16", NULL};
+    (void)state;
+    double block = 2 * (4 * 768.0 * 768 + 3 * 768.0 * 2048) + 2 * 4 * 768.0, table = 2 * 50304.0 * 768;
+    double parameters = of_ranks(4, arguments, "parameters");
+    assert_true(parameters == 123587328);
+    assert_true(of_ranks(4, arguments, "reduced/bytes") == 0.75 * 4 * parameters);
+    assert_true(of_ranks(4, arguments, "gathered/bytes") == 0.75 * (23 * block + 2 * table + 4 * 768));
+    assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
+}
+
+static void fp8_travels_as_codes(void **state) {
+    const char *const bf16[] = {SIZES("1"), "--train.mixed_precision=bf16", NULL}, *const fp8[] = {SIZES("1"),
+                                                                                                   NULL};
+    (void)state;
+    double codes = of_ranks(8, fp8, "gathered/bytes"), numbers = of_ranks(8, bf16, "gathered/bytes");
+    assert_true(codes < 0.7 * numbers);
+}
+
 /* ---- refusals ---- */
 
 static void refused(const plan_options *o, const char *const *arguments, ott_status status,
@@ -156,9 +205,15 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_page),       cmocka_unit_test(the_largest_batch_fits),
-        cmocka_unit_test(rates_count),  cmocka_unit_test(products_are_counted_once),
-        cmocka_unit_test(this_machine), cmocka_unit_test(refusals),
+        cmocka_unit_test(a_page),
+        cmocka_unit_test(the_largest_batch_fits),
+        cmocka_unit_test(rates_count),
+        cmocka_unit_test(products_are_counted_once),
+        cmocka_unit_test(this_machine),
+        cmocka_unit_test(more_ranks_need_less),
+        cmocka_unit_test(bytes_of_four_ranks),
+        cmocka_unit_test(fp8_travels_as_codes),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
