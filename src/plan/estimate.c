@@ -172,10 +172,11 @@ static void sum_up(counter *c, const config *cfg) {
     e->mfu = e->tokens_per_second * e->flops_per_token / ((double)e->ranks * estimate_peak(m));
 }
 
-static bool has_room(const machine *m, const admission_need *need) {
+static int64_t find_lack(const machine *m, const admission_need *need) {
     device_memory memory;
     device_read_memory(m->like, &memory);
-    return memory.room.left == INT64_MAX || need->total - device_taken(m->like).now <= memory.room.left;
+    if (memory.room.left == INT64_MAX) return -INT64_MAX;
+    return need->total - device_taken(m->like).now - memory.room.left;
 }
 
 static ott_status run(counter *c, estimate *e) {
@@ -191,7 +192,7 @@ static ott_status run(counter *c, estimate *e) {
                                        .look = look,
                                        .user = c},
                           &e->need));
-    e->fits = has_room(r->machine, &e->need);
+    e->lack = find_lack(r->machine, &e->need);
     sum_up(c, r->cfg);
     return OTT_OK;
 }

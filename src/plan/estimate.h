@@ -38,8 +38,8 @@ typedef struct estimate_traffic {
 
 typedef struct estimate {
     admission_need need;
-    bool fits;
-    int64_t parameters, on_rank;          /* elements, of the model and of a rank's share of it */
+    int64_t lack;                /* bytes it needs beside what the device has: above 0 it does not fit */
+    int64_t parameters, on_rank; /* elements, of the model and of a rank's share of it */
     int64_t ranks, micro_batches, tokens; /* of all ranks, of a step */
     double flops_per_token;               /* model_flops_per_token */
     estimate_part kinds[OP_KINDS];

@@ -42,7 +42,7 @@ static void write_memory(const page *p, str *out) {
         if (n->of[kind] >= (int64_t)MIB / 20)
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind), (double)n->of[kind] / MIB);
     str_printf(out, "  %-38s %12.1f  %s: %s\n", "all", (double)n->total / MIB,
-               p->estimate->fits ? "fits" : "does not fit", limit_text(&memory.room, left));
+               p->estimate->lack <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
     if (p->largest_batch > 0)
         str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n\n",
                    (long long)p->largest_batch);

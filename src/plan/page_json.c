@@ -10,7 +10,7 @@ static void write_memory(const page *p, str *out) {
         json_write_integer(out, mem_kind_name((mem_kind)kind), n->of[kind]);
     json_write_integer(out, "all", n->total);
     str_append(out, "}");
-    json_write_bool(out, "fits", p->estimate->fits);
+    json_write_bool(out, "fits", p->estimate->lack <= 0);
     json_write_integer(out, "largest_batch_size", p->largest_batch);
 }
 

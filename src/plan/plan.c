@@ -94,28 +94,26 @@ static bool estimate_other(planner *p) {
     return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
 }
 
-static bool fits(planner *p, int64_t sequences) {
+/* What a micro-batch of so many sequences needs beside what there is: above 0 it does not fit. */
+static int64_t find_lack(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
     other.train.batch_size = sequences;
     estimate_request r = request(p, &other);
-    return estimate_run(&r, &e) == OTT_OK && e.fits;
+    return estimate_run(&r, &e) == OTT_OK ? e.lack : INT64_MAX;
 }
 
-enum { LARGEST_BATCH = 65536 };
+enum { LARGEST_BATCH = 1 << 20, LARGEST_TRIES = 64 };
 
-/* By halving, once a doubling no longer fits. */
+/* Memory grows by nearly as much with each sequence: so the first guess is nearly right. */
 static int64_t find_largest_batch(planner *p) {
-    int64_t low = 0, high = 1;
-    while (high <= LARGEST_BATCH && fits(p, high)) {
-        low = high;
-        high *= 2;
-    }
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        *(fits(p, middle) ? &low : &high) = middle;
-    }
-    return low;
+    int64_t one = find_lack(p, 1), two = find_lack(p, 2);
+    if (one > 0) return 0;
+    int64_t guess = two > one && two < INT64_MAX ? 1 - one / (two - one) : 1;
+    if (guess > LARGEST_BATCH) guess = LARGEST_BATCH;
+    for (int i = 0; i < LARGEST_TRIES && guess > 1 && find_lack(p, guess) > 0; i++) guess--;
+    for (int i = 0; i < LARGEST_TRIES && guess < LARGEST_BATCH && find_lack(p, guess + 1) <= 0; i++) guess++;
+    return guess;
 }
 
 /* ---- the page ---- */

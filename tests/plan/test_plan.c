@@ -153,8 +153,7 @@ static void more_ranks_need_less(void **state) {
         for (int64_t ranks = 2; ranks <= 128; ranks *= 8) {
             double bytes = of_ranks(ranks, each[i], "memory_bytes/all");
             if (bytes > before)
-                fail_msg("%lld ranks need %.0f bytes each, fewer %.0f", (long long)ranks, bytes,
-                         before);
+                fail_msg("%lld ranks need %.0f bytes each, fewer %.0f", (long long)ranks, bytes, before);
             before = bytes;
         }
         assert_true(of_ranks(4, each[i], "memory_bytes/optimizer state") <
