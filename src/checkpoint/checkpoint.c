@@ -99,30 +99,22 @@ static ott_status take_mark(saver *s) {
     return OTT_OK;
 }
 
-static ott_status open_folder(saver *s, staging *at) {
+static ott_status prepare(saver *s) {
     TRY(file_make_folder(s->folder));
     TRY(take_mark(s));
-    TRY(staging_remove_stale_in(s->account, s->folder));
-    return staging_open(s->account, s->final.text, at);
+    return staging_remove_stale_in(s->account, s->folder);
 }
 
-/* `path`: where rank 0 has made the staging folder. */
-static ott_status fill(saver *s, str *path) {
-    TRY(ranks_share(&s->from->ranks, path));
-    return checkpoint_snapshot_fill(s->from, &s->mark, path->text);
+static ott_status fill(void *user, const char *folder) {
+    saver *s = user;
+    TRY(checkpoint_snapshot_fill(s->from, &s->mark, folder));
+    return ranks_own(&s->from->ranks) == 0 ? spare_other(s) : OTT_OK;
 }
 
 static ott_status save(saver *s) {
     const checkpoint_ranks *ranks = &s->from->ranks;
-    staging at = {.path.account = s->account};
-    bool leads = ranks_own(ranks) == 0;
-    ott_status opened = leads ? open_folder(s, &at) : OTT_OK, status = ranks_agree(ranks, opened);
-    if (status == OTT_OK) status = fill(s, &at.path);
-    bool filled = status == OTT_OK; /* but for what only rank 0 writes, by all */
-    if (filled && leads) status = spare_other(s);
-    if (leads && opened == OTT_OK) status = staging_end(&at, status);
-    str_free(&at.path);
-    return filled ? ranks_agree(ranks, status) : status;
+    ott_status ready = ranks_own(ranks) == 0 ? prepare(s) : OTT_OK;
+    return ranks_write_folder(ranks, ready, s->final.text, fill, s);
 }
 
 static ott_status explain(const saver *s, ott_status code) {

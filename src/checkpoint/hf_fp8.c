@@ -2,7 +2,7 @@
 #include "checkpoint/hf_fp8.h"
 #include <string.h>
 
-enum { STRIP = 128 }; /* rows read at once: a block's */
+enum { STRIP = 128 }; /* rows of a block */
 
 /* ---- exactly as trained ---- */
 
@@ -164,13 +164,18 @@ hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i) {
 
 /* ---- scales ---- */
 
-static float *scale_at(const hf_fp8_matrix *x, int64_t row, int64_t column) {
-    return &x->scale[row / x->block_rows * x->scale_columns + column / x->block_columns];
-}
+/* Elements that share a scale: from `first` on, at most `most`, in one row. */
+typedef struct scale_run {
+    float *scale;
+    int64_t count;
+} scale_run;
 
-static int64_t block_end(const hf_fp8_matrix *x, int64_t column) {
-    int64_t end = column + x->block_columns;
-    return end < x->columns ? end : x->columns;
+static scale_run find_run(const hf_fp8_matrix *x, int64_t first, int64_t most) {
+    int64_t row = first / x->columns, column = first % x->columns, at = column / x->block_columns,
+            end = (at + 1) * x->block_columns;
+    if (end > x->columns) end = x->columns;
+    return (scale_run){&x->scale[row / x->block_rows * x->scale_columns + at],
+                       end - column < most ? end - column : most};
 }
 
 /* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
@@ -183,10 +188,14 @@ static void join_amax(float *amax, const float *values, int64_t count) {
     *amax = fmath_from_bits(largest);
 }
 
-static void measure_rows(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values) {
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t c = 0; c < x->columns; c = block_end(x, c))
-            join_amax(scale_at(x, row + r, c), values + r * x->columns + c, block_end(x, c) - c);
+static ott_status measure_elements(void *user, int64_t first, int64_t count, const float *values) {
+    const hf_fp8_matrix *x = user;
+    scale_run run;
+    for (int64_t done = 0; done < count; done += run.count) {
+        run = find_run(x, first + done, count - done);
+        join_amax(run.scale, values + done, run.count);
+    }
+    return OTT_OK;
 }
 
 static ott_status check_finite(const hf_fp8_matrix *x) {
@@ -199,13 +208,10 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
-static ott_status measure(const hf_fp8 *f, const hf_fp8_matrix *x, float *buffer) {
-    for (int64_t row = 0, count; row < x->rows; row += count) {
-        count = x->rows - row < STRIP ? x->rows - row : STRIP;
-        TRY(hf_places_read(f->places, x->first, row, count, buffer));
-        measure_rows(x, row, count, buffer);
-    }
-    return check_finite(x);
+static ott_status measure_own(const hf_fp8 *f, float *buffer) {
+    for (int64_t i = 0; i < f->count; i++)
+        TRY(hf_places_stream(f->places, f->matrices[i].first, buffer, measure_elements, &f->matrices[i]));
+    return OTT_OK;
 }
 
 /* Do two matrices have one scale between them? Those that a serving program joins do; as trained, those that
@@ -232,8 +238,13 @@ static float scale_of(const hf_fp8_matrix *x, float amax) {
     return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
 }
 
-ott_status hf_fp8_measure(hf_fp8 *f, float *buffer) {
-    for (int64_t i = 0; i < f->count; i++) TRY(measure(f, &f->matrices[i], buffer));
+ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer) {
+    TRY(ranks_agree(ranks, measure_own(f, buffer)));
+    for (int64_t i = 0; i < f->count; i++) {
+        const hf_fp8_matrix *x = &f->matrices[i];
+        TRY(ranks_max(ranks, x->scale, x->scale_rows * x->scale_columns));
+        TRY(check_finite(x));
+    }
     bool shares = f->options.granularity == HF_SCALE_TENSOR;
     for (int64_t i = 0; i < f->count && shares; i++) share_scale(f, i);
     for (int64_t i = 0; i < f->count; i++) {
@@ -257,10 +268,11 @@ static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, con
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] / scale, CAST_SATURATE);
 }
 
-void hf_fp8_encode(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values, uint8_t *codes) {
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t c = 0; c < x->columns; c = block_end(x, c)) {
-            int64_t at = r * x->columns + c;
-            encode_block(x, *scale_at(x, row + r, c), block_end(x, c) - c, values + at, codes + at);
-        }
+void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values,
+                   uint8_t *codes) {
+    scale_run run;
+    for (int64_t done = 0; done < count; done += run.count) {
+        run = find_run(x, first + done, count - done);
+        encode_block(x, *run.scale, run.count, values + done, codes + done);
+    }
 }

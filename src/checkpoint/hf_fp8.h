@@ -50,15 +50,15 @@ ott_status hf_fp8_open(const hf_places *places, const hf_fp8_options *o, hf_fp8 
 void hf_fp8_close(hf_fp8 *f);
 /* Of the tensor that begins with place i; NULL: it stays as it is. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
-/* Reads all matrices and makes their scales; buffer[128, columns of the widest]. A NaN or an infinity is an
-   error that names the tensor: no scale can hold it. */
-ott_status hf_fp8_measure(hf_fp8 *f, float *buffer);
+/* Reads all matrices and makes their scales, with all ranks, which have them between them; buffer[HF_BUFFER]. A NaN or an
+   infinity is an error that names the tensor: no scale can hold it. */
+ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer);
 /* How the scales stand in the folder. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Codes of rows [row, row + count), whose values are values[count, columns]. */
-void hf_fp8_encode(const hf_fp8_matrix *x, int64_t row, int64_t count, const float *values, uint8_t *codes);
+/* Codes of elements [first, first + count), with the rows laid end to end. */
+void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
 /* Appends the quantization_config. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);
 

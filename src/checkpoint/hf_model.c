@@ -3,14 +3,13 @@
 #include "base/number.h"
 #include "checkpoint/hf_dequantize.h"
 #include "checkpoint/hf_places.h"
+#include "checkpoint/tensors.h"
 #include "formats/hf_config.h"
 #include "formats/shards.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { BUFFER_FLOATS = 1 << 16 };
 
 /* ---- configuration ---- */
 
@@ -119,7 +118,7 @@ typedef struct loading {
     model *m;
     hf_places places;
     shards *file;
-    float *buffer; /* [BUFFER_FLOATS] */
+    float *buffer; /* [HF_BUFFER] */
     watched progress;
     int64_t done; /* elements */
 } loading;
@@ -181,21 +180,27 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Rows of a parameter that are here, from the tensor of place i, piece by piece. */
+/* Elements [at, at + count) of a part, from tensor t: into the buffer, in their order there. */
+static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
+                            const hf_place *of, const hf_part *own, int64_t at, int64_t count) {
+    tensor_run run;
+    for (int64_t done = 0; done < count; done += run.count) {
+        run = tensor_run_at(&own->part, of->columns, at + done, count - done);
+        TRY(shards_read_floats(l->file, t, run.first, run.count, l->buffer + done));
+        if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + done);
+    }
+    return OTT_OK;
+}
+
+/* What is here of place i, from its tensor, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
-    const hf_place *at = &l->places.of[i];
-    const parameter *p = at->parameter;
-    int64_t here = parameter_shard_first(p), here_end = here + tensor_count(p->shard.value);
-    int64_t begin = at->first * at->columns, end = begin + at->count * at->columns;
-    int64_t from = begin > here ? begin : here, count = (end < here_end ? end : here_end) - from;
-    int64_t first = at->row * at->columns + from - begin;
-    float *to = (float *)p->shard.value.data + from - here;
-    for (int64_t done = 0, piece; done < count; done += piece) {
-        piece = count - done < BUFFER_FLOATS ? count - done : BUFFER_FLOATS;
-        TRY(shards_read_floats(l->file, t, first + done, piece, l->buffer));
-        if (scales) hf_dequantize_apply(scales, first + done, piece, l->buffer);
-        TRY(device_copy_in(l->m->device, to + done, l->buffer, piece * (int64_t)sizeof *to));
-        TRY(watch_done(&l->progress, l->done += piece));
+    hf_part own = hf_place_part(&l->places.of[i]);
+    int64_t total = own.part.rows * own.part.columns;
+    for (int64_t at = 0, count; at < total; at += count) {
+        count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
+        TRY(read_part(l, t, scales, &l->places.of[i], &own, at, count));
+        TRY(device_copy_in(l->m->device, own.data + at, l->buffer, count * (int64_t)sizeof *l->buffer));
+        TRY(watch_done(&l->progress, l->done += count));
     }
     return OTT_OK;
 }
@@ -230,7 +235,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(shards_open(account, folder, &l->file));
     TRY(open_places(l));
     TRY(check_tensors(l));
-    TRY(mem_alloc_array(account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "weights on their way", &buffer));
+    TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
     l->progress = watch_begin(l->m->watch, "Loading weights", model_shard_count(l->m));
     for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));

@@ -1,5 +1,6 @@
 /* checkpoint/hf_places: parameters and the tensors of a folder. */
 #include "checkpoint/hf_places.h"
+#include "checkpoint/tensors.h"
 #include <string.h>
 
 /* A parameter of a module, by its kind, "weight"; one matrix of it where it is a stack. */
@@ -27,6 +28,13 @@ static void pack_place(hf_place *at, const member *of) {
     at->rows *= at->stack;
 }
 
+static parameter_part part_here(const parameter *p) {
+    const parameter_shard *s = &p->shard;
+    if (tensor_count(s->value) == 0) return (parameter_part){0};
+    if (p->rank == 1) return (parameter_part){.row = s->column, .rows = s->value.columns, .columns = 1};
+    return (parameter_part){s->row, s->column, s->value.rows, s->value.columns};
+}
+
 /* The rows that `part` is of a parameter, or of a matrix of it. */
 static ott_status add_place(hf_places *places, const member *of, const module_part *part) {
     const parameter *p = of->parameter;
@@ -35,6 +43,7 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
     hf_place *at = &places->of[places->count++];
     *at = (hf_place){.module = of->module,
                      .parameter = p,
+                     .here = part_here(p),
                      .first = of->matrix * (p->rows / p->stack) + part->first,
                      .count = part->count,
                      .columns = p->rank > 1 ? p->columns : 1,
@@ -83,28 +92,62 @@ void hf_places_close(hf_places *p) {
     *p = (hf_places){0};
 }
 
-/* Those rows of [row, row + count) that lie in place i. */
-static ott_status read_part(const hf_places *places, int i, int64_t row, int64_t count, float *out) {
-    const hf_place *at = &places->of[i];
-    int64_t first = at->row, last = first + at->count;
-    int64_t from = row > first ? row : first, to = row + count < last ? row + count : last;
-    if (from >= to) return OTT_OK;
-    const float *values = at->parameter->value.data;
-    return device_copy_out(places->m->device, out + (from - row) * at->columns,
-                           values + (at->first + from - first) * at->columns,
-                           (to - from) * at->columns * (int64_t)sizeof *values);
+/* ---- what is here ---- */
+
+static void keep_own(hf_places *p, const tensor_set *set) {
+    for (int i = 0; i < p->count; i++) {
+        hf_place *at = &p->of[i];
+        if (!tensor_set_find(set, at->parameter->name)->data) at->here = (parameter_part){0};
+    }
 }
 
-ott_status hf_places_read(const hf_places *p, int first, int64_t row, int64_t count, float *out) {
+ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
+    tensor_set set;
+    ott_status status = ranks_agree(ranks, tensor_set_of_model(&set, p->m));
+    if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
+    if (status == OTT_OK) keep_own(p, &set);
+    tensor_set_close(&set);
+    return status;
+}
+
+hf_part hf_place_part(const hf_place *p) {
+    const parameter_part *here = &p->here;
+    int64_t begin = p->first > here->row ? p->first : here->row, end = p->first + p->count,
+            here_end = here->row + here->rows;
+    if (here_end < end) end = here_end;
+    if (begin >= end) return (hf_part){0};
+    return (hf_part){{p->row + begin - p->first, here->column, end - begin, here->columns},
+                     (float *)p->parameter->shard.value.data + (begin - here->row) * here->columns};
+}
+
+static ott_status stream_place(const hf_places *p, const hf_place *at, float *buffer, hf_sink sink,
+                               void *user) {
+    hf_part own = hf_place_part(at);
+    int64_t total = own.part.rows * own.part.columns;
+    tensor_run run;
+    for (int64_t from = 0, count; from < total; from += count) {
+        count = total - from < HF_BUFFER ? total - from : HF_BUFFER;
+        TRY(device_copy_out(p->m->device, buffer, own.data + from, count * (int64_t)sizeof *buffer));
+        for (int64_t done = 0; done < count; done += run.count) {
+            run = tensor_run_at(&own.part, at->columns, from + done, count - done);
+            TRY(sink(user, run.first, run.count, buffer + done));
+        }
+    }
+    return OTT_OK;
+}
+
+ott_status hf_places_stream(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
     const char *name = p->of[first].name;
     int64_t rows = 0;
     for (int i = first; i < p->count && rows < p->of[first].rows; i++) {
         if (strcmp(p->of[i].name, name) != 0) continue;
-        TRY(read_part(p, i, row, count, out));
+        TRY(stream_place(p, &p->of[i], buffer, sink, user));
         rows += p->of[i].count;
     }
     return OTT_OK;
 }
+
+/* ---- facts ---- */
 
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
     int rank = p->stack ? 3 : p->parameter->rank == 1 ? 1 : 2;

@@ -7,6 +7,7 @@
 #define CHECKPOINT_HF_PLACES_H
 
 #include "base/arena.h"
+#include "checkpoint/ranks.h"
 #include "model/model.h"
 
 /* Rows that a parameter and a tensor of the folder have in common. A vector's elements count as rows of one
@@ -14,6 +15,7 @@
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
+    parameter_part here;        /* of the parameter; no rows: nothing */
     int64_t first, count;       /* rows [first, first + count) of it */
     int64_t columns;
     const char *name;  /* of the tensor */
@@ -33,8 +35,21 @@ typedef struct hf_places {
 
 ott_status hf_places_open(const model *m, bool fused, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* Rows [row, row + count) of the tensor that begins with place `first`, into out[count, columns]. */
-ott_status hf_places_read(const hf_places *p, int first, int64_t row, int64_t count, float *out);
+/* Leaves here what this rank has to write: of what several have, each its turn (tensor_set_agree). */
+ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
+
+/* What is here of a place: a part of the tensor, whose elements lie at `data`. */
+typedef struct hf_part {
+    parameter_part part; /* no rows: nothing */
+    float *data;
+} hf_part;
+hf_part hf_place_part(const hf_place *p);
+
+/* Receives elements [first, first + count) of a tensor. */
+typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
+/* All that is here of the tensor that begins with place `first`, in the order of its elements; buffer[HF_BUFFER]. */
+enum { HF_BUFFER = 1 << 16 };
+ott_status hf_places_stream(const hf_places *p, int first, float *buffer, hf_sink sink, void *user);
 /* The shape of the tensor; returns its rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
 /* Is it of a linear layer's matrix inside a block? */

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STRIP = 128 }; /* rows on their way at once; those of an FP8 block */
+enum { BLOCK = 128 }; /* rows and columns of an FP8 block */
 
 typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
 
@@ -23,6 +23,7 @@ typedef struct saving {
     model *m;
     mem *account;
     const hf_save_options *o;
+    checkpoint_ranks ranks;
     const char *folder;
     const family *family;
     hf_places places;
@@ -31,7 +32,7 @@ typedef struct saving {
     safetensors_tensor *declared; /* [count] */
     departure *departures;        /* [count], of the same tensors */
     int64_t count;
-    float *buffer;  /* [STRIP, columns of the widest] */
+    float *buffer;  /* [HF_BUFFER] */
     uint8_t *codes; /* the same; NULL without FP8 */
 } saving;
 
@@ -140,15 +141,11 @@ static ott_status declare(saving *s, int i) {
 }
 
 static ott_status take_buffers(saving *s) {
-    int64_t widest = 1;
     void *memory;
-    for (int i = 0; i < s->m->parameter_count; i++)
-        if (s->m->parameters[i].columns > widest) widest = s->m->parameters[i].columns;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, STRIP * widest, sizeof(float), "weights on their way",
-                        &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &memory));
     s->buffer = memory;
     if (!s->o->fp8) return OTT_OK;
-    TRY(mem_alloc(s->account, MEM_OTHER, STRIP * widest, "codes on their way", &memory));
+    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "codes on their way", &memory));
     s->codes = memory;
     return OTT_OK;
 }
@@ -167,16 +164,38 @@ static ott_status declare_all(saving *s) {
 
 /* ---- writing ---- */
 
-static ott_status append_rows(const saving *s, shards_writer *w, const departure *d, int64_t row,
-                              int64_t count, int64_t columns) {
-    TRY(hf_places_read(&s->places, d->first, row, count, s->buffer));
-    if (d->part == PART_WHOLE) return shards_writer_append_floats(w, s->buffer, count * columns);
-    hf_fp8_encode(d->matrix, row, count, s->buffer, s->codes);
-    return shards_writer_append(w, s->codes, count * columns);
+/* A tensor that is being written. */
+typedef struct writing {
+    const saving *s;
+    shards_writer *w;
+    const departure *d;
+    int64_t end; /* elements of it that were written or passed */
+} writing;
+
+static int64_t element_bytes(const writing *t) {
+    return t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype);
 }
 
-static ott_status append_scales(shards_writer *w, const hf_fp8_matrix *x) {
-    for (int64_t i = 0; i < x->scale_rows * x->scale_columns; i++) {
+/* What others write. */
+static ott_status skip_to(writing *t, int64_t element) {
+    int64_t count = element - t->end;
+    t->end = element;
+    return count > 0 ? shards_writer_skip(t->w, count * element_bytes(t)) : OTT_OK;
+}
+
+static ott_status append_elements(void *user, int64_t first, int64_t count, const float *values) {
+    writing *t = user;
+    TRY(skip_to(t, first));
+    t->end += count;
+    if (t->d->part == PART_WHOLE) return shards_writer_append_floats(t->w, values, count);
+    hf_fp8_encode(t->d->matrix, first, count, values, t->s->codes);
+    return shards_writer_append(t->w, t->s->codes, count);
+}
+
+static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_matrix *x) {
+    int64_t count = x->scale_rows * x->scale_columns;
+    if (ranks_own(&s->ranks) > 0) return shards_writer_skip(w, count * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
         float scale = hf_fp8_file_scale(x, i);
         TRY(shards_writer_append_floats(w, &scale, 1));
     }
@@ -184,25 +203,50 @@ static ott_status append_scales(shards_writer *w, const hf_fp8_matrix *x) {
 }
 
 static ott_status append_tensor(const saving *s, shards_writer *w, const departure *d) {
-    int64_t rows = s->places.of[d->first].rows, columns = s->places.of[d->first].columns;
-    if (d->part == PART_SCALES) return append_scales(w, d->matrix);
-    for (int64_t row = 0, count; row < rows; row += count) {
-        count = rows - row < STRIP ? rows - row : STRIP;
-        TRY(append_rows(s, w, d, row, count, columns));
-    }
+    const hf_place *at = &s->places.of[d->first];
+    if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
+    writing t = {s, w, d, 0};
+    TRY(hf_places_stream(&s->places, d->first, s->buffer, append_elements, &t));
+    return skip_to(&t, at->rows * at->columns);
+}
+
+static ott_status open_weights(const saving *s, shards_writer **out) {
+    return shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0, ranks_own(&s->ranks),
+                              ranks_size(&s->ranks), out);
+}
+
+static ott_status append_tensors(const saving *s, shards_writer *w) {
+    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(append_tensor(s, w, &s->departures[next]));
     return OTT_OK;
 }
 
-static ott_status write_weights(const saving *s) {
+/* Rank 0 opens the files first, and commits them last. */
+static ott_status lead_weights(const saving *s) {
+    shards_writer *w = NULL;
+    ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
+    if (status == OTT_OK) status = ranks_agree(&s->ranks, append_tensors(s, w));
+    if (status == OTT_OK) return ranks_agree(&s->ranks, shards_writer_commit(w));
+    shards_writer_abandon(w);
+    return status;
+}
+
+static ott_status append_own(const saving *s) {
     shards_writer *w;
-    TRY(shards_writer_open(s->account, s->folder, s->declared, s->count, 0, NULL, 0, &w));
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) {
-        ott_status status = append_tensor(s, w, &s->departures[next]);
-        if (status == OTT_OK) continue;
-        shards_writer_abandon(w);
-        return status;
-    }
-    return shards_writer_commit(w);
+    TRY(open_weights(s, &w));
+    ott_status status = append_tensors(s, w);
+    if (status == OTT_OK) return shards_writer_commit(w);
+    shards_writer_abandon(w);
+    return status;
+}
+
+static ott_status follow_weights(const saving *s) {
+    TRY(ranks_agree(&s->ranks, OTT_OK));
+    TRY(ranks_agree(&s->ranks, append_own(s)));
+    return ranks_agree(&s->ranks, OTT_OK);
+}
+
+static ott_status write_weights(const saving *s) {
+    return ranks_own(&s->ranks) == 0 ? lead_weights(s) : follow_weights(s);
 }
 
 /* ---- the whole ---- */
@@ -212,18 +256,18 @@ static ott_status write_weights(const saving *s) {
 static bool blocks_fit(const saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     bool is_joined = at->count < at->rows || strcmp(at->fused, at->name) != 0;
-    return at->columns % STRIP == 0 && (!is_joined || at->count % STRIP == 0);
+    return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
 static void warn_of_blocks(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
-        const parameter *p = s->places.of[i].parameter;
+        const model_module *e = s->places.of[i].module;
         if (!hf_is_block_matrix(&s->places.of[i]) || blocks_fit(s, i)) continue;
         log_warning(s->o->log,
-                    "%s is [%" PRId64 ", %" PRId64
+                    "%s.weight is [%" PRId64 ", %" PRId64
                     "], no multiples of 128: neither vLLM nor transformers loads "
                     "it in blocks; take granularity channel or tensor, of compressed-tensors",
-                    p->name, p->rows, p->columns);
+                    e->name, e->shape[e->rank - 2], e->shape[e->rank - 1]);
         return; /* one is enough */
     }
 }
@@ -239,11 +283,11 @@ static void warn_of_readers(const saving *s) {
             "scales, and computes something else; take compressed-tensors for all three");
 }
 
-static ott_status quantize(saving *s) {
+static ott_status open_fp8(saving *s) {
     const hf_fp8_options options = {s->o->method, s->o->granularity};
     TRY(hf_fp8_open(&s->places, &options, &s->fp8));
     warn_of_readers(s);
-    return hf_fp8_measure(&s->fp8, s->buffer);
+    return OTT_OK;
 }
 
 static hf_save_summary summarize(const saving *s) {
@@ -260,23 +304,35 @@ static hf_save_summary summarize(const saving *s) {
     return sum;
 }
 
-static ott_status save(saving *s, hf_save_summary *out) {
+static ott_status prepare(saving *s) {
     TRY(choose_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family->fused, false, &s->places));
     TRY(take_buffers(s));
-    if (s->o->fp8) TRY(quantize(s));
-    TRY(declare_all(s));
-    *out = summarize(s);
+    return s->o->fp8 ? open_fp8(s) : OTT_OK;
+}
+
+/* All but the weights. */
+static ott_status write_others(saving *s, int64_t *copied) {
     TRY(file_make_folder(s->folder));
-    if (s->o->original)
-        TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, &out->copied));
-    TRY(write_config(s));
+    if (s->o->original) TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, copied));
+    return write_config(s);
+}
+
+static ott_status save(saving *s, hf_save_summary *out) {
+    const checkpoint_ranks *ranks = &s->ranks;
+    TRY(ranks_agree(ranks, prepare(s)));
+    TRY(hf_places_agree(&s->places, ranks));
+    if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
+    TRY(ranks_agree(ranks, declare_all(s)));
+    *out = summarize(s);
+    TRY(ranks_agree(ranks, ranks_own(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
     return write_weights(s);
 }
 
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
-    saving s = {.m = m, .account = m->device->account, .o = o, .folder = folder};
-    STATUS_REQUIRE(!m->store.ranks); /* a part is no folder */
+    saving s = {
+        .m = m, .account = m->device->account, .o = o, .ranks = {o->ranks, m->device}, .folder = folder};
+    STATUS_REQUIRE(!o->ranks || !o->fp8 || o->granularity != HF_SCALE_AS_TRAINED); /* another stage's casts */
     ott_status status = save(&s, out);
     mem_free(s.account, s.buffer);
     mem_free(s.account, s.codes);

@@ -24,6 +24,7 @@ typedef struct hf_save_options {
     hf_method method;      /* only with fp8; hf_fp8.h says what is done */
     hf_scales granularity; /* AS_TRAINED: the model is converted (model_convert) */
     const logger *log;
+    group *ranks; /* that have the model between them and all call this; NULL: one */
 } hf_save_options;
 
 typedef struct hf_save_summary {
@@ -34,7 +35,8 @@ typedef struct hf_save_summary {
 } hf_save_summary;
 
 /*
- * `folder` must not hold a model yet; what is there after a failure is no model. The family is that of the
+ * `folder` must not hold a model yet; what is there after a failure is no model. Of several ranks each writes its parts of
+ * the files, on a file system that all see, and all have the same error; none ever has more of a tensor than its own. The family is that of the
  * model's configuration, or, if config.json cannot say under it what the model has (biases of q, k, v; norms
  * of heads; a window), the first that can; OTT_ERR_UNSUPPORTED when there is none.
  */

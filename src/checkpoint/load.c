@@ -59,7 +59,7 @@ typedef struct loader {
 
 static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
     bool weights = id == CHECKPOINT_MODEL;
-    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m, false));
+    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
     TRY(weights ? check_projections(l->file, &m->options)
                 : check_trained(l->file, &l->set, m->options.optimizer->slots));

@@ -1,5 +1,6 @@
 /* checkpoint/ranks: bytes over a group's collectives, which move what is on the device. */
 #include "checkpoint/ranks.h"
+#include "base/staging.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -93,4 +94,36 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
     status = agree(r, (int32_t)status, text, codes);
     mem_free(r->device->account, codes);
     return status;
+}
+
+ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
+    exec cx = {.device = r->device};
+    int64_t bytes = count * (int64_t)sizeof *values;
+    void *memory;
+    if (ranks_size(r) == 1) return OTT_OK;
+    TRY(device_allocate(r->device, MEM_OTHER, bytes, "what ranks compare", &memory));
+    tensor t = tensor_vector(memory, OTT_F32, count);
+    ott_status status = device_copy_in(r->device, memory, values, bytes);
+    if (status == OTT_OK) status = group_all_reduce(r->group, &cx, &t, REDUCE_MAX);
+    if (status == OTT_OK) status = device_copy_out(r->device, values, memory, bytes);
+    device_release(r->device, memory);
+    return status;
+}
+
+/* `path`: where rank 0 has made the folder. */
+static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
+    TRY(ranks_share(r, path));
+    return fill(user, path->text);
+}
+
+ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
+                              void *user) {
+    staging at = {.path.account = r->device->account};
+    bool leads = ranks_own(r) == 0;
+    if (ready == OTT_OK && leads) ready = staging_open(r->device->account, goal, &at);
+    ott_status status = ranks_agree(r, ready);
+    if (status == OTT_OK) status = fill_folder(r, &at.path, fill, user);
+    if (leads && ready == OTT_OK) status = staging_end(&at, status);
+    str_free(&at.path);
+    return ranks_agree(r, status);
 }

@@ -5,12 +5,12 @@
 
 /* ---- parts ---- */
 
-part_run part_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
+tensor_run tensor_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t begin = part->row * columns + part->column;
     bool together = part->columns == columns || part->rows == 1;
     int64_t row = together ? 0 : at / part->columns, column = at - row * part->columns;
     int64_t left = together ? part->rows * part->columns - at : part->columns - column;
-    return (part_run){begin + row * columns + column, left < most ? left : most};
+    return (tensor_run){begin + row * columns + column, left < most ? left : most};
 }
 
 int64_t tensor_set_columns(const safetensors_tensor *t) {
@@ -204,7 +204,7 @@ ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
 
 /* ---- reading ---- */
 
-static const tensor_place *find_place(const tensor_set *set, const char *name) {
+const tensor_place *tensor_set_find(const tensor_set *set, const char *name) {
     for (int64_t i = 0; i < set->count; i++)
         if (strcmp(set->declared[i].name, name) == 0) return &set->places[i];
     return NULL;
@@ -232,7 +232,7 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     }
     if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
-        if (!find_place(set, safetensors_at(f, i)->name))
+        if (!tensor_set_find(set, safetensors_at(f, i)->name))
             return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s, the module has none", safetensors_path(f),
                                safetensors_at(f, i)->name);
     return OTT_OK;
@@ -249,9 +249,9 @@ static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors
                              int64_t count, float *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
     int64_t columns = tensor_set_columns(&set->declared[i]);
-    part_run run;
+    tensor_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = part_run_at(&set->places[i].part, columns, at + done, count - done);
+        run = tensor_run_at(&set->places[i].part, columns, at + done, count - done);
         TRY(safetensors_read(f, e, run.first * (int64_t)sizeof *out, run.count * (int64_t)sizeof *out,
                              out + done));
     }
@@ -292,27 +292,16 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 
 /* ---- the sets of a model ---- */
 
-/* Which tensors. */
-typedef enum members { MASTERS, TRAINED_SLOTS, ALL_SLOTS } members;
-
-/* Of all stages of a pipeline, in one order. */
-static ott_status add_all(tensor_set *set, const model *m, members which) {
-    for (int i = 0; i < m->all_count; i++) {
-        const parameter *p = m->all[i];
-        if (which == TRAINED_SLOTS && p->frozen) continue;
-        TRY(which == MASTERS ? tensor_set_add_parameter(set, p->name, p)
-                             : tensor_set_add_slots(set, p->name, p, m->options.optimizer));
-    }
+ott_status tensor_set_of_model(tensor_set *set, const model *m) {
+    TRY(tensor_set_open(set, m->device->account, m->all_count));
+    for (int i = 0; i < m->all_count; i++) TRY(tensor_set_add_parameter(set, m->all[i]->name, m->all[i]));
     return OTT_OK;
 }
 
-ott_status tensor_set_of_model(tensor_set *set, const model *m) {
-    TRY(tensor_set_open(set, m->device->account, m->all_count));
-    return add_all(set, m, MASTERS);
-}
-
-ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all) {
+ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
-    TRY(tensor_set_open(set, m->device->account, rule ? m->all_count * rule->slots : 0));
-    return rule ? add_all(set, m, all ? ALL_SLOTS : TRAINED_SLOTS) : OTT_OK;
+    TRY(tensor_set_open(set, m->device->account, rule ? (int64_t)m->all_count * rule->slots : 0));
+    for (int i = 0; rule && i < m->all_count; i++)
+        if (!m->all[i]->frozen) TRY(tensor_set_add_slots(set, m->all[i]->name, m->all[i], rule));
+    return OTT_OK;
 }

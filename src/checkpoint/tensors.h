@@ -11,12 +11,12 @@
 #include "model/model.h"
 
 /* Elements of a part that lie together in its whole. */
-typedef struct part_run {
+typedef struct tensor_run {
     int64_t first, count; /* in the whole, with its rows laid end to end */
-} part_run;
+} tensor_run;
 
 /* Those from element `at` of the part on, at most `most` of them; the whole has `columns`. */
-part_run part_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
+tensor_run tensor_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
 /* What is here of a tensor, dense. A vector is a matrix of one row. */
 typedef struct tensor_place {
@@ -53,6 +53,7 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
    has there, and here what is this rank's to write. What several have, they write in turns. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
+const tensor_place *tensor_set_find(const tensor_set *set, const char *name); /* NULL: it has none */
 /* Tensors that are here, or a part of them. Of the file's, those that the set has but not here. */
 int64_t tensor_set_here(const tensor_set *set);
 int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f);
@@ -66,9 +67,9 @@ int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
                            int64_t *done);
 
-/* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained, or is not here, with `all` of
-   those that are frozen here too, for tensor_set_agree; nothing without an optimizer. */
+/* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained, nothing without one. Of all stages
+   of a pipeline. */
 ott_status tensor_set_of_model(tensor_set *set, const model *m);
-ott_status tensor_set_of_optimizer(tensor_set *set, const model *m, bool all);
+ott_status tensor_set_of_optimizer(tensor_set *set, const model *m);
 
 #endif

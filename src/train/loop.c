@@ -220,7 +220,7 @@ static ott_status save(run *r) {
     r->saved_step = r->trainer->run.step;
     if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
     TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
-    return save_hf(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->saved_step);
+    return save_hf(r->trainer->m, r->log, r->cfg, NULL, r->folder.checkpoints, r->saved_step);
 }
 
 /* The last one: a run ends when it is complete. */

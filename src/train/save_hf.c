@@ -1,8 +1,8 @@
 /* train/save_hf: a Hugging Face folder inside a checkpoint's. */
 #include "train/save_hf.h"
 #include "base/file.h"
-#include "base/staging.h"
 #include "checkpoint/hf_save.h"
+#include "checkpoint/ranks.h"
 #include "train/export_tokenizer.h"
 #include <inttypes.h>
 
@@ -14,32 +14,43 @@ bool save_hf_wanted(const config *cfg, int64_t step) {
 static const ott_dtype dtypes[] = {
     [EXPORT_FLOAT32] = OTT_F32, [EXPORT_BFLOAT16] = OTT_BF16, [EXPORT_FLOAT16] = OTT_F16};
 
-static ott_status write_folder(model *m, const logger *log, const config *cfg, const char *folder,
-                               hf_save_summary *sum) {
-    const char *original = cfg->model.hf_path;
+/* A folder that ranks write together. */
+typedef struct writing {
+    model *m;
+    const logger *log;
+    const config *cfg;
+    checkpoint_ranks ranks;
+    hf_save_summary sum;
+} writing;
+
+static ott_status write_folder(void *user, const char *folder) {
+    writing *w = user;
+    const char *original = w->cfg->model.hf_path;
     const hf_save_options options = {.original = file_is_folder(original) ? original : NULL,
-                                     .dtype = dtypes[cfg->checkpoint.export_dtype],
-                                     .log = log};
+                                     .dtype = dtypes[w->cfg->checkpoint.export_dtype],
+                                     .log = w->log,
+                                     .ranks = w->ranks.group};
     int64_t copied;
-    TRY(hf_model_save(m, &options, folder, sum));
-    return export_tokenizer(m->device->account, cfg, folder, &copied);
+    TRY(hf_model_save(w->m, &options, folder, &w->sum));
+    if (ranks_own(&w->ranks) > 0) return OTT_OK;
+    return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
 }
 
 /* In the place of one of a run that did these steps before. */
-static ott_status write_staged(model *m, const logger *log, const config *cfg, const char *goal) {
-    staging s;
-    hf_save_summary sum;
-    TRY(staging_open(m->device->account, goal, &s));
-    TRY(staging_end(&s, write_folder(m, log, cfg, s.path.text, &sum)));
-    log_info(log, "Saved %s (%s, %s)", goal, sum.family, dtype_name(dtypes[cfg->checkpoint.export_dtype]));
+static ott_status write_staged(writing *w, const char *goal) {
+    TRY(ranks_write_folder(&w->ranks, OTT_OK, goal, write_folder, w));
+    log_info(w->log, "Saved %s (%s, %s)", goal, w->sum.family,
+             dtype_name(dtypes[w->cfg->checkpoint.export_dtype]));
     return OTT_OK;
 }
 
-ott_status save_hf(model *m, const logger *log, const config *cfg, const char *checkpoints, int64_t step) {
+ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,
+                   int64_t step) {
+    writing w = {.m = m, .log = log, .cfg = cfg, .ranks = {ranks, m->device}};
     str goal = {.account = m->device->account};
     str_printf(&goal, "%s/step-%" PRId64 "/hf", checkpoints, step);
     ott_status status = str_finish(&goal);
-    if (status == OTT_OK) status = write_staged(m, log, cfg, goal.text);
+    if (status == OTT_OK) status = write_staged(&w, goal.text);
     str_free(&goal);
     return status_context(status, "checkpoint.save_hf");
 }

@@ -8,8 +8,10 @@
 bool save_hf_wanted(const config *cfg, int64_t step);
 /*
  * Writes the folder into CHECKPOINTS/step-N, which must be there, in checkpoint.export_dtype; complete or absent.
- * The files beside the weights are those of model.hf_path, where it is a folder, and the run's tokenizer.
+ * The files beside the weights are those of model.hf_path, where it is a folder, and the run's tokenizer. `ranks` (NULL: one) hold the model
+ * between them and all call this.
  */
-ott_status save_hf(model *m, const logger *log, const config *cfg, const char *checkpoints, int64_t step);
+ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,
+                   int64_t step);
 
 #endif

@@ -1,10 +1,13 @@
 /*
  * Checkpoints of ranks that are threads: what they write together are the bytes that one rank writes, however the model is
- * cut, and any number of ranks reads it. A rank that fails or leaves is told by all, and leaves the last checkpoint whole.
+ * cut, and any number of ranks reads it; Hugging Face folders
+ * likewise. A rank that fails or leaves is told by all, and leaves the last checkpoint whole.
  */
 #define _GNU_SOURCE
 #include "backend/open.h"
 #include "base/file.h"
+#include "checkpoint/hf_model.h"
+#include "checkpoint/hf_save.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
 #include "comm/threads.h"
@@ -41,7 +44,7 @@ typedef struct rank_run {
     pipeline_stage stage;
     model *m;
     ott_status (*job)(struct rank_run *r);
-    const char *folder; /* of checkpoints */
+    const char *folder; /* of checkpoints, or of a model */
     run_state run;
     pthread_t thread;
     ott_status status;
@@ -172,10 +175,10 @@ static const parameter *find_parameter(const model *m, const char *name) {
     return &m->parameters[i];
 }
 
-static void visit_tensors(const model *whole, const model *m, tensor_visit visit) {
+static void visit_tensors(const model *whole, const model *m, int slots, tensor_visit visit) {
     for (int i = 0; i < m->parameter_count; i++) {
         const parameter *p = &m->parameters[i], *all = find_parameter(whole, p->name);
-        for (int j = -1; j < (p->frozen ? 0 : 2); j++) {
+        for (int j = -1; j < (p->frozen ? 0 : slots); j++) {
             const tensor *part = j < 0 ? &p->shard.value : &p->shard.slot[j];
             float *values = fetch(whole, j < 0 ? &all->shard.value : &all->shard.slot[j]);
             if (tensor_count(*part) > 0) visit(m, p, part, values);
@@ -264,7 +267,7 @@ static void run_team(const team *t, const model *whole, ott_status (*job)(rank_r
         open_rank(r, t, world, i);
         r->job = job;
         r->folder = folder;
-        if (whole) visit_tensors(whole, r->m, fill_part);
+        if (whole) visit_tensors(whole, r->m, 2, fill_part);
         set_delayed(r->m, r->device, whole != NULL);
         if (prepare) prepare(r);
     }
@@ -317,16 +320,20 @@ static void save_whole(run_folder *f, const model *whole, const char *folder) {
         fail_msg("%s", status_text());
 }
 
-static void expect_same_file(run_folder *f, const char *a, const char *b, const char *name) {
-    char path[2][512];
+static void expect_same_path(run_folder *f, const char *a, const char *b) {
     int64_t bytes[2];
-    snprintf(path[0], sizeof path[0], "%s/step-20/%s", a, name);
-    snprintf(path[1], sizeof path[1], "%s/step-20/%s", b, name);
-    char *x = read_text(f, path[0], &bytes[0]), *y = read_text(f, path[1], &bytes[1]);
+    char *x = read_text(f, a, &bytes[0]), *y = read_text(f, b, &bytes[1]);
     if (bytes[0] != bytes[1] || memcmp(x, y, (size_t)bytes[0]) != 0)
-        fail_msg("%s has other bytes than %s", path[1], path[0]);
+        fail_msg("%s has other bytes than %s", b, a);
     mem_free(f->account, x);
     mem_free(f->account, y);
+}
+
+static void expect_same_file(run_folder *f, const char *a, const char *b, const char *name) {
+    char path[2][512];
+    snprintf(path[0], sizeof path[0], "%s/step-20/%s", a, name);
+    snprintf(path[1], sizeof path[1], "%s/step-20/%s", b, name);
+    expect_same_path(f, path[0], path[1]);
 }
 
 static void expect_same_files(run_folder *f, const char *a, const char *b) {
@@ -356,7 +363,7 @@ static void check_loading(const team *t, const model *whole) {
     expect_success(t);
     const run_state run = state_at(STEP);
     for (int i = 0; i < t->size; i++) {
-        visit_tensors(whole, ranks[i].m, expect_part);
+        visit_tensors(whole, ranks[i].m, 2, expect_part);
         expect_delayed(whole, ranks[i].m);
         assert_true(ranks[i].run.samples == run.samples && ranks[i].run.tokens == run.tokens);
     }
@@ -538,12 +545,108 @@ static void shards_that_are_no_whole(void **state) {
     model_close(whole);
 }
 
+/* ---- Hugging Face folders ---- */
+
+/* Numbers: FP8 holds no NaN. */
+static void set_numbers(model *m) {
+    for (int i = 0; i < m->parameter_count; i++) {
+        const tensor *t = &m->parameters[i].shard.value;
+        float *values = malloc((size_t)tensor_bytes(*t));
+        for (int64_t j = 0; j < tensor_count(*t); j++)
+            values[j] = (float)((uint32_t)(j + 31 * i) * 2654435761u >> 16 & 1023) / 300.0f - 1.5f;
+        put(m->device, t, values);
+        free(values);
+    }
+}
+
+static hf_save_options folder_options;
+
+static ott_status save_folder_job(rank_run *r) {
+    hf_save_options o = folder_options;
+    hf_save_summary sum;
+    o.ranks = r->group;
+    return hf_model_save(r->m, &o, r->folder, &sum);
+}
+
+static ott_status load_folder_job(rank_run *r) {
+    return hf_model_load(r->m, r->folder);
+}
+
+static void expect_same_folder(run_folder *f, const char *a, const char *b) {
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    file_list list;
+    assert_int_equal(file_list_folder(f->account, b, &list), OTT_OK);
+    assert_int_equal(list.count, 2);
+    file_list_free(&list);
+    for (int i = 0; i < 2; i++) {
+        char path[2][512];
+        snprintf(path[0], sizeof path[0], "%s/%s", a, names[i]);
+        snprintf(path[1], sizeof path[1], "%s/%s", b, names[i]);
+        expect_same_path(f, path[0], path[1]);
+    }
+}
+
+static void check_folder(const team *t, const model *whole, const char *one) {
+    char many[128];
+    snprintf(many, sizeof many, "%s/many", t->f->root);
+    run_team(t, whole, save_folder_job, many, NULL);
+    expect_success(t);
+    close_team(t);
+    expect_same_folder(t->f, one, many);
+    assert_int_equal(file_remove_tree(many), OTT_OK);
+    if (folder_options.dtype != OTT_F32 || folder_options.fp8) return;
+    run_team(t, NULL, load_folder_job, one, NULL);
+    expect_success(t);
+    for (int i = 0; i < t->size; i++) visit_tensors(whole, ranks[i].m, 0, expect_part);
+    close_team(t);
+}
+
+static void check_folders(run_folder *f, const model_options *o) {
+    static const hf_save_options kinds[] = {
+        {.dtype = OTT_F32},
+        {.dtype = OTT_BF16},
+        {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_TENSOR},
+        {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_CHANNEL},
+        {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_FP8, .granularity = HF_SCALE_BLOCK},
+    };
+    char one[128];
+    snprintf(one, sizeof one, "%s/folder", f->root);
+    model *whole = open_whole(f, o);
+    set_numbers(whole);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        hf_save_summary sum;
+        folder_options = kinds[k];
+        assert_int_equal(hf_model_save(whole, &folder_options, one, &sum), OTT_OK);
+        for (size_t i = 0; i < sizeof arrangements / sizeof *arrangements; i++)
+            check_folder(&(team){f, o, arrangements[i].cut, arrangements[i].size}, whole, one);
+        assert_int_equal(file_remove_tree(one), OTT_OK);
+    }
+    model_close(whole);
+}
+
+static void folders_of_ranks(void **state) {
+    model_options o = odd_options();
+    check_folders(*state, &o);
+}
+
+/* The folder has q, k, v and gate, up in one, the model apart; and the other way round; with blocks that ranks cut. */
+static void fused_folders_of_ranks(void **state) {
+    model_options o = odd_options();
+    o.hidden = 300;
+    o.family = family_find("phi3");
+    check_folders(*state, &o);
+    o.family = family_find("llama");
+    o.fused_qkv = o.fused_gate_up = true;
+    check_folders(*state, &o);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too), TEST(beside_training_too),
-        TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),  TEST(shards_that_are_no_whole),
+        TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),    TEST(beside_training_too),
+        TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),     TEST(shards_that_are_no_whole),
+        TEST(folders_of_ranks),          TEST(fused_folders_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
