@@ -1,0 +1,143 @@
+/*
+ * model_loop: a model that `ottava train` trains, in a loop of one's own. A run trains it for 60 steps; this program goes
+ * on from the run's checkpoint of step 20, with a loop and a reading of the text that are its own, and at step 40 another
+ * run goes on from what this program saved. Weights, moments, FP8 scales and counters pass from one to the other bit for
+ * bit.
+ *
+ *     cc model_loop.c $(pkg-config --cflags --libs ottava) -o model_loop && ./model_loop
+ *
+ * Writes model_loop.txt, and the folders model_loop_run, model_loop_own and model_loop_after.
+ */
+#include <ottava/ottava.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Every call returns a status, and ott_error_text says in one line what is wrong. */
+#define CHECK(call)                                                                                          \
+    do {                                                                                                     \
+        ott_status status_ = (call);                                                                         \
+        if (status_ != OTT_OK) {                                                                             \
+            fprintf(stderr, "model_loop: %s\n", ott_error_text());                                           \
+            exit(ott_status_exit_code(status_));                                                             \
+        }                                                                                                    \
+    } while (0)
+
+enum { SEQUENCES = 4, LENGTH = 32, TEXT = 8192, PART = 20 };
+
+/* Something to learn: one byte is one token. */
+static void write_text(char text[TEXT]) {
+    static const char *const words[] = {"one ", "two ", "three ", "four ", "and ", "again "};
+    int length = 0;
+    for (unsigned i = 1; length < TEXT - 8; i = i * 75 % 65537) {
+        const char *word = words[i % 6];
+        while (*word) text[length++] = *word++;
+    }
+    while (length < TEXT) text[length++] = '.';
+    FILE *file = fopen("model_loop.txt", "wb");
+    if (!file || fwrite(text, 1, TEXT, file) != TEXT || fclose(file) != 0) {
+        perror("model_loop.txt");
+        exit(2);
+    }
+}
+
+/* As `ottava train` would be started. */
+static ott_config *configure(ott_context *context, const char *folder, const char *load_path) {
+    const char *const arguments[] = {"--model.dim=64",
+                                     "--model.n_layers=2",
+                                     "--model.n_heads=4",
+                                     "--model.vocab_size=256",
+                                     "--data.dataset_path=model_loop.txt",
+                                     "--train.seq_len=32",
+                                     "--train.batch_size=4",
+                                     "--train.max_steps=60",
+                                     "--train.mixed_precision=fp8",
+                                     "--float8.recipe_name=delayed",
+                                     "--optimizer.lr=5e-3",
+                                     "--scheduler.warmup_steps=5",
+                                     "--checkpoint.interval=20",
+                                     "--metrics.peak_tflops=0.1"};
+    ott_config *config;
+    CHECK(ott_config_open(context, sizeof arguments / sizeof *arguments, arguments, &config));
+    CHECK(ott_config_set(config, "run.dir", folder));
+    CHECK(ott_config_set(config, "checkpoint.load_path", load_path));
+    return config;
+}
+
+/* ---- runs ---- */
+
+static void show(void *user, const ott_progress *p) {
+    if (p->step % 10 == 0)
+        printf("%s, step %2lld: loss %.4f\n", (const char *)user, (long long)p->step, p->loss);
+}
+
+static void train(ott_context *context, const char *folder, const char *load_path) {
+    static char who[] = "run";
+    ott_config *config = configure(context, folder, load_path);
+    ott_train_options options;
+    ott_train_options_init(&options);
+    options.progress = show;
+    options.user = who;
+    CHECK(ott_train(context, config, &options));
+    ott_config_close(config);
+}
+
+/* ---- the loop of one's own ---- */
+
+/* Sequence `number` of the text, and what follows each of its tokens. */
+static void read_sequence(const char *text, long long number, int32_t *token, int32_t *target) {
+    long long first = number * LENGTH % (TEXT - LENGTH);
+    for (int i = 0; i < LENGTH; i++) {
+        token[i] = (unsigned char)text[first + i];
+        target[i] = (unsigned char)text[first + i + 1];
+    }
+}
+
+static void one_step(ott_context *context, ott_module *model, ott_optimizer *optimizer, const char *text) {
+    int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH];
+    ott_tensor *tokens, *targets;
+    ott_model_counters at;
+    double loss;
+
+    ott_model_counters_init(&at);
+    CHECK(ott_model_read_counters(model, &at)); /* at.samples: the sequences trained on so far, by whomever */
+    for (int i = 0; i < SEQUENCES; i++)
+        read_sequence(text, at.samples + i, token + i * LENGTH, target + i * LENGTH);
+    CHECK(ott_tensor_wrap(context, token, OTT_I32, SEQUENCES, LENGTH, &tokens));
+    CHECK(ott_tensor_wrap(context, target, OTT_I32, SEQUENCES, LENGTH, &targets));
+
+    CHECK(ott_optimizer_zero_grad(optimizer));
+    CHECK(ott_model_loss(model, tokens, targets, 0, &loss));
+    CHECK(ott_optimizer_step(optimizer, NULL));
+    if ((at.step + 1) % 10 == 0) printf("own, step %2lld: loss %.4f\n", (long long)at.step + 1, loss);
+    ott_tensor_close(tokens);
+    ott_tensor_close(targets);
+}
+
+static void own_loop(ott_context *context, const char *text) {
+    ott_config *config = configure(context, "unused", "");
+    ott_module *model;
+    ott_optimizer *optimizer;
+    CHECK(ott_model_open(context, config, &model));
+    CHECK(
+        ott_model_optimizer_open(model, &optimizer)); /* AdamW and the learning rates of the configuration */
+    CHECK(ott_checkpoint_load("model_loop_run/checkpoints/step-20", model, optimizer));
+    ott_module *head = ott_module_child(model, "lm_head");
+    printf("own, lm_head: %s, recipe %s\n", ott_module_kind(head), ott_module_recipe(head));
+    for (int i = 0; i < PART; i++) one_step(context, model, optimizer, text);
+    CHECK(ott_checkpoint_save("model_loop_own", model, optimizer));
+    ott_optimizer_close(optimizer);
+    ott_module_close(model);
+    ott_config_close(config);
+}
+
+int main(void) {
+    static char text[TEXT];
+    ott_context *context;
+    CHECK(ott_context_open(NULL, &context));
+    write_text(text);
+    train(context, "model_loop_run", "auto"); /* when it is there from an earlier start, it is done */
+    own_loop(context, text);
+    train(context, "model_loop_after", "model_loop_own");
+    ott_context_close(context);
+    return 0;
+}
