@@ -46,6 +46,8 @@ typedef struct output {
     bool color;        /* warnings are coloured; false until the user's wish is known */
     bool ends_at_once; /* on a failed write: nothing the program still does would matter */
     bool live_shown;
+    bool quiet;       /* log lines are dropped */
+    int rank;         /* of a process that a launcher started as one of several; -1: it is alone */
     int error;        /* errno of the first failed write; 0: none */
     double live_time; /* when the live line was drawn last */
     char live[256];   /* the live line */

@@ -95,9 +95,20 @@ static void put(output *o, const char *text) {
     output_bytes(o, text, strlen(text));
 }
 
+/* As mpirun and srun say. */
+static int rank_of_environment(void) {
+    const char *value = getenv("OMPI_COMM_WORLD_RANK");
+    if (!value) value = getenv("PMIX_RANK");
+    return value && *value ? atoi(value) : -1;
+}
+
 void output_open(output *o) {
     const char *kind = getenv("TERM");
-    *o = (output){.terminal = isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};
+    int rank =
+        rank_of_environment(); /* whose launcher collects the lines of all, over a terminal of its own */
+    *o =
+        (output){.rank = rank,
+                 .terminal = rank < 0 && isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};
 }
 
 int output_close(output *o, int exit_code) {
@@ -179,6 +190,7 @@ static void stamp(char out[32]) {
     snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
 }
 
+/* Of several ranks' lines each begins with "[rank3]:", which torchtitan's launcher prints before all else. */
 void output_log(void *user, ott_log_level level, const char *text) {
     static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
                                         [OTT_LOG_WARNING] = "WARNING",
@@ -187,9 +199,11 @@ void output_log(void *user, ott_log_level level, const char *text) {
     char when[32], line[4200];
     output *o = user;
     bool marked = o->color && level == OTT_LOG_WARNING;
+    if (o->quiet) return;
+    int mark = strncmp(text, "[rank", 5) == 0 ? (int)strcspn(text, ":") + 1 : 0;
     stamp(when);
-    snprintf(line, sizeof line, "%s[ottava] %s - root - %s - %s%s", marked ? YELLOW : "", when, names[level],
-             text, marked ? PLAIN : "");
+    snprintf(line, sizeof line, "%s%.*s[ottava] %s - root - %s - %s%s", marked ? YELLOW : "", mark, text,
+             when, names[level], text + mark, marked ? PLAIN : "");
     output_line(o, line);
 }
 

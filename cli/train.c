@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- progress ---- */
 
@@ -95,9 +96,18 @@ static void take_color(void *user, const char *value) {
     o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
 }
 
+/* What the configuration makes one rank say, all would. */
+static ott_status open_config(training *t, int argc, char **argv, ott_config **config) {
+    t->out.quiet = t->out.rank > 0;
+    ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
+    t->out.quiet = false;
+    if (status != OTT_OK && t->out.rank > 0) sleep(2); /* until the launcher ends this one */
+    return status;
+}
+
 static ott_status train(training *t, int argc, char **argv) {
     ott_config *config;
-    ott_status status = cli_open_config(t->context, &t->out, argc, argv, &config);
+    ott_status status = open_config(t, argc, argv, &config);
     if (status != OTT_OK) return status;
     ott_config_get(config, "metrics.color", take_color, &t->out);
     ott_train_options options;

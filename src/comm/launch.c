@@ -2,23 +2,25 @@
 #include "comm/launch.h"
 #include "base/str.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct launcher {
     const char *variable;
     const char *better; /* a variable that says the same of this very process, and counts when it is set */
-    const char *name;
+    const char *name, *instead;
 } launcher;
+
+#define MPIRUN "mpirun of Open MPI (mpirun -np %lld ottava train ...)"
+#define SRUN   "srun --mpi=pmix (srun --mpi=pmix -n %lld ottava train ...)"
 
 /* Inside a batch script SLURM_NTASKS is what the job may start, and only inside a step (srun) what was. */
 static const launcher launchers[] = {
-    {"WORLD_SIZE", NULL, "torchrun"},
-    {"OMPI_COMM_WORLD_SIZE", NULL, "mpirun"},
-    {"PMI_SIZE", NULL, "mpirun"},
-    {"PMIX_SIZE", NULL, "prterun"},
-    {"MV2_COMM_WORLD_SIZE", NULL, "mpirun"},
-    {"SLURM_STEP_NUM_TASKS", NULL, "srun"},
-    {"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "Slurm"},
+    {"WORLD_SIZE", NULL, "torchrun", MPIRUN},
+    {"PMI_SIZE", NULL, "mpirun of another MPI", MPIRUN},
+    {"MV2_COMM_WORLD_SIZE", NULL, "mpirun of MVAPICH2", MPIRUN},
+    {"SLURM_STEP_NUM_TASKS", NULL, "srun", SRUN},
+    {"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "Slurm", SRUN},
 };
 
 static bool is_set(const char *variable) {
@@ -26,25 +28,57 @@ static bool is_set(const char *variable) {
     return value && *value;
 }
 
-static ott_status check(const launcher *l) {
-    const char *value = getenv(l->variable);
+/* *out stays where the variable is not set. */
+static ott_status read_number(const char *variable, long long *out) {
+    const char *value = getenv(variable);
     char *end;
-    if (!is_set(l->variable) || is_set(l->better)) return OTT_OK;
+    if (!is_set(variable)) return OTT_OK;
     errno = 0;
-    long long count = strtoll(value, &end, 10);
-    if (*end || errno)
-        return status_fail(OTT_ERR_CONFIG,
-                           "the environment variable %s = \"%s\" is no number of processes: unset it",
-                           l->variable, str_show(value).text);
-    if (count <= 1) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s = %lld: %s says that this is one of %lld processes, and training over several "
-                       "ranks is not built yet: each of them would train alone. Start one process, without a "
-                       "launcher; where this is the only one, run it with `env -u %s`",
-                       l->variable, count, l->name, count, l->variable);
+    *out = strtoll(value, &end, 10);
+    if (!*end && !errno) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "the environment variable %s = \"%s\" is no number of processes: unset it", variable,
+                       str_show(value).text);
 }
 
-ott_status launch_check_alone(void) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) TRY(check(&launchers[i]));
+static ott_status check_alone(const launcher *l) {
+    long long count = 1;
+    char command[128];
+    TRY(read_number(l->variable, &count));
+    if (is_set(l->better) || count <= 1) return OTT_OK;
+    snprintf(command, sizeof command, l->instead, count);
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s = %lld: %s says that this is one of %lld processes, and does not join them: each of "
+        "them would train alone. Start them with %s; where this is the only one, run it with "
+        "`env -u %s`",
+        l->variable, count, l->name, count, command, l->variable);
+}
+
+static ott_status read_joined(launch *out) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
+    long long size = 0, local = 0;
+    *out = (launch){.joins = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
+    TRY(read_number(out->variable, &size));
+    TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
+    out->size = (int)size;
+    out->local_size = (int)local;
     return OTT_OK;
+}
+
+ott_status launch_read(launch *out) {
+    *out = (launch){0};
+    if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK")) return read_joined(out);
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) TRY(check_alone(&launchers[i]));
+    return OTT_OK;
+}
+
+ott_status launch_check_joined(const launch *l, int size) {
+    if (!l->joins || l->size <= 0 || l->size == size) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s = %d, and MPI joins %d of these processes: the launcher is of another MPI than the "
+        "library that Ottava is linked with (Open MPI's libmpi.so), or this is the only one, and then "
+        "run it with `env -u %s`",
+        l->variable, l->size, size, l->variable);
 }

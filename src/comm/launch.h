@@ -1,14 +1,25 @@
 /*
- * comm/launch: how a launcher started this process, as its environment says: torchrun, mpirun of Open MPI,
- * MPICH, MVAPICH2 or PRRTE, and Slurm's srun.
+ * comm/launch: how a launcher started this process, as its environment says: mpirun of Open MPI and Slurm's srun, which join
+ * processes (comm/mpi.h); and torchrun, MPICH, MVAPICH2 and a plain srun, which here would start each for itself.
  */
 #ifndef COMM_LAUNCH_H
 #define COMM_LAUNCH_H
 
 #include "base/status.h"
+#include <stdbool.h>
 
-/* OTT_ERR_UNSUPPORTED when a launcher started this process as one of several: each would train on its own.
-   The message names the variable and its value. OTT_ERR_CONFIG for a value that is no number. */
-ott_status launch_check_alone(void);
+typedef struct launch {
+    bool joins;     /* it started processes that MPI joins, maybe one only */
+    int size;       /* how many, 0: it does not say; then `variable` does */
+    int local_size; /* of them on this machine, 0: it does not say */
+    const char *variable;
+} launch;
+
+/* OTT_ERR_UNSUPPORTED when a launcher that joins nothing started this process as one of several: each would train on its
+   own. The message names the variable, its value and the command that works. OTT_ERR_CONFIG for a value that is no
+   number. */
+ott_status launch_read(launch *out);
+/* MPI has joined `size` processes: is that what the launcher says? OTT_ERR_UNSUPPORTED as above. */
+ott_status launch_check_joined(const launch *l, int size);
 
 #endif

@@ -5,6 +5,7 @@
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -479,9 +480,13 @@ static void end_process(void) {
 
 /* With the lock held. */
 static ott_status join(void) {
+    sigset_t all, before;
     TRY(mem_open(&world.account));
-    if (pthread_create(&world.thread, NULL, run_thread, NULL) != 0)
-        return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
+    sigfillset(&all); /* handlers run on the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&world.thread, NULL, run_thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
     atexit(end_process);
     while (!world.joined) pthread_cond_wait(&world.changed, &world.lock);
     if (world.status != OTT_OK) return status_fail(world.status, "%s", world.text);

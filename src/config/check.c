@@ -74,19 +74,32 @@ static ott_status check_built(config *cfg) {
 
 #define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
 
+/* Until the ranks are counted, one is assumed where a number must follow, and none where one could be wrong. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
+    int64_t counted = cfg->book->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
     if (global == 0) return OTT_OK;
-    if (global % local != 0)
-        FAIL("global_batch_size (%lld) must be divisible by local_batch_size * dp_size (%lld * 1)",
-             (long long)global, (long long)local);
-    if (config_was_set(cfg, "train.grad_accum_steps") && cfg->train.grad_accum_steps != global / local)
+    if (global % each != 0)
+        FAIL("global_batch_size (%lld) must be divisible by local_batch_size * dp_size (%lld * %lld)",
+             (long long)global, (long long)local, (long long)ranks);
+    int64_t steps = global / each, given = cfg->train.grad_accum_steps;
+    bool fits = counted ? given == steps : steps % given == 0;
+    if (config_was_set(cfg, "train.grad_accum_steps") && !fits)
         FAIL("train.global_batch_size (%lld) is not train.batch_size (%lld) times train.grad_accum_steps "
-             "(%lld); give "
-             "one of them only",
-             (long long)global, (long long)local, (long long)cfg->train.grad_accum_steps);
-    cfg->train.grad_accum_steps = global / local;
+             "(%lld)%s; give one of them only",
+             (long long)global, (long long)local, (long long)given, ranks > 1 ? " times the ranks" : "");
+    if (counted || !config_was_set(cfg, "train.grad_accum_steps")) cfg->train.grad_accum_steps = steps;
     return OTT_OK;
+}
+
+ott_status config_set_data_ranks(config *cfg, int64_t ranks) {
+    cfg->book->data_ranks = ranks;
+    return check_batches(cfg);
+}
+
+int64_t config_step_rows(const config *cfg) {
+    int64_t ranks = cfg->book->data_ranks;
+    return cfg->train.batch_size * cfg->train.grad_accum_steps * (ranks ? ranks : 1);
 }
 
 static ott_status check_model(config *cfg) {

@@ -101,6 +101,10 @@ const char *config_dataset_class(const config *cfg);
 ott_status config_set(config *cfg, const char *key, const char *value);
 /* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
 ott_status config_check(config *cfg);
+/* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps. */
+ott_status config_set_data_ranks(config *cfg, int64_t ranks);
+/* Rows of the data that a step takes, over all ranks. */
+int64_t config_step_rows(const config *cfg);
 /* Appends the value of a key (canonical name) as written in TOML. */
 ott_status config_show(const config *cfg, const char *key, str *out);
 /* The words of a choice key in the schema: config_word(cfg, "train.mixed_precision") is "fp8". NULL: not a

@@ -27,6 +27,7 @@ struct config_state {
     key_note *keys;
     remarks remarks;
     foreign_state foreign;
+    int64_t data_ranks; /* config_set_data_ranks; 0: not known yet */
     bool reading_file;
     bool deriving; /* one of our keys is given a value because of what a foreign key said */
 };

@@ -322,7 +322,7 @@ static ott_status check_validation(const dataset *d, const config *cfg) {
 /* So many whole passes over the rows; a last part of one that fills no step is not read. */
 static ott_status count_epochs(const opener *o, const dataset *train) {
     config *cfg = o->cfg;
-    int64_t a_step = cfg->train.batch_size * cfg->train.grad_accum_steps, rows = dataset_rows(train);
+    int64_t a_step = config_step_rows(cfg), rows = dataset_rows(train);
     if (cfg->train.num_epochs == 0) return OTT_OK;
     if (cfg->train.num_epochs > INT64_MAX / rows || rows * cfg->train.num_epochs < a_step)
         return status_fail(OTT_ERR_CONFIG,

@@ -112,6 +112,7 @@ static ott_status put_line(metrics_writer *w) {
 }
 
 ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count) {
+    if (!w) return OTT_OK;
     if (w->failed) return status_fail(OTT_ERR_IO, "%s: cannot write: an earlier write failed", w->path);
     w->line.length = 0;
     str_printf(&w->line, "{\"step\":%" PRId64, step);

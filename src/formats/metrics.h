@@ -43,7 +43,7 @@ typedef struct metrics_writer metrics_writer;
  */
 ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
                         metrics_writer **out);
-/* Appends one line and hands it to the system. On failure (a full disk) the file keeps whole lines only, and
+/* Appends one line and hands it to the system; to a writer that is NULL nothing. On failure (a full disk) the file keeps whole lines only, and
    this and every later call fail. */
 ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count);
 /* Returns when what was written is on the disk. */

@@ -69,6 +69,13 @@ static void log_folder(const announcement *a) {
                  (long long)o->padding);
 }
 
+static void log_ranks(const announcement *a) {
+    char text[128];
+    if (mesh_ranks(a->mesh) == 1) return;
+    mesh_show(a->mesh, text);
+    log_info(a->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(a->cfg));
+}
+
 void announce_start(const announcement *a) {
     const trainer *t = a->trainer;
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
@@ -84,8 +91,10 @@ void announce_start(const announcement *a) {
              a->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
                                              : "fp32 multiply-adds, measured now and in the first steps");
     log_memory(a);
-    log_info(a->log,
-             "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=1",
-             (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,
-             (long long)t->options.grad_accum);
+    log_ranks(a);
+    log_info(
+        a->log,
+        "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=%lld",
+        (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,
+        (long long)t->options.grad_accum, (long long)mesh_ranks(a->mesh));
 }

@@ -6,11 +6,13 @@
 #define TRAIN_ANNOUNCE_H
 
 #include "checkpoint/hf_model.h"
+#include "parallel/mesh.h"
 #include "train/admission.h"
 
 /* All borrowed. */
 typedef struct announcement {
     const logger *log;
+    const mesh *mesh;
     const config *cfg;
     const precision_plan *precision;
     const hf_model_notes *notes; /* of model.hf_path */

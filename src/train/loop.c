@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/writer.h"
-#include "comm/launch.h"
 #include "data/data.h"
 #include "report/report.h"
 #include "train/admission.h"
@@ -18,15 +17,17 @@
 #include "train/save_hf.h"
 #include "train/schedule.h"
 #include "train/sources.h"
+#include "train/world.h"
 #include <stdio.h>
 #include <string.h>
 
 /* All that a run holds; closed by close_run. */
 typedef struct run {
     mem *account;
-    const logger *log;
+    const logger *log; /* this rank's */
     config *cfg;
     const train_hooks *hooks;
+    world world;
     config asked; /* before its model was resolved */
     model_options shape;
     hf_model_notes notes; /* of model.hf_path */
@@ -46,16 +47,25 @@ typedef struct run {
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
     watch watch;
+    bool in_steps;
     bool stopping, stopped; /* asked to; and saved because of that */
 } run;
 
 /* ---- opening ---- */
 
-/* Once asked it stays asked: a step that is under way ends as well. */
+/* Once asked it stays asked: a step that is under way ends as well. Not so with several ranks, which end a step
+   together. */
 static bool stop_asked(void *user) {
     run *r = user;
+    if (r->world.size > 1 && r->in_steps) return false;
     if (!r->stopping) r->stopping = r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
     return r->stopping;
+}
+
+/* Between steps; asked of one rank it is asked of all. */
+static ott_status agree_to_stop(run *r) {
+    r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
+    return world_any(&r->world, &r->stopping);
 }
 
 static ott_status path_in(const run *r, const char *name, char **out) {
@@ -110,14 +120,35 @@ static ott_status decide_admission(run *r) {
 static ott_status open_sources(run *r) {
     r->sources.account = r->account;
     TRY(sources_open(r->account, r->log, r->cfg, r->start.checkpoint, &r->sources));
+    TRY(world_agree(&r->world, "data and tokenizer", r->sources.text));
     checkpoint_writer_keep_sources(r->writer, r->sources.text);
     return OTT_OK;
 }
 
+/* The one that rank 0 finds. */
+static ott_status find_start(run *r) {
+    str path = {.account = r->account};
+    if (world_leads(&r->world)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
+    if (r->world.size == 1) return OTT_OK;
+    str_append(&path, r->start.checkpoint ? r->start.checkpoint : "");
+    ott_status status = str_finish(&path);
+    if (status == OTT_OK) status = world_share_text(&r->world, &path);
+    if (status == OTT_OK && !world_leads(&r->world)) {
+        r->start = (resume_point){.metrics = -1};
+        if (path.length > 0) status = mem_strdup(r->account, path.text, &r->start.checkpoint);
+    }
+    str_free(&path);
+    TRY(status);
+    return world_share(&r->world, &r->start.step, sizeof r->start.step);
+}
+
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
+    TRY(find_start(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
+    options.data_group = r->world.data;
+    options.replica_group = r->world.replicate;
+    r->shape.shard_ranks = r->world.shard->size > 1 ? r->world.shard : NULL;
     TRY(decide_admission(r));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      &r->trainer));
@@ -127,9 +158,14 @@ static ott_status open_trainer(run *r) {
     return resume_load(r->trainer, r->cfg, &r->start);
 }
 
+/* Rank 0's, and where it is asked for those of the others. */
 static ott_status open_metrics(run *r) {
-    char *path;
-    TRY(path_in(r, "metrics.jsonl", &path));
+    char *path, name[48] = "metrics.jsonl";
+    if (!world_leads(&r->world)) {
+        if (!r->cfg->metrics.save_for_all_ranks) return OTT_OK;
+        snprintf(name, sizeof name, "metrics-rank%d.jsonl", r->world.rank);
+    }
+    TRY(path_in(r, name, &path));
     ott_status status = metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
     mem_free(r->account, path);
     return status;
@@ -152,7 +188,7 @@ static ott_status open_history(run *r) {
 }
 
 static ott_status open_tensorboard(run *r) {
-    if (!r->cfg->metrics.enable_tensorboard) return OTT_OK;
+    if (!r->cfg->metrics.enable_tensorboard || !world_leads(&r->world)) return OTT_OK;
     bool before = r->folder.attempted || r->trainer->run.step > 0;
     return progress_open_tensorboard(&r->progress, r->folder.path, r->cfg->metrics.tensorboard_dir,
                                      before ? r->trainer->run.step + 1 : 0);
@@ -184,17 +220,24 @@ static ott_status open_health(run *r) {
             "float8.fallback_sqnr_db = %g judges by measurements that float8.health_interval = 0 "
             "turns off: give an interval",
             r->cfg->float8.fallback_sqnr_db);
-    return health_open(r->trainer,
-                       &(health_options){.interval = r->cfg->float8.health_interval,
-                                         .bound_db = r->cfg->float8.fallback_sqnr_db,
-                                         .window = falls_back ? r->cfg->float8.fallback_window : 0},
-                       &r->health);
+    if (falls_back && r->world.size > 1)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "float8.fallback_sqnr_db = %g: layers do not fall back on several ranks yet: set it to 0",
+            r->cfg->float8.fallback_sqnr_db);
+    return health_open(
+        r->trainer,
+        &(health_options){.interval = world_leads(&r->world) ? r->cfg->float8.health_interval : 0,
+                          .bound_db = r->cfg->float8.fallback_sqnr_db,
+                          .window = falls_back ? r->cfg->float8.fallback_window : 0},
+        &r->health);
 }
 
 /* ---- the run's folder, while it is written to ---- */
 
 /* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
 static ott_status keep_folder(run *r) {
+    if (!world_leads(&r->world)) return OTT_OK;
     if (metrics_is_there(r->progress.metrics)) return OTT_OK;
     log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
                 r->folder.path, (long long)r->trainer->run.step);
@@ -214,6 +257,7 @@ static void note_memory(run *r) {
 
 static ott_status save(run *r) {
     if (r->saved_step == r->trainer->run.step) return OTT_OK;
+    if (!world_leads(&r->world)) return r->saved_step = r->trainer->run.step, OTT_OK;
     if (metrics_sync(r->progress.metrics) != OTT_OK) log_warning(r->log, "%s", status_text());
     note_memory(r);
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
@@ -283,7 +327,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
 }
 
 static void report_progress(const run *r, const step_result *s, double learning_rate) {
-    if (!r->hooks->progress) return;
+    if (!r->hooks->progress || !world_leads(&r->world)) return;
     double rate = progress_tokens_per_second(&r->progress);
     int64_t left = r->cfg->train.max_steps - r->trainer->run.step;
     r->hooks->progress(r->hooks->user,
@@ -336,15 +380,16 @@ static ott_status one_step(run *r) {
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
-    r->stopping = stop_asked(r);
+    TRY(agree_to_stop(r));
     if (due && !r->stopping) TRY(save(r)); /* else it is saved on the way out */
     return OTT_OK;
 }
 
 /* What ends a run must not cost what it trained: the state after the last whole step is saved. A run that
-   diverged has none worth more than its checkpoints. */
+   diverged has none worth more than its checkpoints; and several ranks save together, or not at all. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
+    if (r->world.size > 1) return code;
     if (code == OTT_ERR_DIVERGED || !r->trainer->whole || step == r->first_step) return code;
     str reason = {.account = r->account};
     str_append(&reason, status_text());
@@ -367,11 +412,12 @@ static ott_status steps(run *r) {
         return OTT_OK;
     }
     r->first_step = r->trainer->run.step;
-    if (r->hooks->work && r->cfg->train.grad_accum_steps > 1) {
+    if (r->hooks->work && r->cfg->train.grad_accum_steps > 1 && world_leads(&r->world)) {
         r->trainer->micro_batch_done = report_micro_batch;
         r->trainer->micro_batch_user = r;
     }
-    r->stopping = stop_asked(r);
+    r->in_steps = true;
+    TRY(agree_to_stop(r));
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (r->stopping) return save_and_stop(r);
         ott_status status = one_step(r);
@@ -395,6 +441,7 @@ static ott_status write_summary(run *r) {
     run_history *h = &r->progress.history;
     report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
+    if (!world_leads(&r->world)) return OTT_OK;
     if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the summary before says more */
     note_memory(r);
     TRY(keep_folder(r));
@@ -465,23 +512,45 @@ static ott_status open_device(run *r) {
         config_where(cfg, "train.device"));
 }
 
+/* Rank 0 makes and locks it; the others read there. */
+static ott_status open_folder(run *r) {
+    str path = {.account = r->account}, checkpoints = {.account = r->account};
+    ott_status status = OTT_OK;
+    if (world_leads(&r->world)) TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
+    if (r->world.size == 1) return OTT_OK;
+    str_append(&path, r->folder.path ? r->folder.path : "");
+    str_append(&checkpoints, r->folder.checkpoints ? r->folder.checkpoints : "");
+    TRY_OUT(world_share_text(&r->world, &path));
+    TRY_OUT(world_share_text(&r->world, &checkpoints));
+    if (world_leads(&r->world)) goto out;
+    r->folder = (run_folder){.account = r->account, .lock = -1};
+    TRY_OUT(config_set(r->cfg, "run.dir", path.text));
+    TRY_OUT(mem_strdup(r->account, path.text, &r->folder.path));
+    TRY_OUT(mem_strdup(r->account, checkpoints.text, &r->folder.checkpoints));
+out:
+    str_free(&path);
+    str_free(&checkpoints);
+    return status;
+}
+
 static ott_status open_run(run *r) {
-    TRY(launch_check_alone());
     TRY(open_device(r));
+    TRY(world_open(&r->world, r->device, r->cfg));
+    TRY(world_agree_config(&r->world, r->cfg));
     TRY(run_check_described(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
-    TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
+    TRY(open_folder(r));
     TRY(open_trainer(r));
     TRY(open_sources(r));
-    TRY(resume_finalize(r->log, &r->folder, &r->start));
+    if (world_leads(&r->world)) TRY(resume_finalize(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));
-    TRY(profile_open(r->trainer, r->cfg, r->folder.path, &r->profile));
-    return write_config(r);
+    TRY(profile_open(r->trainer, r->cfg, r->folder.path, r->world.rank, &r->profile));
+    return world_leads(&r->world) ? write_config(r) : OTT_OK;
 }
 
 static void close_run(run *r) {
@@ -491,6 +560,7 @@ static void close_run(run *r) {
     profile_close(r->profile);
     health_close(r->health);
     trainer_close(r->trainer);
+    world_close(&r->world);
     device_close(r->device);
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
@@ -501,9 +571,12 @@ static void close_run(run *r) {
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
     run r = {.account = account, .log = log, .cfg = cfg, .hooks = hooks, .saved_step = -1};
     ott_status status = OTT_OK;
-    r.watch = (watch){.log = log, .stop = stop_asked, .user = &r};
+    TRY_OUT(world_join(account, log, cfg, &r.world));
+    r.log = &r.world.log;
+    r.watch = (watch){.log = r.log, .stop = stop_asked, .user = &r};
     TRY_OUT(open_run(&r));
-    announce_start(&(announcement){.log = log,
+    announce_start(&(announcement){.log = r.log,
+                                   .mesh = &r.world.mesh,
                                    .cfg = cfg,
                                    .precision = &r.precision,
                                    .notes = &r.notes,
@@ -514,7 +587,9 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
     if (!r.stopped) log_end(&r);
+    TRY_OUT(world_barrier(&r.world)); /* no rank ends before the last checkpoint is written */
 out:
+    if (status != OTT_OK) world_give_up(&r.world, status);
     close_run(&r);
     return status;
 }

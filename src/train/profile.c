@@ -21,6 +21,7 @@ static int track_of(collective_kind kind) {
 struct profile {
     trainer *t;
     const config *cfg;
+    int rank;
     char *folder;        /* of all traces */
     char path[PATH_MAX]; /* of the one being written */
     trace_writer *trace; /* NULL: none is being written */
@@ -202,12 +203,12 @@ static ott_status open_trace(profile *p, int64_t last) {
     char process[160];
     const trainer *t = p->t;
     int length = snprintf(p->path, sizeof p->path, "%s/iteration_%lld", p->folder, (long long)last);
-    if (length < 0 || (size_t)length + sizeof "/rank0_trace.json" > sizeof p->path)
+    if (length < 0 || (size_t)length + sizeof "/rank0123456789_trace.json" > sizeof p->path)
         return status_fail(OTT_ERR_CONFIG, "profiling.trace_dir: the path of a trace is too long");
     TRY(file_make_folder(p->path));
-    strcpy(p->path + length, "/rank0_trace.json");
+    sprintf(p->path + length, "/rank%d_trace.json", p->rank);
     p->counts = (profile_counts){.first = t->run.step + 1};
-    snprintf(process, sizeof process, "rank 0: %s, %s", t->recipe->name, t->device->name);
+    snprintf(process, sizeof process, "rank %d: %s, %s", p->rank, t->recipe->name, t->device->name);
     p->named = 0;
     TRY(trace_open(t->account, p->path, process, &p->trace));
     return trace_name_track(p->trace, OPERATIONS_TRACK, "operations");
@@ -238,7 +239,7 @@ ott_status profile_finish(profile *p) {
     trace_writer *trace = p->trace;
     p->trace = NULL;
     TRY(trace_commit(trace));
-    TRY(write_summary(p));
+    if (p->rank == 0) TRY(write_summary(p));
     log_written(p);
     return OTT_OK;
 }
@@ -285,13 +286,14 @@ static ott_status choose_folder(profile *p, const char *run_folder) {
     return status;
 }
 
-ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, profile **out) {
+ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out) {
     void *memory;
     *out = NULL;
     if (!cfg->profiling.enable) return OTT_OK;
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
-    *p = (profile){.t = t, .cfg = cfg, .times = {.ran = see, .moved = see_collective, .user = p}};
+    *p = (profile){
+        .t = t, .cfg = cfg, .rank = rank, .times = {.ran = see, .moved = see_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = choose_folder(p, run_folder);
     if (status != OTT_OK) {

@@ -5,6 +5,8 @@
  *
  *     TRACE_DIR/iteration_N/rank0_trace.json, summary.md       N: the last step profiled
  *
+ * Each rank writes its trace; the summary is rank 0's.
+ *
  * Nothing is looked at in the other steps, and no bit of the training changes.
  */
 #ifndef TRAIN_PROFILE_H
@@ -16,7 +18,7 @@ typedef struct profile profile;
 
 /* *out is NULL when profiling.enable is false. A relative profiling.trace_dir lies in run_folder. t, cfg and
    run_folder are borrowed. */
-ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, profile **out);
+ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out);
 /* Around trainer_step; p may be NULL. The log says where a profile was written. */
 ott_status profile_begin_step(profile *p);
 ott_status profile_end_step(profile *p);

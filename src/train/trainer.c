@@ -61,7 +61,8 @@ static ott_status open_host_batches(trainer *t) {
 }
 
 static ott_status open_buffers(trainer *t) {
-    int64_t tokens = tokens_of(t), words = tokens + 2 + STEP_STATE_COUNT;
+    int64_t tokens = tokens_of(t), ranks = t->options.data_group->size;
+    int64_t words = tokens + 2 + STEP_STATE_COUNT + ranks;
     TRY(open_host_batches(t));
     TRY(device_allocate(t->device, MEM_DATA, 4 * (batch_ints(t) + words), "batch and step state",
                         &t->device_block));
@@ -71,6 +72,7 @@ static ott_status open_buffers(trainer *t) {
     t->grad_scale = tensor_vector(f + tokens, OTT_F32, 1);
     t->nonfinite = tensor_vector(f + tokens + 1, OTT_I32, 1);
     t->state = tensor_vector(f + tokens + 2, OTT_F32, STEP_STATE_COUNT);
+    t->gathered = tensor_matrix(f + tokens + 2 + STEP_STATE_COUNT, OTT_F32, ranks, 1);
     return OTT_OK;
 }
 
@@ -151,13 +153,13 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     t->m->store.micro_batches = t->options.grad_accum > 1;
+    if (!t->options.data_group) t->options.data_group = comm_self();
+    if (!t->options.replica_group) t->options.replica_group = comm_self();
     trainer_set_checkpointing(&t->options, t->m);
     TRY(model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
-    t->cx = (exec){.device = t->device,
-                   .is_first_microbatch = true,
-                   .data_group = t->options.data_group ? t->options.data_group : comm_self(),
-                   .log = t->log};
+    t->cx = (exec){
+        .device = t->device, .is_first_microbatch = true, .data_group = t->options.data_group, .log = t->log};
     TRY(plan_create(t->device, &t->train_plan));
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->update_plan));
@@ -287,16 +289,22 @@ static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
+/* Over all ranks; a count that fp32 would round goes in two parts. */
+static ott_status sum_labels(trainer *t, int64_t *labels) {
+    enum { LOW = 1 << 16 };
+    tensor both = tensor_vector(t->gathered.data, OTT_F32, 2);
+    float part[2] = {(float)(*labels % LOW), (float)(*labels / LOW)};
+    if (t->cx.data_group->size == 1) return OTT_OK;
+    TRY(device_copy_in(t->device, both.data, part, sizeof part));
+    TRY(group_all_reduce(t->cx.data_group, &t->cx, &both, REDUCE_SUM));
+    TRY(device_copy_out(t->device, part, both.data, sizeof part));
+    *labels = (int64_t)part[0] + LOW * (int64_t)part[1];
+    return OTT_OK;
+}
+
 /* Labels of all ranks' micro-batches. */
 static ott_status add_labels(trainer *t, int64_t *labels) {
-    tensor slot = state_slot(t, STEP_TOKENS);
-    float count = (float)*labels;
-    if (t->cx.data_group->size > 1) {
-        TRY(device_copy_in(t->device, slot.data, &count, sizeof count));
-        TRY(group_all_reduce(t->cx.data_group, &t->cx, &slot, REDUCE_SUM));
-        TRY(device_copy_out(t->device, &count, slot.data, sizeof count));
-        *labels = (int64_t)count;
-    }
+    TRY(sum_labels(t, labels));
     if (*labels > 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
@@ -331,7 +339,7 @@ static ott_status accumulate(trainer *t) {
     }
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
-    return group_all_reduce(t->cx.data_group, &t->cx, &grads, REDUCE_SUM);
+    return group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM);
 }
 
 static void finish_step(trainer *t, step_result *out) {
@@ -387,20 +395,42 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
 
 /* ---- evaluation ---- */
 
+/* What every rank has, in rank order. */
+static ott_status gather_values(trainer *t, float own, float *all) {
+    group *g = t->cx.data_group;
+    tensor part = tensor_rows(t->gathered, g->rank, 1);
+    TRY(device_copy_in(t->device, part.data, &own, sizeof own));
+    TRY(group_run(g, &t->cx,
+                  &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = t->gathered}));
+    return device_copy_out(t->device, all, t->gathered.data, g->size * (int64_t)sizeof *all);
+}
+
+/* A batch of each rank, from batch `first` of the data on, and their losses added to *total in the order of the batches,
+   as on one rank. A rank for which none is left runs the last one once more, for nothing. */
+static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
+    const group *g = t->cx.data_group;
+    int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1, labels = 0;
+    tensor sum = state_slot(t, STEP_LOSS);
+    float loss, losses[g->size];
+    TRY(feed_validation(t, taken * t->options.batch_size, &labels));
+    plan_replay(t->evaluate_plan);
+    TRY(device_zero(t->device, sum.data, sizeof(float)));
+    TRY(model_run(&t->cx, t->m, t->slot, &t->batch, NULL, &t->losses));
+    TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &sum}));
+    TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
+    if (taken == own) e->labels += labels;
+    TRY(gather_values(t, loss, losses));
+    for (int64_t i = 0; i < g->size && first + i < e->batches; i++) *total += losses[i];
+    return OTT_OK;
+}
+
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     int64_t available = dataset_rows(t->validation_data) / t->options.batch_size;
+    float total = 0;
     *out = (evaluation){.batches = available < batches ? available : batches};
-    tensor sum = state_slot(t, STEP_LOSS);
-    TRY(device_zero(t->device, sum.data, sizeof(float)));
     t->cx.plan = t->evaluate_plan;
-    for (int64_t i = 0; i < out->batches; i++) {
-        TRY(feed_validation(t, i * t->options.batch_size, &out->labels));
-        plan_replay(t->evaluate_plan);
-        TRY(model_run(&t->cx, t->m, t->slot, &t->batch, NULL, &t->losses));
-        TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &sum}));
-    }
-    float total;
-    TRY(device_copy_out(t->device, &total, sum.data, sizeof total));
+    for (int64_t i = 0; i < out->batches; i += t->cx.data_group->size) TRY(evaluate_round(t, i, out, &total));
+    TRY(sum_labels(t, &out->labels));
     out->tokens = out->batches * tokens_of(t);
     if (out->labels == 0)
         return status_fail(OTT_ERR_CONFIG, "%s: no token of the first %lld batches has a label to evaluate",
@@ -426,15 +456,30 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     return OTT_OK;
 }
 
+/* On one rank that is enough: the ranks search together. A rank that found nothing says which did. */
+static ott_status found_anywhere(trainer *t, char out[160], bool *found) {
+    const group *g = t->cx.data_group;
+    float all[g->size];
+    TRY(gather_values(t, out[0] ? 1.0f : 0.0f, all));
+    for (int r = 0; r < g->size && !*found; r++) {
+        *found = all[r] != 0.0f;
+        if (*found && !out[0]) snprintf(out, 160, "on rank %d of those that read data", r);
+    }
+    return OTT_OK;
+}
+
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out};
     hook p = {.see = see, .user = &s};
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     out[0] = 0;
+    bool found = false;
     ott_status status = OTT_OK;
-    for (int64_t i = 0; i < t->options.grad_accum && status == OTT_OK && !out[0]; i++)
+    for (int64_t i = 0; i < t->options.grad_accum && status == OTT_OK && !found; i++) {
         status = run_micro_batch(t, i, &p); /* their rows are still on the host */
+        if (status == OTT_OK) status = found_anywhere(t, out, &found);
+    }
     if (status == OTT_OK) status = delayed_forget(&t->m->delayed, t->device); /* it was no step */
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;

@@ -20,8 +20,10 @@ typedef struct trainer_options {
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
+    /* Both borrowed; NULL: this one alone. */
+    group *data_group; /* ranks that train this model on other rows of the data */
     group *
-        data_group; /* ranks that train this model on other rows of the data; borrowed; NULL: this one alone */
+        replica_group; /* of them those that hold the same part of the parameters: their gradients are summed */
 } trainer_options;
 
 typedef struct trainer {
@@ -38,6 +40,7 @@ typedef struct trainer {
     void *device_block;                          /* batch, losses, step state */
     batch batch;
     tensor losses, grad_scale, nonfinite, state;
+    tensor gathered;     /* [ranks of the data group, 1]: what they tell each other */
     int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
     device_event *sent;  /* the last of them that was given to the device is there */
     int64_t *documents;  /* [grad_accum + 1] in each of them */

@@ -1,4 +1,4 @@
-/* What launchers leave in the environment: one process of several is refused, one alone is not. */
+/* What launchers leave in the environment: one process of several that nothing joins is refused, one alone is not. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,14 +10,16 @@
 
 #include "comm/launch.h"
 
-static const char *const variables[] = {"WORLD_SIZE",  "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                        "PMIX_SIZE",   "MV2_COMM_WORLD_SIZE",  "SLURM_STEP_NUM_TASKS",
-                                        "SLURM_NTASKS"};
+static const char *const variables[] = {"WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
+static launch found;
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
 static int setup(void **state) {
     (void)state;
     for (int i = 0; i < VARIABLES; i++) unsetenv(variables[i]);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("PMIX_RANK");
     return 0;
 }
 
@@ -27,7 +29,7 @@ static void several_are_refused(void **state) {
         char part[64] = "";
         strcat(strcat(part, variables[i]), " = 2: ");
         setenv(variables[i], "2", 1);
-        assert_int_equal(launch_check_alone(), OTT_ERR_UNSUPPORTED);
+        assert_int_equal(launch_read(&found), OTT_ERR_UNSUPPORTED);
         assert_non_null(strstr(status_text(), part));
         assert_non_null(strstr(status_text(), "each of them would train alone"));
         unsetenv(variables[i]);
@@ -37,10 +39,10 @@ static void several_are_refused(void **state) {
 static void one_is_not(void **state) {
     (void)state;
     static const char *const alone[] = {"1", "0", "-1", ""};
-    assert_int_equal(launch_check_alone(), OTT_OK);
+    assert_int_equal(launch_read(&found), OTT_OK);
     for (size_t j = 0; j < sizeof alone / sizeof *alone; j++) {
         for (int i = 0; i < VARIABLES; i++) setenv(variables[i], alone[j], 1);
-        assert_int_equal(launch_check_alone(), OTT_OK);
+        assert_int_equal(launch_read(&found), OTT_OK);
     }
     setup(NULL);
 }
@@ -50,11 +52,31 @@ static void the_step_counts(void **state) {
     (void)state;
     setenv("SLURM_NTASKS", "2", 1);
     setenv("SLURM_STEP_NUM_TASKS", "1", 1);
-    assert_int_equal(launch_check_alone(), OTT_OK);
+    assert_int_equal(launch_read(&found), OTT_OK);
     setenv("SLURM_STEP_NUM_TASKS", "4", 1);
-    assert_int_equal(launch_check_alone(), OTT_ERR_UNSUPPORTED);
+    assert_int_equal(launch_read(&found), OTT_ERR_UNSUPPORTED);
     assert_non_null(strstr(status_text(), "SLURM_STEP_NUM_TASKS = 4: srun"));
     setup(NULL);
+}
+
+/* What MPI joins is no concern of the other launchers' variables, and must be as many as the launcher says. */
+static void what_mpi_joins_is_not_refused(void **state) {
+    (void)state;
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("WORLD_SIZE", "8", 1);
+    assert_int_equal(launch_read(&found), OTT_OK);
+    assert_true(found.joins && found.size == 4);
+    assert_int_equal(launch_check_joined(&found, 4), OTT_OK);
+    assert_int_equal(launch_check_joined(&found, 1), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "OMPI_COMM_WORLD_SIZE = 4, and MPI joins 1"));
+    setup(NULL);
+    setenv("PMIX_RANK", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    assert_int_equal(launch_read(&found), OTT_OK);
+    assert_true(found.joins && found.size == 2);
+    setup(NULL);
+    assert_int_equal(launch_read(&found), OTT_OK);
+    assert_false(found.joins);
 }
 
 static void no_number(void **state) {
@@ -62,7 +84,7 @@ static void no_number(void **state) {
     static const char *const wrong[] = {"two", "2x", "99999999999999999999", "\033[2J"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         setenv("PMI_SIZE", wrong[i], 1);
-        assert_int_equal(launch_check_alone(), OTT_ERR_CONFIG);
+        assert_int_equal(launch_read(&found), OTT_ERR_CONFIG);
         assert_non_null(strstr(status_text(), "PMI_SIZE"));
         assert_null(strchr(status_text(), '\033'));
     }
@@ -71,9 +93,8 @@ static void no_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_are_refused),
-        cmocka_unit_test(one_is_not),
-        cmocka_unit_test(the_step_counts),
+        cmocka_unit_test(several_are_refused), cmocka_unit_test(one_is_not),
+        cmocka_unit_test(the_step_counts),     cmocka_unit_test(what_mpi_joins_is_not_refused),
         cmocka_unit_test(no_number),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

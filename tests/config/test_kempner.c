@@ -69,9 +69,33 @@ static void test_not_built(void **state) {
              "vision-language", NULL);
     case_bad(c, ".toml", "[distributed]\ntp = 2\n", "distributed.tp = 2",
              "tensor parallelism is not built yet", NULL);
-    case_bad(c, ".toml", "[distributed]\ndp_shard = 8\n", "distributed.dp_shard = 8", "sharding", NULL);
     case_bad(c, ".toml", "[float8]\ntensor_parallel = true\n", "float8.tensor_parallel = true",
              "FP8 with tensor parallelism is not built yet", NULL);
+}
+
+/* What micro-batches follow from depends on how many ranks there are. */
+static void test_ranks(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 16\n", NULL);
+    assert_int_equal(config_step_rows(cfg), 16);
+    assert_int_equal(config_set_data_ranks(cfg, 4), OTT_OK);
+    assert_int_equal(cfg->train.grad_accum_steps, 2);
+    assert_int_equal(config_check(cfg), OTT_OK);
+    assert_int_equal(cfg->train.grad_accum_steps, 2);
+    assert_int_equal(config_step_rows(cfg), 16);
+    assert_int_equal(config_set_data_ranks(cfg, 3), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "(16) must be divisible by local_batch_size * dp_size (2 * 3)"));
+    config_close(cfg);
+    cfg =
+        case_good(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 8\ngrad_accum_steps = 2\n", NULL);
+    assert_int_equal(config_set_data_ranks(cfg, 2), OTT_OK);
+    assert_int_equal(config_set_data_ranks(cfg, 1), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "give one of them only"));
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[distributed]\ndp_shard = 8\n[train]\ngrad_accum_steps = 3\n", NULL);
+    assert_int_equal(config_set_data_ranks(cfg, 8), OTT_OK);
+    assert_int_equal(config_step_rows(cfg), 8 * 8 * 3);
+    config_close(cfg);
 }
 
 static void test_async_mode(void **state) {
@@ -143,7 +167,7 @@ static void test_messages(void **state) {
              "warmup_steps (4), stable_steps (4) and decay_steps (4) exceed train.max_steps (10)", NULL);
     case_bad(c, ".toml", "[train]\nbatch_size = 3\nglobal_batch_size = 8\n",
              "global_batch_size (8) must be divisible by", "(3 * 1)", NULL);
-    case_bad(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 8\ngrad_accum_steps = 2\n",
+    case_bad(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 8\ngrad_accum_steps = 3\n",
              "give one of them only", NULL);
     case_bad(c, ".toml",
              "[train]\nmixed_precision = \"fp8\"\n[float8]\nrecipe_name = "
@@ -219,10 +243,19 @@ static void test_mixture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_mixture),    CASE(test_fp8_file),         CASE(test_defaults),
-        CASE(test_not_built),  CASE(test_neutral),          CASE(test_wandb),
-        CASE(test_async_mode), CASE(test_profiling),        CASE(test_messages),
-        CASE(test_derived),    CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
+        CASE(test_mixture),
+        CASE(test_fp8_file),
+        CASE(test_defaults),
+        CASE(test_not_built),
+        CASE(test_ranks),
+        CASE(test_neutral),
+        CASE(test_wandb),
+        CASE(test_async_mode),
+        CASE(test_profiling),
+        CASE(test_messages),
+        CASE(test_derived),
+        CASE(test_recompute_number),
+        CASE(test_fp8_settings_without_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

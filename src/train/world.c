@@ -1,0 +1,209 @@
+/* train/world: joining, groups, and agreeing. */
+#include "train/world.h"
+#include "comm/launch.h"
+#include "comm/mpi.h"
+#include "comm/self.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { WORDS_BYTES = 1 << 16 };
+
+/* ---- joining ---- */
+
+/* torchtitan's launcher prints it before each line. */
+static void log_marked(void *user, ott_log_level level, const char *text) {
+    const world *w = user;
+    log_line(w->heard, level, "[rank%d]:%s", w->rank, text);
+}
+
+static void choose_log(world *w, const logger *log, int64_t wanted) {
+    w->heard = log;
+    w->log = log ? *log : (logger){0};
+    if (wanted == -1 && w->size > 1)
+        w->log = (logger){.callback = log_marked, .user = w, .level = w->log.level};
+    else if (wanted != w->rank && w->size > 1)
+        w->log = (logger){0};
+}
+
+static ott_status check_log_rank(const world *w, const config *cfg) {
+    if (w->size == 1 || cfg->metrics.log_rank < w->size) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s: there are %d ranks, 0 to %d; -1: all of them",
+                       config_where(cfg, "metrics.log_rank"), w->size, w->size - 1);
+}
+
+static ott_status join(const config *cfg, world *w) {
+    launch l;
+    TRY(launch_read(&l));
+    if (!l.joins) return OTT_OK;
+    TRY(mpi_join((double)cfg->distributed.nccl_timeout_sec, &w->all));
+    w->rank = w->all->rank;
+    w->size = w->all->size;
+    return launch_check_joined(&l, w->size);
+}
+
+static ott_status arrange(const config *cfg, world *w) {
+    const int64_t asked[MESH_DIMENSIONS] = {
+        [MESH_PP] = cfg->distributed.pp,
+        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
+        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
+        [MESH_CP] = cfg->distributed.cp,
+        [MESH_EP] = cfg->distributed.ep,
+        [MESH_TP] = cfg->distributed.tp,
+    };
+    return mesh_open(asked, w->size, &w->mesh);
+}
+
+ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
+    *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
+    w->data = w->shard = w->replicate = w->all;
+    TRY(join(cfg, w));
+    choose_log(w, log, cfg->metrics.log_rank);
+    TRY(check_log_rank(w, cfg));
+    TRY(arrange(cfg, w));
+    return config_set_data_ranks(cfg, mesh_group_size(&w->mesh, MESH_DATA));
+}
+
+/* ---- groups ---- */
+
+static ott_status open_group(const world *w, mesh_set dimensions, const char *name, double timeout,
+                             group **out) {
+    int ranks[w->size];
+    int64_t size = mesh_group_size(&w->mesh, dimensions);
+    mesh_group(&w->mesh, dimensions, w->rank, ranks);
+    if (size == 1) return OTT_OK; /* on every rank */
+    return mpi_group_open(ranks, (int)size, name, timeout, out);
+}
+
+ott_status world_open(world *w, device *d, const config *cfg) {
+    double timeout = (double)cfg->distributed.nccl_timeout_sec;
+    w->device = d;
+    if (w->size == 1) return OTT_OK;
+    TRY(device_allocate(d, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
+    TRY(open_group(w, MESH_DATA, "data", timeout, &w->data));
+    TRY(open_group(w, MESH_SET(DP_SHARD), "dp_shard", timeout, &w->shard));
+    return open_group(w, MESH_SET(DP_REPLICATE), "dp_replicate", timeout, &w->replicate);
+}
+
+void world_close(world *w) {
+    if (!w->device || w->size == 1) return;
+    group *groups[] = {w->data, w->shard, w->replicate};
+    for (int i = 0; i < 3; i++)
+        if (groups[i] != comm_self() && groups[i] != w->all) group_close(groups[i]);
+    device_release(w->device, w->words);
+}
+
+/* ---- telling and agreeing ---- */
+
+bool world_leads(const world *w) {
+    return w->rank == 0;
+}
+
+ott_status world_any(world *w, bool *flag) {
+    float value = *flag ? 1.0f : 0.0f;
+    exec cx = {.device = w->device};
+    tensor t = tensor_vector(w->words, OTT_F32, 1);
+    if (w->size == 1) return OTT_OK;
+    TRY(device_copy_in(w->device, w->words, &value, sizeof value));
+    TRY(group_all_reduce(w->all, &cx, &t, REDUCE_MAX));
+    TRY(device_copy_out(w->device, &value, w->words, sizeof value));
+    *flag = value != 0.0f;
+    return OTT_OK;
+}
+
+ott_status world_share(world *w, void *data, int64_t bytes) {
+    exec cx = {.device = w->device};
+    char *at = data;
+    for (int64_t left = w->size > 1 ? bytes : 0, count; left > 0; left -= count, at += count) {
+        count = left < WORDS_BYTES ? left : WORDS_BYTES;
+        tensor t = tensor_vector(w->words, OTT_E4M3, count);
+        if (world_leads(w)) TRY(device_copy_in(w->device, w->words, at, count));
+        TRY(group_broadcast(w->all, &cx, &t, 0));
+        TRY(device_copy_out(w->device, at, w->words, count));
+    }
+    return OTT_OK;
+}
+
+ott_status world_share_text(world *w, str *text) {
+    int64_t length = text->length;
+    void *copy;
+    if (w->size == 1) return OTT_OK;
+    TRY(world_share(w, &length, sizeof length));
+    TRY(mem_alloc(w->account, MEM_OTHER, length + 1, "a text between ranks", &copy));
+    if (world_leads(w) && length > 0) memcpy(copy, text->text, (size_t)length);
+    ott_status status = world_share(w, copy, length);
+    if (status == OTT_OK && !world_leads(w)) {
+        str_free(text);
+        str_append_bytes(text, copy, length);
+        status = str_finish(text);
+    }
+    mem_free(w->account, copy);
+    return status;
+}
+
+static ott_status share_copy(world *w, const char *text, str *leaders) {
+    str_append(leaders, text);
+    TRY(str_finish(leaders));
+    return world_share_text(w, leaders);
+}
+
+ott_status world_agree(world *w, const char *what, const char *text) {
+    str leaders = {.account = w->account};
+    if (w->size == 1) return OTT_OK;
+    ott_status status = share_copy(w, text, &leaders);
+    if (status == OTT_OK && strcmp(leaders.text ? leaders.text : "", text) != 0)
+        status = status_fail(OTT_ERR_RANK,
+                             "rank %d does not see the same as rank 0 of %s: all ranks need the same files",
+                             w->rank, what);
+    str_free(&leaders);
+    return status;
+}
+
+/* "key = value" of the line at *text, which moves on; the section it is in is kept in `section`. */
+static bool next_value(const char **text, char section[64], char line[256]) {
+    while (**text) {
+        int length = (int)strcspn(*text, "\n");
+        snprintf(line, 256, "%.*s", length, *text);
+        *text += length + ((*text)[length] == '\n');
+        if (line[0] == '[')
+            snprintf(section, 64, "%.*s.", (int)strcspn(line + 1, "]"), line + 1);
+        else if (line[0] && line[0] != '#')
+            return true;
+    }
+    return false;
+}
+
+/* The texts have the same keys in the same order. */
+static ott_status compare_values(const char *own, const char *leaders) {
+    char section[64] = "", other_section[64] = "", value[256], other[256];
+    while (next_value(&own, section, value) && next_value(&leaders, other_section, other))
+        if (strcmp(value, other) != 0)
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s%s, and on rank 0 %s%s: all ranks need the same configuration", section,
+                               value, other_section, other);
+    return OTT_OK;
+}
+
+ott_status world_agree_config(world *w, const config *cfg) {
+    str own = {.account = w->account}, leaders = {.account = w->account};
+    ott_status status;
+    if (w->size == 1) return OTT_OK;
+    TRY_OUT(config_write_toml(cfg, &own));
+    TRY_OUT(share_copy(w, own.text, &leaders));
+    TRY_OUT(compare_values(own.text, leaders.text));
+out:
+    str_free(&own);
+    str_free(&leaders);
+    return status;
+}
+
+ott_status world_barrier(world *w) {
+    exec cx = {.device = w->device};
+    return w->size == 1 ? OTT_OK : group_barrier(w->all, &cx);
+}
+
+ott_status world_give_up(world *w, ott_status code) {
+    if (w->size == 1) return code;
+    if (code != OTT_ERR_RANK) status_context(code, "rank %d", w->rank); /* else it names one */
+    mpi_give_up(status_text());
+    return code;
+}

@@ -1,0 +1,51 @@
+/*
+ * train/world: the ranks of a run: how they came together, the groups of their mesh, and what they must agree on. One
+ * process alone is a world of one rank, in which nothing is said.
+ *
+ * Every rank makes the same calls in the same order.
+ */
+#ifndef TRAIN_WORLD_H
+#define TRAIN_WORLD_H
+
+#include "base/str.h"
+#include "config/config.h"
+#include "parallel/mesh.h"
+#include "tensor/exec.h"
+
+typedef struct world {
+    mem *account;
+    mesh mesh;
+    int rank, size;
+    group *all;       /* every rank; of one rank alone like the others comm_self */
+    group *data;      /* ranks that read other rows */
+    group *shard;     /* of them those that share one copy of the parameters */
+    group *replicate; /* and those that hold the same part of other copies */
+    device *device;
+    void *words; /* device memory through which they tell each other something */
+    logger log;  /* this rank's */
+    const logger *heard;
+} world;
+
+/* Joins the ranks that a launcher started, arranges them, and gives cfg what follows from how many there are. `log` hears what
+   metrics.log_rank lets through w->log. */
+ott_status world_join(mem *account, const logger *log, config *cfg, world *w);
+/* The groups. device is borrowed. */
+ott_status world_open(world *w, device *d, const config *cfg);
+/* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
+void world_close(world *w);
+
+/* Does this rank write what one rank writes? */
+bool world_leads(const world *w);
+/* *flag on any rank? */
+ott_status world_any(world *w, bool *flag);
+/* The leader's bytes, and its text. */
+ott_status world_share(world *w, void *data, int64_t bytes);
+ott_status world_share_text(world *w, str *text);
+/* Is the configuration, and the text, that of rank 0? `what` is what the text is about: "the files of the run". */
+ott_status world_agree_config(world *w, const config *cfg);
+ott_status world_agree(world *w, const char *what, const char *text);
+ott_status world_barrier(world *w);
+/* The run has failed with this status: what it returns says so on one rank; the others wait here to be ended. */
+ott_status world_give_up(world *w, ott_status code);
+
+#endif
