@@ -142,8 +142,19 @@ static ott_status find_start(run *r) {
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
 }
 
+/* Each rank would write what it has. */
+static ott_status check_checkpoints(const run *r) {
+    if (r->world.shard->size == 1 || (r->cfg->checkpoint.interval == 0 && !*r->cfg->checkpoint.load_path))
+        return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "checkpoints of parameters that lie on several ranks are not built yet: "
+                       "--checkpoint.enabled=false, or --distributed.dp_shard=1 --distributed.dp_replicate=%d",
+                       r->world.size);
+}
+
 static ott_status open_trainer(run *r) {
     trainer_options options;
+    TRY(check_checkpoints(r));
     TRY(find_start(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     options.data_group = r->world.data;
@@ -285,7 +296,7 @@ static ott_status log_command(const run *r) {
 /* Whoever asked for no checkpoints did not ask to lose the run. */
 static ott_status save_and_stop(run *r) {
     long long step = (long long)r->trainer->run.step;
-    bool there = r->saved_step == step || (r->start.checkpoint && step == r->start.step);
+    bool there = r->world.shard->size > 1 || r->saved_step == step || (r->start.checkpoint && step == r->start.step);
     r->stopped = true;
     if (there)
         log_info(r->log, "Shutdown requested at step %lld, whose checkpoint is there", step);
