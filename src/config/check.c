@@ -77,7 +77,7 @@ static ott_status check_built(config *cfg) {
 /* Until the ranks are counted, one is assumed where a number must follow, and none where one could be wrong. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
-    int64_t counted = cfg->book->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
+    int64_t counted = cfg->state->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
     if (global == 0) return OTT_OK;
     if (global % each != 0)
         FAIL("global_batch_size (%lld) must be divisible by local_batch_size * dp_size (%lld * %lld)",
@@ -93,12 +93,12 @@ static ott_status check_batches(config *cfg) {
 }
 
 ott_status config_set_data_ranks(config *cfg, int64_t ranks) {
-    cfg->book->data_ranks = ranks;
+    cfg->state->data_ranks = ranks;
     return check_batches(cfg);
 }
 
 int64_t config_step_rows(const config *cfg) {
-    int64_t ranks = cfg->book->data_ranks;
+    int64_t ranks = cfg->state->data_ranks;
     return cfg->train.batch_size * cfg->train.grad_accum_steps * (ranks ? ranks : 1);
 }
 

@@ -102,7 +102,9 @@ static ott_status load_start(run *r) {
 }
 
 static ott_status open_writer(run *r) {
-    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, NULL, &r->writer);
+    group *savers = r->world.savers;
+    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints,
+                                  savers->size > 1 ? savers : NULL, &r->writer);
 }
 
 static ott_status decide_admission(run *r) {
@@ -142,19 +144,18 @@ static ott_status find_start(run *r) {
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
 }
 
-/* Each rank would write what it has. */
-static ott_status check_checkpoints(const run *r) {
-    if (r->world.shard->size == 1 || (r->cfg->checkpoint.interval == 0 && !*r->cfg->checkpoint.load_path))
-        return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "checkpoints of parameters that lie on several ranks are not built yet: "
-                       "--checkpoint.enabled=false, or --distributed.dp_shard=1 --distributed.dp_replicate=%d",
-                       r->world.size);
+static ott_status check_save_hf(const run *r) {
+    if (r->world.shard->size == 1 || !save_hf_wanted(r->cfg, r->cfg->train.max_steps)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: a folder is not written yet from parameters that lie on several ranks; `ottava export` makes "
+        "one of a checkpoint",
+        config_where(r->cfg, "checkpoint.save_hf"));
 }
 
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    TRY(check_checkpoints(r));
+    TRY(check_save_hf(r));
     TRY(find_start(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     options.data_group = r->world.data;
@@ -268,8 +269,9 @@ static void note_memory(run *r) {
 
 static ott_status save(run *r) {
     if (r->saved_step == r->trainer->run.step) return OTT_OK;
-    if (!world_leads(&r->world)) return r->saved_step = r->trainer->run.step, OTT_OK;
-    if (metrics_sync(r->progress.metrics) != OTT_OK) log_warning(r->log, "%s", status_text());
+    if (!world_saves(&r->world)) return r->saved_step = r->trainer->run.step, OTT_OK;
+    if (r->progress.metrics && metrics_sync(r->progress.metrics) != OTT_OK)
+        log_warning(r->log, "%s", status_text());
     note_memory(r);
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
@@ -296,7 +298,7 @@ static ott_status log_command(const run *r) {
 /* Whoever asked for no checkpoints did not ask to lose the run. */
 static ott_status save_and_stop(run *r) {
     long long step = (long long)r->trainer->run.step;
-    bool there = r->world.shard->size > 1 || r->saved_step == step || (r->start.checkpoint && step == r->start.step);
+    bool there = r->saved_step == step || (r->start.checkpoint && step == r->start.step);
     r->stopped = true;
     if (there)
         log_info(r->log, "Shutdown requested at step %lld, whose checkpoint is there", step);

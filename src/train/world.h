@@ -20,6 +20,7 @@ typedef struct world {
     group *data;      /* ranks that read other rows */
     group *shard;     /* of them those that share one copy of the parameters */
     group *replicate; /* and those that hold the same part of other copies */
+    group *savers; /* those of the first copy of the model, which write it down, beside what else goes on */
     device *device;
     void *words; /* device memory through which they tell each other something */
     logger log;  /* this rank's */
@@ -36,6 +37,8 @@ void world_close(world *w);
 
 /* Does this rank write what one rank writes? */
 bool world_leads(const world *w);
+/* Is it one of the first copy of the model? */
+bool world_saves(const world *w);
 /* *flag on any rank? */
 ott_status world_any(world *w, bool *flag);
 /* The leader's bytes, and its text. */
