@@ -77,11 +77,6 @@ static inline bool parameter_is_cut(const parameter *p) {
     return p->local.rows != p->rows || p->local.columns != p->columns;
 }
 
-/* Where a shard of whole rows, or of one row's elements, begins in the whole with its rows laid end to end. */
-static inline int64_t parameter_shard_first(const parameter *p) {
-    return p->shard.row * p->columns + p->shard.column;
-}
-
 /* Where the shard is all of the local part. */
 static inline void parameter_show_shard(parameter *p) {
     p->value = p->shard.value;

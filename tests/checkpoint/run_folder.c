@@ -112,7 +112,7 @@ static void assert_rows(device *d, const parameter *part, const tensor *all, con
     int64_t bytes = tensor_bytes(*own);
     char *expected = malloc((size_t)bytes), *found = malloc((size_t)bytes);
     assert_int_equal(tensor_count(*all), parameter_count(part));
-    const float *from = (const float *)all->data + parameter_shard_first(part);
+    const float *from = (const float *)all->data + part->shard.row * part->columns + part->shard.column;
     assert_int_equal(device_copy_out(d, expected, from, bytes), OTT_OK);
     assert_int_equal(device_copy_out(d, found, own->data, bytes), OTT_OK);
     assert_memory_equal(expected, found, (size_t)bytes);

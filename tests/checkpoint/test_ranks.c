@@ -406,12 +406,16 @@ static void tied_and_frozen_too(void **state) {
     check_model(*state, &o);
 }
 
+static void write_beside(run_folder *f) {
+    assert_int_equal(config_set(f->cfg, "checkpoint.async_mode", "async"), OTT_OK);
+    assert_int_equal(config_set(f->cfg, "checkpoint.interval", "1"), OTT_OK);
+}
+
 static void beside_training_too(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
     const team t = {f, &o, mesh, 8};
-    assert_int_equal(config_set(f->cfg, "checkpoint.async_mode", "async"), OTT_OK);
-    assert_int_equal(config_set(f->cfg, "checkpoint.interval", "1"), OTT_OK);
+    write_beside(f);
     model *whole = open_whole(f, &o);
     save_whole(f, whole, at(f, "one"));
     check_saving(&t, whole, writer_job);
@@ -430,26 +434,32 @@ static void expect_failure(const team *t, int rank, const char *what) {
 }
 
 /* A limit on the size of files stands for a full disk; only the last rank's part of the largest one is beyond. */
-static void a_full_disk_of_one_rank(void **state) {
-    run_folder *f = *state;
+static void fill_disk(const team *t, const model *whole, int64_t bytes, ott_status (*job)(rank_run *r)) {
     struct rlimit before, limit;
-    model_options o = odd_options();
-    const team t = {f, &o, NULL, 8};
-    int64_t bytes;
-    model *whole = open_whole(f, &o);
-    save_whole(f, whole, at(f, "one"));
-    assert_int_equal(file_rename(at(f, "one/step-20"), at(f, "one/step-4")), OTT_OK);
-    assert_int_equal(file_size(at(f, "one/step-4/optimizer.safetensors"), &bytes), OTT_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
     limit = (struct rlimit){.rlim_cur = (rlim_t)bytes - 4, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    run_team(&t, whole, save_job, at(f, "one"), NULL);
+    run_team(t, whole, job, at(t->f, "one"), NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, old);
-    expect_failure(&t, 7, "optimizer.safetensors: cannot write");
-    close_team(&t);
+    expect_failure(t, 7, "optimizer.safetensors: cannot write");
+    close_team(t);
+}
+
+static void a_full_disk_of_one_rank(void **state) {
+    run_folder *f = *state;
+    model_options o = odd_options();
+    const team t = {f, &o, NULL, 8};
+    int64_t bytes;
     file_list list;
+    model *whole = open_whole(f, &o);
+    save_whole(f, whole, at(f, "one"));
+    assert_int_equal(file_rename(at(f, "one/step-20"), at(f, "one/step-4")), OTT_OK);
+    assert_int_equal(file_size(at(f, "one/step-4/optimizer.safetensors"), &bytes), OTT_OK);
+    fill_disk(&t, whole, bytes, save_job);
+    write_beside(f);
+    fill_disk(&t, whole, bytes, writer_job);
     assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
     assert_int_equal(list.count, 1); /* the older one, and no half one */
     file_list_free(&list);

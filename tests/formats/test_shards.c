@@ -112,6 +112,36 @@ static void splits_like_transformers(void **state) {
     shards_close(s);
 }
 
+/* Rank r's elements of every tensor, one by one, in as many files. */
+static void append_every_other(shards_writer *w, int r) {
+    for (int64_t t; (t = shards_writer_next(w)) >= 0;)
+        for (int64_t i = 0; i < elements(&five[t]); i++) {
+            float x = value(t, i);
+            assert_int_equal(i % 2 == r ? shards_writer_append_floats(w, &x, 1)
+                                        : shards_writer_skip(w, dtype_bytes(five[t].dtype)),
+                             OTT_OK);
+        }
+}
+
+static void two_write_one_folder(void **state) {
+    folder *f = *state;
+    const safetensors_pair metadata = {"made_by", "test"};
+    shards_writer *w[2];
+    shards *s;
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(
+            shards_writer_join(f->account, folder_file(f, "m"), five, FIVE, 100, &metadata, 1, r, 2, &w[r]),
+            OTT_OK); /* 64 | 64 + 32 | 16 + 64 */
+    for (int r = 1; r >= 0; r--) {
+        append_every_other(w[r], r);
+        assert_int_equal(shards_writer_commit(w[r]), OTT_OK);
+    }
+    assert_int_equal(open_model(f, "m", &s), OTT_OK);
+    assert_int_equal(shards_file_count(s), 3);
+    check_model(s, five, FIVE);
+    shards_close(s);
+}
+
 /* The larger one is numbered when it is met, the shard that was being filled goes on being filled. */
 static void large_tensor_gets_a_shard(void **state) {
     folder *f = *state;
@@ -576,6 +606,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(splits_like_transformers),
         TEST(large_tensor_gets_a_shard),
+        TEST(two_write_one_folder),
         TEST(one_file_needs_no_index),
         TEST(many_shards_few_open),
         TEST(streams_in_pieces),
