@@ -56,7 +56,7 @@ static int run(const plan_options *o, int argc, char **argv) {
 
 int verb_plan(int argc, char **argv) {
     plan_options o;
-    bool json = false;
+    bool json = false, sweep = false;
     plan_options_init(&o);
     const option options[] = {
         {"--device", "NAME", OPTION_TEXT, &o.device,
@@ -64,6 +64,8 @@ int verb_plan(int argc, char **argv) {
         {"--rates", "KEY=N,...", OPTION_TEXT, &o.rates,
          "other numbers than the device's: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
         {"--ranks", "N", OPTION_INT64, &o.ranks, "processes, each with a device of its own (1)"},
+        {"--sweep", NULL, OPTION_FLAG, &sweep,
+         "other meshes, micro-batches and recomputation as well, and the fastest that fit"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a page"},
     };
     const command c = {.name = "plan",
@@ -77,6 +79,7 @@ int verb_plan(int argc, char **argv) {
     int own = split(&c, argc, argv, rest, &rest_count);
     code = options_take(&c, own, argv, &operands);
     o.json = json;
+    o.sweep = sweep;
     if (code == OPTIONS_GO_ON) code = run(&o, rest_count, rest);
     free(rest);
     return code;

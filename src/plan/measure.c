@@ -14,7 +14,7 @@ enum {
     MOST_HIDDEN = 2048,
     MOST_VOCAB = 2048,
     MOST_LENGTH = 1024,
-    MOST_TOKENS = 512
+    MOST_TOKENS = 1024
 };
 
 /* Sums of one step, by operation and format. */
@@ -76,7 +76,7 @@ static ott_status describe(probe *p, const config *from, const char *precision) 
                  {"model.n_heads", heads},
                  {"model.n_kv_heads", heads},
                  {"model.head_dim", head},
-                 {"model.n_layers", 2},
+                 {"model.n_layers", 1},
                  {"model.ffn_hidden_dim", hidden},
                  {"train.seq_len", length},
                  {"model.max_seq_len", length},

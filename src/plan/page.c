@@ -135,6 +135,26 @@ static void write_layers(const page *p, str *out) {
     str_append(out, "\n");
 }
 
+/* ---- other settings ---- */
+
+static void write_sweep(const page *p, str *out) {
+    const sweep *s = p->sweep;
+    char text[256];
+    if (!s) return;
+    str_printf(out, "The same training in other ways: %d tried, %d fit; the fastest of them\n", s->tried,
+               s->fitting);
+    str_append(out, "    tokens/s    MFU   step ms       MiB\n");
+    for (int i = 0; i < s->count; i++) {
+        const sweep_row *r = &s->best[i];
+        sweep_show(r, text);
+        str_printf(out, "  %10.0f %5.1f%% %9.1f %9.1f  %s\n", r->tokens_per_second, 100 * r->mfu,
+                   1e3 * r->step_seconds, (double)r->bytes / MIB, text);
+    }
+    if (s->count == 0)
+        str_append(out, "  none: more ranks are needed, shorter sequences or a smaller model\n");
+    str_append(out, "\n");
+}
+
 /* ---- assumptions ---- */
 
 static void write_rates(const page *p, str *out) {
@@ -175,6 +195,7 @@ ott_status page_write(const page *p, str *out) {
     write_traffic(p, out);
     write_speed(p, out);
     write_layers(p, out);
+    write_sweep(p, out);
     write_assumptions(p, out);
     return str_finish(out);
 }

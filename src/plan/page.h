@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "plan/estimate.h"
 #include "plan/layers.h"
+#include "plan/sweep.h"
 
 /* All that is told; borrowed. */
 typedef struct page {
@@ -18,6 +19,7 @@ typedef struct page {
     const estimate *other;       /* NULL: it cannot be */
     const layer_rows *layers;
     int64_t largest_batch; /* that fits; 0: none does */
+    const sweep *sweep;    /* NULL: not asked for */
 } page;
 
 ott_status page_write(const page *p, str *out);

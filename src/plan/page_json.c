@@ -54,6 +54,24 @@ static void write_layer(const layer_row *r, str *out) {
     str_append(out, "}");
 }
 
+static void write_sweep(const sweep *s, str *out) {
+    char text[256];
+    json_write_key(out, "sweep");
+    str_append(out, "[");
+    for (int i = 0; i < s->count; i++) {
+        const sweep_row *r = &s->best[i];
+        json_write_key(out, NULL);
+        str_append(out, "{");
+        sweep_show(r, text);
+        json_write_text(out, "options", text);
+        json_write_integer(out, "bytes", r->bytes);
+        json_write_real(out, "step_seconds", r->step_seconds);
+        json_write_real(out, "tokens_per_second", r->tokens_per_second);
+        str_append(out, "}");
+    }
+    str_append(out, "]");
+}
+
 ott_status page_write_json(const page *p, str *out) {
     const estimate *e = p->estimate;
     str_append(out, "{");
@@ -77,6 +95,8 @@ ott_status page_write_json(const page *p, str *out) {
     json_write_key(out, "layers");
     str_append(out, "[");
     for (int i = 0; i < p->layers->count; i++) write_layer(&p->layers->of[i], out);
-    str_append(out, "]}\n");
+    str_append(out, "]");
+    if (p->sweep) write_sweep(p->sweep, out);
+    str_append(out, "}\n");
     return str_finish(out);
 }

@@ -21,6 +21,7 @@ typedef struct planner {
     machine machine;
     layer_rows layers;
     estimate estimate, other;
+    sweep sweep;
     char names[2][64]; /* of the precision of both */
 } planner;
 
@@ -133,6 +134,8 @@ static void name_precision(planner *p) {
 static ott_status write_page(planner *p, str *out) {
     name_precision(p);
     bool other = estimate_other(p);
+    estimate_request r = request(p, p->cfg);
+    if (p->options->sweep) TRY(sweep_run(&r, &p->sweep));
     const page told = {.cfg = p->cfg,
                        .shape = &p->shape,
                        .machine = &p->machine,
@@ -142,7 +145,8 @@ static ott_status write_page(planner *p, str *out) {
                        .other_precision = p->names[1],
                        .other = other ? &p->other : NULL,
                        .layers = &p->layers,
-                       .largest_batch = find_largest_batch(p)};
+                       .largest_batch = find_largest_batch(p),
+                       .sweep = p->options->sweep ? &p->sweep : NULL};
     return p->options->json ? page_write_json(&told, out) : page_write(&told, out);
 }
 

@@ -141,6 +141,7 @@ static bool reduce_more(const admission *a, variant *v, char text[96]) {
     if (model_options_resolve(&smaller, &shape) != OTT_OK) return false;
     shape.vocab = a->shape->vocab;
     shape.freeze = v->shape.freeze;
+    shape.shard_ranks = v->shape.shard_ranks;
     v->shape = shape;
     v->cfg.model.reduce = 2 * by;
     snprintf(text, 96, "model.reduce = %" PRId64, 2 * by);
@@ -248,6 +249,29 @@ static void write_proposals(str *text, const admission *a, const variant *v, int
     write_together(text, a, v, list, count, left);
 }
 
+enum { MOST_RANKS = 1024 };
+
+/* The fewest ranks, a power of two, that hold the parameters between them and have room each. */
+static void write_ranks(str *text, const admission *a, const variant *from, int64_t left) {
+    variant v = *from;
+    admission_need n;
+    char size[SIZE_TEXT];
+    int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
+    for (; ranks <= MOST_RANKS; ranks *= 2) {
+        if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return;
+        ott_status status = need_of(a, &v, &n);
+        group_close(v.shape.shard_ranks);
+        if (status != OTT_OK) return;
+        if (n.total > left) continue;
+        str_printf(
+            text,
+            "; on %d ranks (distributed.dp_shard) with as much memory each it needs %s of each; ottava plan "
+            "tells how fast that is",
+            ranks, size_text(n.total, size));
+        return;
+    }
+}
+
 static ott_status refuse(const admission *a, const variant *v, const admission_need *n,
                          const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
@@ -256,6 +280,7 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
     write_kinds(&text, n);
     write_proposals(&text, a, v, n->total, available);
+    write_ranks(&text, a, v, available);
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);

@@ -183,6 +183,36 @@ static void fp8_travels_as_codes(void **state) {
     assert_true(codes < 0.7 * numbers);
 }
 
+/* ---- the sweep ---- */
+
+static void what_is_proposed_fits(void **state) {
+    const plan_options asked = {.device = "h100", .ranks = 4, .rates = "gib=1.6", .sweep = 1};
+    const char *arguments[MOST] = {"--model.preset=debug", "--train.seq_len=256", "--train.batch_size=8",
+                                   NULL};
+    char options[256];
+    (void)state;
+    json_t *root = plan_json(asked, arguments);
+    const json_t *rows = json_object_get(root, "sweep"), *first = json_array_get(rows, 0);
+    assert_true(json_array_size(rows) > 3);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_true(number(row, "bytes") <= 0.101 * 1024 * 1024 * 1024);
+        assert_true(number(row, "tokens_per_second") <= number(first, "tokens_per_second"));
+    }
+    snprintf(options, sizeof options, "%s", json_string_value(json_object_get(first, "options")));
+    int count = 3;
+    for (char *word = strtok(options, " "); word; word = strtok(NULL, " ")) {
+        if (strncmp(word, "--distributed", 13) != 0)
+            arguments[count++] = word; /* dp_shard=4 follows from the ranks */
+    }
+    arguments[count] = NULL;
+    json_t *again = plan_json((plan_options){.device = "h100", .ranks = 4, .rates = "gib=1.6"}, arguments);
+    assert_true(json_is_true(json_object_get(again, "fits")));
+    assert_true(number(again, "tokens_per_second") <= number(first, "tokens_per_second"));
+    json_decref(again);
+    json_decref(root);
+}
+
 /* ---- refusals ---- */
 
 static void refused(const plan_options *o, const char *const *arguments, ott_status status,
@@ -212,6 +242,7 @@ int main(void) {
         cmocka_unit_test(more_ranks_need_less),
         cmocka_unit_test(bytes_of_four_ranks),
         cmocka_unit_test(fp8_travels_as_codes),
+        cmocka_unit_test(what_is_proposed_fits),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

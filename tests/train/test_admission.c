@@ -139,6 +139,7 @@ static void refusal_of_a_model_that_is_too_large(void **state) {
     expect(text, "optimizer state ");
     expect(text, "too much; model.reduce = ");
     expect(text, "makes a small model of the family");
+    expect(text, " ranks (distributed.dp_shard) with as much memory each it needs ");
 }
 
 /* Nothing large is taken on the way to a refusal. */

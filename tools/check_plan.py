@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Holds `ottava plan` against `ottava train` on this machine: memory, tokens a second.
+
+    tools/check_plan.py [--program build/release/ottava] [--rounds 3] [--ranks N] [--only WORD]
+
+Each configuration is planned and trained for a few steps of random tokens, in turns, so that what disturbs the machine
+disturbs both; medians of the rounds count. With --ranks the training is started by mpirun, and rank 0's memory is compared.
+Memory: what the dry run planned beside what was allocated and resident at most. A table goes to standard output; the exit
+code is 1 when memory is off by more than 5%, or, for one rank, time by more than 25%.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from statistics import median
+
+SMALL = "--model.preset=42M --train.seq_len=256 --train.batch_size=2"
+CONFIGURATIONS = {
+    "debug bf16": "--model.preset=debug --train.seq_len=256 --train.batch_size=4 --train.mixed_precision=bf16",
+    "debug fp8": "--model.preset=debug --train.seq_len=256 --train.batch_size=4 --train.mixed_precision=fp8",
+    "10M fp32": "--model.preset=10M --train.seq_len=256 --train.batch_size=4 --train.mixed_precision=fp32",
+    "10M rowwise": "--model.preset=10M --train.seq_len=512 --train.batch_size=2 --train.mixed_precision=fp8 "
+                   "--float8.recipe_name=rowwise",
+    "10M accumulated": "--model.preset=10M --train.seq_len=256 --train.batch_size=2 --train.grad_accum_steps=3 "
+                       "--train.mixed_precision=fp8",
+    "42M bf16": SMALL + " --train.mixed_precision=bf16",
+    "42M fp8": SMALL + " --train.mixed_precision=fp8",
+    "42M recomputed": SMALL + " --train.mixed_precision=fp8 --train.activation_checkpointing=full",
+    "42M chunked": SMALL + " --train.mixed_precision=bf16 --train.loss_fn=chunked_cross_entropy --train.ce_chunk_size=128",
+    "124M fp8": "--model.preset=124M --train.seq_len=256 --train.batch_size=1 --train.mixed_precision=fp8",
+}
+
+
+def plan(program, arguments, ranks):
+    command = [program, "plan", *arguments, "--json", f"--ranks={ranks}"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def train(program, arguments, ranks, steps):
+    """Tokens a second, and MiB planned, allocated and resident."""
+    with tempfile.TemporaryDirectory() as folder:
+        launcher = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks)] if ranks > 1 else []
+        command = [*launcher, program, "train", *arguments, "--data.format=synthetic", "--checkpoint.interval=0",
+                   "--metrics.log_interval=1", f"--train.max_steps={steps}", f"--run.dir={folder}/run"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        memory = re.search(r"Peak memory: planned ([\d.]+) MiB, allocated ([\d.]+) MiB, resident ([\d.]+)", done.stdout)
+        with open(f"{folder}/run/metrics.jsonl") as lines:
+            speeds = [json.loads(line)["tps"] for line in lines if '"tps"' in line]
+        return [median(speeds[1:]), *map(float, memory.groups())]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", default="build/release/ottava")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    failed = False
+    print("| configuration | planned MiB | allocated | off | resident | planned tokens/s | measured | off |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, text in CONFIGURATIONS.items():
+        if options.only not in name:
+            continue
+        plans, runs = [], []
+        for _ in range(options.rounds):
+            plans.append(plan(options.program, text.split(), options.ranks))
+            runs.append(train(options.program, text.split(), options.ranks, options.steps))
+        need = plans[0]["memory_bytes"]["all"] / 2**20
+        allocated, resident = runs[0][2:]
+        planned, measured = median(p["tokens_per_second"] for p in plans), median(r[0] for r in runs)
+        off, late = need / allocated - 1, planned / measured - 1
+        failed |= abs(off) > 0.05 or (options.ranks == 1 and abs(late) > 0.25)
+        print(f"| {name} | {need:.1f} | {allocated:.1f} | {100 * off:+.1f}% | {resident:.1f} | {planned:.0f} | {measured:.0f} "
+              f"| {100 * late:+.0f}% |", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
