@@ -132,6 +132,15 @@
     X(PP_GPIPE, "gpipe", "")                                                                                 \
     X(PP_INTERLEAVED_1F1B, "interleaved_1f1b", "")
 
+#define CHOICES_reshard(X)                                                                                   \
+    X(RESHARD_DEFAULT, "default", "")                                                                        \
+    X(RESHARD_ALWAYS, "always", "")                                                                          \
+    X(RESHARD_NEVER, "never", "")
+
+#define CHOICES_reduce_dtype(X)                                                                              \
+    X(REDUCE_FLOAT32, "float32", "")                                                                         \
+    X(REDUCE_BFLOAT16, "bfloat16", "")
+
 #define CHOICES_async_mode(X)                                                                                \
     X(ASYNC_DISABLED, "disabled", "")                                                                        \
     X(ASYNC_ASYNC, "async", "")                                                                              \

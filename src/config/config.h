@@ -39,6 +39,8 @@ typedef enum config_optimizer { CHOICES_optimizer(X) } config_optimizer;
 typedef enum config_scheduler { CHOICES_scheduler(X) } config_scheduler;
 typedef enum config_wsd_decay { CHOICES_wsd_decay(X) } config_wsd_decay;
 typedef enum config_pp_schedule { CHOICES_pp_schedule(X) } config_pp_schedule;
+typedef enum config_reshard { CHOICES_reshard(X) } config_reshard;
+typedef enum config_reduce_dtype { CHOICES_reduce_dtype(X) } config_reduce_dtype;
 typedef enum config_async_mode { CHOICES_async_mode(X) } config_async_mode;
 typedef enum config_export_dtype { CHOICES_export_dtype(X) } config_export_dtype;
 typedef enum config_save_hf { CHOICES_save_hf(X) } config_save_hf;

@@ -70,6 +70,15 @@ static int64_t chunk_from(const config *cfg) {
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
 }
 
+static store_reshard reshard_from(const config *cfg) {
+    switch (cfg->distributed.reshard_after_forward) {
+    case RESHARD_DEFAULT: return STORE_RESHARD_DEFAULT;
+    case RESHARD_ALWAYS: return STORE_RESHARD_ALWAYS;
+    case RESHARD_NEVER: return STORE_RESHARD_NEVER;
+    }
+    return STORE_RESHARD_DEFAULT;
+}
+
 /* Blocks of the contraction that share a scale must not be cut by the head's chunks, down whose tokens its
    grad_weight product contracts. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
@@ -116,6 +125,12 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                     .keep_first = cfg->float8.keep_first_layers,
                     .keep_last = cfg->float8.keep_last_layers,
                     .store_mlp_inputs = cfg->float8.store_mlp_inputs},
+        .store = {.masters_travel = !cfg->float8.enable_fsdp_float8_all_gather,
+                  .precompute_scales = cfg->float8.precompute_float8_dynamic_scale_for_fsdp,
+                  .gather_again = cfg->float8.force_recompute_fp8_weight_in_bwd,
+                  .reduce_bf16 = cfg->distributed.reduce_dtype == REDUCE_BFLOAT16,
+                  .reduce_once = cfg->distributed.defer_fsdp_grad_sync,
+                  .reshard = reshard_from(cfg)},
         .optimizer = {.beta1 = (float)cfg->optimizer.betas[0],
                       .beta2 = (float)cfg->optimizer.betas[1],
                       .epsilon = (float)cfg->optimizer.eps,

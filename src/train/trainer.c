@@ -99,20 +99,34 @@ static ott_status dry_run_update(trainer *t) {
     return plan_seal(t->update_plan);
 }
 
+/* The gradients of all micro-batches, where they travel together. */
+static ott_status reduce(trainer *t) {
+    t->cx.plan = t->reduce_plan;
+    return store_reduce_once(&t->cx, &t->m->store);
+}
+
+static ott_status dry_run_reduce(trainer *t) {
+    plan_record(t->reduce_plan);
+    TRY(reduce(t));
+    return plan_seal(t->reduce_plan);
+}
+
 static ott_status plan_memory(trainer *t) {
+    enum { PLANS = 4 };
     TRY(dry_run(t, t->train_plan, &t->grad_scale));
     TRY(dry_run(t, t->evaluate_plan, NULL));
+    TRY(dry_run_reduce(t));
     TRY(dry_run_update(t));
-    plan *plans[] = {t->train_plan, t->evaluate_plan, t->update_plan};
+    plan *plans[PLANS] = {t->train_plan, t->evaluate_plan, t->reduce_plan, t->update_plan};
     int64_t bytes = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < PLANS; i++)
         if (plan_bytes(plans[i]) > bytes) bytes = plan_bytes(plans[i]);
     device_release(t->device, t->arena);
     t->arena = NULL;
     int64_t planned = device_taken(t->device).now + bytes;
     if (planned > t->planned_bytes) t->planned_bytes = planned;
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
-    for (int i = 0; i < 3; i++) plan_bind(plans[i], t->arena);
+    for (int i = 0; i < PLANS; i++) plan_bind(plans[i], t->arena);
     return OTT_OK;
 }
 
@@ -150,9 +164,10 @@ ott_status trainer_convert(trainer *t, const recipe *r) {
 
 static ott_status build(trainer *t, const model_options *shape) {
     TRY(model_open(t->device, shape, MODEL_TRAINING, t->options.seq_len, &t->m));
+    t->m->store.options = t->options.store;
+    t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
-    t->m->store.micro_batches = t->options.grad_accum > 1;
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
     trainer_set_checkpointing(&t->options, t->m);
@@ -162,6 +177,7 @@ static ott_status build(trainer *t, const model_options *shape) {
         .device = t->device, .is_first_microbatch = true, .data_group = t->options.data_group, .log = t->log};
     TRY(plan_create(t->device, &t->train_plan));
     TRY(plan_create(t->device, &t->evaluate_plan));
+    TRY(plan_create(t->device, &t->reduce_plan));
     TRY(plan_create(t->device, &t->update_plan));
     return plan_memory(t);
 }
@@ -194,6 +210,7 @@ void trainer_close(trainer *t) {
     if (t->m) model_slot_close(t->m, t->slot);
     plan_destroy(t->train_plan);
     plan_destroy(t->evaluate_plan);
+    plan_destroy(t->reduce_plan);
     plan_destroy(t->update_plan);
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
@@ -331,12 +348,15 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
 static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
+    TRY(store_zero_gradients(&t->m->store, t->device));
     for (int64_t i = 0; i < t->options.grad_accum; i++) {
         TRY(run_micro_batch(t, i, i == 0 ? t->hook : NULL));
         TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
         TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
         if (t->micro_batch_done) t->micro_batch_done(t->micro_batch_user, i + 1, t->options.grad_accum);
     }
+    plan_replay(t->reduce_plan);
+    TRY(reduce(t));
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     return group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM);

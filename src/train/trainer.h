@@ -13,6 +13,7 @@
 
 typedef struct trainer_options {
     convert_options convert; /* its recipe is that of the first step */
+    store_options store;
     optimizer_options optimizer;
     int64_t batch_size, seq_len, grad_accum;
     int64_t chunk; /* tokens per chunk of the loss head */
@@ -34,7 +35,8 @@ typedef struct trainer {
     model *m;
     model_slot *slot;
     exec cx;
-    plan *train_plan, *evaluate_plan, *update_plan; /* of a micro-batch, an evaluation, the optimizer */
+    plan *train_plan, *evaluate_plan, *reduce_plan,
+        *update_plan; /* of a micro-batch, an evaluation, store_reduce_once, the optimizer */
     void *arena;
     const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
     void *device_block;                          /* batch, losses, step state */

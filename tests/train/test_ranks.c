@@ -2,6 +2,7 @@
  * Data-parallel training on ranks that are threads: N ranks are one rank with N micro-batches, bit for bit, in
  * losses, gradients and everything an update writes; and the ranks agree with each other.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -192,11 +193,47 @@ static void each_rank_has_rows_of_its_own(void **state) {
     free(ranks);
 }
 
+/* Ranks that share the parameters, whatever travels and when, take the steps of ranks that each hold them, up to the
+   order of sums. */
+static void sharded_as_the_configuration_says(void **state) {
+    static const char *const ways[][4] = {
+        {"--distributed.reshard_after_forward=default", "--train.grad_accum_steps=2"},
+        {"--distributed.defer_fsdp_grad_sync=true", "--train.grad_accum_steps=2"},
+        {"--distributed.reshard_after_forward=never", "--train.grad_accum_steps=2",
+         "--float8.precompute_float8_dynamic_scale_for_fsdp=true"},
+        {"--distributed.reshard_after_forward=always", "--train.grad_accum_steps=2",
+         "--float8.enable_fsdp_float8_all_gather=false"},
+        {"--float8.force_recompute_fp8_weight_in_bwd=true", "--train.grad_accum_steps=2",
+         "--distributed.reshard_after_forward=never"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        rank_run *whole = calloc(2, sizeof *whole), *shards = calloc(2, sizeof *shards);
+        rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = ways[i]};
+        run_ranks(*state, &o, 2, whole);
+        o.sharded = true;
+        run_ranks(*state, &o, 2, shards);
+        for (int s = 0; s < STEPS; s++) {
+            const step_result *a = &whole[0].out.step[s], *b = &shards[0].out.step[s];
+            assert_true(fabs(a->loss - b->loss) <= (s == 0 ? 0 : 1e-4 * a->loss));
+            assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-3 * a->grad_norm);
+            assert_true(b->loss == shards[1].out.step[s].loss &&
+                        b->grad_norm == shards[1].out.step[s].grad_norm);
+        }
+        assert_true(shards[0].out.grad_count < whole[0].out.grad_count * 6 / 10);
+        for (int k = 0; k < 2; k++) {
+            outcome_free(&whole[k].out);
+            outcome_free(&shards[k].out);
+        }
+        free(whole);
+        free(shards);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_micro_batches),
         cmocka_unit_test(gradients_of_many_parts_too),
         cmocka_unit_test(each_rank_has_rows_of_its_own),
+        cmocka_unit_test(sharded_as_the_configuration_says),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

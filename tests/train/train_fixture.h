@@ -85,6 +85,7 @@ typedef struct rig_options {
     group *data_group;       /* as trainer_options has it, and the same for replica_group */
     group *tensor_ranks;     /* as model_options has it, */
     bool sequence_parallel;  /* and this */
+    bool sharded;            /* which also share the parameters */
 } rig_options;
 
 typedef struct rig {
