@@ -507,9 +507,24 @@ static void log_gemms(const run *r) {
     }
 }
 
+static double mib(int64_t bytes) {
+    return (double)bytes / 1048576.0;
+}
+
+/* By the format in which it travelled. */
+static void log_traffic(const run *r) {
+    const store_traffic *t = &r->trainer->m->store.traffic;
+    if (r->world.shard->size == 1) return;
+    log_info(r->log,
+             "Gathered from ranks: %.1f MiB in FP8, %.1f in bf16, %.1f in fp16, %.1f in fp32; amaxes: %.2f; "
+             "gradients reduced: %.1f",
+             mib(t->fp8), mib(t->bf16), mib(t->f16), mib(t->fp32), mib(t->amax), mib(t->gradient));
+}
+
 static void log_end(const run *r) {
     char tokens[32], time[32];
     log_gemms(r);
+    log_traffic(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
              (double)r->need.total / 1048576.0, (double)device_taken(r->device).peak / 1048576.0,
              (double)progress_peak_resident() / 1048576.0);
