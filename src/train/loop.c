@@ -526,8 +526,7 @@ static void log_end(const run *r) {
     log_gemms(r);
     log_traffic(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
-             (double)r->need.total / 1048576.0, (double)device_taken(r->device).peak / 1048576.0,
-             (double)progress_peak_resident() / 1048576.0);
+             mib(r->need.total), mib(device_taken(r->device).peak), mib(progress_peak_resident()));
     log_info(r->log, "Training complete: %lld steps, %s tokens, %s of training",
              (long long)r->trainer->run.step, str_commas(r->trainer->run.tokens, tokens),
              str_duration(run_history_sum(&r->progress.history).seconds, time));

@@ -113,15 +113,41 @@ static void *train_rank(void *argument) {
     return NULL;
 }
 
-static void run_ranks(const fixture *f, const rig_options *o, int size, rank_run *ranks) {
+/* Every `shards` ranks share the parameters, and the ranks at the same place among them hold the same part. */
+typedef struct worlds {
+    threads_world *all, *shard[RANKS_MAX], *replica[RANKS_MAX];
+} worlds;
+
+static void open_worlds(mem *account, int size, int shards, worlds *w) {
+    *w = (worlds){0};
+    FIXTURE_OK(threads_world_open(account, size, 60, &w->all));
+    for (int i = 0; shards > 1 && i < size / shards; i++)
+        FIXTURE_OK(threads_world_open(account, shards, 60, &w->shard[i]));
+    for (int i = 0; shards > 1 && i < shards; i++)
+        FIXTURE_OK(threads_world_open(account, size / shards, 60, &w->replica[i]));
+}
+
+static void close_worlds(worlds *w) {
+    threads_world_close(w->all);
+    for (int i = 0; i < RANKS_MAX; i++) {
+        threads_world_close(w->shard[i]);
+        threads_world_close(w->replica[i]);
+    }
+}
+
+static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
     mem *account;
-    threads_world *world;
+    worlds w;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(threads_world_open(account, size, 60, &world));
+    open_worlds(account, size, shards, &w);
     for (int k = 0; k < size; k++) {
         rig_options own = *o;
-        ranks[k] = (rank_run){.group = threads_world_group(world, k)};
+        ranks[k] = (rank_run){.group = threads_world_group(w.all, k)};
         own.data_group = ranks[k].group;
+        if (shards > 1) {
+            own.shard_group = threads_world_group(w.shard[k / shards], k % shards);
+            own.replica_group = threads_world_group(w.replica[k % shards], k / shards);
+        }
         rig_open(&ranks[k].r, f, &own);
     }
     for (int k = 0; k < size; k++) pthread_create(&ranks[k].thread, NULL, train_rank, &ranks[k]);
@@ -131,7 +157,7 @@ static void run_ranks(const fixture *f, const rig_options *o, int size, rank_run
         outcome_take(&ranks[k].out, &ranks[k].r);
         rig_close(&ranks[k].r);
     }
-    threads_world_close(world);
+    close_worlds(&w);
     mem_close(account);
 }
 
@@ -150,7 +176,7 @@ static void compare(const fixture *f, int way, int size, const char *const *more
     rig_options o = {.precision = &fixture_precisions[way], .more = arguments};
     run_one(f, &o, &one);
     o.more = arguments + 1;
-    run_ranks(f, &o, size, ranks);
+    run_ranks(f, &o, size, 1, ranks);
     for (int k = 0; k < size; k++) {
         snprintf(what, sizeof what, "%s, rank %d of %d%s%s", fixture_precisions[way].name, k, size,
                  arguments[1] ? ", " : "", arguments[1] ? arguments[1] : "");
@@ -185,12 +211,37 @@ static void each_rank_has_rows_of_its_own(void **state) {
     outcome one = {0};
     const rig_options o = {.precision = &fixture_precisions[FP32]};
     run_one(*state, &o, &one);
-    run_ranks(*state, &o, 2, ranks);
+    run_ranks(*state, &o, 2, 1, ranks);
     assert_int_equal(ranks[0].out.step[0].tokens, 2 * one.step[0].tokens);
     assert_true(ranks[0].out.step[0].loss != one.step[0].loss);
     for (int k = 0; k < 2; k++) outcome_free(&ranks[k].out);
     outcome_free(&one);
     free(ranks);
+}
+
+static void expect_near(const outcome *whole, const outcome *shard) {
+    for (int s = 0; s < STEPS; s++) {
+        const step_result *a = &whole->step[s], *b = &shard->step[s];
+        assert_true(fabs(a->loss - b->loss) <= (s == 0 ? 0 : 1e-4 * a->loss));
+        assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-3 * a->grad_norm);
+    }
+    assert_true(shard->grad_count < whole->grad_count * 6 / 10);
+}
+
+/* Two ranks share the parameters; of four each two. */
+static void compare_shards(const fixture *f, const char *const *more, int size) {
+    rank_run *whole = calloc(RANKS_MAX, sizeof *whole), *shards = calloc(RANKS_MAX, sizeof *shards);
+    const rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = more};
+    run_ranks(f, &o, size, 1, whole);
+    run_ranks(f, &o, size, 2, shards);
+    for (int k = 0; k < size; k++) {
+        expect_near(&whole[k].out, &shards[k].out);
+        assert_true(shards[k].out.step[STEPS - 1].loss == shards[0].out.step[STEPS - 1].loss);
+        outcome_free(&whole[k].out);
+        outcome_free(&shards[k].out);
+    }
+    free(whole);
+    free(shards);
 }
 
 /* Ranks that share the parameters, whatever travels and when, take the steps of ranks that each hold them, up to the
@@ -205,27 +256,8 @@ static void sharded_as_the_configuration_says(void **state) {
          "--float8.enable_fsdp_float8_all_gather=false"},
         {"--float8.force_recompute_fp8_weight_in_bwd=true", "--train.grad_accum_steps=2",
          "--distributed.reshard_after_forward=never"}};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        rank_run *whole = calloc(2, sizeof *whole), *shards = calloc(2, sizeof *shards);
-        rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = ways[i]};
-        run_ranks(*state, &o, 2, whole);
-        o.sharded = true;
-        run_ranks(*state, &o, 2, shards);
-        for (int s = 0; s < STEPS; s++) {
-            const step_result *a = &whole[0].out.step[s], *b = &shards[0].out.step[s];
-            assert_true(fabs(a->loss - b->loss) <= (s == 0 ? 0 : 1e-4 * a->loss));
-            assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-3 * a->grad_norm);
-            assert_true(b->loss == shards[1].out.step[s].loss &&
-                        b->grad_norm == shards[1].out.step[s].grad_norm);
-        }
-        assert_true(shards[0].out.grad_count < whole[0].out.grad_count * 6 / 10);
-        for (int k = 0; k < 2; k++) {
-            outcome_free(&whole[k].out);
-            outcome_free(&shards[k].out);
-        }
-        free(whole);
-        free(shards);
-    }
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (int size = 2; size <= 4; size += 2) compare_shards(*state, ways[i], size);
 }
 
 int main(void) {

@@ -209,10 +209,8 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;
     options.data_group = o->data_group;
-    if (o->sharded)
-        shape.shard_ranks = o->data_group;
-    else
-        options.replica_group = o->data_group;
+    options.replica_group = o->shard_group ? o->replica_group : o->data_group;
+    shape.shard_ranks = o->shard_group;
     TRY(trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
                      &r->t));
     return model_initialize(r->t->m, (uint64_t)r->cfg->train.seed, (int)r->cfg->train.threads);

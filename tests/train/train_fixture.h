@@ -85,7 +85,8 @@ typedef struct rig_options {
     group *data_group;       /* as trainer_options has it, and the same for replica_group */
     group *tensor_ranks;     /* as model_options has it, */
     bool sequence_parallel;  /* and this */
-    bool sharded;            /* which also share the parameters */
+    group *shard_group;      /* of them those that share the parameters; NULL: each holds all */
+    group *replica_group;    /* then those that hold the same part */
 } rig_options;
 
 typedef struct rig {
