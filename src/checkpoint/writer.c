@@ -111,7 +111,8 @@ ott_status checkpoint_writer_wait(checkpoint_writer *w) {
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
     if (!w->flying || !is_done(w)) return OTT_OK;
-    return w->ranks && w->result != OTT_OK ? OTT_OK : checkpoint_writer_wait(w);
+    bool alone = !w->ranks || w->ranks->size == 1;
+    return alone || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
 }
 
 /* ---- saving ---- */

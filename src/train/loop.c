@@ -102,9 +102,8 @@ static ott_status load_start(run *r) {
 }
 
 static ott_status open_writer(run *r) {
-    group *savers = r->world.savers;
-    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints,
-                                  savers->size > 1 ? savers : NULL, &r->writer);
+    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->world.savers,
+                                  &r->writer);
 }
 
 static ott_status decide_admission(run *r) {
@@ -144,18 +143,8 @@ static ott_status find_start(run *r) {
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
 }
 
-static ott_status check_save_hf(const run *r) {
-    if (r->world.shard->size == 1 || !save_hf_wanted(r->cfg, r->cfg->train.max_steps)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: a folder is not written yet from parameters that lie on several ranks; `ottava export` makes "
-        "one of a checkpoint",
-        config_where(r->cfg, "checkpoint.save_hf"));
-}
-
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    TRY(check_save_hf(r));
     TRY(find_start(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     options.data_group = r->world.data;
@@ -277,7 +266,7 @@ static ott_status save(run *r) {
     r->saved_step = r->trainer->run.step;
     if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
     TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
-    return save_hf(r->trainer->m, r->log, r->cfg, NULL, r->folder.checkpoints, r->saved_step);
+    return save_hf(r->trainer->m, r->log, r->cfg, r->world.savers, r->folder.checkpoints, r->saved_step);
 }
 
 /* The last one: a run ends when it is complete. */
