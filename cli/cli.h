@@ -47,12 +47,14 @@ typedef struct output {
     bool ends_at_once; /* on a failed write: nothing the program still does would matter */
     bool live_shown;
     bool quiet;       /* log lines are dropped */
-    int rank;         /* of a process that a launcher started as one of several; -1: it is alone */
+    int rank;         /* output_rank */
     int error;        /* errno of the first failed write; 0: none */
     double live_time; /* when the live line was drawn last */
     char live[256];   /* the live line */
 } output;
 
+/* Of a process that a launcher started as one of several; -1: it is alone. */
+int output_rank(void);
 void output_open(output *o);
 /* As they are; no live line may be shown. */
 void output_bytes(output *o, const void *data, size_t bytes);

@@ -96,7 +96,7 @@ static void put(output *o, const char *text) {
 }
 
 /* As mpirun and srun say. */
-static int rank_of_environment(void) {
+int output_rank(void) {
     const char *value = getenv("OMPI_COMM_WORLD_RANK");
     if (!value) value = getenv("PMIX_RANK");
     return value && *value ? atoi(value) : -1;
@@ -104,8 +104,7 @@ static int rank_of_environment(void) {
 
 void output_open(output *o) {
     const char *kind = getenv("TERM");
-    int rank =
-        rank_of_environment(); /* whose launcher collects the lines of all, over a terminal of its own */
+    int rank = output_rank(); /* whose launcher collects the lines of all, over a terminal of its own */
     *o =
         (output){.rank = rank,
                  .terminal = rank < 0 && isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};

@@ -12,6 +12,7 @@ static struct {
     ott_context *context;
     cli_stop_kind kind;
     volatile sig_atomic_t asked; /* the first signal */
+    bool alone;                  /* not one of several, of which each would speak, and to whose launcher */
 } stopping;
 
 /* Says nothing to a pipe that is full: a handler must not wait. */
@@ -37,7 +38,7 @@ static void stop_training(int signal_number) {
     if (stopping.asked) return;
     stopping.asked = signal_number;
     ott_stop(stopping.context);
-    print_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
+    if (stopping.alone) print_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
 }
 
 static void handle(int signal_number) {
@@ -56,10 +57,12 @@ void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART}, old;
     stopping.context = context;
     stopping.kind = kind;
+    stopping.alone = output_rank() < 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool nohup = sigaction(SIGHUP, NULL, &old) != 0 || old.sa_handler == SIG_IGN;
     if (kind == CLI_STOP_SAVING && !nohup) sigaction(SIGHUP, &action, NULL);
+    if (kind == CLI_STOP_SAVING) sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on */
 }
 
 void cli_stop_end(void) {

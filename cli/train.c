@@ -82,8 +82,11 @@ static int print_help(ott_context *context) {
         "checkpoints and the configuration as it was resolved.\n\n"
         "Ctrl-C saves the last whole step and ends; --checkpoint.load_path=latest goes on, and\n"
         "--checkpoint.load_path=auto starts or goes on, whichever it is time for.\n\n"
+        "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded by itself\n"
+        "(--help distributed). SIGUSR1 to all of them, or to mpirun, saves the last whole step and ends.\n\n"
         "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. When it saved and ended before\n"
-        "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP (128 + the signal's number), "
+        "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 138 after SIGUSR1 (128 + the "
+        "signal's number), "
         "and\n"
         "141 when the reader of its output went away.\n\n");
     ott_status status = ott_config_help(context, output_write, &out);
@@ -101,7 +104,8 @@ static ott_status open_config(training *t, int argc, char **argv, ott_config **c
     t->out.quiet = t->out.rank > 0;
     ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
     t->out.quiet = false;
-    if (status != OTT_OK && t->out.rank > 0) sleep(2); /* until the launcher ends this one */
+    unsigned left = status != OTT_OK && t->out.rank > 0 ? 2 : 0;
+    while (left > 0) left = sleep(left); /* until the launcher ends this one */
     return status;
 }
 

@@ -1,6 +1,6 @@
 /*
  * comm/mpi: joining and leaving the processes, the progress thread, and the group table. The thread sleeps while no
- * operation is under way; while one is it asks MPI again and again, ever less often when nothing moves.
+ * operation is under way, but for questions; while one is it asks MPI again and again, ever less often when nothing moves.
  */
 #include "comm/mpi.h"
 #include "base/clock.h"
@@ -19,7 +19,12 @@ enum {
     EAGER_POLLS = 200,      /* without rest, after something has moved */
     REST_LEAST = 20,        /* microseconds between two polls, doubled up to the most */
     REST_MOST = 500,
-    GIVEN_UP = 0,      /* tag of what a process says that gives up; groups count from 1 */
+    IDLE_REST = 50,    /* milliseconds */
+    GIVEN_UP = 0,      /* tags: of what a process says that gives up, */
+    QUESTION,          /* of what one is asked that others wait for, */
+    ANSWER,            /* and what it answers; */
+    GROUPS,            /* and of groups, from here on */
+    NOT_WAITING = -1,  /* an answer: its rank computes; else for which rank it waits itself */
     ENDED_WITHIN = 10, /* seconds after which one that is silent ends by itself */
 };
 
@@ -40,6 +45,10 @@ static struct {
     ott_status status;   /* of joining */
     char text[REASON_BYTES];
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void rest(int microseconds) {
+    nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
+}
 
 static mpi_group *group_of(group *g) {
     return (mpi_group *)g;
@@ -92,40 +101,101 @@ static ott_status hear(int tag) {
 
 /* ---- waiting too long ---- */
 
-static void name_late(const mpi_group *g, const mpi_operation *o, char text[REASON_BYTES]) {
+static bool is_message(const mpi_operation *o) {
+    return o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
+}
+
+/* The first rank of all that the operation waits for. */
+static int late_rank(const mpi_group *g, const mpi_operation *o) {
     bool late[g->group.size];
-    bool message = o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
     memset(late, 0, sizeof late);
-    if (message)
-        late[o->call.peer] = true;
-    else
-        mpi_collective_late(g, late);
-    int length = snprintf(text, REASON_BYTES, "%s", group_collective_name(o->call.kind));
-    if (!message)
-        length += snprintf(text + length, REASON_BYTES - (size_t)length, ", collective number %lld",
-                           (long long)o->number);
-    length += snprintf(text + length, REASON_BYTES - (size_t)length,
-                       "%s%s, on rank %d:", *g->name ? " of " : "", g->name, world.rank);
-    for (int r = 0; r < g->group.size && length < REASON_BYTES - 60; r++)
-        if (late[r])
-            length += snprintf(text + length, REASON_BYTES - (size_t)length, " rank %d", g->members[r].rank);
-    snprintf(text + length, REASON_BYTES - (size_t)length, " did not come in time (%g s)", g->timeout);
+    if (is_message(o)) return g->members[o->call.peer].rank;
+    mpi_collective_late(g, late);
+    for (int r = 0; r < g->group.size; r++)
+        if (late[r]) return g->members[r].rank;
+    return NOT_WAITING;
+}
+
+static int own_late_rank(void) {
+    for (const mpi_group *g = world.groups; g; g = g->next)
+        for (const mpi_operation *o = g->line; o; o = o->next)
+            if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
+                return late_rank(g, o);
+    return NOT_WAITING;
+}
+
+static void post(const int *word, int to, int tag) {
+    MPI_Request request;
+    if (MPI_Isend(word, 1, MPI_INT, to, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
+}
+
+static bool fetch(int from, int tag, int *word, int *sender) {
+    MPI_Status status;
+    int there = 0;
+    MPI_Iprobe(from, tag, mpi_channel.failures, &there, &status);
+    if (!there) return false;
+    *sender = status.MPI_SOURCE;
+    return MPI_Recv(word, 1, MPI_INT, status.MPI_SOURCE, tag, mpi_channel.failures, MPI_STATUS_IGNORE) ==
+           MPI_SUCCESS;
+}
+
+/* With the lock held. */
+static void answer_questions(void) {
+    static int answer; /* small enough to be on its way when MPI_Isend returns */
+    int word, from;
+    while (fetch(MPI_ANY_SOURCE, QUESTION, &word, &from)) {
+        answer = own_late_rank();
+        post(&answer, from, ANSWER);
+    }
+}
+
+/* For which rank does that one wait? False: it does not answer. */
+static bool ask(int rank, double seconds, int *answer) {
+    static const int question;
+    int from;
+    post(&question, rank, QUESTION);
+    for (double end = clock_seconds() + seconds; clock_seconds() < end; rest(REST_MOST)) {
+        pthread_mutex_lock(&world.lock);
+        answer_questions();
+        pthread_mutex_unlock(&world.lock);
+        if (fetch(rank, ANSWER, answer, &from)) return true;
+    }
+    return false;
+}
+
+/* Follows who waits for whom to the rank that waits for none: it hangs, or computes. */
+static int blame(const mpi_group *g, const mpi_operation *o, bool *answers) {
+    double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
+    int rank = late_rank(g, o), next = rank;
+    for (int hops = 0; hops < world.size && next != NOT_WAITING && next != world.rank; hops++) {
+        rank = next;
+        *answers = ask(rank, seconds, &next);
+        if (!*answers) break;
+    }
+    return rank;
+}
+
+static ott_status fail_late(const mpi_group *g, const mpi_operation *o) {
+    bool answers = true;
+    int rank = blame(g, o, &answers);
+    char number[48] = "";
+    if (!is_message(o)) snprintf(number, sizeof number, ", collective number %lld", (long long)o->number);
+    return status_fail(OTT_ERR_RANK, "%s%s%s%s, on rank %d: rank %d did not come in time (%g s): %s",
+                       group_collective_name(o->call.kind), number, *g->name ? " of " : "", g->name,
+                       world.rank, rank, g->timeout,
+                       answers ? "it is alive, and computes or waits elsewhere"
+                               : "it has ended, hangs or cannot be reached");
 }
 
 static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
     double now = clock_seconds();
-    char text[REASON_BYTES];
     if (moved || o->moved == 0) o->moved = now;
     if (g->timeout <= 0 || now - o->moved < g->timeout) return OTT_OK;
-    name_late(g, o, text);
-    return status_fail(OTT_ERR_RANK, "%s", text);
+    return fail_late(g, o);
 }
 
 /* ---- the progress thread ---- */
-
-static bool is_message(const mpi_operation *o) {
-    return o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
-}
 
 /* Messages to a rank leave as they come, those from one rank in their order, collectives one by one; a rank leaves
    when all is done. */
@@ -194,10 +264,6 @@ static void step_group(mpi_group *g, bool *busy, bool *moved) {
     *busy |= g->line != NULL;
 }
 
-static void rest(int microseconds) {
-    nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
-}
-
 /* Of ranks that give up at the same time the lowest says why: the others wait for a while whether one does. */
 static void decide_who_speaks(void) {
     int turns = 5 * (world.rank < 20 ? world.rank : 20);
@@ -214,13 +280,24 @@ static void decide_who_speaks(void) {
     pthread_mutex_unlock(&world.lock);
 }
 
+/* Until there is something to do; a question does not wake it. */
+static void sleep_a_while(void) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += IDLE_REST * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000L;
+    end.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&world.changed, &world.lock, &end);
+}
+
 static void make_progress(void) {
     int idle_polls = 0;
     pthread_mutex_lock(&world.lock);
     while (!world.ending && !world.given_up) {
         bool busy = false, moved = false;
         for (mpi_group *g = world.groups; g; g = g->next) step_group(g, &busy, &moved);
-        if (!busy && !world.ending && !world.given_up) pthread_cond_wait(&world.changed, &world.lock);
+        answer_questions();
+        if (!busy && !world.ending && !world.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (!busy || moved) continue;
         pthread_mutex_unlock(&world.lock);
@@ -442,7 +519,7 @@ static ott_status open_group(const int *ranks, int count, const char *name, doub
     g->staging = memory;
     g->name = name;
     g->timeout = timeout;
-    g->id = ++world.group_count;
+    g->id = GROUPS + world.group_count++;
     g->piece_bytes = piece_bytes(count);
     lay_out_group(g, ranks);
     g->next = world.groups;
@@ -517,6 +594,7 @@ bool mpi_give_up(const char *reason) {
     }
     bool heard = world.heard;
     pthread_mutex_unlock(&world.lock);
-    if (heard) sleep(ENDED_WITHIN);
+    unsigned left = heard ? ENDED_WITHIN : 0;
+    while (left > 0) left = sleep(left); /* signals do not wake it */
     return !heard;
 }

@@ -163,7 +163,7 @@ ott_status world_agree(world *w, const char *what, const char *text) {
     return status;
 }
 
-/* "key = value" of the line at *text, which moves on; the section it is in is kept in `section`. */
+/* "key = value" of the line at *text, which moves on, without its comment; the section it is in is kept in `section`. */
 static bool next_value(const char **text, char section[64], char line[256]) {
     while (**text) {
         int length = (int)strcspn(*text, "\n");
@@ -171,8 +171,11 @@ static bool next_value(const char **text, char section[64], char line[256]) {
         *text += length + ((*text)[length] == '\n');
         if (line[0] == '[')
             snprintf(section, 64, "%.*s.", (int)strcspn(line + 1, "]"), line + 1);
-        else if (line[0] && line[0] != '#')
+        else if (line[0] && line[0] != '#') {
+            char *comment = strstr(line, "  # ");
+            if (comment) *comment = '\0';
             return true;
+        }
     }
     return false;
 }

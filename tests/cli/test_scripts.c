@@ -90,12 +90,18 @@ static void test_setup(void **state) {
     run_script("setup.sh");
 }
 
+static void test_ranks(void **state) {
+    (void)state;
+    run_script("ranks.sh");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
         cmocka_unit_test(test_train),    cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
         cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
         cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench),    cmocka_unit_test(test_install),
-        cmocka_unit_test(test_setup)};
+        cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

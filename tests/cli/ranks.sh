@@ -1,0 +1,97 @@
+#!/bin/sh
+# Several ranks, started by mpirun: what they compute is what one rank computes with as many micro-batches; any number of them
+# goes on from what others saved; and one that fails, dies or hangs ends all with one message.
+. "$(dirname "$0")/checks.sh"
+
+if ! command -v mpirun >/dev/null; then
+    echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
+    exit 0
+fi
+# As root, in a container, on fewer processors than ranks: what a test may ask of mpirun.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+# ranks N ARGUMENTS: trains; what it prints is in out
+ranks() {
+    count=$1
+    shift
+    timeout 120 mpirun -np "$count" --bind-to none "$program" train $small "$@" >out 2>&1
+}
+
+# curve FOLDER: the losses of a run as they are, and the norms, of which shards are summed apart, to five digits
+curve() {
+    sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p; s/.*"val_loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl" |
+        awk 'NF == 2 { printf "%s %.5g\n", $1, $2 } NF == 1'
+}
+
+# same NAME A B: two runs have the same curve
+same() {
+    curve "$2" >a
+    curve "$3" >b
+    trouble=
+    { [ -s a ] && cmp -s a b; } || trouble="other losses or norms"
+    shown="a b out" report "$1" "$trouble"
+}
+
+# said NAME PARTS: out has them
+said() {
+    shown=out report "$1" "$(missing out "$2")"
+}
+
+small="$small --eval.enabled=true --eval.dataset_path=$folder/small.txt --eval.steps=3 --train.grad_clip_norm=0"
+for precision in bf16 fp8; do
+    for count in 2 3; do
+        "$program" train $small --train.mixed_precision=$precision --train.grad_accum_steps=$count \
+            --run.dir=one-$precision-$count >/dev/null 2>&1
+        ranks $count --train.mixed_precision=$precision --run.dir=shard-$precision-$count
+        same "$count sharded ranks, $precision" one-$precision-$count shard-$precision-$count
+    done
+    ranks 2 --train.mixed_precision=$precision --run.dir=copy-$precision \
+        --distributed.dp_shard=1 --distributed.dp_replicate=2
+    same "2 copies, $precision" one-$precision-2 copy-$precision
+done
+ranks 4 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.dir=again --train.global_batch_size=8
+ranks 2 --train.max_steps=4 --eval.interval=2 --run.dir=again --train.global_batch_size=8 --checkpoint.load_path=latest
+said "2 ranks go on from what 4 saved" "Resumed from|step-2"
+"$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 >/dev/null 2>&1
+same "and take the same rows" steps again
+
+ranks 2 --run.dir=all --metrics.log_rank=-1 --metrics.save_for_all_ranks=true
+said "all ranks speak" "[rank0]:[ottava]|[rank1]:[ottava]"
+holds "and write their metrics" test -s all/metrics-rank1.jsonl
+
+# ---- what ends a run ----
+ranks 2 --run.dir=bad --distributed.dp_replicate=3
+said "a mesh that does not fit" "Parallelism dimensions (1 × 3 × 1 × 1 × 1 × 1 = 3) do not match world_size (2)"
+timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad : \
+    -np 1 "$program" train $small --run.dir=bad --train.seed=43 >out 2>&1
+said "ranks of two minds" "rank 1: train.seed = 43, and on rank 0 train.seed = 42"
+ranks 2 --run.dir=bad --data.dataset_path=nothing.txt
+said "a file that is missing" "ottava: rank 0: nothing.txt"
+holds "is told once" test "$(grep -c '^ottava:' out)" = 1
+
+# signal NAME: sends it to rank 1 of 2, which train for long
+signal() {
+    rm -rf long
+    timeout 120 mpirun -np 2 --bind-to none "$program" train $small --train.max_steps=100000 --run.dir=long \
+        --distributed.nccl_timeout_sec=2 --checkpoint.interval=20 --checkpoint.keep_last_n=1 >out 2>&1 &
+    job=$!
+    for wait in $(seq 300); do
+        grep -q 'Saved' out && break
+        sleep 0.1
+    done
+    for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
+        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$1" "$process"
+    done
+    wait $job
+}
+signal KILL
+said "a rank that is killed" "process rank 1 with|signal 9"
+signal STOP
+said "a rank that hangs" "on rank 0: rank 1 did not come in time (2 s)"
+"$program" train $small --run.dir=long --checkpoint.load_path=latest --train.max_steps=1 >out 2>&1
+said "its last checkpoint is whole" "Resumed from"
+signal USR1
+said "one that is asked to stop" "Shutdown requested at step"
+said "stops all" "Go on with:"
+finish
