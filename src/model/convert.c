@@ -241,8 +241,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
                                        s->kept[i]);
 }
 
-/* FP8 was asked for and reaches no layer, though none has fallen back. */
-static ott_status check_reach(const convert_options *o, const convert_summary *s) {
+ott_status convert_check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLEN] > 0;
     if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
@@ -293,7 +292,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_free(account, memory);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
-    if (status == OTT_OK && !m->options.stage) status = check_reach(o, &c.summary);
+    if (status == OTT_OK && !m->options.stage) status = convert_check_reach(o, &c.summary);
     if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);
     return status == OTT_OK ? model_connect(m) : status;
 }

@@ -32,6 +32,7 @@ typedef struct model_options {
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
     const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */
+    group *stage_ranks;          /* the stages, in their order; borrowed */
     group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */
     bool sequence_parallel;      /* these ranks also have different rows of what lies between the layers */
 } model_options;

@@ -67,8 +67,7 @@ static ott_status release_forward(exec *cx, model *m, int unit) {
 
 /* ---- forward ---- */
 
-/* Rows of the residual stream that are here. */
-static ott_status count_rows(const model *m, const batch *b, int64_t *rows) {
+ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
     const group *ranks = m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
     int64_t tokens = b->count * b->length;
     *rows = ranks ? tokens / ranks->size : tokens;
@@ -82,7 +81,7 @@ static ott_status count_rows(const model *m, const batch *b, int64_t *rows) {
 static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
     int64_t rows;
     *s = (model_stream){0};
-    TRY(count_rows(m, b, &rows));
+    TRY(model_stream_rows(m, b, &rows));
     TRY(gather_forward(cx, m, MODEL_TABLE_UNIT));
     TRY(prefetch_forward(cx, m, model_block_unit(0), range));
     TRY(exec_open(cx, "embedding output", m->activation, rows, m->options.dim, &s->x, &s->x_buffer));

@@ -38,6 +38,9 @@ typedef struct model_stream {
     bool has_delta; /* x is lent by the block that made delta */
 } model_stream;
 
+/* Rows of it that are here, T but with sequence parallelism; OTT_ERR_CONFIG when its ranks do not divide T. */
+ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
+
 /* Through layers [first, end). From the tokens where first is 0, to the final norm where end is all layers; else
    from and to the stream that is handed over. cx->phase says what is kept. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,

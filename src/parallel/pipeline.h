@@ -24,6 +24,8 @@ typedef struct layer_range {
     int64_t first, end;
 } layer_range;
 
+enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* of a run with interleaved_1f1b */
+
 typedef struct pipeline_stage {
     config_pp_schedule schedule;
     int stages, rank; /* rank of stages */

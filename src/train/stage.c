@@ -89,12 +89,13 @@ static ott_status open_parts(stage *s) {
     return open_array(s, (int64_t)PIPELINE_CONTENTS * stages, sizeof(departure), &s->leaving);
 }
 
-ott_status stage_open(model *m, group *ranks, int64_t micro_batches, stage **out) {
+ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
     void *memory;
-    STATUS_REQUIRE(m->options.stage && micro_batches > 0);
+    STATUS_REQUIRE(m->options.stage && m->options.stage_ranks && micro_batches > 0);
     TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(stage), "stage of a pipeline", &memory));
     stage *s = memory;
-    *s = (stage){.m = m, .shape = m->options.stage, .ranks = ranks, .micro_batches = micro_batches};
+    *s = (stage){
+        .m = m, .shape = m->options.stage, .ranks = m->options.stage_ranks, .micro_batches = micro_batches};
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
     m->store.micro_batches =
         true; /* their gradients of a table are summed one after the other, wherever they were */
@@ -141,13 +142,15 @@ static pipeline_message next_from(const stage *s, int peer, cursor *c) {
 
 static ott_status open_parcel(exec *cx, const pass *p, const pipeline_message *m, parcel *at) {
     const model *of = p->s->m;
-    const batch *b = &p->batches[m->micro_batch];
-    const parameter_part *table = m->content == PIPELINE_TABLE ? &of->embedding.weight->local : NULL;
-    if (table)
+    int64_t rows;
+    if (m->content == PIPELINE_TABLE) {
+        const parameter_part *table = &of->embedding.weight->local;
         return exec_open(cx, "gradient of a tied head", OTT_F32, table->rows, table->columns, &at->t,
                          &at->buffer);
+    }
+    TRY(model_stream_rows(of, &p->batches[m->micro_batch], &rows));
     return exec_open(cx, m->content == PIPELINE_STREAM ? "received residual" : "received residual gradient",
-                     of->activation, b->count * b->length, of->options.dim, &at->t, &at->buffer);
+                     of->activation, rows, of->options.dim, &at->t, &at->buffer);
 }
 
 static ott_status post_next(exec *cx, const pass *p, int peer) {
@@ -308,7 +311,7 @@ static void forget(stage *s) {
 }
 
 /* The first stage has the sum; the last updates its table likewise. */
-static ott_status share_table(exec *cx, stage *s) {
+ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);
     if (!s->tied || !(first || last)) return OTT_OK;
@@ -330,9 +333,7 @@ static ott_status run_tasks(exec *cx, const pass *p) {
         TRY(await_needs(cx, s, t));
         TRY(run_task(cx, p, t));
     }
-    TRY(finish_departures(cx, s));
-    TRY(store_reduce_once(cx, &s->m->store));
-    return share_table(cx, s);
+    return finish_departures(cx, s);
 }
 
 ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
@@ -340,7 +341,6 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
     const pass p = {s, batches, grad_scale, losses};
     cx->phase = PHASE_TRAIN;
     forget(s);
-    if (!plan_recording(cx->plan)) TRY(store_zero_gradients(&s->m->store, cx->device));
     ott_status status = run_tasks(cx, &p);
     if (status != OTT_OK) store_abandon(cx, &s->m->store, status);
     return status;

@@ -13,9 +13,9 @@
 
 typedef struct stage stage;
 
-/* Of a model that was opened with options.stage and is trained; `ranks`, in the order of the stages, and m are
-   borrowed. OTT_ERR_CONFIG when its layers or the micro-batches of a step cannot be dealt out. */
-ott_status stage_open(model *m, group *ranks, int64_t micro_batches, stage **out);
+/* Of a model that was opened with options.stage, which is borrowed. OTT_ERR_CONFIG when its layers or the micro-batches of
+   a step cannot be dealt out. */
+ott_status stage_open(model *m, int64_t micro_batches, stage **out);
 void stage_close(stage *s); /* before the model; NULL is allowed */
 
 /* All micro-batches of a step: every gradient of the stage accumulates. batches[micro_batches], whose device memory
@@ -23,6 +23,9 @@ void stage_close(stage *s); /* before the model; NULL is allowed */
    recording or sealed for the same call. */
 ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
                        const tensor *losses);
+/* Once the gradients of the step are those of the shards (store_reduce_once): where two stages have a parameter, both have
+   the sum. Under a plan as well. */
+ott_status stage_share_gradients(exec *cx, stage *s);
 /* losses[T] of a batch, on the last stage. */
 ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses);
 

@@ -18,14 +18,14 @@ static int64_t batch_ints(const trainer *t) {
     return 4 * tokens_of(t) + 1;
 }
 
-static void lay_out_batch(trainer *t, int32_t *data) {
+static batch lay_out_batch(const trainer *t, int32_t *data) {
     int64_t tokens = tokens_of(t), count = t->options.batch_size;
-    t->batch = (batch){.count = count,
-                       .length = t->options.seq_len,
-                       .token = tensor_vector(data, OTT_I32, tokens),
-                       .target = tensor_vector(data + tokens, OTT_I32, tokens),
-                       .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
-                              .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
+    return (batch){.count = count,
+                   .length = t->options.seq_len,
+                   .token = tensor_vector(data, OTT_I32, tokens),
+                   .target = tensor_vector(data + tokens, OTT_I32, tokens),
+                   .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
+                          .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
 }
 
 /* A document for each sequence: what the memory is planned with. */
@@ -60,34 +60,58 @@ static ott_status open_host_batches(trainer *t) {
     return device_event_open(t->device, &t->sent);
 }
 
+static ott_status open_resident(trainer *t) {
+    void *memory;
+    t->resident = t->stage ? t->options.grad_accum : 1;
+    TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->batches, "batches of a step",
+                        &memory));
+    t->batches = memory;
+    TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->losses, "losses of a step", &memory));
+    t->losses = memory;
+    return OTT_OK;
+}
+
 static ott_status open_buffers(trainer *t) {
     int64_t tokens = tokens_of(t), ranks = t->options.data_group->size;
-    int64_t words = tokens + 2 + STEP_STATE_COUNT + ranks;
+    int64_t words = 2 + STEP_STATE_COUNT + ranks;
     TRY(open_host_batches(t));
-    TRY(device_allocate(t->device, MEM_DATA, 4 * (batch_ints(t) + words), "batch and step state",
-                        &t->device_block));
-    lay_out_batch(t, t->device_block);
-    float *f = (float *)((int32_t *)t->device_block + batch_ints(t));
-    t->losses = tensor_vector(f, OTT_F32, tokens);
-    t->grad_scale = tensor_vector(f + tokens, OTT_F32, 1);
-    t->nonfinite = tensor_vector(f + tokens + 1, OTT_I32, 1);
-    t->state = tensor_vector(f + tokens + 2, OTT_F32, STEP_STATE_COUNT);
-    t->gathered = tensor_matrix(f + tokens + 2 + STEP_STATE_COUNT, OTT_F32, ranks, 1);
+    TRY(open_resident(t));
+    TRY(device_allocate(t->device, MEM_DATA, 4 * (t->resident * (batch_ints(t) + tokens) + words),
+                        "batch and step state", &t->device_block));
+    int32_t *data = t->device_block;
+    for (int64_t i = 0; i < t->resident; i++, data += batch_ints(t)) t->batches[i] = lay_out_batch(t, data);
+    float *f = (float *)data;
+    for (int64_t i = 0; i < t->resident; i++, f += tokens) t->losses[i] = tensor_vector(f, OTT_F32, tokens);
+    t->grad_scale = tensor_vector(f, OTT_F32, 1);
+    t->nonfinite = tensor_vector(f + 1, OTT_I32, 1);
+    t->state = tensor_vector(f + 2, OTT_F32, STEP_STATE_COUNT);
+    t->gathered = tensor_matrix(f + 2 + STEP_STATE_COUNT, OTT_F32, ranks, 1);
     return OTT_OK;
 }
 
 /* ---- memory plan ---- */
 
-static ott_status dry_run(trainer *t, plan *p, const tensor *grad_scale) {
+/* What is on the device: a micro-batch, or all of a step on a stage of a pipeline; one to evaluate. */
+static ott_status run_pass(trainer *t, bool trains) {
+    const tensor *grad_scale = trains ? &t->grad_scale : NULL;
+    if (!t->stage) return model_run(&t->cx, t->m, t->slot, t->batches, grad_scale, t->losses);
+    return trains ? stage_train(&t->cx, t->stage, t->batches, grad_scale, t->losses)
+                  : stage_evaluate(&t->cx, t->stage, t->batches, t->losses);
+}
+
+static ott_status dry_run(trainer *t, plan *p, bool trains) {
     plan_record(p);
     t->cx.plan = p;
-    TRY(model_run(&t->cx, t->m, t->slot, &t->batch, grad_scale, &t->losses));
+    TRY(run_pass(t, trains));
     return plan_seal(p);
 }
 
 /* The step that ends what the micro-batches began. */
 static ott_status update(trainer *t) {
-    const optimizer_ranks ranks = {.shard = t->m->store.ranks, .tensor = t->m->options.tensor_ranks};
+    const optimizer_ranks ranks = {.shard = t->m->store.ranks,
+                                   .tensor = t->m->options.tensor_ranks,
+                                   .stages = t->m->options.stage_ranks,
+                                   .trained = t->m->trained_count};
     t->cx.plan = t->update_plan;
     return optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
                             t->m->parameter_count, &ranks, &t->state);
@@ -99,10 +123,11 @@ static ott_status dry_run_update(trainer *t) {
     return plan_seal(t->update_plan);
 }
 
-/* The gradients of all micro-batches, where they travel together. */
+/* The gradients of all micro-batches, where they travel together; then a tied head's. */
 static ott_status reduce(trainer *t) {
     t->cx.plan = t->reduce_plan;
-    return store_reduce_once(&t->cx, &t->m->store);
+    TRY(store_reduce_once(&t->cx, &t->m->store));
+    return t->stage ? stage_share_gradients(&t->cx, t->stage) : OTT_OK;
 }
 
 static ott_status dry_run_reduce(trainer *t) {
@@ -113,8 +138,8 @@ static ott_status dry_run_reduce(trainer *t) {
 
 static ott_status plan_memory(trainer *t) {
     enum { PLANS = 4 };
-    TRY(dry_run(t, t->train_plan, &t->grad_scale));
-    TRY(dry_run(t, t->evaluate_plan, NULL));
+    TRY(dry_run(t, t->train_plan, true));
+    TRY(dry_run(t, t->evaluate_plan, false));
     TRY(dry_run_reduce(t));
     TRY(dry_run_update(t));
     plan *plans[PLANS] = {t->train_plan, t->evaluate_plan, t->reduce_plan, t->update_plan};
@@ -154,9 +179,28 @@ static ott_status convert(trainer *t, const recipe *r) {
     return reserve_delayed(t);
 }
 
+/* The counts of all stages of a pipeline. */
+static ott_status sum_converted(trainer *t) {
+    enum { COUNTS = 2 + CONVERT_KEPT_COUNT };
+    convert_summary *s = &t->converted;
+    convert_options o = t->options.convert;
+    tensor sum = tensor_columns(t->state, 0, COUNTS);
+    float count[COUNTS] = {(float)s->converted, (float)s->linears};
+    if (!t->stage || t->device->dry_run) return OTT_OK;
+    for (int i = 0; i < CONVERT_KEPT_COUNT; i++) count[2 + i] = (float)s->kept[i];
+    TRY(device_copy_in(t->device, sum.data, count, sizeof count));
+    TRY(group_all_reduce(t->m->options.stage_ranks, &t->cx, &sum, REDUCE_SUM));
+    TRY(device_copy_out(t->device, count, sum.data, sizeof count));
+    *s = (convert_summary){.converted = (int)count[0], .linears = (int)count[1]};
+    for (int i = 0; i < CONVERT_KEPT_COUNT; i++) s->kept[i] = (int)count[2 + i];
+    o.recipe = t->recipe;
+    return convert_check_reach(&o, s);
+}
+
 ott_status trainer_convert(trainer *t, const recipe *r) {
     t->whole = false;
     TRY(convert(t, r));
+    TRY(sum_converted(t));
     TRY(plan_memory(t));
     t->whole = true;
     return OTT_OK;
@@ -171,7 +215,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
     trainer_set_checkpointing(&t->options, t->m);
-    TRY(model_slot_open(t->m, &t->slot));
+    TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
     t->cx = (exec){
         .device = t->device, .is_first_microbatch = true, .data_group = t->options.data_group, .log = t->log};
@@ -179,6 +223,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->reduce_plan));
     TRY(plan_create(t->device, &t->update_plan));
+    TRY(sum_converted(t));
     return plan_memory(t);
 }
 
@@ -208,6 +253,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 void trainer_close(trainer *t) {
     if (!t) return;
     if (t->m) model_slot_close(t->m, t->slot);
+    stage_close(t->stage);
     plan_destroy(t->train_plan);
     plan_destroy(t->evaluate_plan);
     plan_destroy(t->reduce_plan);
@@ -218,6 +264,8 @@ void trainer_close(trainer *t) {
     device_event_close(t->device, t->sent);
     device_release_host(t->device, t->host_batch);
     mem_free(t->account, t->documents);
+    mem_free(t->account, t->batches);
+    mem_free(t->account, t->losses);
     model_close(t->m);
     mem_free(t->account, t);
 }
@@ -262,11 +310,12 @@ static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, 
     return OTT_OK;
 }
 
-/* Gives the device host batch `index`, and the attention its documents. */
-static ott_status send_batch(trainer *t, int64_t index) {
+/* Gives the device host batch `index`, as its batch `place`, and the attention its documents. */
+static ott_status send_batch(trainer *t, int64_t index, int64_t place) {
     int64_t used = 3 * tokens_of(t) + t->documents[index] + 1;
-    t->batch.at.cu_seqlens.columns = t->documents[index] + 1;
-    TRY(device_copy_in_async(t->device, t->device_block, t->host_batch + index * batch_ints(t), 4 * used));
+    batch *to = &t->batches[place];
+    to->at.cu_seqlens.columns = t->documents[index] + 1;
+    TRY(device_copy_in_async(t->device, to->token.data, t->host_batch + index * batch_ints(t), 4 * used));
     return device_event_record(t->device, t->sent);
 }
 
@@ -283,20 +332,25 @@ static ott_status feed_training(trainer *t, int64_t *labels) {
 
 static ott_status feed_validation(trainer *t, int64_t first, int64_t *labels) {
     TRY(feed(t, t->options.grad_accum, false, first, labels));
-    return send_batch(t, t->options.grad_accum);
+    return send_batch(t, t->options.grad_accum, 0);
 }
 
 static tensor state_slot(const trainer *t, enum step_state slot) {
     return tensor_columns(t->state, slot, 1);
 }
 
-static ott_status run_micro_batch(trainer *t, int64_t index, const hook *p) {
-    TRY(send_batch(t, index));
+/* A step's passes: one for as many micro-batches as are on the device at once. */
+static int64_t pass_count(const trainer *t) {
+    return t->options.grad_accum / t->resident;
+}
+
+static ott_status run_micro_batches(trainer *t, int64_t index, const hook *p) {
+    for (int64_t i = 0; i < t->resident; i++) TRY(send_batch(t, index * t->resident + i, i));
     t->cx.plan = t->train_plan;
     t->cx.hook = p;
     t->cx.is_first_microbatch = index == 0;
     plan_replay(t->train_plan);
-    ott_status status = model_run(&t->cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
+    ott_status status = run_pass(t, true);
     t->cx.hook = NULL;
     return status;
 }
@@ -343,20 +397,34 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     return device_copy_in(t->device, t->state.data, t->host_state, sizeof t->host_state);
 }
 
+/* Adds the losses of what the last pass ran, which the last stage of a pipeline has. */
+static ott_status sum_losses(trainer *t, int64_t count, const tensor *sum) {
+    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++)
+        TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses[i], .sum = sum}));
+    return OTT_OK;
+}
+
+static ott_status sum_over_stages(trainer *t, const tensor *sum) {
+    group *stages = t->m->options.stage_ranks;
+    return stages ? group_all_reduce(stages, &t->cx, sum, REDUCE_SUM) : OTT_OK;
+}
+
 /* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the
  * ranks. */
 static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
-    for (int64_t i = 0; i < t->options.grad_accum; i++) {
-        TRY(run_micro_batch(t, i, i == 0 ? t->hook : NULL));
+    for (int64_t i = 0; i < pass_count(t); i++) {
+        TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL));
         TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
-        TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &loss}));
-        if (t->micro_batch_done) t->micro_batch_done(t->micro_batch_user, i + 1, t->options.grad_accum);
+        TRY(sum_losses(t, t->resident, &loss));
+        if (t->micro_batch_done)
+            t->micro_batch_done(t->micro_batch_user, (i + 1) * t->resident, t->options.grad_accum);
     }
     plan_replay(t->reduce_plan);
     TRY(reduce(t));
+    TRY(sum_over_stages(t, &loss));
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     return group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM);
@@ -435,8 +503,9 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     TRY(feed_validation(t, taken * t->options.batch_size, &labels));
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
-    TRY(model_run(&t->cx, t->m, t->slot, &t->batch, NULL, &t->losses));
-    TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses, .sum = &sum}));
+    TRY(run_pass(t, false));
+    TRY(sum_losses(t, 1, &sum));
+    TRY(sum_over_stages(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += labels;
     TRY(gather_values(t, loss, losses));
@@ -476,6 +545,17 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     return OTT_OK;
 }
 
+static ott_status found_on_a_stage(trainer *t, char out[160], bool *found) {
+    tensor sum = state_slot(t, STEP_LOSS);
+    float here = *found ? 1.0f : 0.0f;
+    TRY(device_copy_in(t->device, sum.data, &here, sizeof here));
+    TRY(sum_over_stages(t, &sum));
+    TRY(device_copy_out(t->device, &here, sum.data, sizeof here));
+    *found = here != 0.0f;
+    if (*found && !out[0]) snprintf(out, 160, "on another stage of the pipeline");
+    return OTT_OK;
+}
+
 /* On one rank that is enough: the ranks search together. A rank that found nothing says which did. */
 static ott_status found_anywhere(trainer *t, char out[160], bool *found) {
     const group *g = t->cx.data_group;
@@ -485,7 +565,7 @@ static ott_status found_anywhere(trainer *t, char out[160], bool *found) {
         *found = all[r] != 0.0f;
         if (*found && !out[0]) snprintf(out, 160, "on rank %d of those that read data", r);
     }
-    return OTT_OK;
+    return t->stage ? found_on_a_stage(t, out, found) : OTT_OK;
 }
 
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
@@ -496,8 +576,8 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     out[0] = 0;
     bool found = false;
     ott_status status = OTT_OK;
-    for (int64_t i = 0; i < t->options.grad_accum && status == OTT_OK && !found; i++) {
-        status = run_micro_batch(t, i, &p); /* their rows are still on the host */
+    for (int64_t i = 0; i < pass_count(t) && status == OTT_OK && !found; i++) {
+        status = run_micro_batches(t, i, &p); /* their rows are still on the host */
         if (status == OTT_OK) status = found_anywhere(t, out, &found);
     }
     if (status == OTT_OK) status = delayed_forget(&t->m->delayed, t->device); /* it was no step */

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "model/convert.h"
 #include "model/run.h"
+#include "train/stage.h"
 
 typedef struct trainer_options {
     convert_options convert; /* its recipe is that of the first step */
@@ -34,14 +35,18 @@ typedef struct trainer {
     device *device;
     model *m;
     model_slot *slot;
+    stage *stage; /* of a pipeline, where the model is one's; NULL: micro-batches run whole */
     exec cx;
     plan *train_plan, *evaluate_plan, *reduce_plan,
         *update_plan; /* of a micro-batch, an evaluation, store_reduce_once, the optimizer */
     void *arena;
     const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
     void *device_block;                          /* batch, losses, step state */
-    batch batch;
-    tensor losses, grad_scale, nonfinite, state;
+    int64_t
+        resident; /* micro-batches that are on the device at once: those of a step where it is a stage's, else 1 */
+    batch *batches; /* [resident] */
+    tensor *losses; /* [resident] */
+    tensor grad_scale, nonfinite, state;
     tensor gathered;     /* [ranks of the data group, 1]: what they tell each other */
     int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
     device_event *sent;  /* the last of them that was given to the device is there */

@@ -20,6 +20,7 @@ typedef struct world {
     group *data;      /* ranks that read other rows */
     group *shard;     /* of them those that share one copy of the parameters */
     group *replicate; /* and those that hold the same part of other copies */
+    group *stages;    /* of the pipeline, in their order, that train on the same rows */
     group *savers; /* those of the first copy of the model, which write it down, beside what else goes on */
     device *device;
     void *words; /* device memory through which they tell each other something */

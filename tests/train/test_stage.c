@@ -32,7 +32,7 @@ static int layers_of(const kind *k) {
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1; /* not all parts alike */
 }
 
-static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, group *shards) {
+static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, group *ranks, group *shards) {
     model_options o = tiny_options();
     o.layers = layers_of(k);
     o.tied = k->tied;
@@ -41,6 +41,7 @@ static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, grou
     o.optimizer = optimizer_find("adamw");
     o.stage = shape;
     o.shard_ranks = shards;
+    o.stage_ranks = ranks;
     tiny_open(t, &o, 1, NULL);
     HARNESS_OK(model_initialize(t->m, 5, 1));
     tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
@@ -79,7 +80,10 @@ typedef struct rank_run {
 
 static ott_status train(exec *cx, void *user) {
     rank_run *r = user;
-    if (r->stage) return stage_train(cx, r->stage, r->batches, &r->t.grad_scale, r->losses);
+    if (r->stage) {
+        TRY(stage_train(cx, r->stage, r->batches, &r->t.grad_scale, r->losses));
+        return stage_share_gradients(cx, r->stage);
+    }
     for (int i = 0; i < r->micro_batches; i++) {
         cx->is_first_microbatch = i == 0;
         TRY(model_run(cx, r->t.m, r->t.slot, &r->batches[i], &r->t.grad_scale, &r->losses[i]));
@@ -140,7 +144,7 @@ static void open_rank(rank_run *r, const kind *k, group *ranks, group *shards, s
     if (ranks)
         r->shape =
             (pipeline_stage){k->schedule, k->stages, ranks->rank, k->schedule == PP_INTERLEAVED_1F1B ? 2 : 1};
-    open_model(&r->t, k, ranks ? &r->shape : NULL, shards);
+    open_model(&r->t, k, ranks ? &r->shape : NULL, ranks, shards);
     for (int i = 0; i < k->micro_batches; i++) {
         set_batch(&r->t, shards ? i * shards->size + shards->rank : i);
         r->batches[i] = r->t.batch;
@@ -152,7 +156,7 @@ static void open_rank(rank_run *r, const kind *k, group *ranks, group *shards, s
     r->state = harness_tensor_of(&r->t.h, OTT_F32, 1, STEP_STATE_COUNT, host);
     r->t.m->store.micro_batches = true;
     r->t.m->store.options.reshard = reshard;
-    if (ranks) HARNESS_OK(stage_open(r->t.m, ranks, k->micro_batches, &r->stage));
+    if (ranks) HARNESS_OK(stage_open(r->t.m, k->micro_batches, &r->stage));
     harness_record(&r->t.h, train, r);
     plan_poison(r->t.h.plan);
 }
@@ -350,9 +354,9 @@ static void a_stage_holds_its_layers(void **state) {
     kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};
     static tiny whole, first, last;
     pipeline_stage a = {PP_1F1B, 2, 0, 1}, b = {PP_1F1B, 2, 1, 1};
-    open_model(&whole, &k, NULL, NULL);
-    open_model(&first, &k, &a, NULL);
-    open_model(&last, &k, &b, NULL);
+    open_model(&whole, &k, NULL, NULL, NULL);
+    open_model(&first, &k, &a, NULL, NULL);
+    open_model(&last, &k, &b, NULL, NULL);
     assert_int_equal(first.m->modules.of[0].role, ROLE_EMBEDDING);
     assert_true(last.m->modules.of[0].role == ROLE_EMBEDDING && last.m->modules.of[0].repeated);
     int64_t table = parameter_count(whole.m->embedding.weight);
