@@ -1,0 +1,138 @@
+/*
+ * The states of delayed scaling over ranks: what a recipe asks to reduce is the largest of all ranks, in one
+ * collective; the rest stays a rank's own.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "comm/threads.h"
+#include "nn/delayed.h"
+#include "nn/layer_harness.h"
+
+enum { RANKS = 3, STATES = 5 };
+
+static const cast_spec reduced = {
+    .format = OTT_E4M3, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 4, .reduce = true};
+static const cast_spec own = {
+    .format = OTT_E5M2, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 2};
+
+/* Counts the collectives that go through. */
+typedef struct counting_group {
+    group group; /* first: a group is cast to this */
+    group *inner;
+    int started;
+    int64_t elements;
+} counting_group;
+
+static ott_status counting_start(group *g, exec *cx, group_request *request) {
+    counting_group *c = (counting_group *)g;
+    c->started++;
+    c->elements += tensor_count(request->call.input);
+    return c->inner->table->start(c->inner, cx, request);
+}
+
+static ott_status counting_wait(group *g, exec *cx, group_request *request) {
+    counting_group *c = (counting_group *)g;
+    return c->inner->table->wait(c->inner, cx, request);
+}
+
+static const group_table counting_table = {.start = counting_start, .wait = counting_wait};
+
+typedef struct rank_run {
+    harness h;
+    counting_group ranks;
+    delayed_store store;
+    delayed_state states[STATES];
+    pthread_t thread;
+    ott_status status;
+} rank_run;
+
+static void *reduce(void *argument) {
+    rank_run *r = argument;
+    r->status = delayed_reduce(&r->h.cx, &r->store, &r->ranks.group);
+    return NULL;
+}
+
+static const cast_spec *spec_of(int state) {
+    const cast_spec *specs[STATES] = {&own, &reduced, NULL, &own, &reduced};
+    return specs[state];
+}
+
+/* Different on each rank. */
+static float seen_on(int rank, int state) {
+    return (float)((rank + state) % RANKS + 10 * state);
+}
+
+static void open_rank(rank_run *r, group *inner) {
+    delayed_want wanted[STATES];
+    harness_open(&r->h, 1, NULL);
+    plan_immediate(r->h.plan);
+    r->ranks = (counting_group){.group = *inner, .inner = inner};
+    r->ranks.group.table = &counting_table;
+    for (int i = 0; i < STATES; i++) wanted[i] = (delayed_want){&r->states[i], spec_of(i)};
+    HARNESS_OK(delayed_store_set(&r->store, r->h.device, wanted, STATES));
+    for (int i = 0; i < STATES; i++) {
+        float seen = seen_on(inner->rank, i);
+        if (spec_of(i)) HARNESS_OK(device_copy_in(r->h.device, r->states[i].seen.data, &seen, sizeof seen));
+    }
+}
+
+static void what_asks_for_it_is_reduced_at_once(void **state) {
+    (void)state;
+    static rank_run ranks[RANKS];
+    mem *account;
+    threads_world *world;
+    HARNESS_OK(mem_open(&account));
+    HARNESS_OK(threads_world_open(account, RANKS, 60, &world));
+    for (int r = 0; r < RANKS; r++) open_rank(&ranks[r], threads_world_group(world, r));
+    for (int r = 0; r < RANKS; r++) pthread_create(&ranks[r].thread, NULL, reduce, &ranks[r]);
+    for (int r = 0; r < RANKS; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].status, OTT_OK);
+        assert_int_equal(ranks[r].ranks.started, 1);
+        assert_int_equal(ranks[r].ranks.elements, 2);
+        assert_null(ranks[r].states[2].seen.data);
+        for (int i = 0; i < STATES; i++) {
+            float seen;
+            if (!spec_of(i)) continue;
+            HARNESS_OK(device_copy_out(ranks[r].h.device, &seen, ranks[r].states[i].seen.data, sizeof seen));
+            assert_true(seen == (spec_of(i)->reduce ? (float)(RANKS - 1 + 10 * i) : seen_on(r, i)));
+        }
+        delayed_store_release(&ranks[r].store, ranks[r].h.device);
+    }
+    for (int r = 0; r < RANKS; r++) harness_close(&ranks[r].h);
+    threads_world_close(world);
+    mem_close(account);
+}
+
+/* A state keeps its values when others come to be reduced, or no longer are. */
+static void states_keep_their_values_where_they_lie_anew(void **state) {
+    (void)state;
+    static rank_run r;
+    group alone = {.size = 1};
+    delayed_want wanted[STATES];
+    float scale = 0.25f, found;
+    open_rank(&r, &alone);
+    harness_put(&r.h, &r.states[3].scale, &scale);
+    for (int i = 0; i < STATES; i++) wanted[i] = (delayed_want){&r.states[i], i == 3 ? &own : &reduced};
+    HARNESS_OK(delayed_store_set(&r.store, r.h.device, wanted, STATES));
+    assert_int_equal(r.store.reduced, STATES - 1);
+    harness_get(&r.h, &r.states[3].scale, &found);
+    assert_true(found == scale);
+    delayed_store_release(&r.store, r.h.device);
+    harness_close(&r.h);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_asks_for_it_is_reduced_at_once),
+        cmocka_unit_test(states_keep_their_values_where_they_lie_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
