@@ -233,7 +233,7 @@ static ott_status update_registered(ott_context *context, bool forward) {
     if (count == 0) return OTT_OK;
     u.tensors[TENSOR_INPUT] = u.tensors[TENSOR_WEIGHT] = forward;
     u.tensors[TENSOR_GRAD_OUTPUT] = !forward;
-    TRY(context_exec(context, &u.cx));
+    TRY(api_exec(context, &u.cx));
     TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
     u.linears = memory;
     for (ott_module *m = a->registered; m; m = module_linear_body(m)->next_registered)
@@ -267,7 +267,7 @@ ott_status autocast_stepped(ott_module *m) {
     update u = {.tensors = {true, true, true}};
     TRY(module_visit_linears(m, count_converted, &count));
     if (count == 0) return OTT_OK;
-    TRY(context_exec(context, &u.cx));
+    TRY(api_exec(context, &u.cx));
     TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
     u.linears = memory;
     ott_status status = module_visit_linears(m, add_converted, &u);

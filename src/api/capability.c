@@ -25,7 +25,7 @@ static granularity finest(const recipe *r) {
 
 /* FP8 from Ada on, a scale a row in the product from Hopper on (torchao); block scales in Hopper's products,
    MX in Blackwell's, where TransformerEngine has block scaling imitated by MX (TransformerEngine). */
-gpu_range recipe_gpus(const recipe *r) {
+gpu_range capability_gpus(const recipe *r) {
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
     switch (finest(r)) {
     case GRANULARITY_ROW: return (gpu_range){90, ANY_LATER};
@@ -36,7 +36,7 @@ gpu_range recipe_gpus(const recipe *r) {
     }
 }
 
-void gpu_range_text(gpu_range range, char out[64]) {
+void capability_gpu_text(gpu_range range, char out[64]) {
     size_t used = 0;
     out[0] = '\0';
     for (int i = 0; i < GPUS; i++) {
@@ -52,8 +52,8 @@ static ott_status no_cuda(const recipe *row) {
     char names[64];
     if (!row)
         return status_fail(OTT_ERR_UNSUPPORTED, "cuda: this build has no CUDA backend; \"cpu\" runs it");
-    gpu_range range = recipe_gpus(row);
-    gpu_range_text(range, names);
+    gpu_range range = capability_gpus(row);
+    capability_gpu_text(range, names);
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "cuda: this build has no CUDA backend (recipe %s needs compute capability %d.%d there: %s); "

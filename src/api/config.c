@@ -35,7 +35,7 @@ void ott_config_close(ott_config *configuration) {
     config_close(configuration->values);
     configuration->values = NULL;
     handle_close(&configuration->handle);
-    context_leave(context);
+    api_leave(context);
 }
 
 /* Whether the values agree is looked at when they are used: a caller may be half way through changing
@@ -46,7 +46,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     API_REQUIRE(value);
     TRY(handle_enter_alone(&configuration->handle, __func__));
     configuration->changed = true;
-    return context_left(configuration->handle.context, config_set(configuration->values, key, value));
+    return api_left(configuration->handle.context, config_set(configuration->values, key, value));
 }
 
 static ott_status show(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {

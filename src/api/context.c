@@ -116,9 +116,9 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
 }
 
 static ott_status check_unused(ott_context *context) {
-    TRY(context_enter(context, "ott_context_close"));
+    TRY(api_enter(context, "ott_context_close"));
     bool inside = context->depth > 1;
-    context_leave(context);
+    api_leave(context);
     if (!inside) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
                        "ott_context_close: cannot be called from a callback of the context");

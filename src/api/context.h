@@ -23,12 +23,12 @@ struct ott_context {
     mem *account;                  /* all memory of the context and of what is made with it */
     logger log;                    /* the caller's callback */
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
-    atomic_uintptr_t owner;        /* names the thread that uses the context; 0: none (context_enter) */
+    atomic_uintptr_t owner;        /* names the thread that uses the context; 0: none (api_enter) */
     int depth;                     /* of its nested calls */
     pid_t process;                 /* that opened it */
     int threads;                   /* of the device; 0: all cores */
     char *device_name;             /* as backend_open takes it */
-    struct device *device;         /* NULL until one is needed (context_device) */
+    struct device *device;         /* NULL until one is needed (api_device) */
     struct plan *plan;             /* in the immediate mode, made with the device */
     struct closed_handles *closed; /* [HANDLE_KINDS], NULL until a handle is opened */
     int64_t open_handles;

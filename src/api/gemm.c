@@ -123,7 +123,7 @@ static ott_status check_apart(const call *c, const ott_tensor *bias, const ott_t
 static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
                            const ott_tensor *to) {
     exec cx;
-    TRY(context_exec(to->handle.context, &cx));
+    TRY(api_exec(to->handle.context, &cx));
     return exec_gemm(&cx, which,
                      &(gemm_args){.a = &c->operand[0],
                                   .b = &c->operand[1],

@@ -112,7 +112,7 @@ void ott_generator_close(ott_generator *generator) {
     generate_close(generator->inside);
     generator->inside = NULL;
     handle_close(&generator->base);
-    context_leave(context);
+    api_leave(context);
 }
 
 ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write, void *user) {
@@ -123,5 +123,5 @@ ott_status ott_generator_continue(ott_generator *generator, const char *text, ot
     generator->base.busy = true;
     ott_status status = generate_continue(generator->inside, text, write, user);
     generator->base.busy = false;
-    return context_left(generator->base.context, status);
+    return api_left(generator->base.context, status);
 }

@@ -106,7 +106,7 @@ ott_status ott_group_open(ott_context *context, const ott_group_options *options
 void ott_group_close(ott_group *g) {
     if (!handle_is_open(g, HANDLE_GROUP)) return;
     ott_context *context = g->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (api_enter(context, __func__) != OTT_OK) return;
     handle_close(&g->handle);
-    context_leave(context);
+    api_leave(context);
 }

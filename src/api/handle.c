@@ -116,7 +116,7 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 
 /* ---- one thread at a time ---- */
 
-ott_status context_enter(ott_context *context, const char *function) {
+ott_status api_enter(ott_context *context, const char *function) {
     static _Thread_local char of_this_thread; /* its address names the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
     if (getpid() != context->process)
@@ -132,13 +132,13 @@ ott_status context_enter(ott_context *context, const char *function) {
 }
 
 ott_status handle_enter_alone(handle *h, const char *function) {
-    TRY(context_enter(h->context, function));
+    TRY(api_enter(h->context, function));
     if (!h->busy) return OTT_OK;
-    context_leave(h->context);
+    api_leave(h->context);
     return status_fail(OTT_ERR_ARGUMENT, "%s: the %s is in use by the call whose callback this is", function,
                        kind_names[h->kind]);
 }
 
-void context_leave(ott_context *context) {
+void api_leave(ott_context *context) {
     if (--context->depth == 0) atomic_store(&context->owner, 0);
 }

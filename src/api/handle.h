@@ -68,16 +68,16 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
  * a child of fork. enter marks it as used by this thread until leave, and is OTT_ERR_ARGUMENT while another thread
  * has it and in a child; calls from callbacks nest. Functions that only read a field need neither.
  */
-ott_status context_enter(ott_context *context, const char *function);
-void context_leave(ott_context *context);
+ott_status api_enter(ott_context *context, const char *function);
+void api_leave(ott_context *context);
 /* enter for what changes or closes an object that calls with callbacks run on: OTT_ERR_ARGUMENT from a callback of
    such a call as well (`busy`). */
 ott_status handle_enter_alone(handle *h, const char *function);
 /* return API_INSIDE(context, call): the call between enter and leave. */
 #define API_INSIDE(context, call)                                                                            \
-    (context_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)
-static inline ott_status context_left(ott_context *context, ott_status status) {
-    context_leave(context);
+    (api_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
+static inline ott_status api_left(ott_context *context, ott_status status) {
+    api_leave(context);
     return status;
 }
 

@@ -57,7 +57,7 @@ static ott_status squared_errors(const ott_tensor *output, const float *differen
     tensor x;
     plan_buffer b;
     float sum = 0.0f;
-    TRY(context_exec(output->handle.context, &cx));
+    TRY(api_exec(output->handle.context, &cx));
     TRY(open_floats(&cx, difference, output->t.rows, output->t.columns, &x, &b));
     ott_status status = sum_of(&cx, &x, true, &sum);
     *loss = (double)sum / (double)tensor_count(output->t);
@@ -156,7 +156,7 @@ static ott_status run_cross_entropy(const ott_tensor *logits, const ott_tensor *
     plan_buffer b;
     int64_t counted;
     float sum = 0.0f;
-    TRY(context_exec(logits->handle.context, &cx));
+    TRY(api_exec(logits->handle.context, &cx));
     TRY(loss_count_targets(target, logits->t.columns, "ott_cross_entropy_loss", &counted));
     TRY(open_floats(&cx, NULL, 1, logits->t.rows, &losses, &b));
     ott_status status = row_losses(&cx, logits, target, (float)(1.0 / (double)counted), gradient, &losses);

@@ -68,7 +68,7 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
     device *d;
     void *memory;
     *made = NULL;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(handle_open(context, HANDLE_MODULE, sizeof(ott_module), &memory));
     ott_module *m = memory;
     m->table = table;
@@ -110,7 +110,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out) {
     device *d;
     STATUS_REQUIRE(m->parameter_count < MODULE_PARAMETERS);
-    TRY(context_device(m->handle.context, &d));
+    TRY(api_device(m->handle.context, &d));
     module_parameter *made = &m->parameters[m->parameter_count];
     *made = (module_parameter){.local = local};
     parameter *p = made->p = &made->own;
@@ -262,29 +262,29 @@ void ott_module_close(ott_module *module) {
     ott_context *context = module->handle.context;
     if (module_enter(context, __func__) != OTT_OK) return;
     module_close_tree(module);
-    context_leave(context);
+    api_leave(context);
 }
 
 /* ---- options ---- */
 
-ott_status option_positive(int64_t value, const char *name, const char *function) {
+ott_status module_option_positive(int64_t value, const char *name, const char *function) {
     if (value >= 1 && value <= INT32_MAX) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %lld: give a number from 1 to %d", function, name,
                        (long long)value, INT32_MAX);
 }
 
-ott_status option_dtype(ott_dtype value, const char *function) {
+ott_status module_option_dtype(ott_dtype value, const char *function) {
     if (value == OTT_BF16 || value == OTT_F32) return OTT_OK;
     return status_fail(OTT_ERR_DTYPE, "%s: dtype is %s: activations are OTT_BF16 or OTT_F32", function,
                        value < OTT_DTYPE_COUNT ? dtype_name(value) : "no number format");
 }
 
-ott_status option_deviation(double value, const char *function) {
+ott_status module_option_deviation(double value, const char *function) {
     if (value >= 0 && value <= 1e6) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: init_std = %g: give a number from 0 to 1e6", function, value);
 }
 
-ott_status option_epsilon(double value, const char *name, const char *function) {
+ott_status module_option_epsilon(double value, const char *name, const char *function) {
     if (value > 0 && value <= 1) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: %s = %g: give a number above 0, up to 1", function, name,
                        value);
@@ -330,7 +330,7 @@ void module_weights_changed(ott_module *m) {
 
 ott_status module_exec(ott_module *m, exec *cx) {
     ott_context *context = m->handle.context;
-    TRY(context_exec(context, cx));
+    TRY(api_exec(context, cx));
     if (!m->plan) {
         TRY(plan_create(cx->device, &m->plan));
         plan_immediate(m->plan);
@@ -343,8 +343,8 @@ ott_status module_exec(ott_module *m, exec *cx) {
 /* ---- whose turn it is ---- */
 
 ott_status module_enter(ott_context *context, const char *function) {
-    TRY(context_enter(context, function));
+    TRY(api_enter(context, function));
     if (context->depth == 1) return OTT_OK;
-    context_leave(context);
+    api_leave(context);
     return status_fail(OTT_ERR_ARGUMENT, "%s: cannot be called from a callback of another call", function);
 }

@@ -128,10 +128,10 @@ ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t di
 /* ---- options ---- */
 
 /* OTT_ERR_ARGUMENT, "FUNCTION: NAME = VALUE: ...". */
-ott_status option_positive(int64_t value, const char *name, const char *function);
-ott_status option_dtype(ott_dtype value, const char *function);
-ott_status option_deviation(double value, const char *function);
-ott_status option_epsilon(double value, const char *name, const char *function);
+ott_status module_option_positive(int64_t value, const char *name, const char *function);
+ott_status module_option_dtype(ott_dtype value, const char *function);
+ott_status module_option_deviation(double value, const char *function);
+ott_status module_option_epsilon(double value, const char *name, const char *function);
 
 /* ---- walking ---- */
 
@@ -152,12 +152,12 @@ const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* As context_enter, and OTT_ERR_ARGUMENT inside of a callback (filter, log, all_reduce) of another call,
+/* As api_enter, and OTT_ERR_ARGUMENT inside of a callback (filter, log, all_reduce) of another call,
    which would find the module half way through a change. */
 ott_status module_enter(ott_context *context, const char *function);
 /* return MODULE_INSIDE(context, call): as API_INSIDE. */
 #define MODULE_INSIDE(context, call)                                                                         \
-    (module_enter((context), __func__) == OTT_OK ? context_left((context), (call)) : OTT_ERR_ARGUMENT)
+    (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
 /* What a root runs with: a plan of its own, one rank. */
 ott_status module_exec(ott_module *root, exec *cx);

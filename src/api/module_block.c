@@ -159,10 +159,10 @@ void ott_attention_options_init(ott_attention_options *options) {
 
 /* Fills in what follows from other options. */
 static ott_status check_heads(ott_attention_options *o, const char *function) {
-    TRY(option_positive(o->dim, "dim", function));
-    TRY(option_positive(o->heads, "heads", function));
+    TRY(module_option_positive(o->dim, "dim", function));
+    TRY(module_option_positive(o->heads, "heads", function));
     if (o->kv_heads == 0) o->kv_heads = o->heads;
-    TRY(option_positive(o->kv_heads, "kv_heads", function));
+    TRY(module_option_positive(o->kv_heads, "kv_heads", function));
     if (o->heads % o->kv_heads != 0)
         return status_fail(OTT_ERR_ARGUMENT, "%s: heads = %lld is no multiple of kv_heads = %lld", function,
                            (long long)o->heads, (long long)o->kv_heads);
@@ -170,8 +170,9 @@ static ott_status check_heads(ott_attention_options *o, const char *function) {
         return status_fail(OTT_ERR_ARGUMENT, "%s: dim = %lld is no multiple of heads = %lld: give head_dim",
                            function, (long long)o->dim, (long long)o->heads);
     if (o->head_dim == 0) o->head_dim = o->dim / o->heads;
-    TRY(option_positive(o->head_dim, "head_dim", function));
-    if (o->head_dim % 2 == 0) return option_positive(o->heads * o->head_dim, "heads * head_dim", function);
+    TRY(module_option_positive(o->head_dim, "head_dim", function));
+    if (o->head_dim % 2 == 0)
+        return module_option_positive(o->heads * o->head_dim, "heads * head_dim", function);
     return status_fail(OTT_ERR_ARGUMENT, "%s: head_dim = %lld is odd: rotary positions turn pairs", function,
                        (long long)o->head_dim);
 }
@@ -184,15 +185,15 @@ static ott_status check_attention(ott_attention_options *o, const char *function
     if (!(o->rope_theta > 0 && o->rope_theta <= 1e30))
         return status_fail(OTT_ERR_ARGUMENT, "%s: rope_theta = %g: give a number above 0", function,
                            o->rope_theta);
-    TRY(option_positive(o->max_positions, "max_positions", function));
-    TRY(option_dtype(o->dtype, function));
-    return option_deviation(o->init_std, function);
+    TRY(module_option_positive(o->max_positions, "max_positions", function));
+    TRY(module_option_dtype(o->dtype, function));
+    return module_option_deviation(o->init_std, function);
 }
 
 static ott_status open_attention(ott_context *context, const ott_attention_options *o, ott_module **out) {
     ott_module *m;
     device *d;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(make_attention(context, NULL, NULL, o, &m));
     return module_finish(m, o->init_std, o->seed, OTT_OK, out);
 }
@@ -289,10 +290,10 @@ ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ot
     *out = NULL;
     ott_mlp_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_mlp_options"));
-    TRY(option_positive(o.dim, "dim", __func__));
-    TRY(option_positive(o.hidden, "hidden", __func__));
-    TRY(option_dtype(o.dtype, __func__));
-    TRY(option_deviation(o.init_std, __func__));
+    TRY(module_option_positive(o.dim, "dim", __func__));
+    TRY(module_option_positive(o.hidden, "hidden", __func__));
+    TRY(module_option_dtype(o.dtype, __func__));
+    TRY(module_option_deviation(o.init_std, __func__));
     return API_INSIDE(context, open_mlp(context, &o, out));
 }
 
@@ -414,7 +415,7 @@ ott_status ott_transformer_layer_open(ott_context *context, const ott_transforme
     TRY(api_read_options(options, &o, sizeof o, "ott_transformer_layer_options"));
     ott_attention_options a = attention_of(&o);
     TRY(check_attention(&a, __func__));
-    TRY(option_positive(o.hidden, "hidden", __func__));
-    TRY(option_epsilon(o.norm_epsilon, "norm_epsilon", __func__));
+    TRY(module_option_positive(o.hidden, "hidden", __func__));
+    TRY(module_option_epsilon(o.norm_epsilon, "norm_epsilon", __func__));
     return API_INSIDE(context, open_layer(context, &o, &a, out));
 }

@@ -101,10 +101,10 @@ ott_status ott_linear_open(ott_context *context, const ott_linear_options *optio
     *out = NULL;
     ott_linear_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_linear_options"));
-    TRY(option_positive(o.in_features, "in_features", __func__));
-    TRY(option_positive(o.out_features, "out_features", __func__));
-    TRY(option_dtype(o.dtype, __func__));
-    TRY(option_deviation(o.init_std, __func__));
+    TRY(module_option_positive(o.in_features, "in_features", __func__));
+    TRY(module_option_positive(o.out_features, "out_features", __func__));
+    TRY(module_option_dtype(o.dtype, __func__));
+    TRY(module_option_deviation(o.init_std, __func__));
     return API_INSIDE(context, open_linear(context, &o, out));
 }
 
@@ -186,8 +186,8 @@ ott_status ott_norm_open(ott_context *context, const ott_norm_options *options, 
     *out = NULL;
     ott_norm_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_norm_options"));
-    TRY(option_positive(o.dim, "dim", __func__));
-    TRY(option_epsilon(o.epsilon, "epsilon", __func__));
-    TRY(option_dtype(o.dtype, __func__));
+    TRY(module_option_positive(o.dim, "dim", __func__));
+    TRY(module_option_epsilon(o.epsilon, "epsilon", __func__));
+    TRY(module_option_dtype(o.dtype, __func__));
     return API_INSIDE(context, open_norm(context, &o, out));
 }

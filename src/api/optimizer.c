@@ -31,7 +31,7 @@ static ott_status check_adamw(const ott_adamw_options *o, const char *function) 
     TRY(check_between(o->lr, 0, 1e6, false, "lr", function));
     TRY(check_between(o->beta1, 0, 1, true, "beta1", function));
     TRY(check_between(o->beta2, 0, 1, true, "beta2", function));
-    TRY(option_epsilon(o->epsilon, "epsilon", function));
+    TRY(module_option_epsilon(o->epsilon, "epsilon", function));
     TRY(check_between(o->weight_decay, 0, 1e6, false, "weight_decay", function));
     return check_between(o->max_norm, 0, 1e30, false, "max_norm", function);
 }
@@ -145,7 +145,7 @@ void ott_optimizer_close(ott_optimizer *optimizer) {
     ott_context *context = optimizer->handle.context;
     if (module_enter(context, __func__) != OTT_OK) return;
     release(optimizer);
-    context_leave(context);
+    api_leave(context);
 }
 
 ott_status optimizer_check(const ott_optimizer *o, const char *function) {
@@ -170,7 +170,7 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     TRY(module_make_weights(o->module));
     model_body *b = module_model_body(o->module);
     if (o->scheduled) o->lr = module_model_learning_rate(b);
-    TRY(context_exec(context, &cx));
+    TRY(api_exec(context, &cx));
     cx.plan = o->plan;
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
     TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));

@@ -37,7 +37,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     const recipe *row;
     ott_context *context = r->handle.context;
     TRY(recipe_to_run(context, r, NULL, &row));
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(handle_open(context, HANDLE_QTENSOR, sizeof(ott_qtensor), &memory));
     ott_qtensor *q = memory;
     q->which = (recipe_tensor)role;
@@ -73,10 +73,10 @@ ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns,
 void ott_qtensor_close(ott_qtensor *q) {
     if (!handle_is_open(q, HANDLE_QTENSOR)) return;
     ott_context *context = q->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (api_enter(context, __func__) != OTT_OK) return;
     release(q, context->device);
     handle_close(&q->handle);
-    context_leave(context);
+    api_leave(context);
 }
 
 /* ---- the cast ---- */
@@ -84,7 +84,7 @@ void ott_qtensor_close(ott_qtensor *q) {
 static ott_status quantize(ott_qtensor *q, const ott_tensor *x) {
     exec cx;
     if (!quant_spec_is_fp8(&q->q.spec)) return OTT_OK;
-    TRY(context_exec(q->handle.context, &cx));
+    TRY(api_exec(q->handle.context, &cx));
     q->q.spec = quant_spec_from(q->q.spec, x->t.dtype);
     TRY(op_quantize(&cx, &(quantize_args){.x = &x->t, .q = &q->q}));
     q->filled = true;
@@ -107,7 +107,7 @@ ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x) {
 static ott_status update_scale(ott_qtensor *q, ott_group *g) {
     exec cx;
     if (!q->delayed.seen.data) return OTT_OK;
-    TRY(context_exec(q->handle.context, &cx));
+    TRY(api_exec(q->handle.context, &cx));
     if (g) TRY(delayed_reduce(&cx, &q->store, &g->group));
     return delayed_update(&cx, &q->delayed);
 }
@@ -174,7 +174,7 @@ static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *
 static ott_status dequantize(const ott_qtensor *q, ott_usage use, const ott_tensor *out) {
     exec cx;
     qtensor asked = q->q;
-    TRY(context_exec(q->handle.context, &cx));
+    TRY(api_exec(q->handle.context, &cx));
     if (use == OTT_COLUMNWISE) asked.spec.rowwise.format = q->high_precision; /* else that use comes first */
     return op_dequantize(&cx, &(dequantize_args){.q = &asked, .y = &out->t});
 }
@@ -210,7 +210,7 @@ static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_usage u
     plan_buffer buffer;
     float rows[2][STATISTICS_COUNT];
     ott_status status = OTT_OK;
-    TRY(context_exec(q->handle.context, &cx));
+    TRY(api_exec(q->handle.context, &cx));
     TRY(exec_open(&cx, "statistics", OTT_F32, 2, STATISTICS_COUNT, &t, &buffer));
     TRY_OUT(
         op_quantize_statistics(&cx, &(quantize_statistics_args){.x = &x->t, .q = &q->q, .statistics = &t}));

@@ -69,11 +69,11 @@ ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **
 void ott_recipe_close(ott_recipe *r) {
     if (!handle_is_open(r, HANDLE_RECIPE)) return;
     ott_context *context = r->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (api_enter(context, __func__) != OTT_OK) return;
     config_close(r->values);
     r->values = NULL;
     handle_close(&r->handle);
-    context_leave(context);
+    api_leave(context);
 }
 
 /* ---- the recipe as it stands ---- */
@@ -134,7 +134,7 @@ ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherw
         TRY(recipe_of(r, out));
     else
         *out = recipe_find(otherwise);
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     return backend_check_recipe(d->can, *out);
 }
 

@@ -15,8 +15,8 @@ typedef struct gpu_range {
     int from, to;
 } gpu_range;
 
-gpu_range recipe_gpus(const recipe *r);
+gpu_range capability_gpus(const recipe *r);
 /* The GPUs of that range as text, "H100/H200, B200". */
-void gpu_range_text(gpu_range range, char out[64]);
+void capability_gpu_text(gpu_range range, char out[64]);
 
 #endif

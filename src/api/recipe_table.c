@@ -101,7 +101,7 @@ static void fill_products(const grid *g, int row, const recipe *r) {
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
     text_format(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
-    gpu_range_text(recipe_gpus(r), devices);
+    capability_gpu_text(capability_gpus(r), devices);
     snprintf(grid_at(g, row, 5), CELL, "cpu; not built: %s", devices);
     snprintf(grid_at(g, row, 6), CELL, "%s", r->source);
 }
@@ -161,8 +161,8 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
 
 static void json_devices(str *out, const recipe *r) {
     char names[64];
-    gpu_range range = recipe_gpus(r);
-    gpu_range_text(range, names);
+    gpu_range range = capability_gpus(r);
+    capability_gpu_text(range, names);
     json_write_key(out, "devices");
     str_append(out, "{\"cpu\": {\"built\": true}, \"cuda\": {\"built\": false");
     json_write_key(out, "compute_capability");

@@ -94,6 +94,42 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
     return status;
 }
 
+/* ---- models ---- */
+
+/* Shows a model the state that an optimizer has of its parameters; NULL: none. */
+static void show_slots(model *m, const ott_optimizer *o) {
+    m->options.optimizer = o ? o->rule : NULL;
+    for (int i = 0; i < m->parameter_count; i++)
+        for (int j = 0; j < PARAMETER_SLOTS; j++)
+            m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
+}
+
+/* An optimizer may have gone on where counters were loaded without it: its updates were steps too. */
+static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
+    run_state run = b->run;
+    if (o) run.updates = o->updates;
+    if (run.updates > run.step) run.step = run.updates;
+    show_slots(b->m, o);
+    ott_status status = checkpoint_snapshot_take(b->m, b->cfg, b->recipe_name, &run, NULL, s);
+    show_slots(b->m, NULL);
+    return status;
+}
+
+static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o) {
+    model_body *b = module_model_body(m);
+    run_state run;
+    bool fallen;
+    module_drop(m, "a checkpoint was loaded since");
+    show_slots(b->m, o);
+    ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fallen);
+    show_slots(b->m, NULL);
+    if (status != OTT_OK) return status;
+    module_weights_given(m);
+    b->run = run;
+    if (o) o->updates = run.updates;
+    return fallen ? module_model_lower_fallen(b) : OTT_OK;
+}
+
 /* ---- saving ---- */
 
 /* Before there was one format, a module's counters and checksums lay here. */
@@ -150,44 +186,6 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
     if (o) TRY(describe_optimizer(m, o, &s->sets[CHECKPOINT_OPTIMIZER]));
     return describe_float8(m, &s->sets[CHECKPOINT_FLOAT8]);
 }
-
-/* ---- models ---- */
-
-/* Shows a model the state that an optimizer has of its parameters; NULL: none. */
-static void show_slots(model *m, const ott_optimizer *o) {
-    m->options.optimizer = o ? o->rule : NULL;
-    for (int i = 0; i < m->parameter_count; i++)
-        for (int j = 0; j < PARAMETER_SLOTS; j++)
-            m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
-}
-
-/* An optimizer may have gone on where counters were loaded without it: its updates were steps too. */
-static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
-    run_state run = b->run;
-    if (o) run.updates = o->updates;
-    if (run.updates > run.step) run.step = run.updates;
-    show_slots(b->m, o);
-    ott_status status = checkpoint_snapshot_take(b->m, b->cfg, b->recipe_name, &run, NULL, s);
-    show_slots(b->m, NULL);
-    return status;
-}
-
-static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o) {
-    model_body *b = module_model_body(m);
-    run_state run;
-    bool fallen;
-    module_drop(m, "a checkpoint was loaded since");
-    show_slots(b->m, o);
-    ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fallen);
-    show_slots(b->m, NULL);
-    if (status != OTT_OK) return status;
-    module_weights_given(m);
-    b->run = run;
-    if (o) o->updates = run.updates;
-    return fallen ? module_model_lower_fallen(b) : OTT_OK;
-}
-
-/* ---- saving ---- */
 
 static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
     checkpoint_snapshot s;

@@ -19,15 +19,15 @@ static ott_status open_device(ott_context *context) {
     return OTT_OK;
 }
 
-ott_status context_device(ott_context *context, device **out) {
+ott_status api_device(ott_context *context, device **out) {
     if (!context->device) TRY(open_device(context));
     *out = context->device;
     return OTT_OK;
 }
 
-ott_status context_exec(ott_context *context, exec *out) {
+ott_status api_exec(ott_context *context, exec *out) {
     device *d;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     *out = (exec){.device = d,
                   .plan = context->plan,
                   .phase = PHASE_TRAIN,
@@ -83,7 +83,7 @@ static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const ch
 static ott_status open_tensor(ott_context *context, tensor t, bool owned, ott_tensor **out) {
     device *d;
     void *memory;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &memory));
     ott_tensor *opened = memory;
     opened->t = t;
@@ -125,10 +125,10 @@ ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, in
 void ott_tensor_close(ott_tensor *t) {
     if (!handle_is_open(t, HANDLE_TENSOR)) return;
     ott_context *context = t->handle.context;
-    if (context_enter(context, __func__) != OTT_OK) return;
+    if (api_enter(context, __func__) != OTT_OK) return;
     device_release(context->device, t->owned);
     handle_close(&t->handle);
-    context_leave(context);
+    api_leave(context);
 }
 
 /* ---- what it is ---- */
@@ -181,7 +181,7 @@ static ott_status fill(const ott_tensor *t, const source *s) {
     device *d;
     void *host;
     ott_context *context = t->handle.context;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     for (int64_t i = 0; i < tensor_count(t->t); i++) cast_store(host, t->t.dtype, i, source_element(s, i));
     ott_status status = device_copy_in(d, t->t.data, host, tensor_bytes(t->t));
@@ -193,7 +193,7 @@ static ott_status read_out(const ott_tensor *t, float *out) {
     device *d;
     void *host;
     ott_context *context = t->handle.context;
-    TRY(context_device(context, &d));
+    TRY(api_device(context, &d));
     TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
     ott_status status = device_copy_out(d, host, t->t.data, tensor_bytes(t->t));
     for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++)
@@ -232,7 +232,7 @@ ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation
 
 static ott_status convert(const ott_tensor *from, const ott_tensor *to) {
     exec cx;
-    TRY(context_exec(to->handle.context, &cx));
+    TRY(api_exec(to->handle.context, &cx));
     return op_convert(&cx, &(convert_args){.x = &from->t, .y = &to->t});
 }
 

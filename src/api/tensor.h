@@ -41,9 +41,9 @@ struct ott_qtensor {
 };
 
 /* The device of a context, opened when it is first needed. */
-ott_status context_device(ott_context *context, device **out);
+ott_status api_device(ott_context *context, device **out);
 /* An execution context on it whose plan opens buffers as they are asked for. */
-ott_status context_exec(ott_context *context, exec *out);
+ott_status api_exec(ott_context *context, exec *out);
 /* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
    itself is borrowed until the next ott_recipe_set. */
 ott_status recipe_of(ott_recipe *r, const recipe **out);

@@ -31,5 +31,5 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     configuration->handle.busy = true;
     ott_status status = train(context, configuration, &o);
     configuration->handle.busy = false;
-    return context_left(context, status);
+    return api_left(context, status);
 }

@@ -45,7 +45,7 @@ ott_recipe *open_recipe(ott_context *context, const char *name) {
 void want_contiguous_contraction(ott_context *context) {
     static backend_capabilities can;
     device *d;
-    succeed(context_device(context, &d));
+    succeed(api_device(context, &d));
     can = *d->can;
     can.contiguous_contraction = true;
     d->can = &can;
@@ -53,7 +53,7 @@ void want_contiguous_contraction(ott_context *context) {
 
 bool wants_contiguous_contraction(ott_context *context) {
     device *d;
-    succeed(context_device(context, &d));
+    succeed(api_device(context, &d));
     return d->can->contiguous_contraction;
 }
 

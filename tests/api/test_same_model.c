@@ -67,7 +67,7 @@ static void open_program(program *p, ott_context *c, const char *recipe_name, co
                              .init_std = 0.2,
                              .freeze = &freeze,
                              .optimizer = optimizer_find("adamw")};
-    succeed(context_exec(c, &p->cx));
+    succeed(api_exec(c, &p->cx));
     p->cx.data_group = comm_self();
     succeed(model_open(p->cx.device, &o, MODEL_TRAINING, 64, &p->m));
     succeed(model_initialize(p->m, 5, 1));
