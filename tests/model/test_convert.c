@@ -139,7 +139,8 @@ static void fallen_layers_stay(void **state) {
 
 /* What the automatic filter alone says of a layer of these dimensions, which is of no model. */
 static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *taken) {
-    linear l = {.in = in, .out = out};
+    parameter weight = parameter_of_shape(2, (int64_t[]){out, in});
+    linear l = {.in = in, .out = out, .weight = &weight};
     const model_module e = {.role = ROLE_COUNT, .layer = MODULES_OUTSIDE, .name = "one", .linear = &l};
     const convert_options o = {
         .recipe = recipe_find(recipe_name), .any_dimension = true, .small = true, .by_call = true};
