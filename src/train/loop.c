@@ -160,6 +160,7 @@ static ott_status open_trainer(run *r) {
     trainer_options options;
     TRY(find_start(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
+    options.run_group = r->world.all;
     options.data_group = r->world.data;
     options.replica_group = r->world.replicate;
     share_model(r);

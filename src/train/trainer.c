@@ -272,7 +272,7 @@ void trainer_close(trainer *t) {
 
 ott_status trainer_load(trainer *t, const char *path) {
     bool fallen;
-    TRY(checkpoint_load(t->m, t->log, t->m->store.ranks, path, &t->run, &fallen));
+    TRY(checkpoint_load(t->m, t->log, t->options.run_group, path, &t->run, &fallen));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
     return fallen ? trainer_convert(t, t->recipe) : OTT_OK;

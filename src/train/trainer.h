@@ -22,7 +22,8 @@ typedef struct trainer_options {
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
-    /* Both borrowed; NULL: this one alone. */
+    /* All borrowed; NULL: this one alone. */
+    group *run_group;  /* all ranks of the run, which load a checkpoint together */
     group *data_group; /* ranks that train this model on other rows of the data */
     group *
         replica_group; /* of them those that hold the same part of the parameters: their gradients are summed */
@@ -85,7 +86,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 void trainer_close(trainer *t); /* NULL is allowed */
 /* Which blocks of a model are checkpointed, and how. */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
-/* Takes parameters, moments, counters and FP8 state of a checkpoint. */
+/* Takes parameters, moments, counters and FP8 state of a checkpoint; all ranks of the run do. */
 ott_status trainer_load(trainer *t, const char *path);
 /* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
    plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
