@@ -85,7 +85,9 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
         return;
     }
     const char *end = kept_at_an_end(c);
-    if (c->module->linear->below == LINEAR_FALLEN)
+    const linear *l =
+        c->module->linear; /* NULL: on another stage of a pipeline, which knows whether it fell */
+    if (l && l->below == LINEAR_FALLEN)
         keep(c, v, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
     else if (end)
         keep(c, v, CONVERT_KEPT_END, "%s", end);
@@ -100,7 +102,7 @@ static ott_status apply_rules(const candidate *c, convert_verdict *v) {
         if (rule->recipe->activation != c->high_precision)
             return status_fail(OTT_ERR_CONFIG,
                                "float8.module gives %s the recipe %s, but activations are %s: give it %s",
-                               c->module->linear->name, rule->recipe->name, dtype_name(c->high_precision),
+                               c->module->name, rule->recipe->name, dtype_name(c->high_precision),
                                recipe_high_precision(c->high_precision)->name);
         keep(c, v, CONVERT_KEPT_RULE, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
         return OTT_OK;
@@ -121,7 +123,8 @@ static bool takes_any_dimension(const convert_options *o) {
 
 static ott_status apply_size(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
-    const parameter *w = c->module->linear->weight; /* the whole, wherever its parts are */
+    const linear *l = c->module->linear;
+    const parameter *w = l ? l->weight : c->module->weight; /* the whole, wherever its parts are */
     int64_t in = w->columns, out = w->rows / w->stack;
     bool worth = true;
     if (!divides(in, out) && !takes_any_dimension(o)) {
@@ -194,6 +197,24 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
+/* What becomes of the layers of other stages, which the summary and the log have too. */
+static ott_status judge_elsewhere(conversion *c) {
+    const module_list *all = &c->m->whole;
+    convert_verdict v;
+    for (int i = 0; i < all->count; i++) {
+        const model_module *e = &all->of[i];
+        if (e->kind != MODULE_LINEAR || e->linear) continue;
+        TRY(convert_judge(c->options, e, c->m->options.layers, c->m->activation, &v));
+        log_verdict(c->options, e->name, &v);
+        c->summary.linears++;
+        if (*v.reason)
+            c->summary.kept[v.by]++;
+        else
+            c->summary.converted += recipe_gemm_is_fp8(c->options->recipe, GEMM_COUNT);
+    }
+    return OTT_OK;
+}
+
 static void choose_stored(model *m, bool store) {
     for (int64_t i = 0; i < m->options.layers; i++)
         if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
@@ -241,7 +262,8 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
                                        s->kept[i]);
 }
 
-ott_status convert_check_reach(const convert_options *o, const convert_summary *s) {
+/* FP8 was asked for and reaches no layer, though none has fallen back. */
+static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLEN] > 0;
     if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
@@ -290,9 +312,10 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     if (!o->by_call) m->activation = o->recipe->activation;
     ott_status status = convert_all(&c);
     mem_free(account, memory);
+    if (status == OTT_OK) status = judge_elsewhere(&c);
     choose_stored(m, o->store_mlp_inputs);
     if (out) *out = c.summary;
-    if (status == OTT_OK && !m->options.stage) status = convert_check_reach(o, &c.summary);
+    if (status == OTT_OK) status = check_reach(o, &c.summary);
     if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);
     return status == OTT_OK ? model_connect(m) : status;
 }

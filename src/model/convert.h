@@ -79,8 +79,4 @@ ott_status convert_judge(const convert_options *o, const model_module *e, int64_
 /* Warns of filters that are in the name of no linear layer of the list, and of a conversion that reached none. */
 void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s);
 
-/* Of all stages of a pipeline, once they know from each other; model_convert looks where a model is whole.
-   OTT_ERR_CONFIG when FP8 was asked for and reaches no layer, though none has fallen back. */
-ott_status convert_check_reach(const convert_options *o, const convert_summary *s);
-
 #endif

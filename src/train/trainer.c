@@ -179,28 +179,9 @@ static ott_status convert(trainer *t, const recipe *r) {
     return reserve_delayed(t);
 }
 
-/* The counts of all stages of a pipeline. */
-static ott_status sum_converted(trainer *t) {
-    enum { COUNTS = 2 + CONVERT_KEPT_COUNT };
-    convert_summary *s = &t->converted;
-    convert_options o = t->options.convert;
-    tensor sum = tensor_columns(t->state, 0, COUNTS);
-    float count[COUNTS] = {(float)s->converted, (float)s->linears};
-    if (!t->stage || t->device->dry_run) return OTT_OK;
-    for (int i = 0; i < CONVERT_KEPT_COUNT; i++) count[2 + i] = (float)s->kept[i];
-    TRY(device_copy_in(t->device, sum.data, count, sizeof count));
-    TRY(group_all_reduce(t->m->options.stage_ranks, &t->cx, &sum, REDUCE_SUM));
-    TRY(device_copy_out(t->device, count, sum.data, sizeof count));
-    *s = (convert_summary){.converted = (int)count[0], .linears = (int)count[1]};
-    for (int i = 0; i < CONVERT_KEPT_COUNT; i++) s->kept[i] = (int)count[2 + i];
-    o.recipe = t->recipe;
-    return convert_check_reach(&o, s);
-}
-
 ott_status trainer_convert(trainer *t, const recipe *r) {
     t->whole = false;
     TRY(convert(t, r));
-    TRY(sum_converted(t));
     TRY(plan_memory(t));
     t->whole = true;
     return OTT_OK;
@@ -223,7 +204,6 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->reduce_plan));
     TRY(plan_create(t->device, &t->update_plan));
-    TRY(sum_converted(t));
     return plan_memory(t);
 }
 

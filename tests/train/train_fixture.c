@@ -211,6 +211,8 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     options.data_group = o->data_group;
     options.replica_group = o->shard_group ? o->replica_group : o->data_group;
     shape.shard_ranks = o->shard_group;
+    shape.stage = o->stage;
+    shape.stage_ranks = o->stage_ranks;
     TRY(trainer_open(r->account, NULL, r->device, &shape, &options, r->train_data, r->validation_data,
                      &r->t));
     return model_initialize(r->t->m, (uint64_t)r->cfg->train.seed, (int)r->cfg->train.threads);

@@ -80,13 +80,15 @@ int spoken_count(const spoken *s, const char *part);
 typedef struct rig_options {
     const char *isa; /* as cpu_open takes it */
     const precision *precision;
-    const char *const *more; /* as fixture_config takes it */
-    const recipe *row;       /* instead of the configuration's recipe; NULL: that one */
-    group *data_group;       /* as trainer_options has it, and the same for replica_group */
-    group *tensor_ranks;     /* as model_options has it, */
-    bool sequence_parallel;  /* and this */
-    group *shard_group;      /* of them those that share the parameters; NULL: each holds all */
-    group *replica_group;    /* then those that hold the same part */
+    const char *const *more;     /* as fixture_config takes it */
+    const recipe *row;           /* instead of the configuration's recipe; NULL: that one */
+    group *data_group;           /* as trainer_options has it, and the same for replica_group */
+    group *tensor_ranks;         /* as model_options has it, */
+    bool sequence_parallel;      /* and this */
+    group *shard_group;          /* of them those that share the parameters; NULL: each holds all */
+    group *replica_group;        /* then those that hold the same part */
+    const pipeline_stage *stage; /* as model_options has them */
+    group *stage_ranks;
 } rig_options;
 
 typedef struct rig {

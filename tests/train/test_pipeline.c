@@ -1,0 +1,166 @@
+/*
+ * Training on the stages of a pipeline, by ranks that are threads: steps, evaluations and weights are those of one
+ * rank, bit for bit, with every schedule; what a configuration says of the whole model holds on every stage.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "comm/threads.h"
+#include "train/schedule.h"
+#include "train/train_fixture.h"
+
+enum { STAGES = 2, STEPS = 2, ARGUMENTS = 12 };
+
+typedef struct rank_run {
+    rig r;
+    pipeline_stage stage;
+    group *group;
+    bool poisoned; /* a weight of the last layer is no number */
+    pthread_t thread;
+    ott_status status;
+    char text[256], found[160];
+    step_result step[STEPS];
+    evaluation evaluated;
+} rank_run;
+
+static ott_status train(rank_run *k) {
+    trainer *t = k->r.t;
+    for (int i = 0; i < STEPS; i++)
+        TRY(trainer_step(t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps), &k->step[i]));
+    TRY(trainer_evaluate(t, 3, &k->evaluated));
+    return k->poisoned ? trainer_find_nonfinite(t, k->found) : OTT_OK;
+}
+
+static void *train_rank(void *argument) {
+    rank_run *k = argument;
+    k->status = train(k);
+    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    group_close(k->group);
+    return NULL;
+}
+
+static const parameter *find(rank_run *k, const char *name) {
+    const model *m = k->r.t->m;
+    for (int i = 0; i < m->parameter_count; i++)
+        if (strcmp(m->parameters[i].name, name) == 0) return &m->parameters[i];
+    return NULL;
+}
+
+static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, const tensor *b,
+                               const char *name) {
+    float *x = rig_copy(&one->r, a->data, tensor_count(*a)), *y = rig_copy(&k->r, b->data, tensor_count(*b));
+    assert_int_equal(tensor_count(*a), tensor_count(*b));
+    if (memcmp(x, y, (size_t)tensor_bytes(*a)) != 0) fail_msg("stage %d: other %s", k->stage.rank, name);
+    free(x);
+    free(y);
+}
+
+static void expect_same(rank_run *one, rank_run *k) {
+    for (int i = 0; i < STEPS; i++) {
+        const step_result *a = &one->step[i], *b = &k->step[i];
+        if (a->loss != b->loss || a->grad_norm != b->grad_norm || a->labels != b->labels ||
+            a->tokens != b->tokens || a->skipped != b->skipped)
+            fail_msg("stage %d, step %d: loss %.9g and %.9g, norm %.9g and %.9g", k->stage.rank, i + 1,
+                     a->loss, b->loss, a->grad_norm, b->grad_norm);
+    }
+    assert_true(one->evaluated.loss == k->evaluated.loss && one->evaluated.labels == k->evaluated.labels);
+    assert_memory_equal(&one->r.t->converted, &k->r.t->converted, sizeof one->r.t->converted);
+    for (int i = 0; i < k->r.t->m->parameter_count; i++) {
+        const parameter *p = &k->r.t->m->parameters[i], *q = find(one, p->name);
+        expect_same_tensor(one, &q->shard.value, k, &p->shard.value, p->name);
+        if (!p->frozen) expect_same_tensor(one, &q->shard.slot[0], k, &p->shard.slot[0], p->name);
+    }
+}
+
+static void open_rank(rank_run *k, const fixture *f, const rig_options *o, config_pp_schedule schedule,
+                      group *ranks) {
+    rig_options own = *o;
+    k->group = own.stage_ranks = ranks;
+    k->stage = (pipeline_stage){schedule, STAGES, ranks->rank,
+                                schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};
+    own.stage = &k->stage;
+    rig_open(&k->r, f, &own);
+}
+
+static void run_stages(const fixture *f, const rig_options *o, config_pp_schedule schedule, bool poisoned,
+                       rank_run *ranks, void (*look)(rank_run *one, rank_run *k), rank_run *one) {
+    mem *account;
+    threads_world *world;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(threads_world_open(account, STAGES, 60, &world));
+    memset(ranks, 0, STAGES * sizeof *ranks);
+    for (int s = 0; s < STAGES; s++) {
+        open_rank(&ranks[s], f, o, schedule, threads_world_group(world, s));
+        ranks[s].poisoned = poisoned;
+        if (poisoned && s == STAGES - 1) rig_poke(&ranks[s].r, "model.layers.3.mlp.up_proj.weight", 0, NAN);
+    }
+    for (int s = 0; s < STAGES; s++) pthread_create(&ranks[s].thread, NULL, train_rank, &ranks[s]);
+    for (int s = 0; s < STAGES; s++) pthread_join(ranks[s].thread, NULL);
+    for (int s = 0; s < STAGES; s++) {
+        if (ranks[s].status != OTT_OK) fail_msg("stage %d: %s", s, ranks[s].text);
+        look(one, &ranks[s]);
+        rig_close(&ranks[s].r);
+    }
+    threads_world_close(world);
+    mem_close(account);
+}
+
+static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+
+static void compare(const fixture *f, int way, const char *const *more) {
+    static rank_run one, ranks[STAGES];
+    const char *arguments[ARGUMENTS] = {"--model.n_layers=4", "--train.grad_accum_steps=4"};
+    for (int i = 2; more && *more; i++) arguments[i] = *more++;
+    const rig_options o = {.precision = &fixture_precisions[way], .more = arguments};
+    one = (rank_run){0};
+    rig_open(&one.r, f, &o);
+    FIXTURE_OK(train(&one));
+    for (int i = 0; i < 3; i++) run_stages(f, &o, schedules[i], false, ranks, expect_same, &one);
+    rig_close(&one.r);
+}
+
+static void stages_train_as_one_rank(void **state) {
+    static const int precisions[] = {FP32, BF16, FP16, TENSORWISE, ROWWISE};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) compare(*state, precisions[i], NULL);
+}
+
+/* Norms over all stages, filters and frozen layers that one stage has and the other not. */
+static void what_holds_for_the_whole(void **state) {
+    compare(*state, TENSORWISE,
+            (const char *const[]){"--model.tie_embeddings=true", "--train.grad_clip_norm=0.1",
+                                  "--train.freeze=model.layers.1.mlp,model.norm", NULL});
+    compare(*state, TENSORWISE,
+            (const char *const[]){"--float8.filter_fqns=layers.0,layers.1", "--float8.keep_last_layers=1",
+                                  "--train.freeze=model.embed_tokens", NULL});
+}
+
+static void expect_found(rank_run *one, rank_run *k) {
+    (void)one;
+    assert_true(k->step[0].skipped && k->step[1].skipped);
+    if (k->stage.rank == STAGES - 1) assert_string_equal(k->found, "output of model.layers.3.mlp.up_proj");
+    assert_true(strlen(k->found) > 0);
+}
+
+/* A value that is not finite ends the update of every stage; each says what it saw of it. */
+static void not_finite_anywhere(void **state) {
+    static rank_run ranks[STAGES];
+    const char *const more[] = {"--model.n_layers=4", "--train.grad_accum_steps=4", NULL};
+    const rig_options o = {.precision = &fixture_precisions[BF16], .more = more};
+    run_stages(*state, &o, PP_1F1B, true, ranks, expect_found, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_train_as_one_rank),
+        cmocka_unit_test(what_holds_for_the_whole),
+        cmocka_unit_test(not_finite_anywhere),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
