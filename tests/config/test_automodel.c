@@ -163,6 +163,24 @@ static void test_micro_batch_size(void **state) {
              "global_batch_size (30) must be divisible by local_batch_size", NULL);
 }
 
+static void test_sharding(void **state) {
+    static const char base[] = "fp8:\n  enabled: true\nrng:\n  seed: 3\ndistributed:\n";
+    char text[256];
+    config_case *c = *state;
+    config *cfg = case_good(
+        c, ".yml",
+        strcat(strcpy(text, base), "  defer_fsdp_grad_sync: true\n  reshard_after_forward: true\n"), NULL);
+    assert_true(cfg->distributed.defer_fsdp_grad_sync);
+    assert_int_equal(cfg->distributed.reshard_after_forward, RESHARD_ALWAYS);
+    config_close(cfg);
+    cfg = case_good(c, ".yml", strcat(strcpy(text, base), "  reshard_after_forward: false\n"), NULL);
+    assert_int_equal(cfg->distributed.reshard_after_forward, RESHARD_NEVER);
+    config_close(cfg);
+    cfg = case_good(c, ".yml", strcat(strcpy(text, base), "  reshard_after_forward: null\n"), NULL);
+    assert_int_equal(cfg->distributed.reshard_after_forward, RESHARD_DEFAULT);
+    config_close(cfg);
+}
+
 static void test_guide_spelling(void **state) {
     config_case *c = *state;
     config *cfg =
@@ -228,11 +246,9 @@ static void test_targets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_2025),      CASE(test_2026),
-        CASE(test_hub_names), CASE(test_local_datasets),
-        CASE(test_epochs),    CASE(test_guide_spelling),
-        CASE(test_switches),  CASE(test_schedule),
-        CASE(test_targets),   CASE(test_micro_batch_size),
+        CASE(test_2025),     CASE(test_2026),     CASE(test_hub_names),        CASE(test_local_datasets),
+        CASE(test_epochs),   CASE(test_sharding), CASE(test_guide_spelling),   CASE(test_switches),
+        CASE(test_schedule), CASE(test_targets),  CASE(test_micro_batch_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,6 +155,25 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
+/* What sharding sends and keeps, in the words of both versions. */
+static void test_sharding(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml",
+                            "[training]\nsteps = 5\nmixed_precision_reduce = \"bfloat16\"\n[parallelism]\n"
+                            "fsdp_reshard_after_forward = \"never\"\n",
+                            NULL);
+    assert_int_equal(cfg->distributed.reduce_dtype, REDUCE_BFLOAT16);
+    assert_int_equal(cfg->distributed.reshard_after_forward, RESHARD_NEVER);
+    assert_false(cfg->distributed.defer_fsdp_grad_sync);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", "[training]\nsteps = 5\nfsdp_reshard_after_forward = \"always\"\n", NULL);
+    assert_int_equal(cfg->distributed.reduce_dtype, REDUCE_FLOAT32);
+    assert_int_equal(cfg->distributed.reshard_after_forward, RESHARD_ALWAYS);
+    config_close(cfg);
+    case_bad(c, ".toml", "[training]\nsteps = 5\nmixed_precision_reduce = \"float16\"\n", "float16",
+             "bfloat16", NULL);
+}
+
 /* torchtitan's MX converter has a section of its own, which counts only when the converter runs. */
 static void test_mx(void **state) {
     config_case *c = *state;
@@ -229,6 +248,7 @@ int main(void) {
         CASE(test_debug_model),
         CASE(test_schedule),
         CASE(test_precision),
+        CASE(test_sharding),
         CASE(test_mx),
         CASE(test_filter_small),
         CASE(test_words),

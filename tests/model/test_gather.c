@@ -30,7 +30,8 @@ typedef struct slow_group {
     double gathering, waited;        /* of all-gathers: on the wire; nothing else ran meanwhile */
     double done[64];                 /* when each that was started will be */
     int started;
-    int gathers, units_held; /* most at once */
+    int gathers, amaxes; /* collectives of each kind */
+    int units_held;      /* most at once */
     int64_t gathered_bytes;
     int weights_seen;
     /* as a trace sees it: when products ended; gathers with products meanwhile, and all */
@@ -49,6 +50,7 @@ static ott_status slow_start(group *g, exec *cx, group_request *request) {
     const collective *call = &request->call;
     bool gather = call->kind == COLLECTIVE_ALL_GATHER;
     double seconds = (double)tensor_bytes(gather ? call->output : call->input) * s->per_byte;
+    s->amaxes += call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     double begin = s->now > s->free_from ? s->now : s->free_from;
     s->free_from = begin + seconds;
     if (gather) {
@@ -221,7 +223,7 @@ static outcome measure(const model_options *o, const char *name, const store_opt
         HARNESS_OK(model_initialize(r->t.m, 5, 1));
         tiny_convert(&r->t, recipe_find(name), NULL, NULL);
         tiny_random_batch(&r->t, SEQUENCES, LENGTH);
-        if (run == run_pass) harness_record(&r->t.h, pass, &r->t);
+        if (run != gather_blocks) harness_record(&r->t.h, pass, &r->t);
     }
     run_ranks(ranks);
     outcome out = {ranks[0].t.m->store.traffic, ranks[0].slow, ranks[0].slow.now};
@@ -285,6 +287,31 @@ static void a_unit_is_one_collective(void **state) {
     assert_int_equal(run.slow.gathers, 1 + 6 + 1);
 }
 
+static ott_status run_two_micro_batches(rank_run *r) {
+    TRY(run_pass(r));
+    return run_pass(r);
+}
+
+/* Once a step: for each block and the head, or for all together; and again when weights may have changed. */
+static ott_status run_two_steps(rank_run *r) {
+    TRY(run_two_micro_batches(r));
+    r->t.h.cx.step++;
+    TRY(run_pass(r));
+    model_weights_changed(r->t.m);
+    return run_pass(r);
+}
+
+static void scales_take_one_collective(void **state) {
+    (void)state;
+    model_options o = tiny_options();
+    const store_options together = {.precompute_scales = true}, apart = {0};
+    o.layers = 6;
+    assert_int_equal(measure(&o, "tensorwise", &apart, 0, run_two_micro_batches).slow.amaxes, 6 + 1);
+    assert_int_equal(measure(&o, "tensorwise", &together, 0, run_two_micro_batches).slow.amaxes, 1);
+    assert_int_equal(measure(&o, "tensorwise", &together, 0, run_two_steps).slow.amaxes, 3);
+    assert_int_equal(measure(&o, "bf16", &together, 0, run_two_steps).slow.amaxes, 0);
+}
+
 /* ---- time ---- */
 
 /* Products of these models take about as long as three quarters of their gathers would. */
@@ -316,6 +343,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp8_halves_what_travels),
         cmocka_unit_test(a_unit_is_one_collective),
+        cmocka_unit_test(scales_take_one_collective),
         cmocka_unit_test(the_next_gather_runs_under_this_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
