@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    STEPS = 3,
+    STEPS = 5,
     MOST_WIDTH = 768,
     MOST_HIDDEN = 2048,
     MOST_VOCAB = 2048,
