@@ -1,7 +1,7 @@
 #!/bin/sh
 # Includes point down: a file under src/ includes its own floor and those that cmake/floors.cmake says it uses. Every
 # floor may include ottava/types.h; api, and the floors that fill in what the public API shows, all of ottava/. cli includes
-# itself, bench and ottava/ only. Only comm includes <mpi.h>. Tests may include all.
+# itself, bench, plan and ottava/ only. Only comm includes <mpi.h>. Tests may include all.
 # Prints file:line of each include that does not, and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"

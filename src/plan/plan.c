@@ -65,6 +65,7 @@ static ott_status resolve(planner *p) {
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
     TRY(arrange(p->cfg, p->options->ranks, &p->mesh));
+    TRY(config_set_data_ranks(p->cfg, mesh_group_size(&p->mesh, MESH_DATA)));
     TRY(open_ranks(p, &p->mesh));
     return precision_plan_read(p->cfg, &p->precision);
 }

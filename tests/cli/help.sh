@@ -4,7 +4,7 @@
 
 call --version
 holds "version is a name and three numbers" grep -Eqx 'ottava [0-9]+\.[0-9]+\.[0-9]+' out
-works "help lists the verbs" "train|generate|report|bench|recipes|--version" --help
+works "help lists the verbs" "train|generate|report|plan|bench|recipes|--version" --help
 works "help of train has every section" \
     "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" train --help
 works "help of train, wherever it is asked for" "Usage: ottava train" train x.toml --train.seq_len=1 --help

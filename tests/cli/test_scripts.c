@@ -75,6 +75,11 @@ static void test_eval(void **state) {
     run_script("eval.sh");
 }
 
+static void test_plan(void **state) {
+    (void)state;
+    run_script("plan.sh");
+}
+
 static void test_bench(void **state) {
     (void)state;
     run_script("bench.sh");
@@ -100,8 +105,8 @@ int main(void) {
         cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
         cmocka_unit_test(test_train),    cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
         cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
-        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench),    cmocka_unit_test(test_install),
-        cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench),    cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_install),  cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

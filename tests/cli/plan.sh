@@ -1,0 +1,25 @@
+#!/bin/sh
+# Plans as the program prints them, and what is refused. The numbers of a page are tests/plan's.
+. "$(dirname "$0")/checks.sh"
+
+model="--model.preset=debug --train.seq_len=64 --train.batch_size=2"
+
+works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Does FP8 pay|Assumed" plan $model --device h100
+works "for ranks that are not there" "Mesh: dp_shard 8|gathered parameters|reduced gradients" plan $model --device=h200 --ranks 8
+works "copies of the model" "dp_replicate 2 x dp_shard 4|between copies" \
+    plan $model --device=h200 --ranks 8 --distributed.dp_replicate=2
+works "JSON" '"device":|"memory_bytes":|"tokens_per_second":|"layers":' plan $model --device h100 --json
+holds "it is one line" test "$(wc -l <out)" -eq 1
+works "a sweep" "in other ways|--distributed.dp_shard=" plan $model --device h100 --ranks 4 --sweep
+printf '[model]\npreset = "debug"\n[train]\nseq_len = 64\n' >run.toml
+works "a file, and no data" "Expected:" plan run.toml --device h100
+works "what a run needs that does not fit" "does not fit|Not even train.batch_size = 1" \
+    plan --model.preset=70B --device h100 --train.seq_len=4096
+works "help" "--ranks N|--sweep|--device NAME" plan --help
+
+fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model --device h10
+fails "no such rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
+fails "ranks that make no mesh" 2 "do not match" plan $model --device h100 --ranks 8 --distributed.dp_shard=3
+fails "an unknown key, as in train" 2 "train.batch_sise" plan --train.batch_sise=2 --device h100
+fails "no model" 2 "nothing says what to train" plan --device h100
+finish
