@@ -312,6 +312,49 @@ static void scales_take_one_collective(void **state) {
     assert_int_equal(measure(&o, "bf16", &together, 0, run_two_steps).slow.amaxes, 0);
 }
 
+/* ---- passes that are stopped ---- */
+
+static bool after_some(void *user) {
+    int *left = user;
+    return (*left)-- <= 0;
+}
+
+/* Before its n-th product, with a gather or a reduction on the way. */
+static ott_status stop_pass(rank_run *r, int n) {
+    int left = n;
+    const watch w = {.stop = after_some, .user = &left};
+    r->t.h.cx.watch = &w;
+    ott_status status = run_pass(r);
+    r->t.h.cx.watch = NULL;
+    STATUS_REQUIRE(status == OTT_ERR_STOPPED);
+    for (int i = 0; i < r->t.m->store.unit_count; i++) STATUS_REQUIRE(!r->t.m->store.units[i].uses);
+    return OTT_OK;
+}
+
+static ott_status run_around_stops(rank_run *r) {
+    static const int products[] = {0, 3, 8, 16, 25, 40};
+    TRY(run_pass(r));
+    float *before = tiny_losses(&r->t);
+    ott_status status = OTT_OK;
+    for (size_t i = 0; i < sizeof products / sizeof *products && status == OTT_OK; i++)
+        status = stop_pass(r, products[i]);
+    if (status == OTT_OK) status = run_pass(r);
+    float *after = tiny_losses(&r->t);
+    bool same = memcmp(before, after, TOKENS * sizeof *after) == 0;
+    free(before);
+    free(after);
+    TRY(status);
+    STATUS_REQUIRE(same);
+    return OTT_OK;
+}
+
+static void a_stopped_pass_leaves_nothing_behind(void **state) {
+    (void)state;
+    model_options o = tiny_options();
+    measure(&o, "tensorwise", &(store_options){0}, 0, run_around_stops);
+    measure(&o, "rowwise", &(store_options){.reshard = STORE_RESHARD_NEVER}, 0, run_around_stops);
+}
+
 /* ---- time ---- */
 
 /* Products of these models take about as long as three quarters of their gathers would. */
@@ -344,6 +387,7 @@ int main(void) {
         cmocka_unit_test(fp8_halves_what_travels),
         cmocka_unit_test(a_unit_is_one_collective),
         cmocka_unit_test(scales_take_one_collective),
+        cmocka_unit_test(a_stopped_pass_leaves_nothing_behind),
         cmocka_unit_test(the_next_gather_runs_under_this_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
