@@ -14,45 +14,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/choices.h"
+#include "config/family.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The enums of choices.h: config_precision with PRECISION_BF16, ... */
-#define X(constant, text, missing) constant,
-typedef enum config_preset { CHOICES_preset(X) } config_preset;
-typedef enum config_norm { CHOICES_norm(X) } config_norm;
-typedef enum config_activation { CHOICES_activation(X) } config_activation;
-typedef enum config_rope_scaling { CHOICES_rope_scaling(X) } config_rope_scaling;
-typedef enum config_init_style { CHOICES_init_style(X) } config_init_style;
-typedef enum config_model_type { CHOICES_model_type(X) } config_model_type;
-typedef enum config_model_family { CHOICES_model_family(X) } config_model_family;
-typedef enum config_sdpa { CHOICES_sdpa(X) } config_sdpa;
-typedef enum config_moe_router { CHOICES_moe_router(X) } config_moe_router;
-typedef enum config_moe_bias_schedule { CHOICES_moe_bias_schedule(X) } config_moe_bias_schedule;
-typedef enum config_precision { CHOICES_precision(X) } config_precision;
-typedef enum config_checkpointing { CHOICES_checkpointing(X) } config_checkpointing;
-typedef enum config_loss { CHOICES_loss(X) } config_loss;
-typedef enum config_data_format { CHOICES_data_format(X) } config_data_format;
-typedef enum config_compile_mode { CHOICES_compile_mode(X) } config_compile_mode;
-typedef enum config_optimizer { CHOICES_optimizer(X) } config_optimizer;
-typedef enum config_scheduler { CHOICES_scheduler(X) } config_scheduler;
-typedef enum config_wsd_decay { CHOICES_wsd_decay(X) } config_wsd_decay;
-typedef enum config_pp_schedule { CHOICES_pp_schedule(X) } config_pp_schedule;
-typedef enum config_reshard { CHOICES_reshard(X) } config_reshard;
-typedef enum config_reduce_dtype { CHOICES_reduce_dtype(X) } config_reduce_dtype;
-typedef enum config_async_mode { CHOICES_async_mode(X) } config_async_mode;
-typedef enum config_export_dtype { CHOICES_export_dtype(X) } config_export_dtype;
-typedef enum config_save_hf { CHOICES_save_hf(X) } config_save_hf;
-typedef enum config_log_style { CHOICES_log_style(X) } config_log_style;
-typedef enum config_recipe { CHOICES_recipe(X) } config_recipe;
-typedef enum config_amax_algo { CHOICES_amax_algo(X) } config_amax_algo;
-typedef enum config_mx_scale { CHOICES_mx_scale(X) } config_mx_scale;
-typedef enum config_fp8_format { CHOICES_fp8_format(X) } config_fp8_format;
-typedef enum config_fast_accum { CHOICES_fast_accum(X) } config_fast_accum;
-typedef enum config_sum { CHOICES_sum(X) } config_sum;
-typedef enum config_gemm_sum { CHOICES_gemm_sum(X) } config_gemm_sum;
-#undef X
+/* The enums of choices.def: config_precision with PRECISION_BF16, ... */
+#define CHOICES(list, ...)             typedef enum config_##list{__VA_ARGS__} config_##list;
+#define WORD(constant, text)           constant,
+#define LATER(constant, text, missing) constant,
+#include "config/choices.def"
 
 /* Owned by the config. */
 typedef struct config_list {

@@ -1,42 +1,12 @@
-/* config/table: the tables schema.def and choices.h expand to, and access to a config's fields through them.
+/* config/table: the tables schema.def and choices.def expand to, and access to a config's fields through them.
  */
 #include "config/table.h"
 #include <string.h>
 
-#define X(constant, text, missing) {text, missing},
-static const key_choice words_preset[] = {CHOICES_preset(X)};
-static const key_choice words_norm[] = {CHOICES_norm(X)};
-static const key_choice words_activation[] = {CHOICES_activation(X)};
-static const key_choice words_rope_scaling[] = {CHOICES_rope_scaling(X)};
-static const key_choice words_init_style[] = {CHOICES_init_style(X)};
-static const key_choice words_model_type[] = {CHOICES_model_type(X)};
-static const key_choice words_model_family[] = {CHOICES_model_family(X)};
-static const key_choice words_sdpa[] = {CHOICES_sdpa(X)};
-static const key_choice words_moe_router[] = {CHOICES_moe_router(X)};
-static const key_choice words_moe_bias_schedule[] = {CHOICES_moe_bias_schedule(X)};
-static const key_choice words_precision[] = {CHOICES_precision(X)};
-static const key_choice words_checkpointing[] = {CHOICES_checkpointing(X)};
-static const key_choice words_loss[] = {CHOICES_loss(X)};
-static const key_choice words_data_format[] = {CHOICES_data_format(X)};
-static const key_choice words_compile_mode[] = {CHOICES_compile_mode(X)};
-static const key_choice words_optimizer[] = {CHOICES_optimizer(X)};
-static const key_choice words_scheduler[] = {CHOICES_scheduler(X)};
-static const key_choice words_wsd_decay[] = {CHOICES_wsd_decay(X)};
-static const key_choice words_pp_schedule[] = {CHOICES_pp_schedule(X)};
-static const key_choice words_reshard[] = {CHOICES_reshard(X)};
-static const key_choice words_reduce_dtype[] = {CHOICES_reduce_dtype(X)};
-static const key_choice words_async_mode[] = {CHOICES_async_mode(X)};
-static const key_choice words_export_dtype[] = {CHOICES_export_dtype(X)};
-static const key_choice words_save_hf[] = {CHOICES_save_hf(X)};
-static const key_choice words_log_style[] = {CHOICES_log_style(X)};
-static const key_choice words_recipe[] = {CHOICES_recipe(X)};
-static const key_choice words_amax_algo[] = {CHOICES_amax_algo(X)};
-static const key_choice words_mx_scale[] = {CHOICES_mx_scale(X)};
-static const key_choice words_fp8_format[] = {CHOICES_fp8_format(X)};
-static const key_choice words_fast_accum[] = {CHOICES_fast_accum(X)};
-static const key_choice words_sum[] = {CHOICES_sum(X)};
-static const key_choice words_gemm_sum[] = {CHOICES_gemm_sum(X)};
-#undef X
+#define CHOICES(list, ...)             static const key_choice words_##list[] = {__VA_ARGS__};
+#define WORD(constant, text)           {text, ""},
+#define LATER(constant, text, missing) {text, missing},
+#include "config/choices.def"
 
 #define BUILT                  .state = STATE_BUILT, .reason = "", .neutral = ""
 #define LATER(why, nothing)    .state = STATE_LATER, .reason = why, .neutral = nothing

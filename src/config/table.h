@@ -1,5 +1,5 @@
 /*
- * config/table: the schema as data: what schema.def and choices.h say, for code that goes over all keys.
+ * config/table: the schema as data: what schema.def and choices.def say, for code that goes over all keys.
  */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H

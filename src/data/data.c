@@ -2,6 +2,7 @@
 #include "data/data.h"
 #include "base/file.h"
 #include "config/number.h"
+#include "config/table.h"
 #include "data/data_files.h"
 #include <limits.h>
 #include <stdio.h>
@@ -84,10 +85,6 @@ static ott_status check_fields(const config *cfg) {
                        "and context)");
 }
 
-#define X(constant, word, missing) [constant] = word,
-static const char *const format_words[] = {CHOICES_data_format(X)};
-#undef X
-
 static ott_status check_request(const opener *o, const request *r, config_data_format format) {
     bool rows = format == DATA_SQUAD || format == DATA_INSTRUCTION;
     bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG;
@@ -97,7 +94,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
             OTT_ERR_CONFIG,
             "data.format = \"%s\" needs a tokenizer: name its tokenizer.json, or the folder it is "
             "in, with data.tokenizer_path (%s)",
-            format_words[format], r->path);
+            table_find("data.format")->choices[format].text, r->path);
     if (rows) TRY(check_template(o));
     if (format == DATA_INSTRUCTION) TRY(check_fields(o->cfg));
     if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))

@@ -308,8 +308,8 @@ ott_status attention_backward(exec *cx, attention *a, const placement *at, atten
     TRY(backward_projection(cx, a, s, &all, &dout));
     TRY(activation_close(cx, &all));
     TRY(gather_input(cx, a, x, &all));
-    TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
     TRY(backward_inputs(cx, a, at, s, &all, &dout, &dout_buffer, &sum.t));
     TRY(activation_close(cx, &all));
-    return partial_sum_close(cx, ranks, dx, &sum);
+    return tensor_partial_close(cx, ranks, dx, &sum);
 }

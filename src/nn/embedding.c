@@ -13,13 +13,13 @@ static int64_t rows_after(const embedding *e) {
 ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     partial_sum sum;
     ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* groups do not add fp16 */
-    TRY(partial_sum_open(cx, &e->ranks, format, y, &sum));
+    TRY(tensor_partial_open(cx, &e->ranks, format, y, &sum));
     TRY(op_embedding_forward(cx, &(embedding_forward_args){.token = token,
                                                            .table = &e->weight->value,
                                                            .y = &sum.t,
                                                            .before = rows_before(e),
                                                            .after = rows_after(e)}));
-    TRY(partial_sum_close(cx, &e->ranks, y, &sum));
+    TRY(tensor_partial_close(cx, &e->ranks, y, &sum));
     return exec_hook(cx, e->name, "output", y);
 }
 

@@ -196,14 +196,14 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     operand b = l->packed.t.data ? l->packed : operand_rowwise(plain_weight(l), weight_form(l));
     const tensor_ranks *sum_of = l->cut == PARAMETER_COLUMNS ? &l->ranks : NULL;
     partial_sum sum;
-    TRY(partial_sum_open(cx, sum_of, OTT_F32, y, &sum));
+    TRY(tensor_partial_open(cx, sum_of, OTT_F32, y, &sum));
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
                                .bias = l->bias ? &l->bias->value : NULL,
                                .c = &sum.t,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
-    TRY(partial_sum_close(cx, sum_of, y, &sum));
+    TRY(tensor_partial_close(cx, sum_of, y, &sum));
     return exec_hook(cx, l->name, "output", y);
 }
 

@@ -77,8 +77,8 @@ ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tenso
     activation all;
     partial_sum sum = {0};
     TRY(tensor_ranks_gather(cx, ranks, "gathered head input", &h->input_specs, x, &all));
-    if (dx) TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    if (dx) TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
     TRY(run_chunks(cx, h, &all, target, grad_scale, losses, dx ? &sum.t : NULL));
     TRY(activation_close(cx, &all));
-    return dx ? partial_sum_close(cx, ranks, dx, &sum) : OTT_OK;
+    return dx ? tensor_partial_close(cx, ranks, dx, &sum) : OTT_OK;
 }

@@ -184,8 +184,8 @@ ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, con
     TRY(backward_projection(cx, m, s, g, &dy, &dy_buffer));
     TRY(restore_inputs(cx, m, s));
     TRY(gather_input(cx, m, x, &all));
-    TRY(partial_sum_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
     TRY(backward_inputs(cx, m, s, &all, &dy, &dy_buffer, &sum.t));
     TRY(activation_close(cx, &all));
-    return partial_sum_close(cx, ranks, dx, &sum);
+    return tensor_partial_close(cx, ranks, dx, &sum);
 }

@@ -73,7 +73,8 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
 
 /* ---- sums ---- */
 
-ott_status partial_sum_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y, partial_sum *out) {
+ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
+                               partial_sum *out) {
     *out = (partial_sum){.t = *y, .buffer = PLAN_NONE};
     if (!r || !r->group || (!r->sequence && y->dtype == d)) return OTT_OK;
     return exec_open(cx, "part of a sum", d, tensor_ranks_rows(r, y->rows), y->columns, &out->t,
@@ -96,7 +97,7 @@ static ott_status add_up(exec *cx, const tensor_ranks *r, const tensor *parts, t
     return reduce_scatter(cx, r->group, parts, sum);
 }
 
-ott_status partial_sum_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p) {
+ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p) {
     tensor sum;
     if (!r || !r->group) return OTT_OK;
     TRY(add_up(cx, r, &p->t, &sum));

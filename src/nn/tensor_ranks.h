@@ -39,8 +39,9 @@ typedef struct partial_sum {
 
 /* For y, of which this rank gets its own rows of the sum (all without sequence parallelism): in format d, y itself where
    that will do. r NULL: alone. */
-ott_status partial_sum_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y, partial_sum *out);
+ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
+                               partial_sum *out);
 /* Writes y. */
-ott_status partial_sum_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
+ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
 
 #endif

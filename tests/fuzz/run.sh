@@ -20,9 +20,9 @@ export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 # The words that the parser's own source compares with, so that they need no guessing.
 words() {
     case $1 in
-    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.h" ;;
+    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
     words | command)
-        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.h"
+        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def"
         grep -ohE '"[a-z0-9_=]{3,30}"' "$root"/src/fp8/recipe*.c "$root"/src/train/precision.c | tr -d '"'
         ;;
     state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/checkpoint/{state,run_history,run_sources}.c | tr -d '"X(' ;;
