@@ -21,17 +21,30 @@ static ott_status fail_system(const char *path, const char *what) {
     return status_fail(status_from_errno(reason), "%s: cannot %s: %s", path, what, strerror(reason));
 }
 
+static ott_status fail_long(const char *path, size_t length) {
+    return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is %zu bytes long; the system takes %d", path,
+                       length, PATH_MAX - 1);
+}
+
 static ott_status copy_path(const char *path, char out[PATH_MAX]) {
     size_t length = strlen(path);
     if (length == 0) return status_fail(OTT_ERR_ARGUMENT, "a path is empty");
-    if (length >= PATH_MAX)
-        return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is %zu bytes long; the system takes %d",
-                           path, length, PATH_MAX - 1);
+    if (length >= PATH_MAX) return fail_long(path, length);
     memcpy(out, path, length + 1);
     return OTT_OK;
 }
 
+ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
+    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
+    return length < PATH_MAX ? OTT_OK : fail_long(folder, (size_t)length);
+}
+
 /* ---- what is there ---- */
+
+bool file_is_in(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && file_exists(path);
+}
 
 bool file_exists(const char *path) {
     struct stat info;

@@ -7,159 +7,137 @@
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-/* The folder a path lies in, and the path's last name; both without slashes at their end. */
-static void split_path(const char *path, str *parent, str *name) {
+/* A path's last name, and the folder it lies in; both without slashes at their end. */
+typedef struct split_path {
+    char parent[PATH_MAX], name[NAME_MAX + 1];
+} split_path;
+
+static split_path split(const char *path) {
+    split_path s;
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/') begin--;
-    str_append_bytes(name, path + begin, (int64_t)(end - begin));
-    if (begin == 0) str_append(parent, ".");
-    str_append_bytes(parent, path, begin > 1 ? (int64_t)begin - 1 : (int64_t)begin);
+    snprintf(s.name, sizeof s.name, "%.*s", (int)(end - begin), path + begin);
+    snprintf(s.parent, sizeof s.parent, "%.*s", (int)(begin > 1 ? begin - 1 : 1), begin > 0 ? path : ".");
+    return s;
 }
 
-/* Puts the newest checkpoint of `folder` that is whole, and is not the one named `except`, into `out`;
-   nothing when there is none. */
-static ott_status find_complete(mem *account, const char *folder, const char *except, str *out) {
+static ott_status name_step(const char *folder, int64_t step, char out[PATH_MAX]) {
+    char name[32];
+    snprintf(name, sizeof name, "step-%" PRId64, step);
+    return file_join(folder, name, out);
+}
+
+/* The newest checkpoint beside `path` that is whole; "" when there is none. */
+static ott_status find_complete(mem *account, const char *path, char out[PATH_MAX]) {
+    split_path at = split(path);
     step_list list;
     checkpoint_state s;
-    TRY(checkpoint_list(account, folder, &list));
-    for (int64_t i = list.count - 1, step; i >= 0; i--) {
-        if (checkpoint_is_step(except, &step) && step == list.steps[i]) continue;
-        out->length = 0;
-        str_printf(out, "%s/step-%" PRId64, folder, list.steps[i]);
-        if (out->failed || checkpoint_verify(account, out->text, true, NULL, &s) == OTT_OK) break;
-        out->length = 0;
+    ott_status status = OTT_OK;
+    bool found = false;
+    TRY(checkpoint_list(account, at.parent, &list));
+    for (int64_t i = list.count - 1, step; i >= 0 && status == OTT_OK && !found; i--) {
+        if (checkpoint_is_step(at.name, &step) && step == list.steps[i]) continue;
+        status = name_step(at.parent, list.steps[i], out);
+        found = status == OTT_OK && checkpoint_verify(account, out, true, NULL, &s) == OTT_OK;
     }
+    if (!found) *out = '\0';
     mem_free(account, list.steps);
-    return str_finish(out);
+    return status;
 }
 
 ott_status checkpoint_advise(mem *account, const char *path, ott_status code) {
+    char found[PATH_MAX], *reason;           /* looking around fails too, and says so */
     if (code == OTT_ERR_MEMORY) return code; /* which says nothing about the checkpoint */
-    str reason = {.account = account}, parent = {.account = account}, name = {.account = account},
-        found = {.account = account};
-    str_append(&reason, status_text()); /* looking around fails too, and says so */
-    split_path(path, &parent, &name);
-    bool ok = str_finish(&reason) == OTT_OK && str_finish(&parent) == OTT_OK && str_finish(&name) == OTT_OK;
-    if (ok) ok = find_complete(account, parent.text, name.text, &found) == OTT_OK;
-    if (reason.text && ok && found.length > 0)
+    if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
+    if (find_complete(account, path, found) == OTT_OK && *found)
         status_fail(code, "%s; the newest complete checkpoint beside it: use --checkpoint.load_path=%s",
-                    reason.text, found.text);
-    else if (reason.text)
-        status_fail(code, "%s; no complete checkpoint lies beside it", reason.text);
-    str_free(&reason);
-    str_free(&parent);
-    str_free(&name);
-    str_free(&found);
+                    reason, found);
+    else
+        status_fail(code, "%s; no complete checkpoint lies beside it", reason);
+    mem_free(account, reason);
     return code;
 }
 
-/* Appends FOLDER/step-N with the greatest N; nothing when there is none. */
-static ott_status append_newest(mem *account, const char *folder, str *out) {
+/* FOLDER/step-N with the greatest N; "" when there is none. */
+static ott_status find_newest(mem *account, const char *folder, char out[PATH_MAX]) {
     step_list list;
+    ott_status status = OTT_OK;
+    *out = '\0';
     TRY(checkpoint_list(account, folder, &list));
-    if (list.count > 0) str_printf(out, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
+    if (list.count > 0) status = name_step(folder, list.steps[list.count - 1], out);
     mem_free(account, list.steps);
-    return str_finish(out);
+    return status;
 }
 
 /* Is the folder a checkpoint by its name, or because it holds a state? */
-static ott_status is_checkpoint(mem *account, const char *path, bool *is) {
-    str parent = {.account = account}, name = {.account = account}, state = {.account = account};
+static bool is_checkpoint(const char *path) {
     int64_t step;
-    split_path(path, &parent, &name);
-    str_printf(&state, "%s/%s", path, CHECKPOINT_STATE_NAME);
-    ott_status status = name.failed || state.failed ? str_finish(name.failed ? &name : &state) : OTT_OK;
-    *is =
-        status == OTT_OK && ((name.text && checkpoint_is_step(name.text, &step)) || file_exists(state.text));
-    str_free(&parent);
-    str_free(&name);
-    str_free(&state);
-    return status;
+    return checkpoint_is_step(split(path).name, &step) || file_is_in(path, CHECKPOINT_STATE_NAME);
 }
 
 /* Of a file that training does not need, where there is one. */
 static ott_status check_extra(mem *account, const char *folder, const char *name) {
     json_t *root = NULL;
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, name);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && file_exists(path.text))
-        status = checkpoint_json_read(account, path.text, INT64_C(16) << 20, &root);
+    char path[PATH_MAX];
+    TRY(file_join(folder, name, path));
+    ott_status status = OTT_OK;
+    if (file_exists(path)) status = checkpoint_json_read(account, path, INT64_C(16) << 20, &root);
     json_decref(root);
-    str_free(&path);
     return status;
 }
 
 ott_status checkpoint_check(mem *account, const char *path) {
     checkpoint_state s;
-    bool is;
-    TRY(is_checkpoint(account, path, &is));
-    if (!is || !file_is_folder(path)) return OTT_OK;
+    if (!is_checkpoint(path) || !file_is_folder(path)) return OTT_OK;
     TRY(checkpoint_verify(account, path, true, NULL, &s));
     TRY(check_extra(account, path, RUN_HISTORY_NAME));
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
 /* Where a run has its checkpoints: its configuration says it; without one, in "checkpoints". */
-static ott_status append_folder(mem *account, const char *run, str *out) {
+static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
+    char path[PATH_MAX];
     ott_status status = checkpoint_config(account, run, &cfg);
     if (status == OTT_ERR_MEMORY) return status;
     const char *folder = status == OTT_OK ? cfg->checkpoint.dir : "checkpoints";
-    char *home = NULL;
-    if (folder[0] != '/') str_printf(out, "%s/", run);
-    str_append(out, folder);
+    status = folder[0] == '/' ? file_join("", folder + 1, path) : file_join(run, folder, path);
     config_close(cfg);
-    TRY(str_finish(out));
-    TRY(checkpoint_run_home(account, run, out->text, &home));
-    out->length = 0;
-    str_append(out, home);
+    TRY(status);
+    return checkpoint_run_home(account, run, path, home);
+}
+
+/* What a path that is not "latest" means; "" when it holds no checkpoint. */
+static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX]) {
+    char *home;
+    if (is_checkpoint(path)) {
+        snprintf(out, PATH_MAX, "%s", path);
+        return OTT_OK;
+    }
+    TRY(find_newest(account, path, out));
+    if (*out) return OTT_OK;
+    TRY(find_home(account, path, &home));
+    ott_status status = find_newest(account, home, out);
     mem_free(account, home);
-    return str_finish(out);
-}
-
-/* What a path that is not "latest" means; nothing when it holds no checkpoint. */
-static ott_status append_meant(mem *account, const char *path, str *out) {
-    bool is;
-    str inside = {.account = account};
-    TRY(is_checkpoint(account, path, &is));
-    if (is) str_append(out, path);
-    if (!is) TRY(append_newest(account, path, out));
-    if (out->length > 0) return str_finish(out);
-    ott_status status = append_folder(account, path, &inside);
-    if (status == OTT_OK) status = append_newest(account, inside.text, out);
-    str_free(&inside);
     return status;
 }
 
-/* The newest checkpoint of the run whose folder this one lies in, as another's do (checkpoint_run_home). */
-static ott_status append_neighbour(mem *account, const char *folder, str *out) {
-    str parent = {.account = account}, name = {.account = account};
-    split_path(folder, &parent, &name);
-    ott_status status = str_finish(parent.failed ? &parent : &name);
-    if (status == OTT_OK && str_starts_with(name.text, "run-") && run_id_is_valid(name.text + strlen("run-")))
-        status = append_newest(account, parent.text, out);
-    str_free(&parent);
-    str_free(&name);
-    return status;
-}
-
+/* Where the folder lies in that of another run's checkpoints (checkpoint_run_home), the newest of those is named. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
-    str other = {.account = account};
-    ott_status status = append_neighbour(account, folder, &other);
-    if (status == OTT_OK)
-        status = status_fail(OTT_ERR_NOT_FOUND,
-                             "%s: there is no checkpoint (step-N) of this run to continue from: "
-                             "--checkpoint.load_path=auto starts anew where there is none%s%s%s",
-                             folder, other.length > 0 ? ", --checkpoint.load_path=" : "",
-                             other.length > 0 ? other.text : "",
-                             other.length > 0 ? " goes on from the other run's that lies beside" : "");
-    str_free(&other);
-    return status;
+    split_path at = split(folder);
+    char other[PATH_MAX] = "";
+    if (str_starts_with(at.name, "run-") && run_id_is_valid(at.name + strlen("run-")))
+        TRY(find_newest(account, at.parent, other));
+    return status_fail(OTT_ERR_NOT_FOUND,
+                       "%s: there is no checkpoint (step-N) of this run to continue from: "
+                       "--checkpoint.load_path=auto starts anew where there is none%s%s%s",
+                       folder, *other ? ", --checkpoint.load_path=" : "", other,
+                       *other ? " goes on from the other run's that lies beside" : "");
 }
 
 static ott_status fail_none(const char *load_path) {
@@ -171,17 +149,13 @@ static ott_status fail_none(const char *load_path) {
 
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path) {
     bool latest = strcmp(load_path, "latest") == 0;
-    str found = {.account = account};
+    char found[PATH_MAX];
     checkpoint_state s;
-    ott_status status;
     *path = NULL;
-    TRY_OUT(latest ? append_newest(account, folder, &found) : append_meant(account, load_path, &found));
-    if (found.length == 0) TRY_OUT(latest ? fail_no_latest(account, folder) : fail_none(load_path));
-    if (!file_exists(found.text)) TRY_OUT(checkpoint_advise(account, found.text, fail_none(load_path)));
-    status = checkpoint_verify(account, found.text, false, NULL, &s);
-    if (status != OTT_OK) TRY_OUT(checkpoint_advise(account, found.text, status));
-    TRY_OUT(mem_strdup(account, found.text, path));
-out:
-    str_free(&found);
-    return status;
+    TRY(latest ? find_newest(account, folder, found) : find_meant(account, load_path, found));
+    if (!*found) return latest ? fail_no_latest(account, folder) : fail_none(load_path);
+    if (!file_exists(found)) return checkpoint_advise(account, found, fail_none(load_path));
+    ott_status status = checkpoint_verify(account, found, false, NULL, &s);
+    if (status != OTT_OK) return checkpoint_advise(account, found, status);
+    return mem_strdup(account, found, path);
 }

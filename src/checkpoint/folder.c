@@ -66,23 +66,18 @@ static ott_status is_of(mem *account, const char *path, const run_record *r, boo
 static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
                              step_list *out) {
     void *memory;
-    str path = {.account = account};
-    ott_status status;
-    TRY_OUT(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
+    char path[PATH_MAX];
+    TRY(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
     out->steps = memory;
     for (int64_t i = 0, step; i < names->count; i++) {
         if (!checkpoint_is_step(names->names[i], &step) || step > r->after) continue;
-        path.length = 0;
-        str_printf(&path, "%s/%s", folder, names->names[i]);
-        TRY_OUT(str_finish(&path));
         bool own;
-        TRY_OUT(is_of(account, path.text, r, &own));
+        TRY(file_join(folder, names->names[i], path));
+        TRY(is_of(account, path, r, &own));
         if (own) out->steps[out->count++] = step;
     }
     qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
-out:
-    str_free(&path);
-    return status;
+    return OTT_OK;
 }
 
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out) {
@@ -168,22 +163,20 @@ static ott_status check_crc(const char *path, uint32_t expected, uint32_t found)
 typedef struct verifying {
     const char *folder;
     const watch *watch;
-    str path;     /* of the file at hand */
-    void *buffer; /* [BUFFER_BYTES] */
+    void *buffer;        /* [BUFFER_BYTES] */
+    char path[PATH_MAX]; /* of the file at hand */
     const checkpoint_state *state;
 } verifying;
 
 static ott_status name_file(verifying *v, int id) {
-    v->path.length = 0;
-    str_printf(&v->path, "%s/%s", v->folder, checkpoint_file_name((enum checkpoint_file_id)id));
-    return str_finish(&v->path);
+    return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
 static ott_status check_sizes(verifying *v) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(check_size(v->path.text, &v->state->files[i]));
+        TRY(check_size(v->path, &v->state->files[i]));
     }
     return OTT_OK;
 }
@@ -195,7 +188,7 @@ static ott_status measure_files(verifying *v, int share, int shares, uint32_t cr
         crc[i] = 0;
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(measure_share(v->path.text, share, shares, v->buffer, BUFFER_BYTES, v->watch, &found));
+        TRY(measure_share(v->path, share, shares, v->buffer, BUFFER_BYTES, v->watch, &found));
         crc[i] = found.crc;
     }
     return OTT_OK;
@@ -205,31 +198,25 @@ static ott_status check_files(verifying *v, const uint32_t crc[CHECKPOINT_FILE_C
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(check_crc(v->path.text, v->state->files[i].crc, crc[i]));
+        TRY(check_crc(v->path, v->state->files[i].crc, crc[i]));
     }
     return OTT_OK;
 }
 
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
                                 safetensors **out) {
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, checkpoint_file_name(id));
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = safetensors_open(account, path.text, out);
-    str_free(&path);
-    return status;
+    char path[PATH_MAX];
+    TRY(file_join(folder, checkpoint_file_name(id), path));
+    return safetensors_open(account, path, out);
 }
 
 static ott_status read_state(mem *account, const char *folder, checkpoint_state *s) {
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, CHECKPOINT_STATE_NAME);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && file_is_folder(folder) && !file_exists(path.text))
-        status = status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", folder,
-                             CHECKPOINT_STATE_NAME);
-    if (status == OTT_OK) status = checkpoint_state_read(account, path.text, s);
-    str_free(&path);
-    return status;
+    char path[PATH_MAX];
+    TRY(file_join(folder, CHECKPOINT_STATE_NAME, path));
+    if (file_is_folder(folder) && !file_exists(path))
+        return status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", folder,
+                           CHECKPOINT_STATE_NAME);
+    return checkpoint_state_read(account, path, s);
 }
 
 static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, uint32_t *all) {
@@ -254,10 +241,9 @@ static ott_status verify(mem *account, const checkpoint_ranks *ranks, verifying 
 /* ranks NULL: not the contents. */
 static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path, const watch *w,
                                checkpoint_state *s) {
-    verifying v = {.folder = path, .watch = w, .path.account = account, .state = s};
+    verifying v = {.folder = path, .watch = w, .state = s};
     ott_status status = verify(account, ranks, &v, s);
     mem_free(account, v.buffer);
-    str_free(&v.path);
     return status;
 }
 
@@ -284,12 +270,9 @@ static ott_status set_apart(config *cfg) {
 }
 
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
-    str file = {.account = account};
-    str_printf(&file, "%s/%s", path, checkpoint_file_name(CHECKPOINT_CONFIG));
-    ott_status status = str_finish(&file);
-    const char *arguments[] = {file.text};
-    if (status == OTT_OK) status = config_parse(account, NULL, 1, arguments, out);
-    if (status == OTT_OK) status = set_apart(*out);
-    str_free(&file);
-    return status;
+    char file[PATH_MAX];
+    const char *arguments[] = {file};
+    TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
+    TRY(config_parse(account, NULL, 1, arguments, out));
+    return set_apart(*out);
 }

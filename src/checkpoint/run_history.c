@@ -185,16 +185,13 @@ static ott_status read_history(mem *account, const char *path, run_history *out)
 
 ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps, int64_t tokens,
                             run_history *out, bool *known) {
-    str path = {.account = account};
+    char path[PATH_MAX];
     *known = false;
     forget_beyond(out, steps, tokens);
-    str_printf(&path, "%s/%s", checkpoint, RUN_HISTORY_NAME);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && file_exists(path.text)) {
-        status = read_history(account, path.text, out);
-        *known = status == OTT_OK;
-        if (!*known) forget_beyond(out, steps, tokens);
-    }
-    str_free(&path);
+    TRY(file_join(checkpoint, RUN_HISTORY_NAME, path));
+    if (!file_exists(path)) return OTT_OK;
+    ott_status status = read_history(account, path, out);
+    *known = status == OTT_OK;
+    if (!*known) forget_beyond(out, steps, tokens);
     return status;
 }

@@ -42,12 +42,12 @@ static ott_status parse_record(const char *text, int64_t bytes, run_record *out)
 }
 
 ott_status run_record_read(mem *account, const char *folder, run_record *out) {
-    char *path, *text = NULL;
+    char path[PATH_MAX], *text = NULL;
     int64_t bytes;
     ott_status status;
     *out = (run_record){.mark.branch = 1, .after = INT64_MAX};
-    TRY_OUT(str_format(account, &path, "%s/" RUN_RECORD_NAME, folder));
-    if (!file_exists(path)) goto out;
+    TRY(file_join(folder, RUN_RECORD_NAME, path));
+    if (!file_exists(path)) return OTT_OK;
     TRY_OUT(file_read(account, path, RECORD_LIMIT, &text, &bytes));
     status = parse_record(text, bytes, out);
     if (status == OTT_ERR_FORMAT)
@@ -55,12 +55,11 @@ ott_status run_record_read(mem *account, const char *folder, run_record *out) {
                              status_text(), folder);
 out:
     mem_free(account, text);
-    mem_free(account, path);
     return status;
 }
 
 ott_status run_record_write(mem *account, const char *folder, const run_record *r) {
-    char *path = NULL;
+    char path[PATH_MAX];
     str text = {.account = account};
     ott_status status;
     str_append(&text, "{");
@@ -71,10 +70,9 @@ ott_status run_record_write(mem *account, const char *folder, const run_record *
     if (*r->folder) json_write_text(&text, "folder", r->folder);
     str_append(&text, "}\n");
     TRY_OUT(str_finish(&text));
-    TRY_OUT(str_format(account, &path, "%s/" RUN_RECORD_NAME, folder));
+    TRY_OUT(file_join(folder, RUN_RECORD_NAME, path));
     TRY_OUT(file_write_atomic(path, text.text, text.length));
 out:
-    mem_free(account, path);
     str_free(&text);
     return status;
 }

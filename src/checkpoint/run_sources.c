@@ -95,15 +95,12 @@ static ott_status take_files(run_sources *s, const json_t *root) {
 
 ott_status run_sources_read(run_sources *s, const char *checkpoint) {
     json_t *root = NULL;
-    str path = {.account = s->account};
-    str_printf(&path, "%s/%s", checkpoint, RUN_SOURCES_NAME);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && file_exists(path.text)) {
-        status = checkpoint_json_read(s->account, path.text, SOURCES_LIMIT, &root);
-        if (status == OTT_OK) status = take_files(s, root);
-        json_decref(root);
-    }
-    str_free(&path);
+    char path[PATH_MAX];
+    TRY(file_join(checkpoint, RUN_SOURCES_NAME, path));
+    if (!file_exists(path)) return OTT_OK;
+    TRY(checkpoint_json_read(s->account, path, SOURCES_LIMIT, &root));
+    ott_status status = take_files(s, root);
+    json_decref(root);
     return status;
 }
 

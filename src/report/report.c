@@ -68,15 +68,12 @@ static ott_status append_summary(str *s, const report_summary *summary) {
 }
 
 ott_status report_summary_write(mem *account, const char *folder, const report_summary *summary) {
-    str text = {.account = account}, path = {.account = account};
-    ott_status status;
-    str_printf(&path, "%s/summary.json", folder);
-    TRY_OUT(str_finish(&path));
-    TRY_OUT(append_summary(&text, summary));
-    TRY_OUT(file_write_atomic(path.text, text.text, text.length));
-out:
+    str text = {.account = account};
+    char path[PATH_MAX];
+    TRY(file_join(folder, "summary.json", path));
+    ott_status status = append_summary(&text, summary);
+    if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
     str_free(&text);
-    str_free(&path);
     return status;
 }
 

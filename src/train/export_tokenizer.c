@@ -13,17 +13,11 @@ static const char *const companions[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
 
-static ott_status join(const char *folder, const char *name, char out[PATH_MAX]) {
-    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
-    return length < PATH_MAX ? OTT_OK
-                             : status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", folder);
-}
-
 static ott_status copy(mem *account, const char *from, const char *folder, const char *name,
                        int64_t *copied) {
     char to[PATH_MAX];
     file_reader r;
-    TRY(join(folder, name, to));
+    TRY(file_join(folder, name, to));
     TRY(file_reader_open(from, &r));
     ott_status status = file_copy(account, &r, to);
     file_reader_close(&r);
@@ -33,10 +27,10 @@ static ott_status copy(mem *account, const char *from, const char *folder, const
 
 static ott_status copy_folder(mem *account, const char *from, const char *folder, int64_t *copied) {
     char path[PATH_MAX];
-    TRY(join(from, MAIN_FILE, path));
+    TRY(file_join(from, MAIN_FILE, path));
     TRY(copy(account, path, folder, MAIN_FILE, copied));
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        TRY(join(from, companions[i], path));
+        TRY(file_join(from, companions[i], path));
         if (file_exists(path)) TRY(copy(account, path, folder, companions[i], copied));
     }
     return OTT_OK;

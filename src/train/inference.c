@@ -10,23 +10,10 @@
 
 enum { FOLDER_WINDOW = 2048 }; /* of a Hugging Face folder, whose context may be far longer than what fits */
 
-static ott_status is_inside(mem *account, const char *folder, const char *name, bool *inside) {
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, name);
-    ott_status status = str_finish(&path);
-    *inside = status == OTT_OK && file_exists(path.text);
-    str_free(&path);
-    return status;
-}
-
 /* A run and its checkpoints have a config.toml, a Hugging Face folder a config.json. */
-static ott_status is_hugging_face(mem *account, const char *path, bool *folder) {
-    bool toml, checkpoints;
-    TRY(is_inside(account, path, "config.json", folder));
-    TRY(is_inside(account, path, "config.toml", &toml));
-    TRY(is_inside(account, path, "checkpoints", &checkpoints));
-    *folder = *folder && !toml && !checkpoints;
-    return OTT_OK;
+static bool is_hugging_face(const char *path) {
+    return file_is_in(path, "config.json") && !file_is_in(path, "config.toml") &&
+           !file_is_in(path, "checkpoints");
 }
 
 static ott_status describe_folder(mem *account, const char *path, int64_t window, config *cfg) {
@@ -53,11 +40,9 @@ static ott_status make_config(mem *account, const char *path, int64_t window, co
 }
 
 ott_status inference_find(mem *account, const char *path, int64_t window, config **cfg, char **checkpoint) {
-    bool folder;
     *cfg = NULL;
     *checkpoint = NULL;
-    TRY(is_hugging_face(account, path, &folder));
-    if (folder) return make_config(account, path, window, cfg);
+    if (is_hugging_face(path)) return make_config(account, path, window, cfg);
     TRY(checkpoint_find(account, path, path, checkpoint));
     ott_status status = checkpoint_config(account, *checkpoint, cfg);
     if (status == OTT_OK) return OTT_OK;
