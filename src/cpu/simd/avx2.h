@@ -15,9 +15,28 @@ typedef struct v16i {
 } v16i;
 typedef v16i v16m; /* all bits of a lane set or none */
 
-#define V16_UNARY(f, x)      ((v16){f((x).a), f((x).b)})
-#define V16_BINARY(f, x, y)  ((v16){f((x).a, (y).a), f((x).b, (y).b)})
-#define V16I_BINARY(f, x, y) ((v16i){f((x).a, (y).a), f((x).b, (y).b)})
+/* A primitive that is one intrinsic for each half. */
+#define V16_UNARY(type, name, of, f)                                                                         \
+    SIMD type name(of x) {                                                                                   \
+        return (type){f(x.a), f(x.b)};                                                                       \
+    }
+#define V16_BINARY(type, name, of, f)                                                                        \
+    SIMD type name(of x, of y) {                                                                             \
+        return (type){f(x.a, y.a), f(x.b, y.b)};                                                             \
+    }
+#define V16_TERNARY(type, name, of, f)                                                                       \
+    SIMD type name(of x, of y, of z) {                                                                       \
+        return (type){f(x.a, y.a, z.a), f(x.b, y.b, z.b)};                                                   \
+    }
+#define V16I_SHIFT(name, f)                                                                                  \
+    SIMD v16i name(v16i x, int count) {                                                                      \
+        return (v16i){f(x.a, count), f(x.b, count)};                                                         \
+    }
+#define V16_COMPARE(name, how)                                                                               \
+    SIMD v16m name(v16 x, v16 y) {                                                                           \
+        return (v16m){_mm256_castps_si256(_mm256_cmp_ps(x.a, y.a, how)),                                     \
+                      _mm256_castps_si256(_mm256_cmp_ps(x.b, y.b, how))};                                    \
+    }
 
 SIMD v16m v16m_first(int64_t n) {
     __m256i count = _mm256_set1_epi32((int)n);
@@ -48,82 +67,38 @@ SIMD void v16_store_n(float *p, v16 x, int64_t n) {
     _mm256_maskstore_ps(p + 8, m.b, x.b);
 }
 
-SIMD v16 v16_add(v16 a, v16 b) {
-    return V16_BINARY(_mm256_add_ps, a, b);
-}
-SIMD v16 v16_sub(v16 a, v16 b) {
-    return V16_BINARY(_mm256_sub_ps, a, b);
-}
-SIMD v16 v16_mul(v16 a, v16 b) {
-    return V16_BINARY(_mm256_mul_ps, a, b);
-}
-SIMD v16 v16_div(v16 a, v16 b) {
-    return V16_BINARY(_mm256_div_ps, a, b);
-}
-SIMD v16 v16_sqrt(v16 a) {
-    return V16_UNARY(_mm256_sqrt_ps, a);
-}
-SIMD v16 v16_fma(v16 x, v16 y, v16 z) {
-    return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
-SIMD v16 v16_fnma(v16 x, v16 y, v16 z) {
-    return (v16){_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)};
-}
-SIMD v16 v16_fms(v16 x, v16 y, v16 z) {
-    return (v16){_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)};
-}
-SIMD v16 v16_max(v16 a, v16 b) {
-    return V16_BINARY(_mm256_max_ps, a, b);
-}
-SIMD v16 v16_min(v16 a, v16 b) {
-    return V16_BINARY(_mm256_min_ps, a, b);
-}
+V16_BINARY(v16, v16_add, v16, _mm256_add_ps)
+V16_BINARY(v16, v16_sub, v16, _mm256_sub_ps)
+V16_BINARY(v16, v16_mul, v16, _mm256_mul_ps)
+V16_BINARY(v16, v16_div, v16, _mm256_div_ps)
+V16_UNARY(v16, v16_sqrt, v16, _mm256_sqrt_ps)
+V16_TERNARY(v16, v16_fma, v16, _mm256_fmadd_ps)
+V16_TERNARY(v16, v16_fnma, v16, _mm256_fnmadd_ps)
+V16_TERNARY(v16, v16_fms, v16, _mm256_fmsub_ps)
+V16_BINARY(v16, v16_max, v16, _mm256_max_ps)
+V16_BINARY(v16, v16_min, v16, _mm256_min_ps)
 SIMD v16 v16_round(v16 x) {
     return (v16){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                  _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 
-SIMD v16i v16_bits(v16 x) {
-    return (v16i){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
-}
-SIMD v16 v16_from_bits(v16i x) {
-    return V16_UNARY(_mm256_castsi256_ps, x);
-}
-SIMD v16i v16_to_int(v16 x) {
-    return (v16i){_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)};
-}
-SIMD v16 v16_from_int(v16i x) {
-    return V16_UNARY(_mm256_cvtepi32_ps, x);
-}
+V16_UNARY(v16i, v16_bits, v16, _mm256_castps_si256)
+V16_UNARY(v16, v16_from_bits, v16i, _mm256_castsi256_ps)
+V16_UNARY(v16i, v16_to_int, v16, _mm256_cvttps_epi32)
+V16_UNARY(v16, v16_from_int, v16i, _mm256_cvtepi32_ps)
 
 SIMD v16i v16i_set1(uint32_t x) {
     return (v16i){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)};
 }
-SIMD v16i v16i_add(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_add_epi32, a, b);
-}
-SIMD v16i v16i_sub(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_sub_epi32, a, b);
-}
-SIMD v16i v16i_and(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_and_si256, a, b);
-}
-SIMD v16i v16i_or(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_or_si256, a, b);
-}
-SIMD v16i v16i_xor(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_xor_si256, a, b);
-}
-SIMD v16i v16i_umax(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_max_epu32, a, b);
-}
-SIMD v16i v16i_umin(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_min_epu32, a, b);
-}
+V16_BINARY(v16i, v16i_add, v16i, _mm256_add_epi32)
+V16_BINARY(v16i, v16i_sub, v16i, _mm256_sub_epi32)
+V16_BINARY(v16i, v16i_and, v16i, _mm256_and_si256)
+V16_BINARY(v16i, v16i_or, v16i, _mm256_or_si256)
+V16_BINARY(v16i, v16i_xor, v16i, _mm256_xor_si256)
+V16_BINARY(v16i, v16i_umax, v16i, _mm256_max_epu32)
+V16_BINARY(v16i, v16i_umin, v16i, _mm256_min_epu32)
 /* Of 32 unsigned 16-bit numbers. */
-SIMD v16i v16i_umax16(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_max_epu16, a, b);
-}
+V16_BINARY(v16i, v16i_umax16, v16i, _mm256_max_epu16)
 SIMD v16i v16i_load(const void *p) {
     return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
@@ -131,37 +106,19 @@ SIMD void v16i_store(void *p, v16i x) {
     _mm256_storeu_si256(p, x.a);
     _mm256_storeu_si256((__m256i *)p + 1, x.b);
 }
-SIMD v16i v16i_shl(v16i x, int count) {
-    return (v16i){_mm256_slli_epi32(x.a, count), _mm256_slli_epi32(x.b, count)};
-}
-SIMD v16i v16i_shr(v16i x, int count) {
-    return (v16i){_mm256_srli_epi32(x.a, count), _mm256_srli_epi32(x.b, count)};
-}
-SIMD v16i v16i_sar(v16i x, int count) {
-    return (v16i){_mm256_srai_epi32(x.a, count), _mm256_srai_epi32(x.b, count)};
-}
+V16I_SHIFT(v16i_shl, _mm256_slli_epi32)
+V16I_SHIFT(v16i_shr, _mm256_srli_epi32)
+V16I_SHIFT(v16i_sar, _mm256_srai_epi32)
 
-#define V16_COMPARE(x, y, how)                                                                               \
-    ((v16m){_mm256_castps_si256(_mm256_cmp_ps((x).a, (y).a, how)),                                           \
-            _mm256_castps_si256(_mm256_cmp_ps((x).b, (y).b, how))})
-SIMD v16m v16_lt(v16 a, v16 b) {
-    return V16_COMPARE(a, b, _CMP_LT_OQ);
-}
-SIMD v16m v16_le(v16 a, v16 b) {
-    return V16_COMPARE(a, b, _CMP_LE_OQ);
-}
-SIMD v16m v16_eq(v16 a, v16 b) {
-    return V16_COMPARE(a, b, _CMP_EQ_OQ);
-}
+V16_COMPARE(v16_lt, _CMP_LT_OQ)
+V16_COMPARE(v16_le, _CMP_LE_OQ)
+V16_COMPARE(v16_eq, _CMP_EQ_OQ)
+V16_COMPARE(v16_unordered, _CMP_UNORD_Q)
 SIMD v16m v16_isnan(v16 a) {
-    return V16_COMPARE(a, a, _CMP_UNORD_Q);
+    return v16_unordered(a, a);
 }
-SIMD v16m v16i_gt(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_cmpgt_epi32, a, b);
-}
-SIMD v16m v16i_eq(v16i a, v16i b) {
-    return V16I_BINARY(_mm256_cmpeq_epi32, a, b);
-}
+V16_BINARY(v16m, v16i_gt, v16i, _mm256_cmpgt_epi32)
+V16_BINARY(v16m, v16i_eq, v16i, _mm256_cmpeq_epi32)
 SIMD v16 v16_select(v16m m, v16 yes, v16 no) {
     return (v16){_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(m.a)),
                  _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(m.b))};
@@ -321,9 +278,7 @@ SIMD v16 v16_magnitude(v16 x, v16 limit) {
                  _mm256_min_ps(_mm256_and_ps(x.b, magnitude), limit.b)};
 }
 /* The sum of the products of the signed 16-bit halves. */
-SIMD v16i v16i_madd16(v16i a, v16i b) {
-    return (v16i){_mm256_madd_epi16(a.a, b.a), _mm256_madd_epi16(a.b, b.b)};
-}
+V16_BINARY(v16i, v16i_madd16, v16i, _mm256_madd_epi16)
 SIMD __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
     const __m256i from = _mm256_set1_epi16((short)offset), sign = _mm256_set1_epi8((char)0x80);
     __m256i low = _mm256_sub_epi16(_mm256_packs_epi32(a.a, a.b), from);

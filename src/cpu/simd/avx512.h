@@ -10,6 +10,24 @@ typedef __m512 v16;
 typedef __m512i v16i;
 typedef __mmask16 v16m;
 
+/* A primitive that is one intrinsic. */
+#define V16_UNARY(type, name, of, f)                                                                         \
+    SIMD type name(of a) {                                                                                   \
+        return f(a);                                                                                         \
+    }
+#define V16_BINARY(type, name, of, f)                                                                        \
+    SIMD type name(of a, of b) {                                                                             \
+        return f(a, b);                                                                                      \
+    }
+#define V16_TERNARY(type, name, of, f)                                                                       \
+    SIMD type name(of a, of b, of c) {                                                                       \
+        return f(a, b, c);                                                                                   \
+    }
+#define V16_COMPARE(name, how)                                                                               \
+    SIMD v16m name(v16 a, v16 b) {                                                                           \
+        return _mm512_cmp_ps_mask(a, b, how);                                                                \
+    }
+
 SIMD v16m v16m_first(int64_t n) {
     return n >= 16 ? (v16m)0xffff : (v16m)((1u << n) - 1);
 }
@@ -33,81 +51,37 @@ SIMD void v16_store_n(float *p, v16 x, int64_t n) {
     _mm512_mask_storeu_ps(p, v16m_first(n), x);
 }
 
-SIMD v16 v16_add(v16 a, v16 b) {
-    return _mm512_add_ps(a, b);
-}
-SIMD v16 v16_sub(v16 a, v16 b) {
-    return _mm512_sub_ps(a, b);
-}
-SIMD v16 v16_mul(v16 a, v16 b) {
-    return _mm512_mul_ps(a, b);
-}
-SIMD v16 v16_div(v16 a, v16 b) {
-    return _mm512_div_ps(a, b);
-}
-SIMD v16 v16_sqrt(v16 a) {
-    return _mm512_sqrt_ps(a);
-}
-SIMD v16 v16_fma(v16 a, v16 b, v16 c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-SIMD v16 v16_fnma(v16 a, v16 b, v16 c) {
-    return _mm512_fnmadd_ps(a, b, c);
-}
-SIMD v16 v16_fms(v16 a, v16 b, v16 c) {
-    return _mm512_fmsub_ps(a, b, c);
-}
-SIMD v16 v16_max(v16 a, v16 b) {
-    return _mm512_max_ps(a, b);
-}
-SIMD v16 v16_min(v16 a, v16 b) {
-    return _mm512_min_ps(a, b);
-}
+V16_BINARY(v16, v16_add, v16, _mm512_add_ps)
+V16_BINARY(v16, v16_sub, v16, _mm512_sub_ps)
+V16_BINARY(v16, v16_mul, v16, _mm512_mul_ps)
+V16_BINARY(v16, v16_div, v16, _mm512_div_ps)
+V16_UNARY(v16, v16_sqrt, v16, _mm512_sqrt_ps)
+V16_TERNARY(v16, v16_fma, v16, _mm512_fmadd_ps)
+V16_TERNARY(v16, v16_fnma, v16, _mm512_fnmadd_ps)
+V16_TERNARY(v16, v16_fms, v16, _mm512_fmsub_ps)
+V16_BINARY(v16, v16_max, v16, _mm512_max_ps)
+V16_BINARY(v16, v16_min, v16, _mm512_min_ps)
 SIMD v16 v16_round(v16 a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-SIMD v16i v16_bits(v16 a) {
-    return _mm512_castps_si512(a);
-}
-SIMD v16 v16_from_bits(v16i a) {
-    return _mm512_castsi512_ps(a);
-}
-SIMD v16i v16_to_int(v16 a) {
-    return _mm512_cvttps_epi32(a);
-}
-SIMD v16 v16_from_int(v16i a) {
-    return _mm512_cvtepi32_ps(a);
-}
+V16_UNARY(v16i, v16_bits, v16, _mm512_castps_si512)
+V16_UNARY(v16, v16_from_bits, v16i, _mm512_castsi512_ps)
+V16_UNARY(v16i, v16_to_int, v16, _mm512_cvttps_epi32)
+V16_UNARY(v16, v16_from_int, v16i, _mm512_cvtepi32_ps)
 
 SIMD v16i v16i_set1(uint32_t x) {
     return _mm512_set1_epi32((int)x);
 }
-SIMD v16i v16i_add(v16i a, v16i b) {
-    return _mm512_add_epi32(a, b);
-}
-SIMD v16i v16i_sub(v16i a, v16i b) {
-    return _mm512_sub_epi32(a, b);
-}
-SIMD v16i v16i_and(v16i a, v16i b) {
-    return _mm512_and_si512(a, b);
-}
-SIMD v16i v16i_or(v16i a, v16i b) {
-    return _mm512_or_si512(a, b);
-}
-SIMD v16i v16i_xor(v16i a, v16i b) {
-    return _mm512_xor_si512(a, b);
-}
-SIMD v16i v16i_umax(v16i a, v16i b) {
-    return _mm512_max_epu32(a, b);
-}
-SIMD v16i v16i_umin(v16i a, v16i b) {
-    return _mm512_min_epu32(a, b);
-}
+V16_BINARY(v16i, v16i_add, v16i, _mm512_add_epi32)
+V16_BINARY(v16i, v16i_sub, v16i, _mm512_sub_epi32)
+V16_BINARY(v16i, v16i_and, v16i, _mm512_and_si512)
+V16_BINARY(v16i, v16i_or, v16i, _mm512_or_si512)
+V16_BINARY(v16i, v16i_xor, v16i, _mm512_xor_si512)
+V16_BINARY(v16i, v16i_umax, v16i, _mm512_max_epu32)
+V16_BINARY(v16i, v16i_umin, v16i, _mm512_min_epu32)
 /* Of 32 unsigned 16-bit numbers. */
-SIMD v16i v16i_umax16(v16i a, v16i b) {
-    return _mm512_max_epu16(a, b);
-}
+V16_BINARY(v16i, v16i_umax16, v16i, _mm512_max_epu16)
 SIMD v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);
 }
@@ -118,24 +92,14 @@ SIMD void v16i_store(void *p, v16i x) {
 #define v16i_shr(a, count) _mm512_srli_epi32(a, count)
 #define v16i_sar(a, count) _mm512_srai_epi32(a, count)
 
-SIMD v16m v16_lt(v16 a, v16 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-SIMD v16m v16_le(v16 a, v16 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
-}
-SIMD v16m v16_eq(v16 a, v16 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-}
+V16_COMPARE(v16_lt, _CMP_LT_OQ)
+V16_COMPARE(v16_le, _CMP_LE_OQ)
+V16_COMPARE(v16_eq, _CMP_EQ_OQ)
 SIMD v16m v16_isnan(v16 a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 }
-SIMD v16m v16i_gt(v16i a, v16i b) {
-    return _mm512_cmpgt_epi32_mask(a, b);
-}
-SIMD v16m v16i_eq(v16i a, v16i b) {
-    return _mm512_cmpeq_epi32_mask(a, b);
-}
+V16_BINARY(v16m, v16i_gt, v16i, _mm512_cmpgt_epi32_mask)
+V16_BINARY(v16m, v16i_eq, v16i, _mm512_cmpeq_epi32_mask)
 SIMD v16 v16_select(v16m m, v16 yes, v16 no) {
     return _mm512_mask_blend_ps(m, no, yes);
 }
@@ -253,9 +217,7 @@ SIMD v16 v16_magnitude(v16 x, v16 limit) {
     return _mm512_range_ps(x, limit, 0xa);
 }
 /* The sum of the products of the signed 16-bit halves. */
-SIMD v16i v16i_madd16(v16i a, v16i b) {
-    return _mm512_madd_epi16(a, b);
-}
+V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
 /* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
 SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift, const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);

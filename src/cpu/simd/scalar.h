@@ -26,6 +26,20 @@ typedef struct v16m {
         return result;                                                                                       \
     } while (0)
 
+/* A primitive whose lane i is an expression of lanes i. */
+#define V16_UNARY(type, name, of, expression)                                                                \
+    SIMD type name(of a) {                                                                                   \
+        V16_LANES(type, expression);                                                                         \
+    }
+#define V16_BINARY(type, name, of, expression)                                                               \
+    SIMD type name(of a, of b) {                                                                             \
+        V16_LANES(type, expression);                                                                         \
+    }
+#define V16_TERNARY(type, name, of, expression)                                                              \
+    SIMD type name(of a, of b, of c) {                                                                       \
+        V16_LANES(type, expression);                                                                         \
+    }
+
 SIMD v16m v16m_first(int64_t n) {
     V16_LANES(v16m, i < n);
 }
@@ -49,79 +63,35 @@ SIMD void v16_store_n(float *p, v16 x, int64_t n) {
     for (int i = 0; i < 16 && i < n; i++) p[i] = x.lane[i];
 }
 
-SIMD v16 v16_add(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] + b.lane[i]);
-}
-SIMD v16 v16_sub(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] - b.lane[i]);
-}
-SIMD v16 v16_mul(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] * b.lane[i]);
-}
-SIMD v16 v16_div(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] / b.lane[i]);
-}
-SIMD v16 v16_sqrt(v16 a) {
-    V16_LANES(v16, sqrtf(a.lane[i]));
-}
-SIMD v16 v16_fma(v16 a, v16 b, v16 c) {
-    V16_LANES(v16, fmaf(a.lane[i], b.lane[i], c.lane[i]));
-}
-SIMD v16 v16_fnma(v16 a, v16 b, v16 c) {
-    V16_LANES(v16, fmaf(-a.lane[i], b.lane[i], c.lane[i]));
-}
-SIMD v16 v16_fms(v16 a, v16 b, v16 c) {
-    V16_LANES(v16, fmaf(a.lane[i], b.lane[i], -c.lane[i]));
-}
-SIMD v16 v16_max(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]);
-}
-SIMD v16 v16_min(v16 a, v16 b) {
-    V16_LANES(v16, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
-}
-SIMD v16 v16_round(v16 a) {
-    V16_LANES(v16, rintf(a.lane[i]));
-}
+V16_BINARY(v16, v16_add, v16, a.lane[i] + b.lane[i])
+V16_BINARY(v16, v16_sub, v16, a.lane[i] - b.lane[i])
+V16_BINARY(v16, v16_mul, v16, a.lane[i] * b.lane[i])
+V16_BINARY(v16, v16_div, v16, a.lane[i] / b.lane[i])
+V16_UNARY(v16, v16_sqrt, v16, sqrtf(a.lane[i]))
+V16_TERNARY(v16, v16_fma, v16, fmaf(a.lane[i], b.lane[i], c.lane[i]))
+V16_TERNARY(v16, v16_fnma, v16, fmaf(-a.lane[i], b.lane[i], c.lane[i]))
+V16_TERNARY(v16, v16_fms, v16, fmaf(a.lane[i], b.lane[i], -c.lane[i]))
+V16_BINARY(v16, v16_max, v16, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
+V16_BINARY(v16, v16_min, v16, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
+V16_UNARY(v16, v16_round, v16, rintf(a.lane[i]))
 
-SIMD v16i v16_bits(v16 a) {
-    V16_LANES(v16i, fmath_bits(a.lane[i]));
-}
-SIMD v16 v16_from_bits(v16i a) {
-    V16_LANES(v16, fmath_from_bits(a.lane[i]));
-}
+V16_UNARY(v16i, v16_bits, v16, fmath_bits(a.lane[i]))
+V16_UNARY(v16, v16_from_bits, v16i, fmath_from_bits(a.lane[i]))
 /* As the vector units do it: what does not fit is the smallest int. */
-SIMD v16i v16_to_int(v16 a) {
-    V16_LANES(v16i,
-              a.lane[i] >= -0x1p31f && a.lane[i] < 0x1p31f ? (uint32_t)(int32_t)a.lane[i] : 0x80000000u);
-}
-SIMD v16 v16_from_int(v16i a) {
-    V16_LANES(v16, (float)(int32_t)a.lane[i]);
-}
+V16_UNARY(v16i, v16_to_int, v16,
+          a.lane[i] >= -0x1p31f && a.lane[i] < 0x1p31f ? (uint32_t)(int32_t)a.lane[i] : 0x80000000u)
+V16_UNARY(v16, v16_from_int, v16i, (float)(int32_t)a.lane[i])
 
 SIMD v16i v16i_set1(uint32_t x) {
     V16_LANES(v16i, x);
 }
-SIMD v16i v16i_add(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] + b.lane[i]);
-}
-SIMD v16i v16i_sub(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] - b.lane[i]);
-}
-SIMD v16i v16i_and(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] & b.lane[i]);
-}
-SIMD v16i v16i_or(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] | b.lane[i]);
-}
-SIMD v16i v16i_xor(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] ^ b.lane[i]);
-}
-SIMD v16i v16i_umax(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]);
-}
-SIMD v16i v16i_umin(v16i a, v16i b) {
-    V16_LANES(v16i, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
-}
+V16_BINARY(v16i, v16i_add, v16i, a.lane[i] + b.lane[i])
+V16_BINARY(v16i, v16i_sub, v16i, a.lane[i] - b.lane[i])
+V16_BINARY(v16i, v16i_and, v16i, a.lane[i] & b.lane[i])
+V16_BINARY(v16i, v16i_or, v16i, a.lane[i] | b.lane[i])
+V16_BINARY(v16i, v16i_xor, v16i, a.lane[i] ^ b.lane[i])
+V16_BINARY(v16i, v16i_umax, v16i, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
+V16_BINARY(v16i, v16i_umin, v16i, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
 /* Of 32 unsigned 16-bit numbers. */
 SIMD v16i v16i_umax16(v16i a, v16i b) {
     v16i low = v16i_umax(v16i_and(a, v16i_set1(0xffffu)), v16i_and(b, v16i_set1(0xffffu)));
@@ -146,24 +116,12 @@ SIMD v16i v16i_sar(v16i a, int count) {
     V16_LANES(v16i, (uint32_t)((int32_t)a.lane[i] >> count));
 }
 
-SIMD v16m v16_lt(v16 a, v16 b) {
-    V16_LANES(v16m, a.lane[i] < b.lane[i]);
-}
-SIMD v16m v16_le(v16 a, v16 b) {
-    V16_LANES(v16m, a.lane[i] <= b.lane[i]);
-}
-SIMD v16m v16_eq(v16 a, v16 b) {
-    V16_LANES(v16m, a.lane[i] == b.lane[i]);
-}
-SIMD v16m v16_isnan(v16 a) {
-    V16_LANES(v16m, a.lane[i] != a.lane[i]);
-}
-SIMD v16m v16i_gt(v16i a, v16i b) {
-    V16_LANES(v16m, (int32_t)a.lane[i] > (int32_t)b.lane[i]);
-}
-SIMD v16m v16i_eq(v16i a, v16i b) {
-    V16_LANES(v16m, a.lane[i] == b.lane[i]);
-}
+V16_BINARY(v16m, v16_lt, v16, a.lane[i] < b.lane[i])
+V16_BINARY(v16m, v16_le, v16, a.lane[i] <= b.lane[i])
+V16_BINARY(v16m, v16_eq, v16, a.lane[i] == b.lane[i])
+V16_UNARY(v16m, v16_isnan, v16, a.lane[i] != a.lane[i])
+V16_BINARY(v16m, v16i_gt, v16i, (int32_t)a.lane[i] > (int32_t)b.lane[i])
+V16_BINARY(v16m, v16i_eq, v16i, a.lane[i] == b.lane[i])
 SIMD v16 v16_select(v16m m, v16 yes, v16 no) {
     V16_LANES(v16, m.lane[i] ? yes.lane[i] : no.lane[i]);
 }
