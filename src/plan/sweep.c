@@ -1,6 +1,7 @@
 /* plan/sweep: trying settings. */
 #include "plan/sweep.h"
 #include "base/str.h"
+#include "config/table.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -84,15 +85,11 @@ ott_status sweep_run(const estimate_request *r, sweep *out) {
 }
 
 void sweep_show(const sweep_row *row, char text[256]) {
-    static const char *const words[] = {
-#define X(constant, word, missing) [constant] = word,
-        CHOICES_checkpointing(X)
-#undef X
-    };
+    const key_choice *words = table_find("train.activation_checkpointing")->choices;
     snprintf(
         text, 256,
         "--distributed.dp_shard=%lld --distributed.dp_replicate=%lld --train.activation_checkpointing=%s "
         "--train.batch_size=%lld --train.grad_accum_steps=%lld",
         (long long)row->mesh.size[MESH_DP_SHARD], (long long)row->mesh.size[MESH_DP_REPLICATE],
-        words[row->checkpointing], (long long)row->batch_size, (long long)row->grad_accum);
+        words[row->checkpointing].text, (long long)row->batch_size, (long long)row->grad_accum);
 }
