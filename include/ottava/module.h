@@ -128,9 +128,10 @@ OTT_API void ott_module_close(ott_module *module);
  *                           none is longer than train.seq_len.
  *     ott_module_backward   dy: the gradient of the logits; dx: NULL.
  *
- * It runs on the context's device (train.device is not asked). The configuration is copied. Weights are made, or read
- * from model.hf_path, when they are first needed, so not where a checkpoint is loaded first. No region: a forward in
- * one that is enabled is OTT_ERR_UNSUPPORTED. Delayed scaling: scales are updated when a backward is done.
+ * It runs on the context's device, on one rank (train.device and [distributed] are not asked). The configuration is
+ * copied. Weights are made, or read from model.hf_path, when they are first needed, so not where a checkpoint is loaded
+ * first. No region: a forward in one that is enabled is OTT_ERR_UNSUPPORTED. Delayed scaling: scales are updated when a
+ * backward is done.
  * OTT_ERR_CONFIG when no model is described; OTT_ERR_UNSUPPORTED for float8.schedule and for fp16.
  */
 OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_module **out);
