@@ -138,7 +138,7 @@ void pool_run(pool *p, pool_task task, void *argument) {
     gate_wait(&p->finish, finished, p->spins);
 }
 
-static int usable_cores(void) {
+int pool_cores(void) {
 #ifdef __linux__
     cpu_set_t set; /* holds 1024 cores; on a larger machine the call fails and the count comes from sysconf */
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
@@ -175,7 +175,7 @@ static void shut(pool *p, int started) {
 
 ott_status pool_open(mem *account, int threads, pool **out) {
     *out = NULL;
-    int cores = usable_cores();
+    int cores = pool_cores();
     if (threads < 0 || threads > MOST_THREADS)
         return status_fail(OTT_ERR_ARGUMENT, "threads is %d; it must be 1 to %d, or 0 for all cores (%d)",
                            threads, MOST_THREADS, cores);

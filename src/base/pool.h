@@ -11,7 +11,9 @@
 typedef struct pool pool;
 typedef void (*pool_task)(void *argument, int thread, int threads);
 
-/* threads >= 1, the caller's included. 0: as many as cores this process may run on. */
+/* Cores that this process may run on. */
+int pool_cores(void);
+/* threads >= 1, the caller's included. 0: pool_cores. */
 ott_status pool_open(mem *account, int threads, pool **out);
 void pool_close(pool *p); /* joins the workers; NULL is allowed */
 int pool_threads(const pool *p);

@@ -63,7 +63,16 @@ static ott_status read_joined(launch *out) {
     TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
     out->size = (int)size;
     out->local_size = (int)local;
+    out->bound = is_set("OMPI_MCA_orte_bound_at_launch");
     return OTT_OK;
+}
+
+/* Cores that are bound may still be those of several processes: of a socket, say. */
+int launch_threads(const launch *l, int cores, int online) {
+    bool own = l->bound && (int64_t)cores * l->local_size <= online;
+    if (l->local_size <= 1 || own) return 0;
+    int part = (l->bound ? online : cores) / l->local_size;
+    return part < 1 ? 1 : part < cores ? part : cores;
 }
 
 ott_status launch_read(launch *out) {

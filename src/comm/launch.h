@@ -12,6 +12,7 @@ typedef struct launch {
     bool joins;     /* it started processes that MPI joins, maybe one only */
     int size;       /* how many, 0: it does not say; then `variable` does */
     int local_size; /* of them on this machine, 0: it does not say */
+    bool bound;     /* it chose the cores that each may run on */
     const char *variable;
 } launch;
 
@@ -19,6 +20,8 @@ typedef struct launch {
    own. The message names the variable, its value and the command that works. OTT_ERR_CONFIG for a value that is no
    number. */
 ott_status launch_read(launch *out);
+/* This process's part of the machine's threads, when it may run on `cores` of `online` ones; 0: all that it may run on. */
+int launch_threads(const launch *l, int cores, int online);
 /* MPI has joined `size` processes: is that what the launcher says? OTT_ERR_UNSUPPORTED as above. */
 ott_status launch_check_joined(const launch *l, int size);
 

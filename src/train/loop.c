@@ -95,7 +95,7 @@ out:
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint) return OTT_OK;
-    TRY(run_make_weights(r->trainer->m, r->cfg, (int)r->cfg->train.threads));
+    TRY(run_make_weights(r->trainer->m, r->cfg, r->world.threads));
     if (*folder && !r->cfg->model.reduce)
         log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
                  *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
@@ -537,9 +537,8 @@ static void log_end(const run *r) {
 
 static ott_status open_device(run *r) {
     const config *cfg = r->cfg;
-    return status_context(
-        backend_open(cfg->train.device, (int)cfg->train.threads, r->account, r->log, &r->device), "%s",
-        config_where(cfg, "train.device"));
+    return status_context(backend_open(cfg->train.device, r->world.threads, r->account, r->log, &r->device),
+                          "%s", config_where(cfg, "train.device"));
 }
 
 /* Rank 0 makes and locks it; the others read there. */

@@ -1,10 +1,12 @@
 /* train/world: joining, groups, and agreeing. */
 #include "train/world.h"
+#include "base/pool.h"
 #include "comm/launch.h"
 #include "comm/mpi.h"
 #include "comm/self.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WORDS_BYTES = 1 << 16 };
 
@@ -38,6 +40,7 @@ static ott_status join(const config *cfg, world *w) {
     TRY(mpi_join((double)cfg->distributed.nccl_timeout_sec, &w->all));
     w->rank = w->all->rank;
     w->size = w->all->size;
+    if (w->threads == 0) w->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
     return launch_check_joined(&l, w->size);
 }
 
@@ -56,6 +59,7 @@ static ott_status arrange(const config *cfg, world *w) {
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
     *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
     w->data = w->shard = w->replicate = w->stages = w->savers = w->all;
+    w->threads = (int)cfg->train.threads;
     TRY(join(cfg, w));
     choose_log(w, log, cfg->metrics.log_rank);
     TRY(check_log_rank(w, cfg));

@@ -16,6 +16,7 @@ typedef struct world {
     mem *account;
     mesh mesh;
     int rank, size;
+    int threads;      /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
     group *all;       /* every rank; of one rank alone like the others comm_self */
     group *data;      /* ranks that read other rows */
     group *shard;     /* of them those that share one copy of the parameters */

@@ -79,6 +79,19 @@ static void what_mpi_joins_is_not_refused(void **state) {
     assert_false(found.joins);
 }
 
+static void processes_share_the_cores(void **state) {
+    (void)state;
+    launch alone = {0}, four = {.joins = true, .size = 4, .local_size = 4};
+    assert_int_equal(launch_threads(&alone, 8, 8), 0);
+    assert_int_equal(launch_threads(&four, 8, 8), 2);
+    assert_int_equal(launch_threads(&four, 2, 2), 1);
+    assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's */
+    four.bound = true;
+    assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own */
+    assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's */
+    assert_int_equal(launch_threads(&four, 1, 2), 1);
+}
+
 static void no_number(void **state) {
     (void)state;
     static const char *const wrong[] = {"two", "2x", "99999999999999999999", "\033[2J"};
@@ -93,9 +106,9 @@ static void no_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_are_refused), cmocka_unit_test(one_is_not),
-        cmocka_unit_test(the_step_counts),     cmocka_unit_test(what_mpi_joins_is_not_refused),
-        cmocka_unit_test(no_number),
+        cmocka_unit_test(several_are_refused),       cmocka_unit_test(one_is_not),
+        cmocka_unit_test(the_step_counts),           cmocka_unit_test(what_mpi_joins_is_not_refused),
+        cmocka_unit_test(processes_share_the_cores), cmocka_unit_test(no_number),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
