@@ -312,6 +312,13 @@ static ott_status check_tensor_parallel(const config *cfg) {
          "sharding). Use FP8 with FSDP only, or TP without FP8.");
 }
 
+static ott_status check_pipeline(const config *cfg) {
+    if (cfg->distributed.pp <= 1 || cfg->distributed.pp_schedule != PP_ZERO_BUBBLE) return OTT_OK;
+    FAIL("schedules that split backward, and looped breadth-first ones, are not built yet: take 1f1b, gpipe "
+         "or "
+         "interleaved_1f1b");
+}
+
 /* Checks between keys, which say something only where each key by itself is right. */
 /* Files get these names, and people read them on terminals. */
 static ott_status check_name(const char *key, const char *name) {
@@ -353,6 +360,7 @@ static ott_status check_all(config *cfg) {
     TRY(remark_failure(cfg, "", NULL, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
     TRY(remark_failure(cfg, "distributed.tp", NULL, check_tensor_parallel(cfg)));
+    TRY(remark_failure(cfg, "distributed.pp_schedule", NULL, check_pipeline(cfg)));
     TRY(check_built(cfg));
     return read ? check_together(cfg) : OTT_OK;
 }

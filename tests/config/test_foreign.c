@@ -254,17 +254,30 @@ static void test_yaml_numbers(void **state) {
     case_bad(c, ".yaml", "rng:\n  seed: ${NO_SUCH_VARIABLE}\n", "NO_SUCH_VARIABLE is not set", NULL);
 }
 
+/* A schedule that is not built is refused where there is a pipeline, and asks for nothing where there is none. */
+static void test_pipeline_schedules(void **state) {
+    config_case *c = *state;
+    static const char zero_bubble[] = "[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n";
+    char with[160];
+    config *cfg = case_good(c, ".toml", zero_bubble, NULL);
+    config_close(cfg);
+    snprintf(with, sizeof with, "%spipeline_parallel_degree = 2\n", zero_bubble);
+    case_bad(c, ".toml", with, "schedules that split backward", NULL);
+}
+
 /* What has no effect is said in one line. */
 static void test_inert(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
         c, ".yaml",
         "step_scheduler:\n  max_steps: 3\nci:\n  time: a\n  nodes: 2\ndistributed:\n  pipeline:\n    "
-        "pp_schedule: 1f1b\nautopipeline:\n  a: 1\n_note: x\n",
+        "pp_microbatch_size: 1\nautopipeline:\n  a: 1\n  pp_schedule: gpipe\n_note: x\n",
         NULL);
-    assert_non_null(strstr(c->log,
-                           "without effect here: ci.* (AutoModel's own tests); distributed.pipeline.*, "
-                           "autopipeline.* (only with distributed.pp); _* (a name"));
+    assert_non_null(strstr(
+        c->log, "without effect here: ci.* (AutoModel's own tests); distributed.pipeline.*, "
+                "autopipeline.* (layers are dealt out evenly over the stages, and a micro-batch is one of "
+                "train.grad_accum_steps); _* (a name"));
+    assert_int_equal(cfg->distributed.pp_schedule, PP_GPIPE);
     config_close(cfg);
 }
 
@@ -367,11 +380,21 @@ static void test_every_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_all_at_once),  CASE(test_by_what_is_asked), CASE(test_guesses),
-        CASE(test_switched_off), CASE(test_overridden),       CASE(test_local_files),
-        CASE(test_flavors),      CASE(test_model_target),     CASE(test_recipe_names),
-        CASE(test_log_style),    CASE(test_yaml_numbers),     CASE(test_inert),
-        CASE(test_every_key),    CASE(test_every_file),
+        CASE(test_all_at_once),
+        CASE(test_by_what_is_asked),
+        CASE(test_guesses),
+        CASE(test_switched_off),
+        CASE(test_overridden),
+        CASE(test_local_files),
+        CASE(test_flavors),
+        CASE(test_model_target),
+        CASE(test_recipe_names),
+        CASE(test_log_style),
+        CASE(test_yaml_numbers),
+        CASE(test_inert),
+        CASE(test_pipeline_schedules),
+        CASE(test_every_key),
+        CASE(test_every_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
