@@ -487,7 +487,7 @@ static int64_t piece_bytes(int count) {
 }
 
 /* A piece from and to each rank, and the sums of bf16's in fp32. */
-int64_t mpi_group_bytes(int count) {
+static int64_t staging_bytes(int count) {
     return (2 * (int64_t)count + 2) * piece_bytes(count);
 }
 
@@ -512,7 +512,7 @@ static ott_status open_group(const int *ranks, int count, const char *name, doub
         (int64_t)sizeof(mpi_group) + count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(MPI_Request));
     TRY(mem_alloc(world.account, MEM_OTHER, bytes, "a group of ranks", &memory));
     mpi_group *g = memory;
-    ott_status status = mem_alloc(world.account, MEM_OTHER, count > 1 ? mpi_group_bytes(count) : 0,
+    ott_status status = mem_alloc(world.account, MEM_OTHER, count > 1 ? staging_bytes(count) : 0,
                                   "what moves between ranks", &memory);
     if (status != OTT_OK) return mem_free(world.account, g), status;
     g->group = (group){.table = &table, .size = count};

@@ -19,8 +19,6 @@ ott_status mpi_join(double timeout, group **all);
    rank waits for another one, 0: for ever. Every process opens the same number of groups in the same order, though not of the
    same ranks. Closed with group_close, which tells the others. */
 ott_status mpi_group_open(const int *ranks, int count, const char *name, double timeout, group **out);
-/* Bytes of host memory that a group of `count` ranks holds. */
-int64_t mpi_group_bytes(int count);
 
 /* This process cannot go on, for this reason: when it ends, so do all others. True: it is the one to say so; false:
    another one has, and this one has waited to be ended. Nothing unless mpi_join was called. */

@@ -218,6 +218,7 @@ static ott_status open_progress(run *r) {
                              .interval = r->cfg->metrics.log_interval,
                              .max_steps = r->cfg->train.max_steps,
                              .flops_per_token = model_flops_per_token(r->trainer->m, r->cfg->train.seq_len),
+                             .ranks = r->world.size,
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = (double)memory.total};
     loss_watch_open(&r->progress.watch, r->shape.vocab);

@@ -40,15 +40,18 @@ double progress_tokens_per_second(const progress *p) {
  * last. */
 typedef struct reading {
     int64_t step, epoch;
-    double loss, grad_norm, learning_rate, seconds, tokens_per_second, tflops, mfu, memory;
+    double loss, grad_norm, learning_rate, seconds, memory;
+    double tokens_per_second;     /* of all ranks */
+    double per_rank, tflops, mfu; /* of one: torchtitan's tps, and what is held against one rank's peak */
     int64_t tokens, labels, tokens_seen; /* in this step; since step 0 */
 } reading;
 
 static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
     r->tokens_per_second = seconds > 0 ? (double)tokens / seconds : 0;
-    raise_peak(p, r->tokens_per_second * p->flops_per_token);
-    r->tflops = r->tokens_per_second * p->flops_per_token / 1e12;
-    r->mfu = p->peak_flops > 0 ? r->tokens_per_second * p->flops_per_token / p->peak_flops : 0;
+    r->per_rank = r->tokens_per_second / (double)(p->ranks > 0 ? p->ranks : 1);
+    raise_peak(p, r->per_rank * p->flops_per_token);
+    r->tflops = r->per_rank * p->flops_per_token / 1e12;
+    r->mfu = p->peak_flops > 0 ? r->per_rank * p->flops_per_token / p->peak_flops : 0;
 }
 
 /* ---- step lines ---- */
@@ -59,7 +62,7 @@ static void line_titan(const progress *p, const reading *r) {
              "step: %2lld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  tflops: %.2f  "
              "mfu: %.2f%%",
              (long long)r->step, r->loss, r->grad_norm, r->memory / GIB, 100 * r->memory / p->memory_total,
-             str_commas((int64_t)(r->tokens_per_second + 0.5), tps), r->tflops, 100 * r->mfu);
+             str_commas((int64_t)(r->per_rank + 0.5), tps), r->tflops, 100 * r->mfu);
 }
 
 static void line_kempner(const progress *p, const reading *r) {
@@ -77,7 +80,7 @@ static void line_automodel(const progress *p, const reading *r) {
              "step %lld | epoch %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps "
              "%.2f(%.2f/gpu) | num_label_tokens %lld",
              (long long)r->step, (long long)r->epoch, r->loss, r->grad_norm, r->learning_rate,
-             r->memory / GIB, r->tokens_per_second, r->tokens_per_second, (long long)r->labels);
+             r->memory / GIB, r->tokens_per_second, r->per_rank, (long long)r->labels);
 }
 
 static void step_line(progress *p, reading *r) {
@@ -104,7 +107,7 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         metrics_real("lr", r->learning_rate),
         metrics_real("mem", r->memory / GIB),
         metrics_real("tps", r->tokens_per_second),
-        metrics_real("tps_per_gpu", r->tokens_per_second),
+        metrics_real("tps_per_gpu", r->per_rank),
         metrics_real("tflops", r->tflops),
         metrics_real("mfu", r->mfu),
         metrics_int("num_tokens_per_step", r->tokens),
@@ -161,7 +164,7 @@ static ott_status scalars_titan(const progress *p, const reading *r) {
         {"grad_norm", r->grad_norm},
         {"lr", r->learning_rate},
         {"n_tokens_seen", (double)r->tokens_seen},
-        {"throughput(tps)", r->tokens_per_second},
+        {"throughput(tps)", r->per_rank},
         {"tflops", r->tflops},
         {"mfu(%)", 100 * r->mfu},
         {"time_metrics/end_to_end(s)", r->seconds},
@@ -188,7 +191,7 @@ static ott_status scalars_automodel(const progress *p, const reading *r) {
         {"lr", r->learning_rate},
         {"mem", r->memory / GIB},
         {"tps", r->tokens_per_second},
-        {"tps_per_gpu", r->tokens_per_second},
+        {"tps_per_gpu", r->per_rank},
         {"num_tokens_per_step", (double)r->tokens},
         {"num_label_tokens", (double)r->labels},
     };

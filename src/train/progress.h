@@ -18,7 +18,8 @@ typedef struct progress {
     metrics_writer *metrics;
     tensorboard_writer *tensorboard; /* NULL: none */
     int64_t interval, max_steps;
-    double flops_per_token, peak_flops;
+    double flops_per_token, peak_flops; /* the second of one rank */
+    int ranks;                          /* 0 as 1 */
     device *measured;                   /* peak_flops is what was measured of it; NULL: the user gave it */
     int peaks_to_measure;               /* before the next steps, one each: other programs come and go */
     double step_started;                /* clock */
