@@ -6,21 +6,16 @@
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
-static bool is_below(const char *path, const char *section) {
-    size_t length = strlen(section);
-    return strncmp(path, section, length) == 0 && path[length] == '.';
-}
-
 /* Names below `section` (NULL: of our own keys anywhere), by what follows it; rows for whole sections have no
  * name. */
 static int names_below(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count && found < CANDIDATES; i++)
-        if (!section || is_below(keys[i].path, section)) out[found++] = keys[i].name;
+        if (!section || alias_is_below(keys[i].path, section)) out[found++] = keys[i].name;
     const config_alias *aliases = alias_table(&count);
     for (int i = 0; i < count && section && found < CANDIDATES; i++)
-        if (is_below(aliases[i].path, section) && !str_ends_with(aliases[i].path, "*"))
+        if (alias_is_below(aliases[i].path, section) && !str_ends_with(aliases[i].path, "*"))
             out[found++] = aliases[i].path + strlen(section) + 1;
     return found;
 }

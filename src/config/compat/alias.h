@@ -35,6 +35,7 @@ const config_alias *alias_find(const char *path);
 /* Is there a key or an alias of that name, or one below it? */
 bool alias_knows(const char *path);
 bool alias_knows_below(const char *path);
+bool alias_is_below(const char *path, const char *section); /* "a.b" is below "a" */
 /* The key of the schema that a name ends in, or NULL. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
