@@ -49,15 +49,26 @@ static bool is_of_step(const exec *cx) {
     return cx->part == PART_OPTIMIZER || cx->phase != PHASE_EVALUATE;
 }
 
-/* A recording makes a weight anew at each of its uses, a step once; of one that several ranks share each makes its rows at each
-   use. NULL: the operation makes none. */
+/* A recording makes a weight and its scales anew at each use, a step once: what is made names it. Of a weight that several ranks
+   share each casts its rows at each use. NULL: the operation makes none. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
-    if (c->request->shape->shard_ranks) return NULL;
+    const amax_args *a = args;
+    bool shared = c->request->shape->shard_ranks != NULL;
+    if (op == OP_INDEX_amax && a->x->dtype == OTT_F32)
+        return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
+    if (op == OP_INDEX_scale) return ((const scale_args *)args)->q;
+    if (shared) return NULL;
     if (op == OP_INDEX_quantize && q->x->dtype == OTT_F32) return q->q;
     if (op == OP_INDEX_convert && v->x->dtype == OTT_F32) return v->y;
     return NULL;
+}
+
+/* The same of the ranks' meeting for the scales of a weight, or of many. */
+static const void *made_scales(const counter *c, const group *g, const collective *call) {
+    bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
+    return scales && g == c->request->shape->shard_ranks ? call->input.data : NULL;
 }
 
 static bool is_known(counter *c, const void *weight) {
@@ -105,8 +116,9 @@ static double received(const group *g, const collective *call) {
 static void hear_collective(void *user, const exec *cx, const group *g, const collective *call) {
     counter *c = user;
     estimate *e = c->out;
-    if (!is_of_step(cx)) return;
-    bool once = cx->part == PART_OPTIMIZER;
+    const void *scales = made_scales(c, g, call);
+    if (!is_of_step(cx) || (scales && is_known(c, scales))) return;
+    bool once = scales || cx->part == PART_OPTIMIZER;
     clocks *clock = once ? &c->update : &c->micro_batch;
     clock->together = clock->together && clock->last == call->kind;
     double bytes = received(g, call), seconds = machine_ring_seconds(c->machine, g->size, bytes);

@@ -120,6 +120,9 @@ static double embedding_bytes(const tensor *token, const tensor *rows, double ta
 work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
     w.bytes = all_bytes(cx, op_at((int)op), args);
+    if (op == OP_INDEX_amax)
+        w.bytes = tensor_traffic(((const amax_args *)args)->x); /* no codes are written */
+    if (op == OP_INDEX_scale) w.bytes = sizeof(float);          /* only scales */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;

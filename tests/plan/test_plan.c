@@ -181,6 +181,12 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), numbers = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * numbers);
+    /* Scales of all weights are made once a step: whether in one meeting of the ranks or in many, the work is the same. */
+    const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
+                                   NULL};
+    const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
+    assert_true(of_ranks(8, at_once, "work/quantize/bytes") == of_ranks(8, apart, "work/quantize/bytes"));
+    assert_true(of_ranks(8, at_once, "exchanged/calls") < of_ranks(8, apart, "exchanged/calls"));
 }
 
 /* ---- the sweep ---- */

@@ -99,6 +99,9 @@ static void bytes_of_others(void **state) {
     (void)state;
     adamw_args a = {.param = &p, .grad = &p, .moment1 = &p, .moment2 = &p, .state = &s};
     assert_true(work_of(&cx, OP_INDEX_adamw, &a).bytes == 7 * 60 + 64);
+    qtensor q = {.rows = 3, .columns = 5, .spec = recipe_find("tensorwise")->input};
+    assert_true(work_of(&cx, OP_INDEX_amax, &(amax_args){.x = &x, .q = &q}).bytes == 30);
+    assert_true(work_of(&cx, OP_INDEX_scale, &(scale_args){.q = &q}).bytes < 30);
     rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
     assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
     embedding_forward_args e = {
