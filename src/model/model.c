@@ -116,6 +116,7 @@ static void bind_module(model *m, model_module *e) {
                               .in = e->weight->local.columns,
                               .out = e->weight->local.rows,
                               .ranks = ranks_of(m),
+                              .row_ranks = o->context_ranks,
                               .cut = e->cut,
                               .weight = e->weight,
                               .bias = e->bias,
@@ -134,7 +135,8 @@ static void prepare_blocks(model *m) {
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
                                              .window = o->window,
-                                             .rope = &m->rope};
+                                             .rope = &m->rope,
+                                             .context = o->context_ranks};
     }
 }
 
@@ -292,10 +294,22 @@ static ott_status check_tensor_ranks(const model_options *o) {
                        o->fused_qkv ? "fused_qkv" : "fused_gate_up", o->tensor_ranks->size);
 }
 
+/* Every rank has as many heads of all tokens. */
+static ott_status check_context_ranks(const model_options *o) {
+    int tp = o->tensor_ranks ? o->tensor_ranks->size : 1, cp = o->context_ranks ? o->context_ranks->size : 1;
+    if (cp == 1 || o->kv_heads / tp % cp == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "model.n_kv_heads (%lld) must be divisible by distributed.tp x distributed.cp (%d x %d): "
+        "around attention each rank has heads of its own",
+        (long long)o->kv_heads, tp, cp);
+}
+
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(check_tensor_ranks(o));
+    TRY(check_context_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
     int64_t most = 2 * (int64_t)m->modules.count, all = 2 * (int64_t)m->whole.count; /* weight and bias */
@@ -328,6 +342,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
         m->options.optimizer = NULL;
     }
     if (o->tensor_ranks && o->tensor_ranks->size == 1) m->options.tensor_ranks = NULL;
+    if (o->context_ranks && o->context_ranks->size == 1) m->options.context_ranks = NULL;
     m->device = d;
     m->loss.chunk = INT64_MAX;
     m->store.ranks = o->shard_ranks;
@@ -428,8 +443,9 @@ static ott_status update_scales(void *user, linear *l) {
 
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
-    group *ranks = m->options.tensor_ranks; /* have parts of the same tensors, whatever the recipe says */
-    if (ranks) TRY(group_all_reduce(ranks, cx, &m->delayed.seen, REDUCE_MAX));
+    group *parts[] = {m->options.tensor_ranks, m->options.context_ranks};
+    for (int i = 0; i < 2; i++) /* they have parts of the same tensors, whatever the recipe says */
+        if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));
     return model_visit_linears(m, update_scales, cx);
 }

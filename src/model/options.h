@@ -35,6 +35,8 @@ typedef struct model_options {
     group *stage_ranks;          /* the stages, in their order; borrowed */
     group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */
     bool sequence_parallel;      /* these ranks also have different rows of what lies between the layers */
+    group
+        *context_ranks; /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
 } model_options;
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

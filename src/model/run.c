@@ -67,25 +67,36 @@ static ott_status release_forward(exec *cx, model *m, int unit) {
 
 /* ---- forward ---- */
 
+tensor model_own_tokens(const model *m, tensor of_all) {
+    const group *ranks = m->options.context_ranks;
+    if (!ranks) return of_all;
+    int64_t count = of_all.columns / ranks->size;
+    return tensor_columns(of_all, ranks->rank * count, count);
+}
+
 ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
-    const group *ranks = m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
+    const group *context = m->options.context_ranks;
+    const group *sequence = m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
     int64_t tokens = b->count * b->length;
-    *rows = ranks ? tokens / ranks->size : tokens;
-    if (!ranks || tokens % ranks->size == 0) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "distributed.sequence_parallel: the %lld tokens of a micro-batch (train.batch_size x "
-                       "train.seq_len) must be divisible by distributed.tp (%d)",
-                       (long long)tokens, ranks->size);
+    int parts = (context ? context->size : 1) * (sequence ? sequence->size : 1);
+    *rows = tokens / parts;
+    if (tokens % parts == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "the %lld tokens of a micro-batch (train.batch_size x train.seq_len) must be divisible by "
+        "%d: distributed.cp, and, with distributed.sequence_parallel, distributed.tp",
+        (long long)tokens, parts);
 }
 
 static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
+    tensor token = model_own_tokens(m, b->token);
     int64_t rows;
     *s = (model_stream){0};
     TRY(model_stream_rows(m, b, &rows));
     TRY(gather_forward(cx, m, MODEL_TABLE_UNIT));
     TRY(prefetch_forward(cx, m, model_block_unit(0), range));
     TRY(exec_open(cx, "embedding output", m->activation, rows, m->options.dim, &s->x, &s->x_buffer));
-    TRY(embedding_forward(cx, &m->embedding, &b->token, &s->x));
+    TRY(embedding_forward(cx, &m->embedding, &token, &s->x));
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
@@ -168,21 +179,22 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
                                   model_last_unit(m)); /* a tied head's is the embedding's still to add to */
 }
 
-static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const batch *b,
+static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const tensor *target,
                                     const tensor *grad_scale, const tensor *losses, activation *g) {
     tensor dfinal;
     plan_buffer buffer;
     TRY(open_head_gradients(cx, m, slot, &dfinal, &buffer));
-    TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, grad_scale, losses, &dfinal));
+    TRY(loss_forward(cx, &m->loss, &slot->final, target, grad_scale, losses, &dfinal));
     return close_head_gradients(cx, m, slot, &dfinal, &buffer, g);
 }
 
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                       const tensor *losses, activation *grad) {
+    tensor target = model_own_tokens(m, b->target), own = model_own_tokens(m, *losses);
     if (grad_scale)
-        TRY(loss_and_gradient(cx, m, slot, b, grad_scale, losses, grad));
+        TRY(loss_and_gradient(cx, m, slot, &target, grad_scale, &own, grad));
     else
-        TRY(loss_forward(cx, &m->loss, &slot->final, &b->target, NULL, losses, NULL));
+        TRY(loss_forward(cx, &m->loss, &slot->final, &target, NULL, &own, NULL));
     return close_final(cx, m, slot);
 }
 
@@ -223,8 +235,9 @@ static ott_status backward_block(exec *cx, model *m, model_slot *slot, const bat
 }
 
 static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
+    tensor token = model_own_tokens(m, b->token);
     if (!m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
-    TRY(embedding_backward(cx, &m->embedding, &b->token, &g->t));
+    TRY(embedding_backward(cx, &m->embedding, &token, &g->t));
     TRY(store_reduce_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     return activation_close(cx, g);
 }

@@ -21,7 +21,10 @@ typedef struct model_slot
 ott_status model_slot_open(const model *m, model_slot **out);
 void model_slot_close(const model *m, model_slot *slot);
 
-/* losses[T] of a batch. With grad_scale (fp32[1] on the device) it is a training pass: every parameter's
+/* Of a vector of a micro-batch's T tokens, the elements of those that this rank computes: all, without context ranks. */
+tensor model_own_tokens(const model *m, tensor of_all);
+
+/* losses[T] of a batch, those of its own tokens. With grad_scale (fp32[1] on the device) it is a training pass: every parameter's
    gradient accumulates; without, an evaluation. The plan of cx must be recording or sealed for the same call.
  */
 ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,

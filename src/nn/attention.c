@@ -86,6 +86,51 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
                            &s->k_rstd, &s->k_rstd_buffer);
 }
 
+/* ---- heads of all tokens ---- */
+
+/* Exchanges one of q, k, v, which a buffer of its own then holds. */
+static ott_status exchange(exec *cx, const attention *a, const char *what, tensor *x, plan_buffer *x_buffer) {
+    tensor heads;
+    plan_buffer buffer;
+    TRY(exec_open(cx, what, x->dtype, x->rows * a->context->size, x->columns / a->context->size, &heads,
+                  &buffer));
+    TRY(context_ranks_gather(cx, a->context, x, &heads));
+    TRY(plan_close(cx->plan, x_buffer));
+    *x = heads;
+    *x_buffer = buffer;
+    return OTT_OK;
+}
+
+static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
+    if (!a->context) return OTT_OK;
+    TRY(exchange(cx, a, "q of all tokens", &s->q, &s->q_buffer));
+    TRY(exchange(cx, a, "k of all tokens", &s->k, &s->k_buffer));
+    TRY(exchange(cx, a, "v of all tokens", &s->v, &s->v_buffer));
+    return plan_close(cx->plan, &s->qkv_buffer);
+}
+
+/* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens; without context ranks itself. */
+static ott_status open_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
+                             plan_buffer *buffer) {
+    *heads = *x;
+    *buffer = PLAN_NONE;
+    if (!a->context) return OTT_OK;
+    return exec_open(cx, "heads of all tokens", x->dtype, x->rows * a->context->size,
+                     x->columns / a->context->size, heads, buffer);
+}
+
+static ott_status gather_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
+                               plan_buffer *buffer) {
+    TRY(open_heads(cx, a, x, heads, buffer));
+    return a->context ? context_ranks_gather(cx, a->context, x, heads) : OTT_OK;
+}
+
+static ott_status scatter_heads(exec *cx, const attention *a, tensor *heads, plan_buffer *buffer,
+                                const tensor *x) {
+    if (a->context) TRY(context_ranks_scatter(cx, a->context, heads, x));
+    return plan_close(cx->plan, buffer);
+}
+
 /* The input's whole rows. */
 static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
@@ -97,6 +142,7 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
     TRY(gather_input(cx, a, x, &all));
     TRY(is_fused(a) ? project_fused(cx, a, &all, s) : project_apart(cx, a, &all, s));
     TRY(activation_close(cx, &all));
+    TRY(exchange_inputs(cx, a, s));
     TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
     return rope_apply(cx, a->rope, &s->k, &at->position, false);
 }
@@ -122,22 +168,26 @@ static ott_status gather_keys(exec *cx, const placement *at, const attention_sav
 
 ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
                              attention_saved *s) {
-    tensor k, v;
+    tensor k, v, o;
+    plan_buffer o_buffer;
     TRY(project_inputs(cx, a, at, x, s));
-    int64_t tokens = s->q.rows;
+    int64_t ranks = a->context ? a->context->size : 1, tokens = s->q.rows;
     TRY(gather_keys(cx, at, s, &k, &v));
-    TRY(exec_open(cx, "attention lse", OTT_F32, a->heads, tokens, &s->lse, &s->lse_buffer));
-    TRY(activation_open(cx, "attention output", x->t.dtype, tokens, a->o.in, &a->output_specs, &s->o));
+    TRY(exec_open(cx, "attention lse", OTT_F32, a->heads / ranks, tokens, &s->lse, &s->lse_buffer));
+    TRY(activation_open(cx, "attention output", x->t.dtype, tokens / ranks, a->o.in, &a->output_specs,
+                        &s->o));
+    TRY(open_heads(cx, a, &s->o.t, &o, &o_buffer));
     TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
                                                            .k = &k,
                                                            .v = &v,
                                                            .cu_seqlens = &at->cu_seqlens,
-                                                           .o = &s->o.t,
+                                                           .o = &o,
                                                            .lse = &s->lse,
                                                            .head_dim = a->head_dim,
                                                            .window = a->window,
                                                            .past = at->cache ? at->cache->past : 0,
                                                            .softmax_scale = softmax_scale(a)}));
+    TRY(scatter_heads(cx, a, &o, &o_buffer, &s->o.t));
     return activation_quantize(cx, &s->o);
 }
 
@@ -188,13 +238,14 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
 }
 
 /* Gradients of q, k (before rotation) and v from that of the attention output. */
-static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
-                                const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
+static ott_status backward_heads(exec *cx, attention *a, const placement *at, const attention_saved *s,
+                                 const tensor *o, const tensor *dout, const tensor *dq, const tensor *dk,
+                                 const tensor *dv) {
     TRY(op_attention_backward(cx, &(attention_backward_args){.dout = dout,
                                                              .q = &s->q,
                                                              .k = &s->k,
                                                              .v = &s->v,
-                                                             .o = &s->o.t,
+                                                             .o = o,
                                                              .lse = &s->lse,
                                                              .cu_seqlens = &at->cu_seqlens,
                                                              .dq = dq,
@@ -205,6 +256,21 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
                                                              .softmax_scale = softmax_scale(a)}));
     TRY(rope_apply(cx, a->rope, dq, &at->position, true));
     return rope_apply(cx, a->rope, dk, &at->position, true);
+}
+
+/* The same, of this rank's tokens. */
+static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
+                                const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
+    const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
+    enum { O, DOUT, DQ, DK, DV, COUNT };
+    tensor t[COUNT];
+    plan_buffer buffer[COUNT];
+    for (int i = O; i <= DOUT; i++) TRY(gather_heads(cx, a, of_tokens[i], &t[i], &buffer[i]));
+    for (int i = DQ; i < COUNT; i++) TRY(open_heads(cx, a, of_tokens[i], &t[i], &buffer[i]));
+    TRY(backward_heads(cx, a, at, s, &t[O], &t[DOUT], &t[DQ], &t[DK], &t[DV]));
+    for (int i = DQ; i < COUNT; i++) TRY(scatter_heads(cx, a, &t[i], &buffer[i], of_tokens[i]));
+    TRY(plan_close(cx->plan, &buffer[DOUT]));
+    return plan_close(cx->plan, &buffer[O]);
 }
 
 /* After backward_core: what only it read. */
@@ -303,7 +369,7 @@ ott_status attention_backward(exec *cx, attention *a, const placement *at, atten
     plan_buffer dout_buffer;
     activation all;
     partial_sum sum;
-    TRY(exec_open(cx, "attention output gradient", s->q.dtype, s->q.rows, a->o.in, &dout, &dout_buffer));
+    TRY(exec_open(cx, "attention output gradient", s->o.t.dtype, s->o.t.rows, a->o.in, &dout, &dout_buffer));
     TRY(tensor_ranks_gather(cx, ranks, "gathered output gradient", &a->grad_specs, g, &all));
     TRY(backward_projection(cx, a, s, &all, &dout));
     TRY(activation_close(cx, &all));

@@ -6,6 +6,7 @@
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
 
+#include "nn/context_ranks.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -17,9 +18,11 @@ typedef struct attention {
     int64_t heads, kv_heads, head_dim; /* the heads that are here */
     int64_t window;                    /* keys a query sees, itself included; 0: all before it */
     const rope *rope;                  /* borrowed */
-    activation_specs input_specs;      /* of the input's whole rows, wanted by qkv, or by q, k, v */
-    activation_specs output_specs;     /* of the attention output, wanted by o */
-    activation_specs grad_specs;       /* of the whole rows of o's output gradient */
+    group *
+        context; /* have other tokens of the micro-batch (nn/context_ranks.h); borrowed; NULL: all are here */
+    activation_specs input_specs;  /* of the input's whole rows, wanted by qkv, or by q, k, v */
+    activation_specs output_specs; /* of the attention output, wanted by o */
+    activation_specs grad_specs;   /* of the whole rows of o's output gradient */
     activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
 } attention;
 
@@ -40,7 +43,7 @@ typedef struct placement {
 
 /* What forward leaves for backward; one for each micro-batch in flight. */
 typedef struct attention_saved {
-    tensor q, k, v, lse;                                              /* q, k after rotation; lse[heads, T] */
+    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T]; with a->context its heads of all tokens */
     plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* that of qkv, or those of q, k, v */
     /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
     tensor q_raw, k_raw, q_rstd, k_rstd;

@@ -7,20 +7,24 @@ typedef struct axis {
     int64_t block; /* elements of it that share a scale; INT64_MAX: all */
 } axis;
 
+enum { AXES = 3 };
+
 /* rows_are_mn: as in the rowwise use. */
-static void use_axes(const tensor_cut *c, const cast_spec *s, bool rows_are_mn, axis out[2]) {
+static void use_axes(const tensor_cut *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
-    out[0] = (axis){c->rows, rows_are_mn ? block.mn : block.k};
-    out[1] = (axis){c->columns, rows_are_mn ? block.k : block.mn};
+    int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
+    out[0] = (axis){c->rows, along_rows};
+    out[1] = (axis){c->scattered, along_rows};
+    out[2] = (axis){c->columns, along_columns};
 }
 
 static ott_status reduce_amax(exec *cx, const tensor_cut *c, const qdata *d, const cast_spec *s, int64_t mn,
                               int64_t k, bool rows_are_mn) {
-    axis axes[2];
+    axis axes[AXES];
     if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
     use_axes(c, s, rows_are_mn, axes);
     tensor amax = tensor_vector(d->amax, OTT_F32, granularity_groups(s->grain, mn, k));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < AXES; i++)
         if (axes[i].ranks && axes[i].block == INT64_MAX)
             TRY(group_all_reduce(axes[i].ranks, cx, &amax, REDUCE_MAX));
     return OTT_OK;
@@ -33,8 +37,19 @@ ott_status cut_join_amax(exec *cx, const tensor_cut *c, const qtensor *q) {
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 
+static ott_status check_blocks(const tensor_cut *c, const qtensor *q) {
+    int64_t block;
+    if (cut_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "a rank's %lld x %lld of a tensor are not of whole scale blocks of %lld: give "
+                       "distributed.cp a divisor of the tokens of a micro-batch (train.batch_size x "
+                       "train.seq_len) that leaves each rank a multiple of it",
+                       (long long)q->rows, (long long)q->columns, (long long)block);
+}
+
 ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qtensor *q) {
     if (cut_is_whole(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
+    TRY(check_blocks(c, q));
     TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
     TRY(cut_join_amax(cx, c, q));
     TRY(op_scale(cx, &(scale_args){.q = q}));
@@ -43,11 +58,11 @@ ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qt
 
 static bool use_fits(const tensor_cut *c, const cast_spec *s, int64_t rows, int64_t columns, bool rows_are_mn,
                      int64_t *block) {
-    const int64_t length[2] = {rows, columns};
-    axis axes[2];
+    const int64_t length[AXES] = {rows, rows, columns};
+    axis axes[AXES];
     if (!cast_spec_is_fp8(s)) return true;
     use_axes(c, s, rows_are_mn, axes);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < AXES; i++) {
         *block = axes[i].block;
         if (axes[i].ranks && *block != INT64_MAX && length[i] % *block != 0) return false;
     }

@@ -10,17 +10,18 @@
 
 /* The ranks that hold the other parts. Borrowed; NULL: none, as of a zeroed one. */
 typedef struct tensor_cut {
-    group *rows;    /* hold other rows */
-    group *columns; /* hold other columns of these rows */
+    group *rows;      /* hold other rows */
+    group *scattered; /* hold the other rows of those that this rank would have without them */
+    group *columns;   /* hold other columns */
 } tensor_cut;
 
 static inline bool cut_is_whole(const tensor_cut *c) {
-    return !c->rows && !c->columns;
+    return !c->rows && !c->scattered && !c->columns;
 }
 
 /* After op_amax of this rank's part: the amax of all. Delayed scaling reduces what it has seen (nn/delayed.h), not here. */
 ott_status cut_join_amax(exec *cx, const tensor_cut *c, const qtensor *q);
-/* op_quantize of this rank's part x. */
+/* op_quantize of this rank's part x. OTT_ERR_CONFIG when its rows are not of whole scale blocks. */
 ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qtensor *q);
 
 /* Is a part of rows x columns made of whole scale blocks of the spec, along the axes it is cut? *block: the size

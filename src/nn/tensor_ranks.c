@@ -24,7 +24,7 @@ activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_
     if (!is_scattered(r)) return *all;
     if (!codes_travel(r, all)) return (activation_specs){.columnwise_high_precision = true};
     activation_specs own = *all;
-    own.cut.rows = r->group;
+    own.cut.scattered = r->group;
     return own;
 }
 

@@ -379,14 +379,19 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
 
 /* Adds the losses of what the last pass ran, which the last stage of a pipeline has. */
 static ott_status sum_losses(trainer *t, int64_t count, const tensor *sum) {
-    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++)
-        TRY(op_sum(&t->cx, &(sum_args){.x = &t->losses[i], .sum = sum}));
+    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
+        tensor own = model_own_tokens(t->m, t->losses[i]);
+        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = sum}));
+    }
     return OTT_OK;
 }
 
-static ott_status sum_over_stages(trainer *t, const tensor *sum) {
-    group *stages = t->m->options.stage_ranks;
-    return stages ? group_all_reduce(stages, &t->cx, sum, REDUCE_SUM) : OTT_OK;
+/* What ranks have of the same rows: of other tokens, or the last stage for all stages. */
+static ott_status sum_of_rows(trainer *t, const tensor *sum) {
+    group *parts[] = {t->m->options.context_ranks, t->m->options.stage_ranks};
+    for (int i = 0; i < 2; i++)
+        if (parts[i]) TRY(group_all_reduce(parts[i], &t->cx, sum, REDUCE_SUM));
+    return OTT_OK;
 }
 
 /* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the
@@ -404,8 +409,10 @@ static ott_status accumulate(trainer *t) {
     }
     plan_replay(t->reduce_plan);
     TRY(reduce(t));
-    TRY(sum_over_stages(t, &loss));
+    TRY(sum_of_rows(t, &loss));
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
+    group *context = t->m->options.context_ranks;
+    if (context) TRY(group_all_reduce(context, &t->cx, &grads, REDUCE_SUM));
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     return group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM);
 }
@@ -485,7 +492,7 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     TRY(run_pass(t, false));
     TRY(sum_losses(t, 1, &sum));
-    TRY(sum_over_stages(t, &sum));
+    TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += labels;
     TRY(gather_values(t, loss, losses));
@@ -529,7 +536,7 @@ static ott_status found_on_a_stage(trainer *t, char out[160], bool *found) {
     tensor sum = state_slot(t, STEP_LOSS);
     float here = *found ? 1.0f : 0.0f;
     TRY(device_copy_in(t->device, sum.data, &here, sizeof here));
-    TRY(sum_over_stages(t, &sum));
+    TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &here, sum.data, sizeof here));
     *found = here != 0.0f;
     if (*found && !out[0]) snprintf(out, 160, "on another stage of the pipeline");

@@ -203,6 +203,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     TRY(model_options_resolve(r->cfg, &shape));
     shape.tensor_ranks = o->tensor_ranks;
     shape.sequence_parallel = o->sequence_parallel;
+    shape.context_ranks = o->context_ranks;
     TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
     TRY(test_device_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));

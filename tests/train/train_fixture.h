@@ -84,7 +84,8 @@ typedef struct rig_options {
     const recipe *row;           /* instead of the configuration's recipe; NULL: that one */
     group *data_group;           /* as trainer_options has it, and the same for replica_group */
     group *tensor_ranks;         /* as model_options has it, */
-    bool sequence_parallel;      /* and this */
+    bool sequence_parallel;      /* this, */
+    group *context_ranks;        /* and this */
     group *shard_group;          /* of them those that share the parameters; NULL: each holds all */
     group *replica_group;        /* then those that hold the same part */
     const pipeline_stage *stage; /* as model_options has them */

@@ -1,8 +1,10 @@
 /*
- * Tensor parallelism on ranks that are threads, with and without sequence parallelism, against one rank.
+ * Ranks, as threads, that run layers together, against one rank: tensor parallelism, with and without sequence
+ * parallelism, and context parallelism.
  *
  * What is promised: casts take the scales of the whole, so the same numbers give the same codes (nn.cut); outputs of
- * layers with some rows of a weight are one rank's, bit for bit; the ranks agree in every bit. A sum over ranks is in
+ * layers with some rows of a weight, and attention of heads exchanged, are one rank's, bit for bit; the ranks agree in
+ * every bit. A sum over ranks is in
  * another order than one rank's chain, and from there on the runs differ in rounding. To tell rounding from error the
  * runs have fp32 activations, also under the FP8 recipes.
  *
@@ -102,7 +104,7 @@ static const group_table deaf_table = {deaf_start, deaf_wait, deaf_close};
 /* What ranks are asked for. */
 typedef struct layout {
     int size;
-    bool sequence, deaf;
+    bool sequence, context, deaf;
 } layout;
 
 typedef struct ranks_run {
@@ -123,7 +125,8 @@ static void open_ranks(ranks_run *w, const fixture *f, const rig_options *o, lay
         *rank = (rank_run){.group = threads_world_group(w->world, k)};
         w->deaf[k] = (deaf_group){{&deaf_table, k, how.size}, rank->group};
         if (how.deaf) rank->group = &w->deaf[k].g;
-        own.tensor_ranks = rank->group;
+        own.tensor_ranks = how.context ? NULL : rank->group;
+        own.context_ranks = how.context ? rank->group : NULL;
         own.sequence_parallel = how.sequence;
         rig_open(&rank->r, f, &own);
     }
@@ -279,7 +282,10 @@ static void expect_near(const fixture *f, int way, layout how, const char *const
     char what[160];
     compare(t, f, way, how, more);
     snprintf(what, sizeof what, "%s, %d ranks%s%s%s", fixture_precisions[way].name, how.size,
-             how.sequence ? ", sequence parallel" : "", more ? ", " : "", more ? more[0] : "");
+             how.sequence  ? ", sequence parallel"
+             : how.context ? ", context parallel"
+                           : "",
+             more ? ", " : "", more ? more[0] : "");
     expect_agreement(&t->ranks, what);
     if (!(t->gradient <= gradient && t->loss <= (rounds ? GRADIENT_BOUND : LOSS_BOUND) &&
           t->value <= (rounds ? VALUE_BOUND_FP32 : VALUE_BOUND)))
@@ -299,6 +305,47 @@ static void recipes_are_near_one_rank(void **state) {
             if (ways[i] != BLOCK)
                 expect_near(*state, ways[i], (layout){.size = 4, .sequence = sequence}, NULL);
         }
+}
+
+/* 4 ranks have 4 heads with their keys; rows of a rank are of whole blocks of 32, or, of BLOCK, of 128. */
+static void so_is_context_parallelism(void **state) {
+    static const char *const blocks[] = {"--train.seq_len=128", "--model.max_seq_len=128", NULL};
+    for (int i = 0; i < WAYS; i++) {
+        const char *const *more = ways[i] == BLOCK ? blocks : NULL;
+        expect_near(*state, ways[i], (layout){.size = 2, .context = true}, more);
+        if (ways[i] != BLOCK && ways[i] != MXFP8)
+            expect_near(*state, ways[i], (layout){.size = 4, .context = true}, NULL);
+    }
+}
+
+/* Short texts, a line each. */
+static void write_documents(const char *path) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int i = 0; i < 200; i++)
+        fprintf(file, "{\"text\": \"Document %d has %d words of its own, %s.\"}\n", i, i % 7,
+                i % 3 ? "not many" : "but more than the last one that was read");
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Rows that begin inside of a sequence, documents that a cut goes through, windows, heads in one matrix. */
+static void of_any_documents(void **state) {
+    const fixture *f = *state;
+    char path[128], documents[160];
+    snprintf(path, sizeof path, "%s/documents.jsonl", f->folder);
+    snprintf(documents, sizeof documents, "--data.dataset_path=%s", path);
+    write_documents(path);
+    const char *const long_one[] = {"--train.batch_size=1", "--train.seq_len=64", NULL};
+    const char *const packed[] = {"--data.pack_sequences=true", "--train.batch_size=1", "--train.seq_len=64",
+                                  documents, NULL};
+    const char *const window[] = {"--model.sliding_window=20", "--train.batch_size=1", "--train.seq_len=64",
+                                  NULL};
+    const char *const fused[] = {"--model.fused_qkv=true", "--model.fused_gate_up=true", NULL};
+    const char *const tied[] = {"--model.tie_embeddings=true", "--model.attention_bias=true",
+                                "--model.qk_norm=true", NULL};
+    const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=32", NULL};
+    const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
+    for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
 }
 
 static void so_are_other_models(void **state) {
@@ -357,11 +404,17 @@ static void sequence_parallelism_changes_no_bit(void **state) {
 static void recomputation_changes_no_bit(void **state) {
     static const char *const modes[] = {"--train.activation_checkpointing=selective",
                                         "--train.activation_checkpointing=full"};
+    static const layout layouts[] = {
+        {.size = 2}, {.size = 2, .sequence = true}, {.size = 2, .context = true}};
     for (int i = 0; i < WAYS; i++)
-        for (int sequence = 0; sequence < 2; sequence++)
+        for (int k = 0; k < 3; k++)
             for (int mode = 0; mode < 2; mode++) {
-                layout how[2] = {{.size = 2, .sequence = sequence}, {.size = 2, .sequence = sequence}};
-                const char *const more[2][8] = {{"--train.activation_checkpointing=none"}, {modes[mode]}};
+                bool is_long = ways[i] == BLOCK && layouts[k].context;
+                layout how[2] = {layouts[k], layouts[k]};
+                const char *length = is_long ? "--train.seq_len=128" : "--train.seq_len=32";
+                const char *most = is_long ? "--model.max_seq_len=128" : NULL;
+                const char *const more[2][8] = {{"--train.activation_checkpointing=none", length, most},
+                                                {modes[mode], length, most}};
                 expect_same_bits(*state, ways[i], how, more);
             }
 }
@@ -410,6 +463,23 @@ static void what_does_not_divide_is_refused(void **state) {
     expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
 }
 
+static void what_has_no_heads_is_refused(void **state) {
+    static const char *const tokens[] = {"--model.n_kv_heads=4", NULL};
+    group four = {.size = 4};
+    rig_options o = {.precision = &fixture_precisions[BF16], .context_ranks = &four};
+    rig r;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+    assert_non_null(strstr(
+        status_text(), "model.n_kv_heads (2) must be divisible by distributed.tp x distributed.cp (1 x 4)"));
+    o.precision = &fixture_precisions[MXFP8]; /* 12 rows a rank */
+    o.more = tokens;
+    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "not of whole scale blocks of 32"));
+    mem_close(account);
+}
+
 static void rows_that_do_not_divide_are_refused(void **state) {
     const char *more[] = {"--train.batch_size=1", "--train.seq_len=23", NULL};
     group one = {.rank = 0, .size = 2};
@@ -429,10 +499,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recipes_are_near_one_rank),
         cmocka_unit_test(so_are_other_models),
+        cmocka_unit_test(so_is_context_parallelism),
+        cmocka_unit_test(of_any_documents),
         cmocka_unit_test(sequence_parallelism_changes_no_bit),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(a_missing_maximum_shows),
         cmocka_unit_test(what_does_not_divide_is_refused),
+        cmocka_unit_test(what_has_no_heads_is_refused),
         cmocka_unit_test(rows_that_do_not_divide_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
