@@ -303,13 +303,14 @@ static ott_status check_float8(config *cfg) {
                             &cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
 }
 
-/* KempnerForge's documented message, word for word; it comes before "tensor parallelism is not built". */
+/* KempnerForge's documented message, word for word, and the key that goes beyond it. */
 static ott_status check_tensor_parallel(const config *cfg) {
     if (cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)
         return OTT_OK;
     FAIL("FP8 + Tensor Parallelism is not yet supported (torchao Float8Linear does not compose with DTensor "
-         "sharding). Use FP8 with FSDP only, or TP without FP8.");
+         "sharding). Use FP8 with FSDP only, or TP without FP8. float8.tensor_parallel = true turns on "
+         "Ottava's own.");
 }
 
 static ott_status check_pipeline(const config *cfg) {

@@ -149,6 +149,9 @@ static void share_model(run *r) {
     group *shard = r->world.shard, *stages = r->world.stages;
     config_pp_schedule schedule = r->cfg->distributed.pp_schedule;
     r->shape.shard_ranks = shard->size > 1 ? shard : NULL;
+    r->shape.tensor_ranks = r->world.tensor;
+    r->shape.sequence_parallel = r->cfg->distributed.sequence_parallel;
+    r->shape.context_ranks = r->world.context;
     if (stages->size == 1) return;
     r->stage = (pipeline_stage){schedule, stages->size, stages->rank,
                                 schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};

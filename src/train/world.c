@@ -58,7 +58,7 @@ static ott_status arrange(const config *cfg, world *w) {
 
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
     *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
-    w->data = w->shard = w->replicate = w->stages = w->savers = w->all;
+    w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->all;
     w->threads = (int)cfg->train.threads;
     TRY(join(cfg, w));
     choose_log(w, log, cfg->metrics.log_rank);
@@ -87,13 +87,15 @@ ott_status world_open(world *w, device *d, const config *cfg) {
     TRY(open_group(w, MESH_SET(DP_SHARD), "dp_shard", timeout, &w->shard));
     TRY(open_group(w, MESH_SET(DP_REPLICATE), "dp_replicate", timeout, &w->replicate));
     TRY(open_group(w, MESH_SET(PP), "pp", timeout, &w->stages));
+    TRY(open_group(w, MESH_SET(TP), "tp", timeout, &w->tensor));
+    TRY(open_group(w, MESH_SET(CP), "cp", timeout, &w->context));
     return open_group(w, MESH_ALL & ~MESH_SET(DP_REPLICATE), "checkpoints", timeout, &w->savers);
 }
 
 void world_close(world *w) {
     if (!w->device || w->size == 1) return;
-    group *groups[] = {w->data, w->shard, w->replicate, w->stages, w->savers};
-    for (int i = 0; i < 5; i++)
+    group *groups[] = {w->data, w->shard, w->replicate, w->stages, w->tensor, w->context, w->savers};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (groups[i] != comm_self() && groups[i] != w->all) group_close(groups[i]);
     device_release(w->device, w->words);
 }

@@ -21,6 +21,8 @@ typedef struct world {
     group *data;      /* ranks that read other rows */
     group *shard;     /* of them those that share one copy of the parameters */
     group *replicate; /* and those that hold the same part of other copies */
+    group *tensor;    /* that run the same rows together, each a part of every layer */
+    group *context;   /* that have different tokens of the same rows */
     group *stages;    /* of the pipeline, in their order, that train on the same rows */
     group *savers; /* those of the first copy of the model, which write it down, beside what else goes on */
     device *device;

@@ -100,13 +100,19 @@ static void test_ranks(void **state) {
     run_script("ranks.sh");
 }
 
+static void test_layer_ranks(void **state) {
+    (void)state;
+    run_script("layer_ranks.sh");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),     cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
-        cmocka_unit_test(test_train),    cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_finetune), cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
-        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench),    cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_install),  cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_help),        cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_train),       cmocka_unit_test(test_tokenize), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_finetune),    cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
+        cmocka_unit_test(test_inspect),     cmocka_unit_test(test_bench),    cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_install),     cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_layer_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,79 @@
+#!/bin/sh
+# A run on several ranks through the program: layers cut, tokens cut, beside sharded parameters, against one rank.
+. "$(dirname "$0")/checks.sh"
+
+if ! command -v mpirun >/dev/null; then
+    echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
+    exit 0
+fi
+# As root, in a container, on fewer processors than ranks: what a test may ask of mpirun.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
+run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_heads=4 --train.mixed_precision=fp32"
+fp8="--train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.tensor_parallel=true"
+
+# on RANKS ARGUMENT...: trains on so many.
+on() {
+    ranks=$1
+    shift
+    timeout 120 mpirun -np "$ranks" --bind-to none "$program" train $run "$@" >out 2>err </dev/null
+    code=$?
+}
+
+# losses FILE: the losses of a run, to three digits.
+losses() {
+    sed -n 's/.*"loss":[ ]*\([0-9.]*\).*/\1/p' "$1/metrics.jsonl" | awk '{ printf "%.3f\n", $1 }'
+}
+
+# equals NAME FOLDER OTHER: two runs have the same losses.
+equals() {
+    trouble=
+    [ "$code" -eq 0 ] || trouble="exit code $code"
+    losses "$2" >first
+    losses "$3" >second
+    [ -s first ] || trouble="$2 has no losses"
+    cmp -s first second || trouble="losses $(tr '\n' ' ' <first) and $(tr '\n' ' ' <second)"
+    report "$1" "$trouble"
+}
+
+on 1 --run.dir=one
+on 2 --run.dir=tp --distributed.tp=2
+equals "two ranks cut the layers" tp one
+on 2 --run.dir=sp --distributed.tp=2 --distributed.sequence_parallel=true
+equals "and the rows between them" sp one
+on 2 --run.dir=cp --distributed.cp=2
+equals "two ranks have different tokens" cp one
+on 4 --run.dir=both --distributed.tp=2 --distributed.cp=2 --distributed.sequence_parallel=true
+equals "four ranks do both" both one
+on 4 --run.dir=sharded --distributed.tp=2 --distributed.dp_shard=2 --train.batch_size=1
+equals "four ranks cut layers and share the parts" sharded one
+
+on 1 --run.dir=fp8-one $fp8
+on 2 --run.dir=fp8-tp $fp8 --distributed.tp=2 --distributed.sequence_parallel=true
+equals "in FP8" fp8-tp fp8-one
+on 4 --run.dir=fp8-sharded $fp8 --distributed.tp=2 --distributed.dp_shard=2 --train.batch_size=1
+holds "in FP8, sharded" test $code -eq 0
+
+# ---- a checkpoint of other ranks ----
+resume="--train.max_steps=6 --checkpoint.load_path=latest"
+on 1 --run.dir=one $resume
+on 2 --run.dir=tp --distributed.tp=2 $resume
+equals "two ranks go on" tp one
+on 1 --run.dir=sp $resume
+equals "one rank goes on from two" sp one
+on 1 --run.dir=again
+on 2 --run.dir=again --distributed.tp=2 $resume
+equals "two ranks go on from one" again one
+
+# ---- what is refused ----
+on 2 --run.dir=no --train.mixed_precision=fp8 --distributed.tp=2
+trouble=$(missing err "FP8 + Tensor Parallelism is not yet supported|float8.tensor_parallel = true")
+[ $code -ne 0 ] || trouble="exit code 0"
+report "FP8 with tensor parallelism that was not asked for" "$trouble"
+on 3 --run.dir=no --distributed.tp=3
+trouble=$(missing err "model.n_heads (4) must be divisible by distributed.tp (3)")
+[ $code -ne 0 ] || trouble="exit code 0"
+report "heads that do not divide" "$trouble"
+finish
