@@ -47,7 +47,12 @@ static ott_status arrange(const config *cfg, int64_t ranks, mesh *out) {
         [MESH_EP] = cfg->distributed.ep,
         [MESH_TP] = cfg->distributed.tp,
     };
-    return mesh_open(asked, ranks, out);
+    TRY(mesh_open(asked, ranks, out));
+    if (out->size[MESH_PP] == 1) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "distributed.pp = %lld: the stages of a pipeline are not planned yet, only trained on; leave it out",
+        (long long)out->size[MESH_PP]);
 }
 
 /* The ranks that share parameters with the first, which are not there. */

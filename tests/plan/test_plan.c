@@ -231,7 +231,10 @@ static void refusals(void **state) {
     const plan_options a100 = {.device = "a100", .ranks = 1}, none = {.device = "h300", .ranks = 1};
     const char *const eight[] = {SIZES("8"), NULL}, *const nothing[] = {"--train.seq_len=64", NULL};
     const char *const odd[] = {SIZES("8"), "--model.n_kv_heads=5", NULL};
+    const plan_options two = {.device = "h100", .ranks = 2};
+    const char *const pipeline[] = {SIZES("8"), "--distributed.pp=2", NULL};
     (void)state;
+    refused(&two, pipeline, OTT_ERR_UNSUPPORTED, "distributed.pp = 2");
     refused(&none, eight, OTT_ERR_ARGUMENT, "there is no device \"h300\"");
     refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores have no FP8");
     refused(&h100, nothing, OTT_ERR_CONFIG, "nothing says what to train");
