@@ -55,6 +55,16 @@ static ott_status arrange(const config *cfg, int64_t ranks, mesh *out) {
         (long long)out->size[MESH_PP]);
 }
 
+/* The dry run of a rank is that of the data's dimensions. */
+static ott_status check_mesh(const mesh *m) {
+    char text[128];
+    mesh_show(m, text);
+    if (mesh_ranks(m) == mesh_group_size(m, MESH_DATA)) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: plans of pp, cp, ep and tp are not built yet: give dp_shard and dp_replicate",
+                       text);
+}
+
 /* The ranks that share parameters with the first, which are not there. */
 static ott_status open_ranks(planner *p, const mesh *m) {
     int64_t size = m->size[MESH_DP_SHARD];
@@ -70,6 +80,7 @@ static ott_status resolve(planner *p) {
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
     TRY(arrange(p->cfg, p->options->ranks, &p->mesh));
+    TRY(check_mesh(&p->mesh));
     TRY(config_set_data_ranks(p->cfg, mesh_group_size(&p->mesh, MESH_DATA)));
     TRY(open_ranks(p, &p->mesh));
     return precision_plan_read(p->cfg, &p->precision);
