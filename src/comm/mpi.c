@@ -290,6 +290,16 @@ static void sleep_a_while(void) {
     pthread_cond_timedwait(&world.changed, &world.lock, &end);
 }
 
+/* After so many polls in a row that moved nothing. */
+static void pause_between_polls(int idle) {
+    if (idle <= EAGER_POLLS) {
+        sched_yield();
+        return;
+    }
+    int doubled = (idle - EAGER_POLLS) / 8, pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
+    rest(pause < REST_MOST ? pause : REST_MOST);
+}
+
 static void make_progress(void) {
     int idle_polls = 0;
     pthread_mutex_lock(&world.lock);
@@ -301,11 +311,7 @@ static void make_progress(void) {
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (!busy || moved) continue;
         pthread_mutex_unlock(&world.lock);
-        int doubled = (idle_polls - EAGER_POLLS) / 8, pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
-        if (idle_polls > EAGER_POLLS)
-            rest(pause < REST_MOST ? pause : REST_MOST);
-        else
-            sched_yield();
+        pause_between_polls(idle_polls);
         pthread_mutex_lock(&world.lock);
     }
     pthread_mutex_unlock(&world.lock);
