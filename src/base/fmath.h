@@ -57,8 +57,8 @@ static inline float fmath_exp(float x) {
     p = fmaf(p, r, FMATH_EXP_P5);
     p = fmaf(p, r * r, r) + 1.0f;
     int whole = (int)n;
-    int half = whole >> 1; /* floor */
-    return (p * fmath_power_of_two(half)) * fmath_power_of_two(whole - half);
+    int first = whole >> 1; /* floor */
+    return (p * fmath_power_of_two(first)) * fmath_power_of_two(whole - first);
 }
 
 /* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives
