@@ -10,6 +10,7 @@ fi
 # As root, in a container, on fewer processors than ranks: what a test may ask of mpirun.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_btl_vader_single_copy_mechanism=none
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
 
 # ranks N ARGUMENTS: trains; what it prints is in out
 ranks() {
