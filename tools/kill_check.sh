@@ -30,7 +30,7 @@ train() {
         --distributed.nccl_timeout_sec="$timeout"
 }
 
-steps=$((30 + 4 * rounds))
+steps=$((30 + 20 * rounds))
 echo "undisturbed: $steps steps on $ranks ranks"
 started=$(date +%s%N)
 (train whole "$steps") >whole.log 2>&1 || { tail -n 5 whole.log; exit 1; }
@@ -45,7 +45,7 @@ disturbed=0
 for round in $(seq "$rounds"); do
     (train broken "$steps") >"log-$round" 2>&1 &
     launcher=$!
-    sleep "$(awk -v r="$RANDOM" -v most="$lasts" 'BEGIN { print 0.2 + r / 32768 * (0.3 + most / 3000) }')"
+    sleep "$(awk -v r="$RANDOM" -v most="$lasts" 'BEGIN { most = most / 3000; print 0.5 + r / 32768 * (most < 2.5 ? most : 2.5) }')"
     mapfile -t all < <(ranks_of "$launcher")
     if [ ${#all[@]} -gt 0 ]; then
         victim=${all[RANDOM % ${#all[@]}]}
