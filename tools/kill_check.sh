@@ -30,7 +30,7 @@ train() {
         --distributed.nccl_timeout_sec="$timeout"
 }
 
-steps=$((30 + 20 * rounds))
+steps=$((30 + 50 * rounds))
 echo "undisturbed: $steps steps on $ranks ranks"
 started=$(date +%s%N)
 (train whole "$steps") >whole.log 2>&1 || { tail -n 5 whole.log; exit 1; }
