@@ -10,8 +10,7 @@
 #include "checkpoint/hf_save.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
-#include "comm/threads.h"
-#include <pthread.h>
+#include "comm/ranks.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -46,15 +45,13 @@ typedef struct rank_run {
     ott_status (*job)(struct rank_run *r);
     const char *folder; /* of checkpoints, or of a model */
     run_state run;
-    pthread_t thread;
-    ott_status status;
-    char text[1024];
     group leaving; /* group, until `calls` collectives have begun */
     group *inner;
     int calls;
 } rank_run;
 
 static rank_run ranks[RANKS_MAX];
+static ranks_end ends[RANKS_MAX];
 
 /* ---- models ---- */
 
@@ -226,10 +223,10 @@ static void expect_delayed(const model *whole, const model *m) {
 
 /* ---- ranks ---- */
 
-static void open_rank(rank_run *r, const team *t, threads_world *world, int rank) {
+static void open_rank(rank_run *r, const team *t, group *own, int rank) {
     *r = (rank_run){.team = t, .rank = rank};
     model_options o = *t->options;
-    r->group = r->inner = t->size > 1 ? threads_world_group(world, rank) : NULL;
+    r->group = r->inner = t->size > 1 ? own : NULL;
     if (t->cut == stages) {
         r->stage =
             (pipeline_stage){.schedule = PP_1F1B, .stages = 2, .rank = rank / (t->size / 2), .chunks = 1};
@@ -249,36 +246,35 @@ static void close_rank(rank_run *r) {
     mem_close(r->account);
 }
 
-static void *run_rank(void *argument) {
+static ott_status run_rank(void *argument) {
     rank_run *r = argument;
-    r->status = r->job(r);
-    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
-    if (r->inner) group_close(r->inner);
-    return NULL;
+    ott_status status = r->job(r);
+    group_close(r->inner);
+    return status;
 }
 
 /* Opens the team's ranks with what `whole` has, or nothing, and runs the job on all at once. */
 static void run_team(const team *t, const model *whole, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
-    threads_world *world = NULL;
-    if (t->size > 1) assert_int_equal(threads_world_open(t->f->account, t->size, 60, &world), OTT_OK);
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, t->size, 1, t->size, groups);
     for (int i = 0; i < t->size; i++) {
         rank_run *r = &ranks[i];
-        open_rank(r, t, world, i);
+        open_rank(r, t, groups[i], i);
         r->job = job;
         r->folder = folder;
         if (whole) visit_tensors(whole, r->m, 2, fill_part);
         set_delayed(r->m, r->device, whole != NULL);
         if (prepare) prepare(r);
     }
-    for (int i = 0; i < t->size; i++) pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
-    for (int i = 0; i < t->size; i++) pthread_join(ranks[i].thread, NULL);
-    threads_world_close(world);
+    ranks_try(t->size, ranks, sizeof *ranks, run_rank, ends);
+    ranks_close(&worlds);
 }
 
 static void expect_success(const team *t) {
     for (int i = 0; i < t->size; i++)
-        if (ranks[i].status != OTT_OK) fail_msg("rank %d of %d: %s", i, t->size, ranks[i].text);
+        if (ends[i].status != OTT_OK) fail_msg("rank %d of %d: %s", i, t->size, ends[i].text);
 }
 
 static void close_team(const team *t) {
@@ -427,9 +423,9 @@ static void expect_failure(const team *t, int rank, const char *what) {
     char named[32];
     snprintf(named, sizeof named, "rank %d: ", rank);
     for (int i = 0; i < t->size; i++) {
-        assert_int_equal(ranks[i].status, OTT_ERR_IO);
-        if (!strstr(ranks[i].text, named) || !strstr(ranks[i].text, what))
-            fail_msg("rank %d says: %s", i, ranks[i].text);
+        assert_int_equal(ends[i].status, OTT_ERR_IO);
+        if (!strstr(ends[i].text, named) || !strstr(ends[i].text, what))
+            fail_msg("rank %d says: %s", i, ends[i].text);
     }
 }
 
@@ -472,7 +468,7 @@ static void a_full_disk_of_one_rank(void **state) {
 static ott_status start_or_leave(group *g, exec *cx, group_request *request) {
     rank_run *r = (rank_run *)((char *)g - offsetof(rank_run, leaving));
     if (r->calls-- <= 0) {
-        if (r->inner) group_close(r->inner);
+        group_close(r->inner);
         r->inner = NULL;
         return status_fail(OTT_ERR_RANK, "it was killed");
     }
@@ -519,8 +515,8 @@ static void a_rank_that_leaves(void **state) {
     assert_int_equal(file_rename(at(f, "one/step-20"), at(f, "one/step-4")), OTT_OK);
     for (calls_before_leaving = 0; !saved; calls_before_leaving++) {
         run_team(&t, whole, save_job, at(f, "one"), let_last_leave);
-        saved = ranks[2].status == OTT_OK;
-        for (int i = 0; i < 2; i++) assert_int_equal(ranks[i].status, saved ? OTT_OK : OTT_ERR_RANK);
+        saved = ends[2].status == OTT_OK;
+        for (int i = 0; i < 2; i++) assert_int_equal(ends[i].status, saved ? OTT_OK : OTT_ERR_RANK);
         bool is_there = file_exists(at(f, "one/step-20"));
         close_team(&t);
         absent += !is_there;
@@ -547,8 +543,8 @@ static void shards_that_are_no_whole(void **state) {
     model *whole = open_whole(f, &o);
     run_team(&t, whole, save_job, at(f, "many"), NULL);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ranks[i].status, OTT_ERR_RANK);
-        assert_non_null(strstr(ranks[i].text, "not parts of one model"));
+        assert_int_equal(ends[i].status, OTT_ERR_RANK);
+        assert_non_null(strstr(ends[i].text, "not parts of one model"));
     }
     assert_false(file_exists(at(f, "many/step-20")));
     close_team(&t);

@@ -10,14 +10,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/rng.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/hf_places.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/tensors.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
 #include "nn/draw.h"
@@ -148,8 +146,6 @@ typedef struct rank_run {
     stacked s;
     group *group;
     tensor gathered, added;
-    pthread_t thread;
-    ott_status status;
 } rank_run;
 
 static ott_status gather_and_reduce(exec *cx, void *user) {
@@ -165,12 +161,12 @@ static ott_status gather_and_reduce(exec *cx, void *user) {
     return store_finish_gradients(cx, store);
 }
 
-static void *run_rank(void *argument) {
+static ott_status run_rank(void *argument) {
     rank_run *r = argument;
     plan_replay(r->s.h.plan);
-    r->status = gather_and_reduce(&r->s.h.cx, r);
+    ott_status status = gather_and_reduce(&r->s.h.cx, r);
     group_close(r->group);
-    return NULL;
+    return status;
 }
 
 static void open_rank(rank_run *r, group *ranks) {
@@ -185,26 +181,22 @@ static void open_rank(rank_run *r, group *ranks) {
 static void run_ranks(int size, const float *whole) {
     static rank_run ranks[RANKS_MAX];
     static float values[ALL], sums[ALL];
-    mem *account;
-    threads_world *world;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, size, 60, &world));
-    for (int r = 0; r < size; r++) open_rank(&ranks[r], threads_world_group(world, r));
-    for (int r = 0; r < size; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
-    for (int r = 0; r < size; r++) pthread_join(ranks[r].thread, NULL);
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, size, 1, size, groups);
+    for (int r = 0; r < size; r++) open_rank(&ranks[r], groups[r]);
+    ranks_run("a stacked weight", size, ranks, sizeof *ranks, run_rank);
     for (int i = 0; i < ALL; i++) {
         sums[i] = whole[i];
         for (int r = 1; r < size; r++) sums[i] += whole[i];
     }
     for (int r = 0; r < size; r++) {
-        assert_int_equal(ranks[r].status, OTT_OK);
         harness_get(&ranks[r].s.h, &ranks[r].gathered, values);
         assert_memory_equal(values, whole, sizeof values);
         expect_part(&ranks[r].s, &ranks[r].s.weight.shard.grad, sums);
         close_stacked(&ranks[r].s);
     }
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 static void ranks_gather_the_whole(void **state) {

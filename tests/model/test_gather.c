@@ -10,10 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/clock.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
 #include "tensor/statistics.h"
@@ -124,9 +122,6 @@ typedef struct rank_run {
     slow_group slow;
     hook hook;
     tensor statistics;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
     ott_status (*run)(struct rank_run *r);
 } rank_run;
 
@@ -178,18 +173,11 @@ static ott_status gather_blocks(rank_run *r) {
     return status;
 }
 
-static void *run_rank(void *argument) {
+static ott_status run_rank(void *argument) {
     rank_run *r = argument;
-    r->status = r->run(r);
-    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
-    return NULL;
-}
-
-static void run_ranks(rank_run *ranks) {
-    for (int i = 0; i < RANKS; i++) pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
-    for (int i = 0; i < RANKS; i++) pthread_join(ranks[i].thread, NULL);
-    for (int i = 0; i < RANKS; i++)
-        if (ranks[i].status != OTT_OK) fail_msg("rank %d: %s", i, ranks[i].text);
+    ott_status status = r->run(r);
+    group_close(&r->slow.group);
+    return status;
 }
 
 /* What is compared of rank 0. */
@@ -202,16 +190,14 @@ typedef struct outcome {
 static outcome measure(const model_options *o, const char *name, const store_options *store, double per_byte,
                        ott_status (*run)(rank_run *r)) {
     static rank_run ranks[RANKS];
-    mem *account;
-    threads_world *world;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, RANKS, 60, &world));
+    group *groups[RANKS];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, RANKS, 1, RANKS, groups);
     memset(ranks, 0, sizeof ranks);
     for (int i = 0; i < RANKS; i++) {
         rank_run *r = &ranks[i];
         model_options own = *o;
-        group *inner = threads_world_group(world, i);
-        r->slow = (slow_group){.group = *inner, .inner = inner, .per_byte = per_byte};
+        r->slow = (slow_group){.group = *groups[i], .inner = groups[i], .per_byte = per_byte};
         r->slow.group.table = &slow_table;
         r->hook = (hook){.see = see, .quantized = measure_weight, .user = &r->slow};
         r->run = run;
@@ -225,11 +211,10 @@ static outcome measure(const model_options *o, const char *name, const store_opt
         tiny_random_batch(&r->t, SEQUENCES, LENGTH);
         if (run != gather_blocks) harness_record(&r->t.h, pass, &r->t);
     }
-    run_ranks(ranks);
+    ranks_run(name, RANKS, ranks, sizeof *ranks, run_rank);
     outcome out = {ranks[0].t.m->store.traffic, ranks[0].slow, ranks[0].slow.now};
     for (int i = 0; i < RANKS; i++) tiny_close(&ranks[i].t);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
     return out;
 }
 

@@ -11,11 +11,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/rng.h"
 #include "comm/self.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
 
@@ -206,9 +204,6 @@ typedef struct rank_run {
     tiny t;
     tensor state;
     group *group;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
     int micro_batches;
     ott_status (*run)(struct rank_run *r);
 } rank_run;
@@ -226,12 +221,11 @@ static ott_status run_steps(rank_run *k) {
     return OTT_OK;
 }
 
-static void *run_rank(void *argument) {
+static ott_status run_rank(void *argument) {
     rank_run *k = argument;
-    k->status = k->run(k);
-    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    ott_status status = k->run(k);
     group_close(k->group);
-    return NULL;
+    return status;
 }
 
 static ott_status pass(exec *cx, void *user) {
@@ -250,29 +244,25 @@ static void open_rank(rank_run *r, const kind *k, group *ranks) {
 
 static outcome run_ranks(const kind *k, int size, ott_status (*run)(rank_run *r)) {
     static rank_run ranks[RANKS_MAX];
-    mem *account;
-    threads_world *world;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, size, 1, size, groups);
     memset(ranks, 0, sizeof ranks);
     for (int r = 0; r < size; r++) {
-        open_rank(&ranks[r], k, threads_world_group(world, r));
+        open_rank(&ranks[r], k, groups[r]);
         ranks[r].run = run;
         ranks[r].micro_batches = micro_batches_of(k);
     }
     outcome o = outcome_alloc(ranks[0].t.m);
     for (int r = 0; r < size; r++) collect(&ranks[r].t, offsetof(parameter_shard, value), o.start);
-    for (int r = 0; r < size; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
-    for (int r = 0; r < size; r++) pthread_join(ranks[r].thread, NULL);
+    ranks_run(k->recipe, size, ranks, sizeof *ranks, run_rank);
     for (int r = 0; r < size; r++) {
-        if (ranks[r].status != OTT_OK) fail_msg("rank %d of %d: %s", r, size, ranks[r].text);
         o.losses[r] = tiny_losses(&ranks[r].t);
         collect_all(&ranks[r].t, &o);
         collect_histories(&ranks[r].t, &o);
     }
     for (int r = 0; r < size; r++) tiny_close(&ranks[r].t);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
     return o;
 }
 

@@ -9,10 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/rng.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "nn/activation.h"
 #include "nn/layer_harness.h"
 
@@ -24,9 +22,6 @@ typedef struct part {
     tensor x, y; /* as it was, as its codes say */
     int64_t row, column;
     group *ranks;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
 } part;
 
 static ott_status step(exec *cx, void *user) {
@@ -61,13 +56,12 @@ static void open_part(part *p, const quant_spec *spec, tensor_cut cut, int64_t r
     free(values);
 }
 
-static void *run_part(void *argument) {
+static ott_status run_part(void *argument) {
     part *p = argument;
     plan_replay(p->h.plan);
-    p->status = step(&p->h.cx, p);
-    if (p->status != OTT_OK) snprintf(p->text, sizeof p->text, "%s", status_text());
+    ott_status status = step(&p->h.cx, p);
     group_close(p->ranks);
-    return NULL;
+    return status;
 }
 
 static bool part_is_equal(part *p, const float *all) {
@@ -85,32 +79,27 @@ static bool part_is_equal(part *p, const float *all) {
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part whole, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);
-    mem *account;
-    threads_world *world;
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
     int64_t length = SIDE / size;
     bool equal = true;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    ranks_groups(&worlds, size, 1, size, groups);
     open_part(&whole, spec, (tensor_cut){0}, 0, 0, SIDE, SIDE);
     harness_replay(&whole.h, step, &whole);
     harness_get(&whole.h, &whole.y, all);
     for (int k = 0; k < size; k++) {
-        group *g = threads_world_group(world, k);
-        tensor_cut cut = by_rows ? (tensor_cut){.rows = g} : (tensor_cut){.columns = g};
+        tensor_cut cut = by_rows ? (tensor_cut){.rows = groups[k]} : (tensor_cut){.columns = groups[k]};
         if (!meets) cut = (tensor_cut){0};
         open_part(&parts[k], spec, cut, by_rows ? k * length : 0, by_rows ? 0 : k * length,
                   by_rows ? length : SIDE, by_rows ? SIDE : length);
     }
-    for (int k = 0; k < size; k++) pthread_create(&parts[k].thread, NULL, run_part, &parts[k]);
-    for (int k = 0; k < size; k++) pthread_join(parts[k].thread, NULL);
+    ranks_run("parts", size, parts, sizeof *parts, run_part);
     for (int k = 0; k < size; k++) {
-        if (parts[k].status != OTT_OK) fail_msg("rank %d: %s", k, parts[k].text);
         equal &= part_is_equal(&parts[k], all);
         harness_close(&parts[k].h);
     }
     harness_close(&whole.h);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
     free(all);
     return equal;
 }

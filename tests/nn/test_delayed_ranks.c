@@ -9,9 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "nn/delayed.h"
 #include "nn/layer_harness.h"
 
@@ -49,14 +47,11 @@ typedef struct rank_run {
     counting_group ranks;
     delayed_store store;
     delayed_state states[STATES];
-    pthread_t thread;
-    ott_status status;
 } rank_run;
 
-static void *reduce(void *argument) {
+static ott_status reduce(void *argument) {
     rank_run *r = argument;
-    r->status = delayed_reduce(&r->h.cx, &r->store, &r->ranks.group);
-    return NULL;
+    return delayed_reduce(&r->h.cx, &r->store, &r->ranks.group);
 }
 
 static const cast_spec *spec_of(int state) {
@@ -86,15 +81,12 @@ static void open_rank(rank_run *r, group *inner) {
 static void what_asks_for_it_is_reduced_at_once(void **state) {
     (void)state;
     static rank_run ranks[RANKS];
-    mem *account;
-    threads_world *world;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, RANKS, 60, &world));
-    for (int r = 0; r < RANKS; r++) open_rank(&ranks[r], threads_world_group(world, r));
-    for (int r = 0; r < RANKS; r++) pthread_create(&ranks[r].thread, NULL, reduce, &ranks[r]);
-    for (int r = 0; r < RANKS; r++) pthread_join(ranks[r].thread, NULL);
+    group *groups[RANKS];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, RANKS, 1, RANKS, groups);
+    for (int r = 0; r < RANKS; r++) open_rank(&ranks[r], groups[r]);
+    ranks_run("states", RANKS, ranks, sizeof *ranks, reduce);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(ranks[r].status, OTT_OK);
         assert_int_equal(ranks[r].ranks.started, 1);
         assert_int_equal(ranks[r].ranks.elements, 2);
         assert_null(ranks[r].states[2].seen.data);
@@ -107,8 +99,7 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
         delayed_store_release(&ranks[r].store, ranks[r].h.device);
     }
     for (int r = 0; r < RANKS; r++) harness_close(&ranks[r].h);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 /* A state keeps its values when others come to be reduced, or no longer are. */

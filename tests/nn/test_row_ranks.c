@@ -9,10 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/rng.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -29,9 +27,6 @@ typedef struct part {
     int64_t rows;
     tensor x, y, rstd, amax; /* amax: of the columnwise use, one for each group */
     group *ranks;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
 } part;
 
 static ott_status step(exec *cx, void *user) {
@@ -84,13 +79,12 @@ static void close_part(part *p) {
     harness_close(&p->h);
 }
 
-static void *run_part(void *argument) {
+static ott_status run_part(void *argument) {
     part *p = argument;
     plan_replay(p->h.plan);
-    p->status = step(&p->h.cx, p);
-    if (p->status != OTT_OK) snprintf(p->text, sizeof p->text, "%s", status_text());
+    ott_status status = step(&p->h.cx, p);
     group_close(p->ranks);
-    return NULL;
+    return status;
 }
 
 static void expect_rows(part *whole, part *p, int64_t first) {
@@ -108,24 +102,20 @@ static void expect_rows(part *whole, part *p, int64_t first) {
 
 static void compare(const recipe *r, int size) {
     static part whole, parts[RANKS_MAX];
-    mem *account;
-    threads_world *world;
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
     int64_t rows = ROWS / size;
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, size, 60, &world));
+    ranks_groups(&worlds, size, 1, size, groups);
     open_part(&whole, r, 0, ROWS, NULL);
     harness_replay(&whole.h, step, &whole);
-    for (int k = 0; k < size; k++) open_part(&parts[k], r, k * rows, rows, threads_world_group(world, k));
-    for (int k = 0; k < size; k++) pthread_create(&parts[k].thread, NULL, run_part, &parts[k]);
-    for (int k = 0; k < size; k++) pthread_join(parts[k].thread, NULL);
+    for (int k = 0; k < size; k++) open_part(&parts[k], r, k * rows, rows, groups[k]);
+    ranks_run(r->name, size, parts, sizeof *parts, run_part);
     for (int k = 0; k < size; k++) {
-        if (parts[k].status != OTT_OK) fail_msg("%s, rank %d: %s", r->name, k, parts[k].text);
         expect_rows(&whole, &parts[k], k * rows);
         close_part(&parts[k]);
     }
     close_part(&whole);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 static void rows_scale_as_one_tensor(void **state) {

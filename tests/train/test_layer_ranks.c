@@ -26,9 +26,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
@@ -63,21 +61,18 @@ static recipe recipe_with_fp32(int way) {
 typedef struct rank_run {
     rig r;
     group *group;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
     int done, until; /* steps */
     step_result step[STEPS];
 } rank_run;
 
-static void *train_rank(void *argument) {
+static ott_status train_rank(void *argument) {
     rank_run *k = argument;
-    for (; k->done < k->until && k->status == OTT_OK; k->done++)
-        k->status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, k->done, k->r.cfg->train.max_steps),
-                                 &k->step[k->done]);
-    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
-    if (k->group && (k->status != OTT_OK || k->done == STEPS)) group_close(k->group);
-    return NULL;
+    ott_status status = OTT_OK;
+    for (; k->done < k->until && status == OTT_OK; k->done++)
+        status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, k->done, k->r.cfg->train.max_steps),
+                              &k->step[k->done]);
+    if (status != OTT_OK || k->done == STEPS) group_close(k->group);
+    return status;
 }
 
 /* A group whose maxima are not taken: every rank keeps its own. */
@@ -107,22 +102,22 @@ typedef struct layout {
     bool sequence, context, deaf;
 } layout;
 
-typedef struct ranks_run {
-    mem *account;
-    threads_world *world;
+typedef struct layer_ranks {
+    ranks_worlds worlds;
     deaf_group deaf[RANKS_MAX];
     rank_run rank[RANKS_MAX];
     int size;
-} ranks_run;
+} layer_ranks;
 
-static void open_ranks(ranks_run *w, const fixture *f, const rig_options *o, layout how) {
+static void open_ranks(layer_ranks *w, const fixture *f, const rig_options *o, layout how) {
+    group *groups[RANKS_MAX];
     w->size = how.size;
-    FIXTURE_OK(mem_open(&w->account));
-    FIXTURE_OK(threads_world_open(w->account, how.size, 60, &w->world));
+    w->worlds = (ranks_worlds){0};
+    ranks_groups(&w->worlds, how.size, 1, how.size, groups);
     for (int k = 0; k < how.size; k++) {
         rig_options own = *o;
         rank_run *rank = &w->rank[k];
-        *rank = (rank_run){.group = threads_world_group(w->world, k)};
+        *rank = (rank_run){.group = groups[k]};
         w->deaf[k] = (deaf_group){{&deaf_table, k, how.size}, rank->group};
         if (how.deaf) rank->group = &w->deaf[k].g;
         own.tensor_ranks = how.context ? NULL : rank->group;
@@ -132,18 +127,14 @@ static void open_ranks(ranks_run *w, const fixture *f, const rig_options *o, lay
     }
 }
 
-static void run_ranks(ranks_run *w, int until) {
+static void run_ranks(layer_ranks *w, int until) {
     for (int k = 0; k < w->size; k++) w->rank[k].until = until;
-    for (int k = 0; k < w->size; k++) pthread_create(&w->rank[k].thread, NULL, train_rank, &w->rank[k]);
-    for (int k = 0; k < w->size; k++) pthread_join(w->rank[k].thread, NULL);
-    for (int k = 0; k < w->size; k++)
-        if (w->rank[k].status != OTT_OK) fail_msg("rank %d of %d: %s", k, w->size, w->rank[k].text);
+    ranks_run("layers together", w->size, w->rank, sizeof *w->rank, train_rank);
 }
 
-static void close_ranks(ranks_run *w) {
+static void close_ranks(layer_ranks *w) {
     for (int k = 0; k < w->size; k++) rig_close(&w->rank[k].r);
-    threads_world_close(w->world);
-    mem_close(w->account);
+    ranks_close(&w->worlds);
 }
 
 /* ---- comparisons ---- */
@@ -181,7 +172,7 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
 }
 
 /* The largest distance of any parameter's gradient, relative to it, or root mean square of any parameter's. */
-static double farthest(const rig *one, const ranks_run *w, bool gradient) {
+static double farthest(const rig *one, const layer_ranks *w, bool gradient) {
     double most = 0;
     for (int i = 0; i < one->t->m->parameter_count; i++) {
         distance d = {0};
@@ -203,7 +194,7 @@ static double loss_apart(const rank_run *one, const rank_run *rank) {
 }
 
 /* Ranks of one model agree in every bit: in losses, and in what each has whole. */
-static void expect_agreement(const ranks_run *w, const char *what) {
+static void expect_agreement(const layer_ranks *w, const char *what) {
     for (int k = 1; k < w->size; k++) {
         const rank_run *a = &w->rank[0], *b = &w->rank[k];
         for (int i = 0; i < STEPS; i++)
@@ -240,14 +231,13 @@ static int add_arguments(const char **to, int count, const char *const *more) {
 
 typedef struct run {
     rank_run one;
-    ranks_run ranks;
+    layer_ranks ranks;
     double loss, gradient, value;
 } run;
 
 static void run_both(run *t, int until) {
     t->one.until = until;
-    train_rank(&t->one);
-    if (t->one.status != OTT_OK) fail_msg("one rank: %s", t->one.text);
+    FIXTURE_OK(train_rank(&t->one));
     run_ranks(&t->ranks, until);
 }
 
@@ -370,7 +360,7 @@ static void so_are_other_models(void **state) {
 /* ---- equal bits ---- */
 
 /* Ranks of two layouts that have the same parts. */
-static void expect_same(const ranks_run *a, const ranks_run *b, const char *what) {
+static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *what) {
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
         for (int i = 0; i < STEPS; i++)
@@ -382,7 +372,7 @@ static void expect_same(const ranks_run *a, const ranks_run *b, const char *what
 }
 
 static void expect_same_bits(const fixture *f, int way, layout how[2], const char *const more[2][8]) {
-    ranks_run *w = calloc(2, sizeof *w);
+    layer_ranks *w = calloc(2, sizeof *w);
     for (int i = 0; i < 2; i++) {
         const char *arguments[ARGUMENTS];
         int count = add_arguments(arguments, 0, way == BLOCK ? wide : narrow);

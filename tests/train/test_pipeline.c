@@ -10,9 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
@@ -23,9 +21,7 @@ typedef struct rank_run {
     pipeline_stage stage;
     group *group;
     bool poisoned; /* a weight of the last layer is no number */
-    pthread_t thread;
-    ott_status status;
-    char text[256], found[160];
+    char found[160];
     step_result step[STEPS];
     evaluation evaluated;
 } rank_run;
@@ -38,12 +34,11 @@ static ott_status train(rank_run *k) {
     return k->poisoned ? trainer_find_nonfinite(t, k->found) : OTT_OK;
 }
 
-static void *train_rank(void *argument) {
+static ott_status train_rank(void *argument) {
     rank_run *k = argument;
-    k->status = train(k);
-    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    ott_status status = train(k);
     group_close(k->group);
-    return NULL;
+    return status;
 }
 
 static const parameter *find(rank_run *k, const char *name) {
@@ -91,25 +86,21 @@ static void open_rank(rank_run *k, const fixture *f, const rig_options *o, confi
 
 static void run_stages(const fixture *f, const rig_options *o, config_pp_schedule schedule, bool poisoned,
                        rank_run *ranks, void (*look)(rank_run *one, rank_run *k), rank_run *one) {
-    mem *account;
-    threads_world *world;
-    FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(threads_world_open(account, STAGES, 60, &world));
+    group *groups[STAGES];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, STAGES, 1, STAGES, groups);
     memset(ranks, 0, STAGES * sizeof *ranks);
     for (int s = 0; s < STAGES; s++) {
-        open_rank(&ranks[s], f, o, schedule, threads_world_group(world, s));
+        open_rank(&ranks[s], f, o, schedule, groups[s]);
         ranks[s].poisoned = poisoned;
         if (poisoned && s == STAGES - 1) rig_poke(&ranks[s].r, "model.layers.3.mlp.up_proj.weight", 0, NAN);
     }
-    for (int s = 0; s < STAGES; s++) pthread_create(&ranks[s].thread, NULL, train_rank, &ranks[s]);
-    for (int s = 0; s < STAGES; s++) pthread_join(ranks[s].thread, NULL);
+    ranks_run("stages", STAGES, ranks, sizeof *ranks, train_rank);
     for (int s = 0; s < STAGES; s++) {
-        if (ranks[s].status != OTT_OK) fail_msg("stage %d: %s", s, ranks[s].text);
         look(one, &ranks[s]);
         rig_close(&ranks[s].r);
     }
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};

@@ -10,9 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
@@ -97,68 +95,42 @@ static void run_one(const fixture *f, const rig_options *o, outcome *out) {
 typedef struct rank_run {
     rig r;
     group *group;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
     outcome out;
 } rank_run;
 
-static void *train_rank(void *argument) {
+static ott_status train_rank(void *argument) {
     rank_run *k = argument;
-    for (int i = 0; i < STEPS && k->status == OTT_OK; i++)
-        k->status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps),
-                                 &k->out.step[i]);
-    if (k->status != OTT_OK) snprintf(k->text, sizeof k->text, "%s", status_text());
+    ott_status status = OTT_OK;
+    for (int i = 0; i < STEPS && status == OTT_OK; i++)
+        status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps),
+                              &k->out.step[i]);
     group_close(k->group);
-    return NULL;
+    return status;
 }
 
 /* Every `shards` ranks share the parameters, and the ranks at the same place among them hold the same part. */
-typedef struct worlds {
-    threads_world *all, *shard[RANKS_MAX], *replica[RANKS_MAX];
-} worlds;
-
-static void open_worlds(mem *account, int size, int shards, worlds *w) {
-    *w = (worlds){0};
-    FIXTURE_OK(threads_world_open(account, size, 60, &w->all));
-    for (int i = 0; shards > 1 && i < size / shards; i++)
-        FIXTURE_OK(threads_world_open(account, shards, 60, &w->shard[i]));
-    for (int i = 0; shards > 1 && i < shards; i++)
-        FIXTURE_OK(threads_world_open(account, size / shards, 60, &w->replica[i]));
-}
-
-static void close_worlds(worlds *w) {
-    threads_world_close(w->all);
-    for (int i = 0; i < RANKS_MAX; i++) {
-        threads_world_close(w->shard[i]);
-        threads_world_close(w->replica[i]);
-    }
-}
-
 static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
-    mem *account;
-    worlds w;
-    FIXTURE_OK(mem_open(&account));
-    open_worlds(account, size, shards, &w);
+    group *all[RANKS_MAX], *shard[RANKS_MAX], *replica[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, size, 1, size, all);
+    ranks_groups(&worlds, size, 1, shards, shard);
+    ranks_groups(&worlds, size, shards, size / shards, replica);
     for (int k = 0; k < size; k++) {
         rig_options own = *o;
-        ranks[k] = (rank_run){.group = threads_world_group(w.all, k)};
+        ranks[k] = (rank_run){.group = all[k]};
         own.data_group = ranks[k].group;
         if (shards > 1) {
-            own.shard_group = threads_world_group(w.shard[k / shards], k % shards);
-            own.replica_group = threads_world_group(w.replica[k % shards], k / shards);
+            own.shard_group = shard[k];
+            own.replica_group = replica[k];
         }
         rig_open(&ranks[k].r, f, &own);
     }
-    for (int k = 0; k < size; k++) pthread_create(&ranks[k].thread, NULL, train_rank, &ranks[k]);
-    for (int k = 0; k < size; k++) pthread_join(ranks[k].thread, NULL);
+    ranks_run("micro-batches", size, ranks, sizeof *ranks, train_rank);
     for (int k = 0; k < size; k++) {
-        if (ranks[k].status != OTT_OK) fail_msg("rank %d of %d: %s", k, size, ranks[k].text);
         outcome_take(&ranks[k].out, &ranks[k].r);
         rig_close(&ranks[k].r);
     }
-    close_worlds(&w);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 /* ---- the comparison ---- */

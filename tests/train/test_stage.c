@@ -10,10 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-
 #include "base/rng.h"
-#include "comm/threads.h"
+#include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
 #include "train/stage.h"
@@ -73,9 +71,6 @@ typedef struct rank_run {
     tensor losses[BATCHES_MAX], evaluated, state;
     plan *evaluation;
     void *evaluation_arena;
-    pthread_t thread;
-    ott_status status;
-    char text[256];
 } rank_run;
 
 static ott_status train(exec *cx, void *user) {
@@ -129,13 +124,12 @@ static ott_status step(rank_run *r) {
     return in_immediate_plan(r, evaluate);
 }
 
-static void *run_rank(void *argument) {
+static ott_status run_rank(void *argument) {
     rank_run *r = argument;
-    r->status = step(r);
-    if (r->status != OTT_OK) snprintf(r->text, sizeof r->text, "%s", status_text());
+    ott_status status = step(r);
     group_close(r->group);
     group_close(r->shards);
-    return NULL;
+    return status;
 }
 
 static void open_rank(rank_run *r, const kind *k, group *ranks, group *shards, store_reshard reshard) {
@@ -164,13 +158,6 @@ static void open_rank(rank_run *r, const kind *k, group *ranks, group *shards, s
 static void close_rank(rank_run *r) {
     stage_close(r->stage);
     tiny_close(&r->t);
-}
-
-static void run_all(rank_run *ranks, int count) {
-    for (int r = 0; r < count; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
-    for (int r = 0; r < count; r++) pthread_join(ranks[r].thread, NULL);
-    for (int r = 0; r < count; r++)
-        if (ranks[r].status != OTT_OK) fail_msg("rank %d: %s", r, ranks[r].text);
 }
 
 /* ---- comparison ---- */
@@ -227,15 +214,13 @@ static void expect_scales(const kind *k, rank_run *one, rank_run *r) {
 
 static void compare(const kind *k) {
     static rank_run one, ranks[STAGES_MAX];
-    mem *account;
-    threads_world *world;
+    group *groups[STAGES_MAX];
+    ranks_worlds worlds = {0};
     open_rank(&one, k, NULL, NULL, STORE_RESHARD_DEFAULT);
     HARNESS_OK(step(&one));
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, k->stages, 60, &world));
-    for (int r = 0; r < k->stages; r++)
-        open_rank(&ranks[r], k, threads_world_group(world, r), NULL, STORE_RESHARD_DEFAULT);
-    run_all(ranks, k->stages);
+    ranks_groups(&worlds, k->stages, 1, k->stages, groups);
+    for (int r = 0; r < k->stages; r++) open_rank(&ranks[r], k, groups[r], NULL, STORE_RESHARD_DEFAULT);
+    ranks_run(k->recipe, k->stages, ranks, sizeof *ranks, run_rank);
     int parameters = 0;
     for (int r = 0; r < k->stages; r++) {
         expect_parameters(k, &one, &ranks[r]);
@@ -251,8 +236,7 @@ static void compare(const kind *k) {
     expect_tensor(k, &one.t, &one.evaluated, &last->t, &last->evaluated, "an evaluation", "losses");
     for (int r = 0; r < k->stages; r++) close_rank(&ranks[r]);
     close_rank(&one);
-    threads_world_close(world);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 /* ---- stages whose parameters are sharded ---- */
@@ -262,25 +246,19 @@ enum { SHARDS = 2 };
 /* Against the same shards without a pipeline. */
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
-    mem *account;
-    threads_world *alone, *stages[SHARDS], *shards[STAGES_MAX];
-    HARNESS_OK(mem_open(&account));
-    HARNESS_OK(threads_world_open(account, SHARDS, 60, &alone));
-    for (int d = 0; d < SHARDS; d++) HARNESS_OK(threads_world_open(account, k->stages, 60, &stages[d]));
-    for (int s = 0; s < k->stages; s++) HARNESS_OK(threads_world_open(account, SHARDS, 60, &shards[s]));
-    for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, threads_world_group(alone, d), reshard);
-    for (int i = 0; i < SHARDS * k->stages; i++)
-        open_rank(&ranks[i], k, threads_world_group(stages[i % SHARDS], i / SHARDS),
-                  threads_world_group(shards[i / SHARDS], i % SHARDS), reshard);
-    run_all(flat, SHARDS);
-    run_all(ranks, SHARDS * k->stages);
+    group *alone[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, SHARDS, 1, SHARDS, alone);
+    ranks_groups(&worlds, SHARDS * k->stages, SHARDS, k->stages, stages);
+    ranks_groups(&worlds, SHARDS * k->stages, 1, SHARDS, shards);
+    for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, alone[d], reshard);
+    for (int i = 0; i < SHARDS * k->stages; i++) open_rank(&ranks[i], k, stages[i], shards[i], reshard);
+    ranks_run(k->recipe, SHARDS, flat, sizeof *flat, run_rank);
+    ranks_run(k->recipe, SHARDS * k->stages, ranks, sizeof *ranks, run_rank);
     for (int i = 0; i < SHARDS * k->stages; i++) expect_parameters(k, &flat[i % SHARDS], &ranks[i]);
     for (int i = 0; i < SHARDS * k->stages; i++) close_rank(&ranks[i]);
     for (int d = 0; d < SHARDS; d++) close_rank(&flat[d]);
-    for (int s = 0; s < k->stages; s++) threads_world_close(shards[s]);
-    for (int d = 0; d < SHARDS; d++) threads_world_close(stages[d]);
-    threads_world_close(alone);
-    mem_close(account);
+    ranks_close(&worlds);
 }
 
 /* ---- the tests ---- */
