@@ -245,8 +245,8 @@ static void fail_and_tell(mpi_group *g, ott_status status) {
     if (!g->heard) tell(g, g->id, g->reason);
 }
 
-/* With the lock held, which it lets go while it moves data. */
-static void step_group(mpi_group *g, bool *busy, bool *moved) {
+/* With the lock held, which it lets go while it moves data: meanwhile others only add to the line. */
+static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->line, *next; o && !g->failed; o = next) {
         if (may_step(g, o)) {
             pthread_mutex_unlock(&world.lock);
@@ -261,7 +261,13 @@ static void step_group(mpi_group *g, bool *busy, bool *moved) {
             next = o->next;
         }
     }
-    *busy |= g->line != NULL;
+}
+
+/* With the lock held. */
+static bool is_busy(void) {
+    for (const mpi_group *g = world.groups; g; g = g->next)
+        if (g->line) return true;
+    return false;
 }
 
 /* Of ranks that give up at the same time the lowest says why: the others wait for a while whether one does. */
@@ -304,9 +310,10 @@ static void make_progress(void) {
     int idle_polls = 0;
     pthread_mutex_lock(&world.lock);
     while (!world.ending && !world.given_up) {
-        bool busy = false, moved = false;
-        for (mpi_group *g = world.groups; g; g = g->next) step_group(g, &busy, &moved);
+        bool moved = false;
+        for (mpi_group *g = world.groups; g; g = g->next) step_group(g, &moved);
         answer_questions();
+        bool busy = is_busy(); /* asked here: while one group moved, work may have come to those before it */
         if (!busy && !world.ending && !world.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (!busy || moved) continue;
@@ -314,6 +321,8 @@ static void make_progress(void) {
         pause_between_polls(idle_polls);
         pthread_mutex_lock(&world.lock);
     }
+    for (mpi_group *g = world.groups; g && world.given_up; g = g->next)
+        fail_group(g, OTT_ERR_RANK, world.text);
     pthread_mutex_unlock(&world.lock);
 }
 
@@ -404,11 +413,11 @@ static ott_status group_failure(const mpi_group *g) {
     return status_fail(g->code, "%s", g->reason);
 }
 
-/* Memory of a whole number of blocks (mpi_message.c). */
+/* Memory of a whole number of blocks. */
 static int64_t bytes_of_message(const collective *call) {
     const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
     bool message = call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE;
-    return message ? (tensor_bytes(*t) + 4095) / 4096 * 4096 : 0;
+    return message ? mpi_blocks(tensor_bytes(*t)) * (int64_t)BLOCK_BYTES : 0;
 }
 
 static ott_status copy_message(mpi_operation *o) {
@@ -594,7 +603,6 @@ bool mpi_give_up(const char *reason) {
     if (joined && first) {
         snprintf(world.text, sizeof world.text, "%s", reason);
         world.given_up = true;
-        for (mpi_group *g = world.groups; g; g = g->next) fail_group(g, OTT_ERR_RANK, world.text);
         pthread_cond_broadcast(&world.changed);
         while (!world.heard && !world.spoken) pthread_cond_wait(&world.changed, &world.lock);
     }

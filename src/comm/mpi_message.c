@@ -1,13 +1,6 @@
 /* comm/mpi_message: a message from one rank to another: a header, then the data whole. */
 #include "comm/mpi_parts.h"
 
-/* MPI counts in int: data go as blocks, and their memory is a multiple of them. */
-enum { BLOCK_BYTES = 4096 };
-
-static int blocks_of(int64_t bytes) {
-    return (int)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
-}
-
 static ott_status block_type(MPI_Datatype *out) {
     static MPI_Datatype type = MPI_DATATYPE_NULL; /* the progress thread's */
     if (type == MPI_DATATYPE_NULL) {
@@ -26,7 +19,7 @@ static ott_status send(mpi_group *g, mpi_operation *o) {
     TRY(mpi_check(
         MPI_Isend(&m->header, sizeof m->header, MPI_BYTE, to, g->id, mpi_channel.messages, &m->requests[0]),
         "MPI_Isend"));
-    return mpi_check(MPI_Isend(m->data, blocks_of(tensor_bytes(o->call.input)), type, to, g->id,
+    return mpi_check(MPI_Isend(m->data, mpi_blocks(tensor_bytes(o->call.input)), type, to, g->id,
                                mpi_channel.messages, &m->requests[1]),
                      "MPI_Isend");
 }
@@ -56,7 +49,7 @@ static ott_status receive_data(mpi_group *g, mpi_operation *o) {
     MPI_Datatype type;
     TRY(check_message(g, o));
     TRY(block_type(&type));
-    return mpi_check(MPI_Irecv(m->data, blocks_of(tensor_bytes(o->call.output)), type,
+    return mpi_check(MPI_Irecv(m->data, mpi_blocks(tensor_bytes(o->call.output)), type,
                                g->members[o->call.peer].rank, g->id, mpi_channel.messages, &m->requests[1]),
                      "MPI_Irecv");
 }

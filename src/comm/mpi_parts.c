@@ -20,6 +20,10 @@ ott_status mpi_test(int count, MPI_Request *requests, bool *done) {
     return OTT_OK;
 }
 
+int mpi_blocks(int64_t bytes) {
+    return (int)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
+}
+
 const char *mpi_shape(const mpi_header *h, char text[64]) {
     snprintf(text, 64, "%lld x %lld %s", (long long)h->rows, (long long)h->columns,
              dtype_name((ott_dtype)h->dtype));

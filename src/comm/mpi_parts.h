@@ -12,7 +12,11 @@
 #include <mpi.h>
 #include <pthread.h>
 
-enum { KIND_LEFT = -1, REASON_BYTES = 256 };
+enum {
+    KIND_LEFT = -1,
+    REASON_BYTES = 256,
+    BLOCK_BYTES = 4096 /* MPI counts in int: a message goes as blocks, and its memory is a multiple of them */
+};
 
 /* What a rank says before it sends data. */
 typedef struct mpi_header {
@@ -97,6 +101,7 @@ void mpi_collective_late(const mpi_group *g, bool *late);
 ott_status mpi_check(int code, const char *what); /* OTT_ERR_RANK with MPI's own words */
 /* All `count` requests are done? */
 ott_status mpi_test(int count, MPI_Request *requests, bool *done);
+int mpi_blocks(int64_t bytes); /* that hold so many */
 /* "2 x 5 fp32" */
 const char *mpi_shape(const mpi_header *h, char text[64]);
 

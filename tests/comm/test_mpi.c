@@ -1,13 +1,17 @@
 /*
  * Ranks as processes: the tests of collectives.c, with four of them started by mpirun (tests/CMakeLists.txt). What each rank
- * found goes to all, through a group of its own, and all judge it.
+ * found goes to all, through a group of its own, and all judge it. Then what only processes have: two groups at once that
+ * cross each other. With the argument "give-up": ranks that give up while data move, which ends them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "comm/collectives.h"
@@ -16,9 +20,9 @@
 
 static group *all;
 
-static void open_group(int first, int size, double timeout, group **out) {
-    int members[RANKS_MAX];
-    for (int i = 0; i < size; i++) members[i] = first + i;
+static void open_group(int first, int step, int size, double timeout, group **out) {
+    int members[RANKS_MAX] = {0};
+    for (int i = 0; i < size; i++) members[i] = first + i * step;
     if (mpi_group_open(members, size, "", timeout, out) != OTT_OK) fail_msg("%s", status_text());
 }
 
@@ -28,7 +32,7 @@ static void share_results(void) {
     rank_run own = collectives_ranks[all->rank], *every = collectives_ranks;
     exec cx = {0};
     mem *account;
-    open_group(0, all->size, 30, &whole);
+    open_group(0, 1, all->size, 30, &whole);
     assert_int_equal(mem_open(&account), OTT_OK);
     assert_int_equal(cpu_open(account, 1, "scalar", &cx.device), OTT_OK);
     collective gather = {.kind = COLLECTIVE_ALL_GATHER,
@@ -44,7 +48,7 @@ void collectives_run(int size, double timeout, rank_body body) {
     bool member = all->rank < size;
     rank_run *own = &collectives_ranks[all->rank];
     memset(collectives_ranks, 0, sizeof collectives_ranks);
-    open_group(member ? 0 : all->rank, member ? size : 1, timeout, &own->group);
+    open_group(member ? 0 : all->rank, 1, member ? size : 1, timeout, &own->group);
     own->body = body;
     if (member)
         collectives_run_rank(own);
@@ -53,10 +57,137 @@ void collectives_run(int size, double timeout, rank_body body) {
     share_results();
 }
 
-int main(void) {
+/* ---- groups that cross each other ---- */
+
+enum { ROUNDS = 300, MOST_BITS = 18, MOST = 2 << MOST_BITS };
+
+/* Of four ranks 0 1 and 2 3 are pairs, and 0 2 and 1 3: as in a mesh of dp_shard 2 and tp 2. */
+typedef struct crossing {
+    exec cx;
+    group *pair, *across;
+    float *sum, *parts;
+    uint64_t seed; /* the same on all ranks */
+} crossing;
+
+/* Most of them small. */
+static int64_t draw_count(crossing *c) {
+    c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
+    int64_t below = INT64_C(1) << (1 + (c->seed >> 33) % MOST_BITS);
+    return (int64_t)(c->seed >> 40) % below;
+}
+
+static float cell(int rank, int64_t i) {
+    return (float)((i * 7 + rank * 13) % 1001);
+}
+
+static collective draw_sum(crossing *c) {
+    tensor t = tensor_vector(c->sum, OTT_F32, draw_count(c));
+    for (int64_t i = 0; i < t.columns; i++) c->sum[i] = cell(all->rank, i);
+    return (collective){.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
+}
+
+static collective draw_gather(crossing *c, int64_t rows[2]) {
+    for (int k = 0; k < 2; k++) rows[k] = draw_count(c);
+    tensor whole = tensor_matrix(c->parts, OTT_F32, rows[0] + rows[1], 1);
+    tensor own = tensor_rows(whole, c->across->rank * rows[0], rows[c->across->rank]);
+    for (int64_t i = 0; i < own.rows; i++) ((float *)own.data)[i] = cell(all->rank, i);
+    return (collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = whole, .output_rows = rows};
+}
+
+static void check_sum(const crossing *c, const collective *call) {
+    int first = all->rank / 2 * 2;
+    for (int64_t i = 0; i < call->output.columns; i++)
+        if (c->sum[i] != cell(first, i) + cell(first + 1, i)) fail_msg("sum of %lld", (long long)i);
+}
+
+static void check_gather(const crossing *c, const int64_t rows[2]) {
+    const float *at = c->parts;
+    for (int k = 0; k < 2; at += rows[k++])
+        for (int64_t i = 0; i < rows[k]; i++)
+            if (at[i] != cell(all->rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
+}
+
+/* A gather under sums; half of the ranks begin with the one, half with the other. */
+static ott_status cross(crossing *c) {
+    int64_t rows[2];
+    group_request gathering, summing;
+    collective gather = draw_gather(c, rows), sum = draw_sum(c);
+    bool sum_first = all->rank % 3 == 0;
+    if (sum_first) TRY(group_start(c->pair, &c->cx, &sum, &summing));
+    TRY(group_start(c->across, &c->cx, &gather, &gathering));
+    if (!sum_first) TRY(group_start(c->pair, &c->cx, &sum, &summing));
+    TRY(group_wait(&c->cx, &summing));
+    check_sum(c, &sum);
+    for (int64_t more = draw_count(c) % 4; more > 0; more--) {
+        sum = draw_sum(c);
+        TRY(group_run(c->pair, &c->cx, &sum));
+        check_sum(c, &sum);
+    }
+    TRY(group_wait(&c->cx, &gathering));
+    check_gather(c, rows);
+    return OTT_OK;
+}
+
+static void crossing_groups_do_not_wait_for_each_other(void **state) {
+    crossing c = {.seed = 1};
+    mem *account;
+    (void)state;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    assert_int_equal(cpu_open(account, 1, "scalar", &c.cx.device), OTT_OK);
+    c.sum = malloc(MOST * sizeof *c.sum);
+    c.parts = malloc(2 * MOST * sizeof *c.parts);
+    assert_true(c.sum && c.parts);
+    open_group(all->rank / 2 * 2, 1, 2, 60, &c.pair);
+    open_group(all->rank % 2, 2, 2, 60, &c.across);
+    for (int i = 0; i < ROUNDS; i++)
+        if (cross(&c) != OTT_OK) fail_msg("round %d: %s", i, status_text());
+    group_close(c.across);
+    group_close(c.pair);
+    free(c.sum);
+    free(c.parts);
+    device_close(c.cx.device);
+    mem_close(account);
+}
+
+/* ---- giving up ---- */
+
+static atomic_bool moving;
+
+/* On the progress thread: leaves the other one the time to give up meanwhile. */
+static ott_status copy_slowly(device *d, void *to, const void *from, int64_t bytes) {
+    (void)d;
+    moving = true;
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    memcpy(to, from, (size_t)bytes);
+    return OTT_OK;
+}
+
+static int give_up_while_data_move(void) {
+    float value = 1;
+    tensor t = tensor_vector(&value, OTT_F32, 1);
+    exec cx = {0};
+    group_request request;
+    mem *account;
+    if (mem_open(&account) != OTT_OK || cpu_open(account, 1, "scalar", &cx.device) != OTT_OK) return 1;
+    device_table slow = *cx.device->table;
+    slow.copy_in = copy_slowly;
+    cx.device->table = &slow;
+    collective sum = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
+    if (group_start(all, &cx, &sum, &request) != OTT_OK) return 1;
+    while (!moving) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    bool speaks = mpi_give_up("enough");
+    (void)group_wait(&cx, &request); /* done, or failed */
+    if (speaks && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
+    fflush(stdout);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(crossing_groups_do_not_wait_for_each_other)};
     if (mpi_join(30, &all) != OTT_OK || all->size != RANKS_MAX) {
         fprintf(stderr, "comm.mpi wants %d ranks: mpirun -np %d: %s\n", RANKS_MAX, RANKS_MAX, status_text());
         return 1;
     }
-    return collectives_test();
+    if (count > 1 && strcmp(arguments[1], "give-up") == 0) return give_up_while_data_move();
+    return collectives_test() + cmocka_run_group_tests(tests, NULL, NULL);
 }
