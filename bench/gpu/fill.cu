@@ -68,6 +68,7 @@ extern "C" cudaError_t fill_normal(void *data, ott_dtype format, size_t count, f
 
 extern "C" cudaError_t fill_scales(float *data, size_t count, float low, float high, uint64_t seed,
                                    cudaStream_t stream) {
+    if (count == 0) return cudaSuccess; /* an empty grid is an error */
     LAUNCH(scales_kernel, blocks(count), block_threads, stream, data, count, low, high, seed);
     return cudaGetLastError();
 }

@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static cudaStream_t shim_stream; /* of the one device that a program opens */
+
 size_t cudnnGetVersion(void) {
     return CUDNN_VERSION;
 }
 
 bool attention_device_open(attention_device *d, cudaStream_t stream) {
-    (void)stream;
     *d = (attention_device){0};
+    shim_stream = stream;
     return true;
 }
 
@@ -33,6 +35,7 @@ bool attention_plan_build(attention_plan *p, const attention_device *d, const gr
 bool attention_plan_run(attention_plan *p, const attention_device *d, void *const data[ATTENTION_NAMED],
                         void *workspace) {
     (void)d, (void)workspace;
+    cudaStreamSynchronize(shim_stream); /* what was given to it before is done */
     const graph *g = p->plan;
     const attention_config *c = &g->config;
     const int64_t *offsets = data[ATTENTION_LSE_OFFSETS];

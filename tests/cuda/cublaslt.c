@@ -1,13 +1,17 @@
 /*
- * tests/cuda/cublaslt: the calls of cuBLASLt that our programs make, on the CPU: what the documentation of
- * cuBLAS 13 says an sm_90 product computes and refuses, in float64, so that layouts, scales and pointers can
- * be checked without a GPU. It refuses what is documented as unsupported: FP8 operands whose contraction is
- * not contiguous, E5M2 with E5M2, sizes and pointers not aligned to 16 bytes, block scales with fast
- * accumulation, C unlike D in place.
+ * tests/cuda/cublaslt: the calls of cuBLASLt that our programs make, on the CPU, so that layouts, scales and pointers can
+ * be checked without a GPU. It refuses what the documentation of cuBLAS 13 names as unsupported on sm_90: FP8 operands whose
+ * contraction is not contiguous, E5M2 with E5M2, sizes and pointers not aligned to 16 bytes, block scales with fast
+ * accumulation, C unlike D in place. Where a GPU's order of summation is its own, the stand-in takes that of
+ * fp8/reference.h (products of scales for whole lines, first our A's then our B's for blocks), so that what the CPU backend
+ * computes has the same bits.
  */
+#include "cudart.h"
 #include "fp8/cast.h"
 #include <cublasLt.h>
+#include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,42 +194,120 @@ static ott_dtype dtype_of(cudaDataType_t type) {
     }
 }
 
-static double load(const void *data, const layout *l, int64_t i) {
-    return (double)cast_load(data, dtype_of(l->type), i);
+typedef struct operand {
+    const void *data;
+    layout l;
+    bool contiguous; /* its contraction is */
+    const float *scale;
+    int32_t mode;
+    int64_t lines;
+} operand;
+
+/* d = alpha a b^T + beta c; c and d are column-major, a's lines their rows and b's their columns. */
+typedef struct product {
+    operand a, b;
+    float alpha, beta;
+    const void *c;
+    void *d;
+    layout out;
+    int64_t k;
+} product;
+
+static float scale_at(const operand *x, int64_t blocks, int64_t line, int64_t depth) {
+    if (!x->scale) return 1;
+    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return x->scale[line];
+    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return x->scale[depth / 128 * x->lines + line];
+    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+        return x->scale[line / 128 * ((blocks + 3) / 4 * 4) + depth / 128];
+    return x->scale[0];
 }
 
-/* What scales element (line, depth) of an operand of `lines` lines; blocks: of 128 along the contraction. */
-static double factor(const float *scale, int32_t mode, int64_t lines, int64_t blocks, int64_t line,
-                     int64_t depth) {
-    if (!scale) return 1;
-    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return (double)scale[line];
-    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return (double)scale[depth / 128 * lines + line];
-    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
-        return (double)scale[line / 128 * ((blocks + 3) / 4 * 4) + depth / 128];
-    return (double)scale[0];
+static float *need_floats(int64_t count) {
+    float *out = malloc(sizeof(float) * (size_t)(count + 1));
+    if (out) return out;
+    fprintf(stderr, "cuBLASLt stand-in: out of memory\n");
+    abort();
 }
 
-/* An operand as numbers, its scales applied: [lines][k]. `contiguous`: its contraction is. */
-static double *numbers(const void *data, const layout *l, bool contiguous, const float *scale, int32_t mode,
-                       int64_t lines, int64_t k) {
-    double *out = malloc(sizeof(double) * (size_t)(lines * k));
-    for (int64_t i = 0; out && i < lines; i++)
-        for (int64_t p = 0; p < k; p++)
-            out[i * k + p] = load(data, l, contiguous ? i * l->ld + p : p * l->ld + i) *
-                             factor(scale, mode, lines, (k + 127) / 128, i, p);
+/* Its numbers as [k][lines]. */
+static float *numbers(const operand *x, int64_t k) {
+    float *out = need_floats(x->lines * k);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t i = 0; i < x->lines; i++)
+            out[p * x->lines + i] =
+                cast_load(x->data, dtype_of(x->l.type), x->contiguous ? i * x->l.ld + p : p * x->l.ld + i);
     return out;
 }
 
-/* d = alpha a b^T + beta c, a [m][k], b [n][k], c and d column-major. */
-static void multiply(double alpha, const double *a, const double *b, double beta, const void *c, void *d,
-                     const layout *l, int64_t k) {
-    for (int64_t j = 0; j < l->columns; j++)
-        for (int64_t i = 0; i < l->rows; i++) {
-            double sum = 0;
-            for (int64_t p = 0; p < k; p++) sum += a[i * k + p] * b[j * k + p];
-            double old = beta == 0 ? 0 : beta * load(c, l, j * l->ld + i);
-            cast_store(d, dtype_of(l->type), j * l->ld + i, (float)(alpha * sum + old));
+/* sum[i] = fmaf(a[p][i], b[p][j], sum[i]) for each p of [from, to). */
+__attribute__((target_clones("arch=haswell", "default"))) static void
+add_products(int64_t lines, int64_t from, int64_t to, const float *a, const float *b, int64_t b_lines,
+             float *sum) {
+    for (int64_t i = 0; i < lines; i++) sum[i] = 0;
+    for (int64_t p = from; p < to; p++) {
+        const float *column = a + p * lines;
+        float right = b[p * b_lines];
+        for (int64_t i = 0; i < lines; i++) sum[i] = fmaf(column[i], right, sum[i]);
+    }
+}
+
+/* y[i] after the blocks of 128, each scaled; ours is the other way round: b's scale comes first. */
+static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
+    int64_t m = w->a.lines, blocks = (w->k + 127) / 128;
+    for (int64_t i = 0; i < m; i++) y[i] = 0;
+    for (int64_t p = 0; p < w->k; p += 128) {
+        add_products(m, p, p + 128 < w->k ? p + 128 : w->k, a, b + j, w->b.lines, sum);
+        float right = scale_at(&w->b, blocks, j, p);
+        for (int64_t i = 0; i < m; i++) y[i] = fmaf(sum[i] * right, scale_at(&w->a, blocks, i, p), y[i]);
+    }
+}
+
+static bool by_blocks(const operand *x) {
+    return x->scale && (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
+                        x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+}
+
+static void scaled_column(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
+    if (by_blocks(&w->a)) {
+        add_blocks(w, j, a, b, sum, y);
+        return;
+    }
+    add_products(w->a.lines, 0, w->k, a, b + j, w->b.lines, y);
+    for (int64_t i = 0; i < w->a.lines; i++) y[i] *= scale_at(&w->b, 0, j, 0) * scale_at(&w->a, 0, i, 0);
+}
+
+static void run_product(void *argument) {
+    product *w = argument;
+    int64_t m = w->a.lines;
+    float *a = numbers(&w->a, w->k), *b = numbers(&w->b, w->k), *sum = need_floats(m), *y = need_floats(m);
+    ott_dtype d = dtype_of(w->out.type);
+    for (int64_t j = 0; j < w->b.lines; j++) {
+        scaled_column(w, j, a, b, sum, y);
+        for (int64_t i = 0; i < m; i++) {
+            int64_t at = j * w->out.ld + i;
+            float value = w->alpha * y[i];
+            if (w->beta != 0) value += w->beta * cast_load(w->c, d, at);
+            cast_store(w->d, d, at, value);
         }
+    }
+    free(a);
+    free(b);
+    free(sum);
+    free(y);
+    free(w);
+}
+
+static int64_t layout_bytes(const layout *l) {
+    return ((l->columns - 1) * l->ld + l->rows) * dtype_bytes(dtype_of(l->type));
+}
+
+static void require_device(const product *w) {
+    cudart_require_device("cublasLtMatmul: A is not all in device memory", w->a.data,
+                          (size_t)layout_bytes(&w->a.l));
+    cudart_require_device("cublasLtMatmul: B is not all in device memory", w->b.data,
+                          (size_t)layout_bytes(&w->b.l));
+    cudart_require_device("cublasLtMatmul: D is not all in device memory", w->d,
+                          (size_t)layout_bytes(&w->out));
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -234,21 +316,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
-    (void)handle, (void)algorithm, (void)workspace, (void)workspace_bytes, (void)stream;
+    (void)handle, (void)algorithm;
     const operation *o = (const void *)desc;
     const layout *la = (const void *)a_layout, *lb = (const void *)b_layout, *lc = (const void *)c_layout;
     const layout *ld = (const void *)d_layout;
     if (!supported(o, la, lb, lc, ld)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!aligned(a) || !aligned(b) || !aligned(d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes && (uintptr_t)workspace % 256) return CUBLAS_STATUS_INVALID_VALUE;
     bool a_contiguous = o->transa == CUBLAS_OP_T, b_contiguous = o->transb == CUBLAS_OP_N;
-    int64_t m = ld->rows, n = ld->columns, k = a_contiguous ? la->rows : la->columns;
-    if ((a_contiguous ? la->columns : la->rows) != m || (b_contiguous ? lb->columns : lb->rows) != n ||
+    int64_t k = a_contiguous ? la->rows : la->columns;
+    if ((a_contiguous ? la->columns : la->rows) != ld->rows ||
+        (b_contiguous ? lb->columns : lb->rows) != ld->columns ||
         (b_contiguous ? lb->rows : lb->columns) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
-    double *x = numbers(a, la, a_contiguous, o->a_scale, o->a_mode, m, k);
-    double *y = numbers(b, lb, b_contiguous, o->b_scale, o->b_mode, n, k);
-    if (x && y) multiply((double)*(const float *)alpha, x, y, (double)*(const float *)beta, c, d, ld, k);
-    free(x);
-    free(y);
-    return x && y ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+    product *w = malloc(sizeof *w);
+    if (!w) return CUBLAS_STATUS_ALLOC_FAILED;
+    *w = (product){.a = {a, *la, a_contiguous, o->a_scale, o->a_mode, ld->rows},
+                   .b = {b, *lb, b_contiguous, o->b_scale, o->b_mode, ld->columns},
+                   .alpha = *(const float *)alpha,
+                   .beta = *(const float *)beta,
+                   .c = c,
+                   .d = d,
+                   .out = *ld,
+                   .k = k};
+    require_device(w);
+    cudart_queue(stream, run_product, w);
+    return CUBLAS_STATUS_SUCCESS;
 }

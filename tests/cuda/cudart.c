@@ -1,20 +1,132 @@
 /*
- * tests/cuda/cudart: the calls of the CUDA runtime that our programs make, on the CPU: device memory is host
- * memory, everything runs at once, events hold the clock. An allocation is filled with 0xFF and stands
- * between two guards; a guard that was written over ends the program when the memory is freed.
+ * tests/cuda/cudart: the calls of the CUDA runtime that our programs make, on the CPU. Device memory is host memory: an
+ * allocation is filled with 0xFF and stands between two guards; a guard that was written over ends the program when the
+ * memory is freed. A stream is a queue: what is in it is done when somebody waits for it, and not before. A copy from pageable
+ * memory of the host takes the bytes at once and one to it waits, as a GPU's driver has it; one from or to pinned memory is
+ * work like any other. Events hold the clock of the moment at which the stream came to them.
  */
-#include <cuda_runtime_api.h>
+#define _GNU_SOURCE /* a recursive mutex's initializer */
+#include "cudart.h"
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+/* ---- memory ---- */
+
 enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 
+/* [guard][data][guard] */
 typedef struct block {
+    unsigned char *data;
     size_t bytes;
+    bool pinned; /* memory of the host */
+    struct block *next;
 } block;
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* of all that is here */
+static block *blocks;
+
+static void die(const char *message, size_t bytes) {
+    fprintf(stderr, "CUDA stand-in: %s (%zu bytes)\n", message, bytes);
+    abort();
+}
+
+static void *need_memory(void *p) {
+    if (!p) die("out of memory", 0);
+    return p;
+}
+
+static const block *block_around(const void *address) {
+    for (const block *b = blocks; b; b = b->next)
+        if ((const unsigned char *)address >= b->data && (const unsigned char *)address < b->data + b->bytes)
+            return b;
+    return NULL;
+}
+
+static bool holds(const void *data, size_t bytes, bool pinned) {
+    const block *b = block_around(data);
+    return b && b->pinned == pinned && (size_t)((const unsigned char *)data - b->data) + bytes <= b->bytes;
+}
+
+void cudart_require_device(const char *what, const void *data, size_t bytes) {
+    pthread_mutex_lock(&lock);
+    if (bytes && !holds(data, bytes, false)) die(what, bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
+    size_t whole = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
+    unsigned char *start = bytes < SIZE_MAX / 2 ? aligned_alloc(GUARD, whole) : NULL;
+    if (!start) return cudaErrorMemoryAllocation;
+    memset(start, GUARD_BYTE, whole);
+    memset(start + GUARD, fill, bytes);
+    block *b = need_memory(malloc(sizeof *b));
+    pthread_mutex_lock(&lock);
+    *b = (block){start + GUARD, bytes, pinned, blocks};
+    blocks = b;
+    pthread_mutex_unlock(&lock);
+    *data = b->data;
+    return cudaSuccess;
+}
+
+static block *take_block(void *data, bool pinned) {
+    for (block **at = &blocks; *at; at = &(*at)->next)
+        if ((*at)->data == data && (*at)->pinned == pinned) {
+            block *b = *at;
+            *at = b->next;
+            return b;
+        }
+    return NULL;
+}
+
+static void run_all_streams(void);
+
+static cudaError_t release(void *data, bool pinned) {
+    if (!data) return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    run_all_streams();
+    block *b = take_block(data, pinned);
+    pthread_mutex_unlock(&lock);
+    if (!b) return cudaErrorInvalidValue;
+    for (size_t i = 0; i < GUARD; i++)
+        if (b->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || b->data[b->bytes + i] != GUARD_BYTE)
+            die("written outside of an allocation", b->bytes);
+    free(b->data - GUARD);
+    free(b);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **data, size_t bytes) {
+    return allocate(data, bytes, false, 0xFF);
+}
+
+cudaError_t cudaFree(void *data) {
+    return release(data, false);
+}
+
+cudaError_t cudaMallocHost(void **data, size_t bytes) {
+    return allocate(data, bytes, true, 0);
+}
+
+cudaError_t cudaFreeHost(void *data) {
+    return release(data, true);
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
+    *total = (size_t)16 << 30;
+    *left = *total;
+    pthread_mutex_lock(&lock);
+    for (const block *b = blocks; b; b = b->next)
+        if (!b->pinned) *left -= b->bytes;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+/* ---- the device ---- */
 
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = 1;
@@ -52,92 +164,259 @@ cudaError_t cudaGetLastError(void) {
     return cudaSuccess;
 }
 
-/* [guard, its start holding the size][data][guard] */
-cudaError_t cudaMalloc(void **data, size_t bytes) {
-    size_t whole = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
-    char *start = aligned_alloc(GUARD, whole);
-    if (!start) return cudaErrorMemoryAllocation;
-    memset(start, GUARD_BYTE, whole);
-    ((block *)start)->bytes = bytes;
-    memset(start + GUARD, 0xFF, bytes);
-    *data = start + GUARD;
-    return cudaSuccess;
+/* ---- streams ---- */
+
+typedef struct job {
+    void (*run)(void *argument);
+    void *argument;
+    struct job *next;
+} job;
+
+struct CUstream_st {
+    job *first, **last;
+    uint64_t queued, done; /* jobs since it was made */
+    struct CUstream_st *next;
+};
+
+static struct CUstream_st default_stream = {.last = &default_stream.first};
+static struct CUstream_st *streams = &default_stream;
+
+static struct CUstream_st *stream_of(cudaStream_t stream) {
+    return stream ? stream : &default_stream;
 }
 
-cudaError_t cudaFree(void *data) {
-    if (!data) return cudaSuccess;
-    unsigned char *start = (unsigned char *)data - GUARD;
-    size_t bytes = ((block *)(void *)start)->bytes;
-    for (size_t i = sizeof(block); i < GUARD; i++) {
-        if (start[i] == GUARD_BYTE && start[GUARD + bytes + i - sizeof(block)] == GUARD_BYTE) continue;
-        fprintf(stderr, "device memory: written outside of an allocation of %zu bytes\n", bytes);
-        abort();
+void cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument) {
+    struct CUstream_st *s = stream_of(stream);
+    job *j = need_memory(malloc(sizeof *j));
+    *j = (job){run, argument, NULL};
+    pthread_mutex_lock(&lock);
+    *s->last = j;
+    s->last = &j->next;
+    s->queued++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Until `done` of its jobs are. */
+static void run_until(struct CUstream_st *s, uint64_t done) {
+    pthread_mutex_lock(&lock);
+    while (s->done < done && s->first) {
+        job *j = s->first;
+        s->first = j->next;
+        if (!s->first) s->last = &s->first;
+        j->run(j->argument);
+        s->done++;
+        free(j);
     }
-    free(start);
-    return cudaSuccess;
+    pthread_mutex_unlock(&lock);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-    (void)kind, (void)stream;
-    memmove(to, from, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)kind, (void)stream;
-    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-    for (size_t row = 0; row < height; row++)
-        memmove((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-    (void)stream;
-    memset(to, value, bytes);
-    return cudaSuccess;
+static void run_all_streams(void) {
+    for (struct CUstream_st *s = streams; s; s = s->next) run_until(s, s->queued);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-    *stream = NULL;
+    struct CUstream_st *s = need_memory(calloc(1, sizeof *s));
+    s->last = &s->first;
+    pthread_mutex_lock(&lock);
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    *stream = s;
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    (void)flags;
+    return cudaStreamCreate(stream);
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    (void)stream;
+    pthread_mutex_lock(&lock);
+    run_until(stream, stream->queued);
+    struct CUstream_st **at = &streams;
+    while (*at != stream) at = &(*at)->next;
+    *at = stream->next;
+    pthread_mutex_unlock(&lock);
+    free(stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    (void)stream;
+    struct CUstream_st *s = stream_of(stream);
+    run_until(s, s->queued);
     return cudaSuccess;
 }
 
-/* An event is the time at which it was recorded. */
+cudaError_t cudaDeviceSynchronize(void) {
+    pthread_mutex_lock(&lock);
+    run_all_streams();
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+/* ---- copies ---- */
+
+typedef struct copy {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t to_pitch, from_pitch, width, height;
+    int value; /* memset: of each byte */
+    unsigned char taken[];
+} copy;
+
+static void run_copy(void *argument) {
+    copy *c = argument;
+    for (size_t row = 0; row < c->height; row++)
+        memmove(c->to + row * c->to_pitch, c->from + row * c->from_pitch, c->width);
+    free(c);
+}
+
+static void run_set(void *argument) {
+    copy *c = argument;
+    memset(c->to, c->value, c->width);
+    free(c);
+}
+
+static size_t spread(size_t pitch, const copy *c) {
+    return c->width && c->height ? (c->height - 1) * pitch + c->width : 0;
+}
+
+static bool sides_fit(const copy *c, enum cudaMemcpyKind kind) {
+    bool to_host = kind == cudaMemcpyDeviceToHost, from_host = kind == cudaMemcpyHostToDevice;
+    return (to_host || holds(c->to, spread(c->to_pitch, c), false)) &&
+           (from_host || holds(c->from, spread(c->from_pitch, c), false));
+}
+
+/* The source's bytes as they are now. */
+static copy *take_source(copy c) {
+    copy *later = need_memory(malloc(sizeof *later + c.width * c.height));
+    *later = c;
+    for (size_t row = 0; row < c.height; row++)
+        memcpy(later->taken + row * c.width, c.from + row * c.from_pitch, c.width);
+    later->from = later->taken;
+    later->from_pitch = c.width;
+    return later;
+}
+
+static cudaError_t copy_rows(copy c, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    if (c.width == 0 || c.height == 0) return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    bool fits = sides_fit(&c, kind), pinned_from = block_around(c.from), pinned_to = block_around(c.to);
+    pthread_mutex_unlock(&lock);
+    if (!fits) return cudaErrorInvalidValue;
+    copy *later = need_memory(malloc(sizeof *later));
+    *later = c;
+    if (kind == cudaMemcpyHostToDevice && !pinned_from) {
+        free(later);
+        later = take_source(c);
+    }
+    cudart_queue(stream, run_copy, later);
+    bool waits = kind == cudaMemcpyDeviceToHost && !pinned_to;
+    return waits ? cudaStreamSynchronize(stream) : cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    return copy_rows((copy){.to = to, .from = from, .width = bytes, .height = 1}, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
+    return copy_rows((copy){.to = to,
+                            .from = from,
+                            .to_pitch = to_pitch,
+                            .from_pitch = from_pitch,
+                            .width = width,
+                            .height = height},
+                     kind, stream);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    if (bytes == 0) return cudaSuccess;
+    cudart_require_device("memset outside of device memory", to, bytes);
+    copy *later = need_memory(malloc(sizeof *later));
+    *later = (copy){.to = to, .width = bytes, .value = value};
+    cudart_queue(stream, run_set, later);
+    return cudaSuccess;
+}
+
+/* ---- events ---- */
+
+struct CUevent_st {
+    struct CUstream_st *stream; /* NULL: never recorded */
+    uint64_t number;            /* of its job in the stream */
+    struct timespec at;
+};
+
+/* The clock at the moment the stream came to it. */
+static void run_record(void *argument) {
+    clock_gettime(CLOCK_MONOTONIC, &((struct CUevent_st *)argument)->at);
+}
+
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
-    *event = calloc(1, sizeof(struct timespec));
-    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+    *event = need_memory(calloc(1, sizeof **event));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    (void)flags;
+    return cudaEventCreate(event);
+}
+
+static void run_until_event(struct CUevent_st *event) {
+    if (event->stream) run_until(event->stream, event->number);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    run_until_event(event);
     free(event);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    (void)stream;
-    clock_gettime(CLOCK_MONOTONIC, (struct timespec *)(void *)event);
+    pthread_mutex_lock(&lock);
+    cudart_queue(stream, run_record, event);
+    event->stream = stream_of(stream);
+    event->number = event->stream->queued;
+    pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    (void)event;
+    run_until_event(event);
     return cudaSuccess;
 }
 
+/* What a stream waits for: another one to have done so many jobs. */
+typedef struct stream_wait {
+    struct CUstream_st *stream;
+    uint64_t number;
+} stream_wait;
+
+static void run_wait(void *argument) {
+    stream_wait *w = argument;
+    run_until(w->stream, w->number);
+    free(w);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    (void)flags;
+    if (!event->stream) return cudaSuccess;
+    stream_wait *w = need_memory(malloc(sizeof *w));
+    *w = (stream_wait){event->stream, event->number};
+    cudart_queue(stream, run_wait, w);
+    return cudaSuccess;
+}
+
+static bool has_happened(const struct CUevent_st *e) {
+    return e->stream && e->stream->done >= e->number;
+}
+
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
-    const struct timespec *a = (const void *)from, *b = (const void *)to;
+    if (!from->stream || !to->stream) return cudaErrorInvalidResourceHandle;
+    if (!has_happened(from) || !has_happened(to)) return cudaErrorNotReady;
+    const struct timespec *a = &from->at, *b = &to->at;
     *ms = (float)(1e3 * (double)(b->tv_sec - a->tv_sec) + 1e-6 * (double)(b->tv_nsec - a->tv_nsec));
     return cudaSuccess;
 }

@@ -1,11 +1,12 @@
 /*
  * tests/cuda/emulate: CUDA kernels on the CPU, for tests without a GPU. A kernel's source, unchanged, is
- * compiled as C++; LAUNCH runs its grid block by block, each thread of a block as a fiber.
+ * compiled as C++; LAUNCH gives its grid to the stream (cudart.h), which runs it block by block when somebody waits for it,
+ * each thread of a block as a fiber.
  *
  * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, and
  * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
- * before each block, threads run in another order after each barrier, and a barrier that not all threads of
- * its group reach ends the program.
+ * before each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
+ * a launch or shared memory beyond what a GPU takes, end the program.
  */
 #ifndef EMULATE_H
 #define EMULATE_H
@@ -16,31 +17,48 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <ucontext.h>
 #include <vector>
 #include <vector_types.h>
+#include "cudart.h"
+
+#ifndef __x86_64__
+#error "emulate.h switches between fibers by instructions of x86-64"
+#endif
 
 namespace emulate {
+
+/* Saves the registers that a call keeps on this stack, its top in *from, and goes on at the stack `to`. */
+__attribute__((naked, noinline, unused)) static void switch_stack(void **, void *) {
+    __asm__("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+            "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+            "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+}
+constexpr int saved_registers = 6;
 
 enum class waits { nothing, warp, block, done };
 
 struct fiber {
-    ucontext_t context;
+    void *stack; /* its top while another one runs */
     waits state;
     uint64_t slot; /* what it gives to a shuffle */
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
 constexpr size_t shared_bytes = 1 << 20;
+/* What a launch may ask for; of shared memory, without further settings. */
+constexpr unsigned block_limit = 1024, grid_limit = 65535;
+constexpr size_t shared_limit = 48 << 10;
 
 /* The variables of all kernels of the program, one after the other. */
 alignas(1024) inline char shared_memory[shared_bytes];
 inline size_t shared_used;
+inline uint64_t launches;       /* the number of the one that runs */
+inline size_t shared_of_launch; /* bytes that it has asked for */
 
 inline std::vector<fiber> fibers;
 inline std::vector<char> stacks;
 inline std::function<void()> body;
-inline ucontext_t scheduler;
+inline void *scheduler; /* its stack's top while a fiber runs */
 inline int current, count;
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
@@ -49,13 +67,13 @@ inline void run(int i) {
     current = i;
     thread_index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
     fibers[i].state = waits::nothing;
-    swapcontext(&scheduler, &fibers[i].context);
+    switch_stack(&scheduler, fibers[i].stack);
 }
 
 inline void wait(waits what) {
     int me = current;
     fibers[me].state = what;
-    swapcontext(&fibers[me].context, &scheduler);
+    switch_stack(&fibers[me].stack, scheduler);
 }
 
 inline void enter() {
@@ -100,14 +118,14 @@ inline bool pass_a_barrier(int round) {
     return passed;
 }
 
+/* Its stack is as switch_stack left it: on top of the return address, `enter`. */
 inline void make_fiber(int i) {
-    fiber &f = fibers[i];
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = &stacks[(size_t)stack_bytes * i];
-    f.context.uc_stack.ss_size = stack_bytes;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, enter, 0);
-    f.state = waits::nothing;
+    uintptr_t end = (uintptr_t)(stacks.data() + (size_t)stack_bytes * (i + 1)) & ~(uintptr_t)15;
+    void **top = (void **)end;
+    *--top = nullptr; /* where enter would return to, which it does not */
+    *--top = (void *)enter;
+    fibers[i].stack = top - saved_registers;
+    fibers[i].state = waits::nothing;
 }
 
 inline void run_block() {
@@ -125,16 +143,48 @@ inline void run_block() {
     }
 }
 
-inline void launch(dim3 grid, dim3 block, std::function<void()> kernel) {
+inline void run_grid(dim3 grid, dim3 block, const std::function<void()> &kernel) {
     grid_size = grid;
     block_size = block;
     count = block.x * block.y * block.z;
-    fibers.resize(count);
-    stacks.resize((size_t)stack_bytes * count);
-    body = std::move(kernel);
+    if (fibers.size() < (size_t)count) {
+        fibers.resize(count);
+        stacks.resize((size_t)stack_bytes * count);
+    }
+    body = kernel;
+    launches++;
+    shared_of_launch = 0;
     for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
         for (block_index.y = 0; block_index.y < grid.y; block_index.y++)
             for (block_index.x = 0; block_index.x < grid.x; block_index.x++) run_block();
+}
+
+struct grid_job {
+    dim3 grid, block;
+    std::function<void()> kernel;
+};
+
+inline void run_job(void *argument) {
+    grid_job *job = (grid_job *)argument;
+    run_grid(job->grid, job->block, job->kernel);
+    delete job;
+}
+
+inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
+    uint64_t threads = (uint64_t)block.x * block.y * block.z;
+    bool fits = threads >= 1 && threads <= block_limit && block.z <= 64 && grid.x >= 1 &&
+                grid.x <= INT32_MAX && grid.y >= 1 && grid.y <= grid_limit && grid.z >= 1 &&
+                grid.z <= grid_limit;
+    if (fits) return;
+    fprintf(stderr, "emulated kernel %s: no GPU takes a grid of (%u,%u,%u) blocks of (%u,%u,%u) threads\n",
+            kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z);
+    abort();
+}
+
+inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
+                   std::function<void()> kernel) {
+    check_launch(name, grid, block);
+    cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)});
 }
 
 /* Every lane gives `value` and takes that of lane `from(lane)`. */
@@ -160,9 +210,22 @@ inline size_t reserve_shared(size_t bytes) {
     return at;
 }
 
+/* A variable of `bytes` is used in the launch that runs. */
+inline void count_shared(uint64_t &launch, size_t bytes) {
+    if (launch == launches) return;
+    launch = launches;
+    shared_of_launch += (bytes + 127) / 128 * 128;
+    if (shared_of_launch <= shared_limit) return;
+    fprintf(stderr, "emulated kernel: %zu bytes of shared memory, of %zu that a kernel has\n",
+            shared_of_launch, shared_limit);
+    abort();
+}
+
 /* The variable of type T in shared memory that `Place`, a type of its own for each, stands for. */
 template <class Place, class T> T &shared() {
     static const size_t at = reserve_shared(sizeof(T));
+    static uint64_t launch;
+    count_shared(launch, sizeof(T));
     return *reinterpret_cast<T *>(shared_memory + at);
 }
 
@@ -185,7 +248,7 @@ template <class Place, class T> T &shared() {
 #define gridDim         emulate::grid_size
 
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
-    ((void)(stream), emulate::launch((grid), (block), [=] { kernel(__VA_ARGS__); }))
+    emulate::launch(#kernel, (grid), (block), (stream), [=] { kernel(__VA_ARGS__); })
 
 static inline void __syncthreads() {
     emulate::wait(emulate::waits::block);

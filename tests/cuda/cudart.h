@@ -1,0 +1,23 @@
+/*
+ * tests/cuda/cudart: what the stand-ins for CUDA's libraries and kernels share: a stream that does nothing before somebody waits
+ * for it, so that work which nobody waited for is seen to be missing.
+ */
+#ifndef CUDART_H
+#define CUDART_H
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* run(argument) once all that was given to the stream before is done, and somebody waits for it. */
+void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument);
+/* Ends the program with a message unless all `bytes` from `data` on are in one block of device memory. */
+void cudart_require_device(const char *what, const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
