@@ -128,7 +128,7 @@ __device__ __forceinline__ void raise_columns(float *column_amax, int64_t column
 
 /* ---- scales ---- */
 
-/* src/fp8/scale.c's scale_from_amax for E4M3. No quotient is subnormal: a power of two is what is left
+/* fp8/scale.h's scale_from_amax for E4M3. No quotient is subnormal: a power of two is what is left
    without the mantissa. */
 __device__ __forceinline__ float scale_of(uint32_t amax_bits, const scale_options &o) {
     const float max = 448;

@@ -6,6 +6,7 @@
 #ifndef BASE_FMATH_H
 #define BASE_FMATH_H
 
+#include "base/anywhere.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -24,25 +25,25 @@
 #define FMATH_EXP_P5 5.0000001201e-1f
 
 /* The bits of a float, and back. */
-static inline uint32_t fmath_bits(float x) {
+ANYWHERE uint32_t fmath_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, 4);
     return u;
 }
-static inline float fmath_from_bits(uint32_t u) {
+ANYWHERE float fmath_from_bits(uint32_t u) {
     float x;
     memcpy(&x, &u, 4);
     return x;
 }
 
 /* 2^n for n in [-126, 127]. */
-static inline float fmath_power_of_two(int n) {
+ANYWHERE float fmath_power_of_two(int n) {
     return fmath_from_bits((uint32_t)(n + 127) << 23);
 }
 
 /* exp(x), at most 1 ulp off on [-87, 88]. x is first clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives
    NaN. The scaling by 2^n is one multiplication by each half of n, so that only the last one can round. */
-static inline float fmath_exp(float x) {
+ANYWHERE float fmath_exp(float x) {
     if (x != x) return x;
     x = x < FMATH_EXP_MIN ? FMATH_EXP_MIN : x;
     x = x > FMATH_EXP_MAX ? FMATH_EXP_MAX : x;
@@ -61,8 +62,30 @@ static inline float fmath_exp(float x) {
     return (p * fmath_power_of_two(first)) * fmath_power_of_two(whole - first);
 }
 
+/* log(m) for m in [sqrt(1/2), sqrt(2)): with f = (m - 1) / (m + 1), 2 * (f + f^3/3 + f^5/5 + ... + f^21/21).
+   |f| < 0.172, so the first term left out is below 1e-18 of the first. */
+ANYWHERE double fmath_log_near_one(double m) {
+    double f = (m - 1.0) / (m + 1.0), square = f * f, sum = 0.0;
+    for (int odd = 21; odd >= 3; odd -= 2) sum = square * (sum + 1.0 / odd);
+    return 2.0 * (f + f * sum);
+}
+
 /* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives
- * NaN. */
-float fmath_log(float x);
+   NaN. None of them is fused, so every compiler and machine gives the same bits. */
+ANYWHERE float fmath_log(float x) {
+    const double ln2 = 0.69314718055994531, sqrt2 = 1.4142135623730951;
+    if (!(x > 0.0f && x < INFINITY)) return x == 0.0f ? -INFINITY : x < 0.0f ? NAN : x;
+    double wide = (double)x; /* a normal double even where x is subnormal */
+    uint64_t u;
+    memcpy(&u, &wide, 8);
+    int exponent = (int)(u >> 52) - 1023;
+    u = (u & 0x000fffffffffffffu) | ((uint64_t)1023 << 52);
+    memcpy(&wide, &u, 8);
+    if (wide > sqrt2) {
+        wide *= 0.5;
+        exponent++;
+    }
+    return (float)(exponent * ln2 + fmath_log_near_one(wide));
+}
 
 #endif

@@ -16,12 +16,12 @@ typedef enum cast_mode { CAST_SATURATE, CAST_OVERFLOW } cast_mode;
 typedef enum cast_rounding { ROUND_NEAREST, ROUND_STOCHASTIC } cast_rounding;
 
 /* bf16: NaN becomes 0x7FFF (as CUDA gives it). fp16: IEEE; NaN becomes 0x7FFF; overflow gives infinity. */
-static inline uint16_t cast_to_bf16(float x) {
+ANYWHERE uint16_t cast_to_bf16(float x) {
     uint32_t u = fmath_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-static inline float cast_from_bf16(uint16_t h) {
+ANYWHERE float cast_from_bf16(uint16_t h) {
     return fmath_from_bits((uint32_t)h << 16);
 }
 uint16_t cast_to_f16(float x);
@@ -39,7 +39,10 @@ float cast_from_fp8(uint8_t code, ott_dtype d);
 uint8_t cast_to_fp8_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
 
 /* E8M0: a power of two 2^(code-127); 255 is NaN. */
-float cast_from_e8m0(uint8_t code);
+ANYWHERE float cast_from_e8m0(uint8_t code) {
+    if (code == 255) return NAN;
+    return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
+}
 
 /* Element `index` of an array of format d as float, and back (nearest even, saturating for FP8). */
 float cast_load(const void *data, ott_dtype d, int64_t index);

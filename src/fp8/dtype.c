@@ -1,7 +1,6 @@
 /* fp8/dtype: the facts table of number formats. */
 #include "fp8/dtype.h"
 
-#include <float.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -60,20 +59,4 @@ bool dtype_is_fp8(ott_dtype d) {
 
 bool dtype_is_high_precision(ott_dtype d) {
     return d == OTT_F32 || d == OTT_BF16 || d == OTT_F16;
-}
-
-float dtype_max(ott_dtype d) {
-    switch (d) {
-    case OTT_F32: return FLT_MAX;
-    case OTT_BF16: return 0x1.fep127f;
-    case OTT_F16: return 65504.0f;
-    case OTT_E4M3: return 448.0f;
-    case OTT_E5M2: return 57344.0f;
-    case OTT_E8M0: return 0x1p127f;
-    case OTT_U8: return 255.0f;
-    case OTT_I32: return 0x1p31f; /* the integer limits rounded to fp32 */
-    case OTT_I64: return 0x1p63f;
-    case OTT_DTYPE_COUNT: break;
-    }
-    return 0.0f;
 }

@@ -1,6 +1,5 @@
 /* fp8/history: delayed scaling's update rule. */
 #include "fp8/history.h"
-#include <float.h>
 #include <string.h>
 
 static float window_amax(const cast_spec *spec, const float *amax_history) {
@@ -16,9 +15,7 @@ static float next_scale(const cast_spec *spec, float amax, float old_scale) {
     const delayed_callbacks *own = spec->callbacks;
     float max = dtype_max(spec->format);
     if (own && own->scale) return own->scale(own->user, amax, old_scale, max, spec->scale.margin);
-    if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
-    float scale = ldexpf(max, -spec->scale.margin) / amax;
-    return isinf(scale) ? FLT_MAX : scale;
+    return history_scale(max, spec->scale.margin, amax, old_scale);
 }
 
 void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale) {
@@ -28,10 +25,6 @@ void history_update(const cast_spec *spec, float seen, float *amax_history, floa
     *scale = next_scale(spec, window_amax(spec, amax_history), *scale);
     memmove(amax_history, amax_history + 1, (size_t)last * sizeof *amax_history);
     amax_history[last] = 0.0f;
-}
-
-float history_record(float seen, float amax) {
-    return isfinite(amax) && amax > seen ? amax : seen;
 }
 
 void history_resize(const float *from, int64_t from_count, float *to, int64_t to_count) {

@@ -19,7 +19,15 @@
 void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale);
 /* What a tensor's amax adds to what was seen: the larger one. An amax that is not finite is left out, so that
    one bad step cannot freeze the scale for the length of the amax_history (TransformerEngine records it). */
-float history_record(float seen, float amax);
+ANYWHERE float history_record(float seen, float amax) {
+    return isfinite(amax) && amax > seen ? amax : seen;
+}
+/* The published rule's scale. max: the format's largest value. */
+ANYWHERE float history_scale(float max, int margin, float amax, float old_scale) {
+    if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
+    float scale = ldexpf(max, -margin) / amax;
+    return isinf(scale) ? FLT_MAX : scale;
+}
 /* A amax_history of another length: keeps the newest members; new ones, at the old end, are 0. (TransformerEngine
    keeps the first rows, which breaks its own order.) */
 void history_resize(const float *from, int64_t from_count, float *to, int64_t to_count);

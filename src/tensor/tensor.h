@@ -17,7 +17,8 @@ typedef struct tensor {
 
 /* Dense view of rows x columns elements. A vector has one row. */
 static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_t columns) {
-    return (tensor){.data = data, .dtype = d, .rows = rows, .columns = columns, .ld = columns};
+    tensor t = {data, d, rows, columns, columns};
+    return t;
 }
 static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
     return tensor_matrix(data, d, 1, count);
