@@ -33,7 +33,15 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         factors, (long long)product, (long long)ranks, (long long)product);
 }
 
-ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out) {
+ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
+    const int64_t asked[MESH_DIMENSIONS] = {
+        [MESH_PP] = cfg->distributed.pp,
+        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
+        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
+        [MESH_CP] = cfg->distributed.cp,
+        [MESH_EP] = cfg->distributed.ep,
+        [MESH_TP] = cfg->distributed.tp,
+    };
     bool rest = asked[MESH_DP_SHARD] == -1;
     int64_t product = 1;
     STATUS_REQUIRE(ranks >= 1);
@@ -59,17 +67,12 @@ void mesh_show(const mesh *m, char text[128]) {
                                names[d], (long long)m->size[d]);
 }
 
-void mesh_place(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
+/* The rank's place along each dimension. */
+static void find_place(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
     for (int d = MESH_DIMENSIONS - 1; d >= 0; d--) {
         at[d] = rank % m->size[d];
         rank /= m->size[d];
     }
-}
-
-int64_t mesh_rank(const mesh *m, const int64_t at[MESH_DIMENSIONS]) {
-    int64_t rank = 0;
-    for (int d = 0; d < MESH_DIMENSIONS; d++) rank = rank * m->size[d] + at[d];
-    return rank;
 }
 
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions) {
@@ -81,10 +84,10 @@ int64_t mesh_group_size(const mesh *m, mesh_set dimensions) {
 
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks) {
     int64_t own[MESH_DIMENSIONS], at[MESH_DIMENSIONS], count = 0;
-    mesh_place(m, rank, own);
+    find_place(m, rank, own);
     for (int64_t r = 0; r < mesh_ranks(m); r++) {
         bool member = true;
-        mesh_place(m, r, at);
+        find_place(m, r, at);
         for (int d = 0; d < MESH_DIMENSIONS; d++) member &= dimensions >> d & 1 || at[d] == own[d];
         if (member) ranks[count++] = (int)r;
     }
@@ -92,7 +95,7 @@ void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks) {
 
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank) {
     int64_t at[MESH_DIMENSIONS], index = 0;
-    mesh_place(m, rank, at);
+    find_place(m, rank, at);
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         if (dimensions >> d & 1) index = index * m->size[d] + at[d];
     return index;

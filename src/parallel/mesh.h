@@ -8,9 +8,7 @@
 #ifndef PARALLEL_MESH_H
 #define PARALLEL_MESH_H
 
-#include "base/status.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "config/config.h"
 
 /* X(name, text, what) */
 #define MESH_DIMENSION_MAP(X)                                                                                \
@@ -39,17 +37,13 @@ typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* ranks along each dimension, at least 1 */
 } mesh;
 
-/* `asked`: ranks along each dimension, -1: for dp_shard all that remain, for the others 1. OTT_ERR_CONFIG when they do
-   not make `ranks`. */
-ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out);
+/* The mesh that distributed.* asks for: ranks along each dimension, -1: for dp_shard all that remain, for the others 1.
+   OTT_ERR_CONFIG when they do not make `ranks`. */
+ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 
 int64_t mesh_ranks(const mesh *m);
 /* "dp_replicate 2 x dp_shard 4": the dimensions of more than one rank; "1 rank" */
 void mesh_show(const mesh *m, char text[128]);
-
-/* The rank's place along each dimension, and the rank at a place. */
-void mesh_place(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]);
-int64_t mesh_rank(const mesh *m, const int64_t at[MESH_DIMENSIONS]);
 
 /* The ranks of the group that `rank` is in: how many, which, ascending (of mesh_group_size), and the how-manieth it is. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);

@@ -39,15 +39,7 @@ static ott_status open_machine(planner *p) {
 
 /* As train arranges the ranks that a launcher started. */
 static ott_status arrange(const config *cfg, int64_t ranks, mesh *out) {
-    const int64_t asked[MESH_DIMENSIONS] = {
-        [MESH_PP] = cfg->distributed.pp,
-        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
-        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
-        [MESH_CP] = cfg->distributed.cp,
-        [MESH_EP] = cfg->distributed.ep,
-        [MESH_TP] = cfg->distributed.tp,
-    };
-    TRY(mesh_open(asked, ranks, out));
+    TRY(mesh_open(cfg, ranks, out));
     if (out->size[MESH_PP] == 1) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,

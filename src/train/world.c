@@ -44,18 +44,6 @@ static ott_status join(const config *cfg, world *w) {
     return launch_check_joined(&l, w->size);
 }
 
-static ott_status arrange(const config *cfg, world *w) {
-    const int64_t asked[MESH_DIMENSIONS] = {
-        [MESH_PP] = cfg->distributed.pp,
-        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
-        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
-        [MESH_CP] = cfg->distributed.cp,
-        [MESH_EP] = cfg->distributed.ep,
-        [MESH_TP] = cfg->distributed.tp,
-    };
-    return mesh_open(asked, w->size, &w->mesh);
-}
-
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
     *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
     w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->all;
@@ -63,7 +51,7 @@ ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
     TRY(join(cfg, w));
     choose_log(w, log, cfg->metrics.log_rank);
     TRY(check_log_rank(w, cfg));
-    TRY(arrange(cfg, w));
+    TRY(mesh_open(cfg, w->size, &w->mesh));
     return config_set_data_ranks(cfg, mesh_group_size(&w->mesh, MESH_DATA));
 }
 
