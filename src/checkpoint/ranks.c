@@ -1,6 +1,7 @@
 /* checkpoint/ranks: bytes over a group's collectives, which move what is on the device. */
 #include "checkpoint/ranks.h"
 #include "base/staging.h"
+#include "tensor/group_host.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,22 +38,24 @@ ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t byt
     return status;
 }
 
+static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_host *out) {
+    *out = (group_host){.group = r->group, .device = r->device, .bytes = bytes};
+    return device_allocate(r->device, MEM_OTHER, bytes, "what ranks tell each other", &out->buffer);
+}
+
 /* text[bytes] of rank `root`, on every rank. */
 static ott_status broadcast(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
-    exec cx = {.device = r->device};
-    void *memory;
-    TRY(device_allocate(r->device, MEM_OTHER, bytes, "what a rank tells the others", &memory));
-    tensor t = tensor_vector(memory, OTT_U8, bytes);
-    ott_status status = device_copy_in(r->device, memory, text, bytes);
-    if (status == OTT_OK) status = group_broadcast(r->group, &cx, &t, root);
-    if (status == OTT_OK) status = device_copy_out(r->device, text, memory, bytes);
-    device_release(r->device, memory);
+    group_host h;
+    TRY(open_buffer(r, bytes, &h));
+    ott_status status = group_host_broadcast(&h, text, bytes, root);
+    device_release(r->device, h.buffer);
     return status;
 }
 
 enum { TEXT_BYTES = 8192 };
 
-ott_status ranks_share(const checkpoint_ranks *r, str *text) {
+/* Rank 0's text; the others' is replaced. */
+static ott_status share(const checkpoint_ranks *r, str *text) {
     char buffer[TEXT_BYTES] = "";
     if (ranks_size(r) == 1) return OTT_OK;
     if (ranks_own(r) == 0) snprintf(buffer, sizeof buffer, "%s", text->text);
@@ -97,22 +100,17 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
 }
 
 ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
-    exec cx = {.device = r->device};
-    int64_t bytes = count * (int64_t)sizeof *values;
-    void *memory;
+    group_host h;
     if (ranks_size(r) == 1) return OTT_OK;
-    TRY(device_allocate(r->device, MEM_OTHER, bytes, "what ranks compare", &memory));
-    tensor t = tensor_vector(memory, OTT_F32, count);
-    ott_status status = device_copy_in(r->device, memory, values, bytes);
-    if (status == OTT_OK) status = group_all_reduce(r->group, &cx, &t, REDUCE_MAX);
-    if (status == OTT_OK) status = device_copy_out(r->device, values, memory, bytes);
-    device_release(r->device, memory);
+    TRY(open_buffer(r, count * (int64_t)sizeof *values, &h));
+    ott_status status = group_host_max(&h, values, count);
+    device_release(r->device, h.buffer);
     return status;
 }
 
 /* `path`: where rank 0 has made the folder. */
 static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
-    TRY(ranks_share(r, path));
+    TRY(share(r, path));
     return fill(user, path->text);
 }
 

@@ -17,8 +17,6 @@ int ranks_size(const checkpoint_ranks *r);
 int ranks_own(const checkpoint_ranks *r); /* this one's number */
 /* What each rank has, in rank order: all[size][bytes]. */
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all);
-/* Rank 0's text; the others' is replaced. */
-ott_status ranks_share(const checkpoint_ranks *r, str *text);
 /* How it went with all: OTT_OK when it did with each. Else the error of the first that failed, told by every rank with its
    number; one that every rank has stays each one's own. */
 ott_status ranks_agree(const checkpoint_ranks *r, ott_status status);

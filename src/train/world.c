@@ -4,6 +4,7 @@
 #include "comm/launch.h"
 #include "comm/mpi.h"
 #include "comm/self.h"
+#include "tensor/group_host.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,29 +99,22 @@ bool world_saves(const world *w) {
     return mesh_group_rank(&w->mesh, MESH_SET(DP_REPLICATE), w->rank) == 0;
 }
 
+static group_host words_of(const world *w) {
+    return (group_host){w->all, w->device, w->words, WORDS_BYTES};
+}
+
 ott_status world_any(world *w, bool *flag) {
     float value = *flag ? 1.0f : 0.0f;
-    exec cx = {.device = w->device};
-    tensor t = tensor_vector(w->words, OTT_F32, 1);
+    group_host words = words_of(w);
     if (w->size == 1) return OTT_OK;
-    TRY(device_copy_in(w->device, w->words, &value, sizeof value));
-    TRY(group_all_reduce(w->all, &cx, &t, REDUCE_MAX));
-    TRY(device_copy_out(w->device, &value, w->words, sizeof value));
+    TRY(group_host_max(&words, &value, 1));
     *flag = value != 0.0f;
     return OTT_OK;
 }
 
 ott_status world_share(world *w, void *data, int64_t bytes) {
-    exec cx = {.device = w->device};
-    char *at = data;
-    for (int64_t left = w->size > 1 ? bytes : 0, count; left > 0; left -= count, at += count) {
-        count = left < WORDS_BYTES ? left : WORDS_BYTES;
-        tensor t = tensor_vector(w->words, OTT_E4M3, count);
-        if (world_leads(w)) TRY(device_copy_in(w->device, w->words, at, count));
-        TRY(group_broadcast(w->all, &cx, &t, 0));
-        TRY(device_copy_out(w->device, at, w->words, count));
-    }
-    return OTT_OK;
+    group_host words = words_of(w);
+    return w->size == 1 ? OTT_OK : group_host_broadcast(&words, data, bytes, 0);
 }
 
 ott_status world_share_text(world *w, str *text) {

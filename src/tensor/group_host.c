@@ -1,0 +1,32 @@
+/* tensor/group_host: in, over the group, and out. */
+#include "tensor/group_host.h"
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, int root) {
+    exec cx = {.device = h->device};
+    char *at = data;
+    for (int64_t left = bytes, count; left > 0; left -= count, at += count) {
+        count = smaller(left, h->bytes);
+        tensor t = tensor_vector(h->buffer, OTT_U8, count);
+        if (h->group->rank == root) TRY(device_copy_in(h->device, h->buffer, at, count));
+        TRY(group_broadcast(h->group, &cx, &t, root));
+        TRY(device_copy_out(h->device, at, h->buffer, count));
+    }
+    return OTT_OK;
+}
+
+ott_status group_host_max(const group_host *h, float *values, int64_t count) {
+    exec cx = {.device = h->device};
+    int64_t room = h->bytes / (int64_t)sizeof *values;
+    for (int64_t part; count > 0; count -= part, values += part) {
+        part = smaller(count, room);
+        tensor t = tensor_vector(h->buffer, OTT_F32, part);
+        TRY(device_copy_in(h->device, h->buffer, values, part * (int64_t)sizeof *values));
+        TRY(group_all_reduce(h->group, &cx, &t, REDUCE_MAX));
+        TRY(device_copy_out(h->device, values, h->buffer, part * (int64_t)sizeof *values));
+    }
+    return OTT_OK;
+}
