@@ -40,6 +40,14 @@ SIMD void ignored_row(ott_dtype d, void *x, int64_t columns) {
     BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
 }
 
+/* The loss, of a row whose largest element, sum of exponentials and logit of the target are known, and its gradient. The
+   target is counted from the first of these columns. */
+SIMD float finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
+                      const float *grad, int64_t columns) {
+    if (grad) gradient_row(d, x, m, 1.0f / sum, target, *grad, columns);
+    return m + fmath_log(sum) - at_target;
+}
+
 SIMD void loss_row(ott_dtype d, const cross_entropy_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
     const float *grad = a->grad_scale ? a->grad_scale->data : NULL;
@@ -52,8 +60,7 @@ SIMD void loss_row(ott_dtype d, const cross_entropy_args *a, int64_t t) {
     }
     float m = row_max(d, x, columns);
     float sum = exp_sum(d, x, m, columns);
-    *loss = m + fmath_log(sum) - cast_load(x, d, target);
-    if (grad) gradient_row(d, x, m, 1.0f / sum, target, *grad, columns);
+    *loss = finish_row(d, x, m, sum, cast_load(x, d, target), target, grad, columns);
 }
 
 static void loss_task(void *argument, int thread, int threads) {
@@ -126,8 +133,7 @@ SIMD void whole_row(ott_dtype d, const cross_entropy_whole_args *a, int64_t t) {
         return;
     }
     join_parts(a->parts, t, &m, &sum, &at_target);
-    *loss = m + fmath_log(sum) - at_target;
-    if (grad) gradient_row(d, x, m, 1.0f / sum, target - a->before, *grad, columns);
+    *loss = finish_row(d, x, m, sum, at_target, target - a->before, grad, columns);
 }
 
 static void whole_task(void *argument, int thread, int threads) {

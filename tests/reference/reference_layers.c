@@ -134,18 +134,29 @@ static void ignored_row(const tensor *logits, const tensor *loss, bool gradient,
     for (int64_t j = 0; gradient && j < logits->columns; j++) put(logits, t, j, 0.0f);
 }
 
-static void cross_entropy_row(const cross_entropy_args *a, int64_t t, int64_t target) {
-    int64_t columns = a->logits->columns;
-    float m = -INFINITY, lane[16] = {0};
-    for (int64_t j = 0; j < columns; j++)
-        if (at(a->logits, t, j) > m) m = at(a->logits, t, j);
-    for (int64_t j = 0; j < columns; j++) lane[j % 16] += fmath_exp(at(a->logits, t, j) - m);
-    float sum = fold16(lane), lse = m + fmath_log(sum);
-    put(a->loss, 0, t, lse - at(a->logits, t, target));
-    for (int64_t j = 0; a->grad_scale && j < columns; j++) {
-        float p = fmath_exp(at(a->logits, t, j) - m) * (1.0f / sum);
-        put(a->logits, t, j, (p - (j == target ? 1.0f : 0.0f)) * at(a->grad_scale, 0, 0));
+/* A row's largest element m, and the sum of exp(x - m). */
+static float sum_row(const tensor *logits, int64_t t, float *m) {
+    float lane[16] = {0};
+    *m = -INFINITY;
+    for (int64_t j = 0; j < logits->columns; j++)
+        if (at(logits, t, j) > *m) *m = at(logits, t, j);
+    for (int64_t j = 0; j < logits->columns; j++) lane[j % 16] += fmath_exp(at(logits, t, j) - *m);
+    return fold16(lane);
+}
+
+/* The loss, of a row of which m, the sum and the target's logit are known, and its gradient. */
+static void finish_row(const tensor *logits, const tensor *loss, const tensor *grad_scale, int64_t t, float m,
+                       float sum, float at_target, int64_t target) {
+    put(loss, 0, t, m + fmath_log(sum) - at_target);
+    for (int64_t j = 0; grad_scale && j < logits->columns; j++) {
+        float p = fmath_exp(at(logits, t, j) - m) * (1.0f / sum);
+        put(logits, t, j, (p - (j == target ? 1.0f : 0.0f)) * at(grad_scale, 0, 0));
     }
+}
+
+static void cross_entropy_row(const cross_entropy_args *a, int64_t t, int64_t target) {
+    float m, sum = sum_row(a->logits, t, &m);
+    finish_row(a->logits, a->loss, a->grad_scale, t, m, sum, at(a->logits, t, target), target);
 }
 
 ott_status reference_op_cross_entropy(exec *cx, const cross_entropy_args *a) {
@@ -166,12 +177,9 @@ ott_status reference_op_cross_entropy_part(exec *cx, const cross_entropy_part_ar
     int64_t columns = a->logits->columns;
     for (int64_t t = 0; t < a->logits->rows; t++) {
         int64_t target = integer_at(a->target, t) - a->before;
-        float m = -INFINITY, lane[16] = {0};
-        for (int64_t j = 0; j < columns; j++)
-            if (at(a->logits, t, j) > m) m = at(a->logits, t, j);
-        for (int64_t j = 0; j < columns; j++) lane[j % 16] += fmath_exp(at(a->logits, t, j) - m);
+        float m, sum = sum_row(a->logits, t, &m);
         put(a->part, 0, t, m + 0.0f);
-        put(a->part, 1, t, fold16(lane));
+        put(a->part, 1, t, sum);
         put(a->part, 2, t, target >= 0 && target < columns ? at(a->logits, t, target) : 0.0f);
     }
     return OTT_OK;
@@ -185,11 +193,7 @@ static void whole_row(const cross_entropy_whole_args *a, int64_t t, int64_t targ
         sum = fmaf(at(a->parts, r + 1, t), fmath_exp(at(a->parts, r, t) - m), sum);
         at_target += at(a->parts, r + 2, t);
     }
-    put(a->loss, 0, t, m + fmath_log(sum) - at_target);
-    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) {
-        float p = fmath_exp(at(a->logits, t, j) - m) * (1.0f / sum);
-        put(a->logits, t, j, (p - (a->before + j == target ? 1.0f : 0.0f)) * at(a->grad_scale, 0, 0));
-    }
+    finish_row(a->logits, a->loss, a->grad_scale, t, m, sum, at_target, target - a->before);
 }
 
 ott_status reference_op_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
