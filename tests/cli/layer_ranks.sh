@@ -1,15 +1,7 @@
 #!/bin/sh
 # A run on several ranks through the program: layers cut, tokens cut, beside sharded parameters, against one rank.
 . "$(dirname "$0")/checks.sh"
-
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
-    exit 0
-fi
-# As root, in a container, on fewer processors than ranks: what a test may ask of mpirun.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
+ranks_can_run
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
 run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_heads=4 --train.mixed_precision=fp32"

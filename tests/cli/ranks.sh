@@ -2,15 +2,7 @@
 # Several ranks, started by mpirun: what they compute is what one rank computes with as many micro-batches; any number of them
 # goes on from what others saved; and one that fails, dies or hangs ends all with one message.
 . "$(dirname "$0")/checks.sh"
-
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
-    exit 0
-fi
-# As root, in a container, on fewer processors than ranks: what a test may ask of mpirun.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
+ranks_can_run
 
 # ranks N ARGUMENTS: trains; what it prints is in out
 ranks() {
