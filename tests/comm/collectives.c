@@ -15,6 +15,7 @@
 #include "comm/collectives.h"
 #include "cpu/cpu.h"
 #include "fp8/cast.h"
+#include "tensor/group_host.h"
 
 rank_run collectives_ranks[RANKS_MAX];
 
@@ -227,6 +228,31 @@ static void all_have_what_the_root_had(void **state) {
         for (int k = 0; k < size; k++)
             for (int64_t i = 0; i < 2 * COLUMNS; i++)
                 assert_true(collectives_ranks[k].in[i] == value(size - 1, i));
+    }
+}
+
+/* Host memory, through a buffer that it does not fill evenly. */
+static ott_status move_host(rank_run *r) {
+    float buffer[3];
+    const group_host h = {r->group, r->cx.device, buffer, sizeof buffer};
+    fill(r, r->in, 2);
+    fill(r, r->out, 2);
+    TRY(group_host_broadcast(&h, r->in, 2 * COLUMNS * (int64_t)sizeof(float) - 1, r->group->size - 1));
+    return group_host_max(&h, r->out, 2 * COLUMNS);
+}
+
+static void host_memory_moves_in_pieces(void **state) {
+    (void)state;
+    for (int size = 1; size <= RANKS_MAX; size++) {
+        collectives_run(size, 30, move_host);
+        expect_success(size);
+        for (int k = 0; k < size; k++)
+            for (int64_t i = 0; i < 2 * COLUMNS; i++) {
+                float root = value(size - 1, i), own = value(k, i);
+                if (i == 2 * COLUMNS - 1) memcpy((char *)&root + 3, (char *)&own + 3, 1);
+                assert_memory_equal(&collectives_ranks[k].in[i], &root, sizeof root);
+                assert_true(collectives_ranks[k].out[i] == value(0, i));
+            }
     }
 }
 
@@ -483,6 +509,7 @@ int collectives_test(void) {
         cmocka_unit_test(all_parts_reach_all_ranks),
         cmocka_unit_test(each_pair_exchanges_its_rows),
         cmocka_unit_test(all_have_what_the_root_had),
+        cmocka_unit_test(host_memory_moves_in_pieces),
         cmocka_unit_test(messages_keep_their_order),
         cmocka_unit_test(large_tensors_arrive_whole),
         cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),
