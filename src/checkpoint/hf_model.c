@@ -183,9 +183,9 @@ static ott_status check_tensors(const loading *l) {
 /* Elements [at, at + count) of a part, from tensor t: into the buffer, in their order there. */
 static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
                             const hf_place *of, const hf_part *own, int64_t at, int64_t count) {
-    tensor_run run;
+    parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = tensor_run_at(&own->part, of->columns, at + done, count - done);
+        run = parameter_run_at(&own->part, of->columns, at + done, count - done);
         TRY(shards_read_floats(l->file, t, run.first, run.count, l->buffer + done));
         if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + done);
     }

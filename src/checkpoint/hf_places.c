@@ -29,10 +29,14 @@ static void pack_place(hf_place *at, const member *of) {
 }
 
 static parameter_part part_here(const parameter *p) {
-    const parameter_shard *s = &p->shard;
-    if (tensor_count(s->value) == 0) return (parameter_part){0};
-    if (p->rank == 1) return (parameter_part){.row = s->column, .rows = s->value.columns, .columns = 1};
-    return (parameter_part){s->row, s->column, s->value.rows, s->value.columns};
+    parameter_part part = parameter_shard_part(p);
+    if (tensor_count(p->shard.value) == 0) return (parameter_part){0};
+    if (p->rank > 1) return part;
+    part.row = part.column;
+    part.rows = part.columns;
+    part.column = 0;
+    part.columns = 1;
+    return part;
 }
 
 /* The rows that `part` is of a parameter, or of a matrix of it. */
@@ -112,24 +116,33 @@ ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
 
 hf_part hf_place_part(const hf_place *p) {
     const parameter_part *here = &p->here;
-    int64_t begin = p->first > here->row ? p->first : here->row, end = p->first + p->count,
-            here_end = here->row + here->rows;
-    if (here_end < end) end = here_end;
-    if (begin >= end) return (hf_part){0};
-    return (hf_part){{p->row + begin - p->first, here->column, end - begin, here->columns},
-                     (float *)p->parameter->shard.value.data + (begin - here->row) * here->columns};
+    float *data = p->parameter->shard.value.data;
+    parameter_run run;
+    for (int64_t at = 0; at < here->rows;
+         at += run.count) { /* rows that lie together are of one projection, or of all */
+        run = parameter_lines_at(here, at, here->rows - at);
+        int64_t row = here->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
+        if (end > p->first + p->count) end = p->first + p->count;
+        if (begin < end)
+            return (hf_part){{.row = p->row + begin - p->first,
+                              .column = here->column,
+                              .rows = end - begin,
+                              .columns = here->columns},
+                             data + (at + begin - row) * here->columns};
+    }
+    return (hf_part){0};
 }
 
 static ott_status stream_place(const hf_places *p, const hf_place *at, float *buffer, hf_sink sink,
                                void *user) {
     hf_part own = hf_place_part(at);
     int64_t total = own.part.rows * own.part.columns;
-    tensor_run run;
+    parameter_run run;
     for (int64_t from = 0, count; from < total; from += count) {
         count = total - from < HF_BUFFER ? total - from : HF_BUFFER;
         TRY(device_copy_out(p->m->device, buffer, own.data + from, count * (int64_t)sizeof *buffer));
         for (int64_t done = 0; done < count; done += run.count) {
-            run = tensor_run_at(&own.part, at->columns, from + done, count - done);
+            run = parameter_run_at(&own.part, at->columns, from + done, count - done);
             TRY(sink(user, run.first, run.count, buffer + done));
         }
     }

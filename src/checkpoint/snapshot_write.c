@@ -52,9 +52,9 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to) {
 /* `end`: the elements of the tensor that were passed. */
 static ott_status write_piece(safetensors_writer *w, const tensor_place *p, int64_t columns, int64_t at,
                               int64_t count, const float *values, int64_t *end) {
-    tensor_run run;
+    parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = tensor_run_at(&p->part, columns, at + done, count - done);
+        run = parameter_run_at(&p->part, columns, at + done, count - done);
         TRY(skip_to(w, *end, run.first));
         TRY(safetensors_writer_append(w, values + done, run.count * (int64_t)sizeof *values));
         *end = run.first + run.count;
@@ -156,9 +156,9 @@ static ott_status measure_tensor(const file_set *s, written_file *f, const safet
                                  const tensor_place *p) {
     int64_t total = tensor_place_count(p), bytes;
     const safetensors_entry *e = safetensors_find(f->file, t->name);
-    tensor_run run;
+    parameter_run run;
     for (int64_t at = 0; at < total; at += run.count) {
-        run = tensor_run_at(&p->part, tensor_set_columns(t), at, rest(total, at));
+        run = parameter_run_at(&p->part, tensor_set_columns(t), at, rest(total, at));
         bytes = run.count * (int64_t)sizeof(float);
         TRY(safetensors_read(f->file, e, run.first * (int64_t)sizeof(float), bytes, s->buffer));
         join_piece(&f->part, s->buffer, bytes,

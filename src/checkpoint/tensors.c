@@ -3,16 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- parts ---- */
-
-tensor_run tensor_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
-    int64_t begin = part->row * columns + part->column;
-    bool together = part->columns == columns || part->rows == 1;
-    int64_t row = together ? 0 : at / part->columns, column = at - row * part->columns;
-    int64_t left = together ? part->rows * part->columns - at : part->columns - column;
-    return (tensor_run){begin + row * columns + column, left < most ? left : most};
-}
-
 int64_t tensor_set_columns(const safetensors_tensor *t) {
     return t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
@@ -69,8 +59,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
     parameter_shape(p, t.shape);
     TRY(tensor_set_add(set, &t, value->data, false));
-    set->places[set->count - 1].part =
-        (parameter_part){p->shard.row, p->shard.column, value->rows, value->columns};
+    set->places[set->count - 1].part = parameter_shard_part(p);
     return OTT_OK;
 }
 
@@ -249,9 +238,9 @@ static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors
                              int64_t count, float *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
     int64_t columns = tensor_set_columns(&set->declared[i]);
-    tensor_run run;
+    parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = tensor_run_at(&set->places[i].part, columns, at + done, count - done);
+        run = parameter_run_at(&set->places[i].part, columns, at + done, count - done);
         TRY(safetensors_read(f, e, run.first * (int64_t)sizeof *out, run.count * (int64_t)sizeof *out,
                              out + done));
     }

@@ -10,14 +10,6 @@
 #include "formats/safetensors.h"
 #include "model/model.h"
 
-/* Elements of a part that lie together in its whole. */
-typedef struct tensor_run {
-    int64_t first, count; /* in the whole, with its rows laid end to end */
-} tensor_run;
-
-/* Those from element `at` of the part on, at most `most` of them; the whole has `columns`. */
-tensor_run tensor_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
-
 /* What is here of a tensor, dense. A vector is a matrix of one row. */
 typedef struct tensor_place {
     void *data; /* NULL: nothing is, another rank has it */

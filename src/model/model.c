@@ -39,15 +39,21 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
-/* What tensor parallelism leaves this rank of a parameter: a share of the rows, which are a vector's elements, or of
-   the columns. */
-static void cut_parameter(const model *m, parameter_cut cut, parameter *p) {
+/* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
+   each projection in it, or of the columns. */
+static void cut_parameter(const model *m, const model_module *e, parameter *p) {
     const group *ranks = m->options.tensor_ranks;
-    if (!ranks || cut == PARAMETER_WHOLE) return;
-    bool by_rows = cut == PARAMETER_ROWS && p->rank == 2;
-    int64_t *length = by_rows ? &p->local.rows : &p->local.columns;
-    *length /= ranks->size;
-    *(by_rows ? &p->local.row : &p->local.column) = *length * ranks->rank;
+    if (!ranks || e->cut == PARAMETER_WHOLE) return;
+    if (e->cut == PARAMETER_COLUMNS) {
+        p->local.columns /= ranks->size;
+        p->local.column = p->local.columns * ranks->rank;
+        return;
+    }
+    module_part part[MODULES_PARTS];
+    int64_t section[PARAMETER_SECTIONS];
+    int count = modules_parts(&m->options, e, part);
+    for (int i = 0; i < count; i++) section[i] = part[i].count;
+    parameter_cut_lines(p, section, count, ranks->rank, ranks->size);
 }
 
 /* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
@@ -71,7 +77,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     p->number = m->trained_count;
     m->trained_count += !p->frozen;
     p->shard.value = tensor_matrix(NULL, OTT_F32, 0, p->columns);
-    cut_parameter(m, e->cut, p);
+    cut_parameter(m, e, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
 }
@@ -287,11 +293,7 @@ static ott_status check_tensor_ranks(const model_options *o) {
         if (axes[i].length % o->tensor_ranks->size != 0)
             return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by distributed.tp (%d)",
                                axes[i].key, (long long)axes[i].length, o->tensor_ranks->size);
-    if (!o->fused_qkv && !o->fused_gate_up) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "model.%s = true does not go with distributed.tp = %d: a rank has rows of each "
-                       "projection; set it to false",
-                       o->fused_qkv ? "fused_qkv" : "fused_gate_up", o->tensor_ranks->size);
+    return OTT_OK;
 }
 
 /* Every rank has as many heads of all tokens. */

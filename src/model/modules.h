@@ -98,7 +98,7 @@ const char *modules_matrix_name(module_role role, naming style, int layer, int64
  * below the other in the whole. How a model has them (options.fused_qkv, fused_gate_up) and how a family's
  * files have them need not agree; initial weights do not depend on it.
  */
-enum { MODULES_PARTS = 3 };
+enum { MODULES_PARTS = PARAMETER_SECTIONS };
 
 /* Rows [first, first + count) of a module's weight and bias; of each matrix of a stack. */
 typedef struct module_part {

@@ -57,15 +57,17 @@ static ott_status fill(draw *w, const piece *of, int64_t first, int64_t length, 
 /* Each element is drawn by its index among all of the stream. */
 ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
                      int64_t count) {
-    const parameter_shard *here = &p->shard;
-    const tensor *t = &here->value;
-    int64_t row = here->row > first ? here->row : first;
-    int64_t end = here->row + t->rows < first + count ? here->row + t->rows : first + count;
-    int64_t step = t->columns == p->columns ? end - row : 1;
+    const parameter_part here = parameter_shard_part(p);
+    int64_t total = tensor_count(p->shard.value), begin = first * p->columns;
     piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
-    for (; row < end; row += step)
-        TRY(fill(w, &of, (row - first) * p->columns + here->column, step * t->columns,
-                 (float *)t->data + (row - here->row) * t->columns));
+    parameter_run run;
+    for (int64_t at = 0; at < total; at += run.count) {
+        run = parameter_run_at(&here, p->columns, at, total - at);
+        int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
+        if (to > begin + of.count) to = begin + of.count;
+        if (from < to)
+            TRY(fill(w, &of, from - begin, to - from, (float *)p->shard.value.data + at + from - run.first));
+    }
     return OTT_OK;
 }
 

@@ -60,13 +60,14 @@ tensor_cut linear_cut(const linear *l, recipe_tensor which) {
     return (tensor_cut){0};
 }
 
-ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
+/* Of `rows` rows of the weight that lie together in the whole. */
+static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
         int64_t rows, columns; /* rows 0: tokens, which are not cut here */
     } parts[TENSOR_COUNT] = {[TENSOR_INPUT] = {&spec->input, 0, l->in},
-                             [TENSOR_WEIGHT] = {&spec->weight, l->out, l->in},
-                             [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, l->out}};
+                             [TENSOR_WEIGHT] = {&spec->weight, rows, l->in},
+                             [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};
     int64_t block;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         tensor_cut cut = linear_cut(l, (recipe_tensor)t);
@@ -75,7 +76,16 @@ ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
                 OTT_ERR_CONFIG,
                 "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which is not of "
                 "whole scale blocks of %lld; take fewer ranks, or a recipe without blocks",
-                l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, (long long)block);
+                l->name, l->ranks.group->size, (long long)rows, (long long)l->in, (long long)block);
+    }
+    return OTT_OK;
+}
+
+ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
+    parameter_run run;
+    for (int64_t row = 0; row < l->out; row += run.count) {
+        run = parameter_lines_at(&l->weight->local, row, l->out - row);
+        TRY(check_blocks(l, spec, run.count));
     }
     return OTT_OK;
 }

@@ -5,7 +5,7 @@
  * A rank's layers compute with a part of each parameter: all of it, or the rows or columns that tensor
  * parallelism leaves them (`local`). Of that a rank holds its shard: what is initialized, updated and saved;
  * parallel/store makes the local part of the shards of the ranks that share it, around the layers. One rank's shard is
- * the whole, in the same memory.
+ * the whole, in the same memory. Where the elements of a part are in the whole, parameter_run_at says.
  */
 #ifndef NN_PARAMETER_H
 #define NN_PARAMETER_H
@@ -14,22 +14,30 @@
 
 enum {
     PARAMETER_SLOTS = 2, /* state tensors an optimizer has of a parameter, at most */
-    PARAMETER_RANKS = 3
+    PARAMETER_RANKS = 3,
+    PARAMETER_SECTIONS = 3 /* projections in one matrix, at most: q, k and v */
 };
 
 /* How tensor parallelism cuts a parameter: each rank has as many rows, or columns, of it. */
 typedef enum parameter_cut { PARAMETER_WHOLE, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_cut;
 
-/* Rows [row, row + rows) and columns [column, column + columns) of a parameter's whole. */
+/* A part's lines are the rows of a matrix, and the elements of a vector, which is a matrix of one row. After so many of them
+   the next ones of the whole are not in the part; skipped 0: no gap. */
+typedef struct parameter_gap {
+    int64_t after, skipped;
+} parameter_gap;
+
+/* Rows [row, row + rows) and columns [column, column + columns) of a parameter's whole; of several projections in one
+   matrix some rows of each, with gaps between. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;
+    parameter_gap gap[PARAMETER_SECTIONS - 1];
 } parameter_part;
 
-/* The rows and columns of a parameter that are on this rank: those of its tensors, from (row, column) of the whole
-   on. */
+/* Of the local part's lines those that this rank holds: so many as its tensors have, from `first` on. */
 typedef struct parameter_shard {
-    int64_t row, column;
-    int64_t *cut; /* [ranks] rows of a local matrix, elements of a vector, that each has; NULL: one rank */
+    int64_t first;
+    int64_t *cut; /* [ranks] lines that each has; NULL: one rank */
     tensor value, grad;
     tensor slot[PARAMETER_SLOTS]; /* of the optimizer's state, in its row's order (nn/optimizer.h) */
 } parameter_shard;
@@ -76,6 +84,26 @@ static inline int64_t parameter_count(const parameter *p) {
 static inline bool parameter_is_cut(const parameter *p) {
     return p->local.rows != p->rows || p->local.columns != p->columns;
 }
+
+/* Lines of the local part. */
+static inline int64_t parameter_line_count(const parameter *p) {
+    return p->rank > 1 ? p->local.rows : p->local.columns;
+}
+
+/* What lies together in the whole: of lines from a part's first line on, of elements from the whole's first, its rows laid
+   end to end. */
+typedef struct parameter_run {
+    int64_t first, count;
+} parameter_run;
+
+/* Those from line, or element, `at` of the part on, at most `most` of them; the whole has `columns`. */
+parameter_run parameter_lines_at(const parameter_part *part, int64_t at, int64_t most);
+parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
+
+/* Leaves rank `rank` of `ranks` an equal share of the lines of each section; together they are all lines. */
+void parameter_cut_lines(parameter *p, const int64_t *section, int sections, int rank, int ranks);
+/* Where the shard is in the whole. */
+parameter_part parameter_shard_part(const parameter *p);
 
 /* Where the shard is all of the local part. */
 static inline void parameter_show_shard(parameter *p) {

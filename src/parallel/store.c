@@ -3,24 +3,18 @@
 
 /* ---- shards ---- */
 
-/* What is cut: rows of the local matrix, elements of a vector. */
-static int64_t line_count(const parameter *p) {
-    return p->rank > 1 ? p->local.rows : p->local.columns;
-}
-
 ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
     int ranks = store_ranks(s);
-    int64_t lines = line_count(p), first = 0, count = lines;
-    p->shard = (parameter_shard){.row = p->local.row, .column = p->local.column};
+    int64_t lines = parameter_line_count(p), count = lines;
+    p->shard = (parameter_shard){0};
     if (ranks > 1) {
         void *cut;
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &cut));
         p->shard.cut = cut;
         for (int r = 0; r < ranks; r++) p->shard.cut[r] = lines / ranks + (r < lines % ranks);
-        first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
+        p->shard.first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
         count = p->shard.cut[s->ranks->rank];
     }
-    *(p->rank > 1 ? &p->shard.row : &p->shard.column) += first;
     p->shard.value = p->rank > 1 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
                                  : tensor_vector(NULL, OTT_F32, count);
     return OTT_OK;

@@ -43,7 +43,7 @@ typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, con
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
     const parameter *p = l->weight;
     const qtensor *q = &l->quantized;
-    int64_t block = rows_per_scale(q, columnwise), first = p->shard.row - p->local.row;
+    int64_t block = rows_per_scale(q, columnwise), first = p->shard.first;
     int64_t end = first + p->shard.value.rows;
     for (int64_t row = first, next; row < end; row = next) {
         next = piece_end(row, end, block);

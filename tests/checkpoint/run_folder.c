@@ -110,9 +110,10 @@ void set_parameter(const model *m, const parameter *p, const float *values) {
 /* `own`, a tensor of a part's parameter, against its place in `all` of the whole. */
 static void assert_rows(device *d, const parameter *part, const tensor *all, const tensor *own) {
     int64_t bytes = tensor_bytes(*own);
+    parameter_part at = parameter_shard_part(part);
     char *expected = malloc((size_t)bytes), *found = malloc((size_t)bytes);
     assert_int_equal(tensor_count(*all), parameter_count(part));
-    const float *from = (const float *)all->data + part->shard.row * part->columns + part->shard.column;
+    const float *from = (const float *)all->data + parameter_run_at(&at, part->columns, 0, 1).first;
     assert_int_equal(device_copy_out(d, expected, from, bytes), OTT_OK);
     assert_int_equal(device_copy_out(d, found, own->data, bytes), OTT_OK);
     assert_memory_equal(expected, found, (size_t)bytes);

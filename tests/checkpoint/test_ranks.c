@@ -26,12 +26,12 @@ enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 /* The part of a module's weight that a rank has. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* Who runs a job, and of what model; layout NULL: the store cuts it. */
+/* Who runs a job, and of what model; layout NULL: the model cuts itself, `tensor` ranks (0: one) its layers. */
 typedef struct team {
     run_folder *f;
     const model_options *options;
     layout cut;
-    int size;
+    int size, tensor;
 } team;
 
 typedef struct rank_run {
@@ -40,6 +40,7 @@ typedef struct rank_run {
     mem *account;
     device *device;
     group *group;
+    struct group tensor, shard; /* say which rank it is: nothing goes over them */
     pipeline_stage stage;
     model *m;
     ott_status (*job)(struct rank_run *r);
@@ -121,8 +122,7 @@ static void cut_model(model *m, layout cut, int rank, int size) {
         parameter *p = e->weight;
         if (e->tied) continue;
         parameter_part part = cut(e, rank, size);
-        p->shard.row = part.row;
-        p->shard.column = part.column;
+        p->local = part;
         cut_tensor(&p->shard.value, &part);
         for (int j = 0; j < PARAMETER_SLOTS; j++) cut_tensor(&p->shard.slot[j], &part);
     }
@@ -187,9 +187,9 @@ static void visit_tensors(const model *whole, const model *m, int slots, tensor_
 /* This part's elements of the whole. */
 static float *select_part(const parameter *p, const tensor *part, const float *whole) {
     float *out = malloc((size_t)tensor_bytes(*part));
-    for (int64_t r = 0; r < part->rows; r++)
-        memcpy(out + r * part->columns, whole + (p->shard.row + r) * p->columns + p->shard.column,
-               (size_t)part->columns * sizeof *out);
+    const parameter_part at = parameter_shard_part(p);
+    for (int64_t i = 0; i < tensor_count(*part); i++)
+        out[i] = whole[parameter_run_at(&at, p->columns, i, 1).first];
     return out;
 }
 
@@ -233,6 +233,12 @@ static void open_rank(rank_run *r, const team *t, group *own, int rank) {
         o.stage = &r->stage;
     }
     o.shard_ranks = t->cut ? NULL : r->group;
+    if (t->tensor) {
+        r->tensor = (group){.rank = rank % t->tensor, .size = t->tensor};
+        r->shard = (group){.rank = rank / t->tensor, .size = t->size / t->tensor};
+        o.tensor_ranks = &r->tensor;
+        o.shard_ranks = &r->shard;
+    }
     assert_int_equal(mem_open(&r->account), OTT_OK);
     assert_int_equal(test_device_open(r->account, 1, NULL, &r->device), OTT_OK);
     assert_int_equal(model_open(r->device, &o, MODEL_TRAINING, 8, &r->m), OTT_OK);
@@ -368,17 +374,24 @@ static void check_loading(const team *t, const model *whole) {
 
 typedef struct arrangement {
     layout cut;
-    int size;
+    int size, tensor;
 } arrangement;
 
-static const arrangement arrangements[] = {{NULL, 1}, {NULL, 2}, {NULL, 3},   {NULL, 8},
-                                           {mesh, 4}, {mesh, 8}, {stages, 2}, {stages, 8}};
+static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3, 0},
+                                        {NULL, 8, 0},   {mesh, 4, 0},   {mesh, 8, 0},
+                                        {stages, 2, 0}, {stages, 8, 0}, {0}};
+/* Each rank has as much of a layer; 6 ranks share what 2 have. */
+static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
-static void check_model(run_folder *f, const model_options *o) {
+static team team_of(run_folder *f, const model_options *o, const arrangement *how) {
+    return (team){f, o, how->cut, how->size, how->tensor};
+}
+
+static void check_model(run_folder *f, const model_options *o, const arrangement *how) {
     model *whole = open_whole(f, o);
     save_whole(f, whole, at(f, "one"));
-    for (size_t i = 0; i < sizeof arrangements / sizeof *arrangements; i++) {
-        const team t = {f, o, arrangements[i].cut, arrangements[i].size};
+    for (; how->size; how++) {
+        const team t = team_of(f, o, how);
         check_saving(&t, whole, save_job);
         check_loading(&t, whole);
     }
@@ -390,7 +403,7 @@ static void check_model(run_folder *f, const model_options *o) {
 
 static void ranks_write_what_one_does(void **state) {
     model_options o = odd_options();
-    check_model(*state, &o);
+    check_model(*state, &o, any_sizes);
 }
 
 static void tied_and_frozen_too(void **state) {
@@ -399,7 +412,7 @@ static void tied_and_frozen_too(void **state) {
     model_options o = odd_options();
     o.tied = true;
     o.freeze = &freeze;
-    check_model(*state, &o);
+    check_model(*state, &o, any_sizes);
 }
 
 static void write_beside(run_folder *f) {
@@ -410,7 +423,7 @@ static void write_beside(run_folder *f) {
 static void beside_training_too(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
-    const team t = {f, &o, mesh, 8};
+    const team t = {f, &o, mesh, 8, 0};
     write_beside(f);
     model *whole = open_whole(f, &o);
     save_whole(f, whole, at(f, "one"));
@@ -446,7 +459,7 @@ static void fill_disk(const team *t, const model *whole, int64_t bytes, ott_stat
 static void a_full_disk_of_one_rank(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
-    const team t = {f, &o, NULL, 8};
+    const team t = {f, &o, NULL, 8, 0};
     int64_t bytes;
     file_list list;
     model *whole = open_whole(f, &o);
@@ -507,7 +520,7 @@ static void expect_names(run_folder *f, const char *folder, int expected) {
 static void a_rank_that_leaves(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
-    const team t = {f, &o, NULL, 3};
+    const team t = {f, &o, NULL, 3, 0};
     model *whole = open_whole(f, &o);
     bool saved = false;
     int absent = 0;
@@ -539,7 +552,7 @@ static parameter_part with_a_gap(const model_module *e, int rank, int size) {
 static void shards_that_are_no_whole(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
-    const team t = {f, &o, with_a_gap, 2};
+    const team t = {f, &o, with_a_gap, 2, 0};
     model *whole = open_whole(f, &o);
     run_team(&t, whole, save_job, at(f, "many"), NULL);
     for (int i = 0; i < 2; i++) {
@@ -607,7 +620,7 @@ static void check_folder(const team *t, const model *whole, const char *one) {
     close_team(t);
 }
 
-static void check_folders(run_folder *f, const model_options *o) {
+static void check_folders(run_folder *f, const model_options *o, const arrangement *how) {
     static const hf_save_options kinds[] = {
         {.dtype = OTT_F32},
         {.dtype = OTT_BF16},
@@ -623,8 +636,10 @@ static void check_folders(run_folder *f, const model_options *o) {
         hf_save_summary sum;
         folder_options = kinds[k];
         assert_int_equal(hf_model_save(whole, &folder_options, one, &sum), OTT_OK);
-        for (size_t i = 0; i < sizeof arrangements / sizeof *arrangements; i++)
-            check_folder(&(team){f, o, arrangements[i].cut, arrangements[i].size}, whole, one);
+        for (int i = 0; how[i].size; i++) {
+            const team t = team_of(f, o, &how[i]);
+            check_folder(&t, whole, one);
+        }
         assert_int_equal(file_remove_tree(one), OTT_OK);
     }
     model_close(whole);
@@ -632,7 +647,7 @@ static void check_folders(run_folder *f, const model_options *o) {
 
 static void folders_of_ranks(void **state) {
     model_options o = odd_options();
-    check_folders(*state, &o);
+    check_folders(*state, &o, any_sizes);
 }
 
 /* The folder has q, k, v and gate, up in one, the model apart; and the other way round; with blocks that ranks cut. */
@@ -640,10 +655,29 @@ static void fused_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.hidden = 300;
     o.family = family_find("phi3");
-    check_folders(*state, &o);
+    check_folders(*state, &o, any_sizes);
     o.family = family_find("llama");
     o.fused_qkv = o.fused_gate_up = true;
-    check_folders(*state, &o);
+    check_folders(*state, &o, any_sizes);
+}
+
+/* Ranks that cut layers, with q, k, v and gate, up in one matrix or apart, as the folder has them or otherwise. */
+static void ranks_that_cut_layers(void **state) {
+    model_options o = odd_options();
+    o.heads = 4;
+    o.kv_heads = 2;
+    o.hidden = 300;
+    o.vocab = 68;
+    for (int fused = 0; fused < 2; fused++) {
+        o.fused_qkv = o.fused_gate_up = fused;
+        o.qkv_bias = true;
+        check_model(*state, &o, even_sizes);
+        o.qkv_bias = false;
+        o.family = family_find("phi3");
+        check_folders(*state, &o, even_sizes);
+        o.family = family_find("llama");
+        check_folders(*state, &o, even_sizes);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
@@ -652,7 +686,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),    TEST(beside_training_too),
         TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),     TEST(shards_that_are_no_whole),
-        TEST(folders_of_ranks),          TEST(fused_folders_of_ranks),
+        TEST(folders_of_ranks),          TEST(fused_folders_of_ranks), TEST(ranks_that_cut_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,7 +90,7 @@ static void open_whole(stacked *s) {
 static void expect_part(stacked *s, const tensor *part, const float *whole) {
     static float values[ALL];
     harness_get(&s->h, part, values);
-    assert_memory_equal(values, whole + s->weight.shard.row * COLUMNS, (size_t)tensor_bytes(*part));
+    assert_memory_equal(values, whole + s->weight.shard.first * COLUMNS, (size_t)tensor_bytes(*part));
 }
 
 static void expect_whole(stacked *s, const float *whole) {

@@ -1,6 +1,7 @@
 /*
  * A tensor cut over ranks, by rows or by columns, under every recipe: each rank's part is cast to the numbers it has in
- * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not.
+ * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not. Where the lines of a part are
+ * in the whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,11 +157,45 @@ static void blocks_that_are_cut_are_known(void **state) {
     assert_int_equal(size, 32);
 }
 
+/* Of 2 ranks each has half of 8, 4 and 4 lines. */
+static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
+
+/* Elements of the shard of lines [first, first + lines), run by run, against each by itself. */
+static void expect_runs(parameter *p, int rank, int64_t first, int64_t lines) {
+    int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
+    p->shard.first = first;
+    p->shard.value =
+        p->rank > 1 ? tensor_matrix(NULL, OTT_F32, lines, width) : tensor_vector(NULL, OTT_F32, lines);
+    const parameter_part own = parameter_shard_part(p);
+    for (parameter_run run; at < lines * width; at += run.count) {
+        run = parameter_run_at(&own, p->columns, at, 5);
+        assert_in_range(run.count, 1, 5);
+        for (int64_t i = 0; i < run.count; i++)
+            assert_int_equal(run.first + i,
+                             halves[rank][first + (at + i) / width] * width + (at + i) % width);
+    }
+    assert_int_equal(at, lines * width);
+}
+
+static void parts_have_lines_of_each_section(void **state) {
+    static const int64_t sections[] = {8, 4, 4}, matrix[] = {16, 3}, vector[] = {16};
+    (void)state;
+    for (int rank = 0; rank < 2; rank++)
+        for (int dimensions = 1; dimensions <= 2; dimensions++) {
+            parameter p = parameter_of_shape(dimensions, dimensions > 1 ? matrix : vector);
+            parameter_cut_lines(&p, sections, 3, rank, 2);
+            assert_int_equal(parameter_line_count(&p), 8);
+            for (int64_t first = 0; first < 8; first++)
+                for (int64_t lines = 0; first + lines <= 8; lines++) expect_runs(&p, rank, first, lines);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_have_the_codes_of_the_whole),
         cmocka_unit_test(and_not_each_for_itself),
         cmocka_unit_test(blocks_that_are_cut_are_known),
+        cmocka_unit_test(parts_have_lines_of_each_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,14 +159,12 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
     float *b =
         rig_copy(rank, gradient ? part->shard.grad.data : part->shard.value.data, at->rows * at->columns);
     assert_string_equal(whole->name, part->name);
-    for (int64_t row = 0; row < at->rows; row++)
-        for (int64_t column = 0; column < at->columns; column++) {
-            double x = a[(at->row + row) * whole->columns + at->column + column];
-            double y = b[row * at->columns + column];
-            d->apart += (x - y) * (x - y);
-            d->norm += x * x;
-            d->count++;
-        }
+    for (int64_t element = 0; element < at->rows * at->columns; element++) {
+        double x = a[parameter_run_at(at, whole->columns, element, 1).first], y = b[element];
+        d->apart += (x - y) * (x - y);
+        d->norm += x * x;
+        d->count++;
+    }
     free(a);
     free(b);
 }
@@ -348,8 +346,11 @@ static void so_are_other_models(void **state) {
                                 "--model.qk_norm=true", NULL};
     const char *const batches[] = {"--train.grad_accum_steps=2", NULL};
     const char *const stored[] = {"--float8.store_mlp_inputs=true", NULL};
-    const char *const *const models[] = {chunks, tied, batches, stored};
-    for (int i = 0; i < 4; i++)
+    const char *const fused[] = {"--model.fused_qkv=true", "--model.fused_gate_up=true",
+                                 "--model.attention_bias=true", NULL};
+    const char *const *const models[] = {chunks, tied, batches, stored, fused};
+    expect_near(*state, BLOCK, (layout){.size = 2}, fused);
+    for (int i = 0; i < 5; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             expect_near(*state, CURRENT, (layout){.size = 2, .sequence = sequence}, models[i]);
             if (models[i] != stored)
@@ -428,8 +429,8 @@ static void a_missing_maximum_shows(void **state) {
         }
 }
 
-static void expect_refusal(const fixture *f, int way, const char *argument, layout how, const char *text) {
-    const char *more[] = {argument, NULL};
+static void expect_refusals(const fixture *f, int way, const char *const *more, layout how,
+                            const char *text) {
     group one = {.rank = 0, .size = how.size}; /* nothing is exchanged before it is refused */
     rig_options o = {.precision = &fixture_precisions[way],
                      .more = more,
@@ -443,6 +444,11 @@ static void expect_refusal(const fixture *f, int way, const char *argument, layo
     mem_close(account);
 }
 
+static void expect_refusal(const fixture *f, int way, const char *argument, layout how, const char *text) {
+    const char *const more[] = {argument, NULL};
+    expect_refusals(f, way, more, how, text);
+}
+
 static void what_does_not_divide_is_refused(void **state) {
     layout two = {.size = 2}, three = {.size = 3}, four = {.size = 4};
     const fixture *f = *state;
@@ -450,11 +456,11 @@ static void what_does_not_divide_is_refused(void **state) {
     expect_refusal(f, BF16, NULL, four, "model.n_kv_heads (2) must be divisible by distributed.tp (4)");
     expect_refusal(f, BF16, "--model.ffn_hidden_dim=65", two, "model.ffn_hidden_dim (65) must be divisible");
     expect_refusal(f, BF16, "--model.vocab_size=257", two, "model.vocab_size (257) must be divisible");
-    expect_refusal(f, BF16, "--model.fused_qkv=true", two,
-                   "model.fused_qkv = true does not go with distributed.tp = 2");
-    expect_refusal(f, BF16, "--model.fused_gate_up=true", two, "model.fused_gate_up = true does not go");
     expect_refusal(f, BLOCK, NULL, two, "not of whole scale blocks of 128");
     expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
+    static const char *const heads[] = {"--model.dim=256", "--model.fused_qkv=true",
+                                        NULL}; /* 128, 64 and 64 rows */
+    expect_refusals(f, BLOCK, heads, two, "leaves a rank 64 x 256");
 }
 
 static void what_has_no_heads_is_refused(void **state) {

@@ -1,0 +1,62 @@
+/* nn/parameter: parts of parameters: how they are cut, and where their elements are in the whole. */
+#include "nn/parameter.h"
+
+parameter_run parameter_lines_at(const parameter_part *part, int64_t at, int64_t most) {
+    parameter_run run = {at, most};
+    for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
+        const parameter_gap *gap = &part->gap[i];
+        if (at >= gap->after)
+            run.first += gap->skipped;
+        else if (gap->after - at < run.count)
+            run.count = gap->after - at;
+    }
+    return run;
+}
+
+/* Of a part that has some columns of several rows. */
+static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
+    int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
+    return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
+}
+
+parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
+    if (part->columns != columns && part->rows > 1) return run_in_row(part, columns, at, most);
+    int64_t each = part->rows > 1 ? columns : 1, lines = part->rows * part->columns / each, line = at / each;
+    parameter_run run = parameter_lines_at(part, line, lines - line);
+    int64_t skipped = run.first - line, left = (line + run.count) * each - at;
+    return (parameter_run){part->row * columns + part->column + at + skipped * each,
+                           left < most ? left : most};
+}
+
+void parameter_cut_lines(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
+    parameter_part *part = &p->local;
+    int64_t begin = 0, lines = 0, end = 0; /* of a section; of the part before it, and where they end */
+    for (int i = 0; i < sections; i++) {
+        int64_t share = section[i] / ranks, first = begin + rank * share;
+        if (i == 0)
+            *(p->rank > 1 ? &part->row : &part->column) = first;
+        else
+            part->gap[i - 1] = (parameter_gap){lines, first - end};
+        begin += section[i];
+        lines += share;
+        end = first + share;
+    }
+    *(p->rank > 1 ? &part->rows : &part->columns) = lines;
+}
+
+parameter_part parameter_shard_part(const parameter *p) {
+    const parameter_shard *s = &p->shard;
+    int64_t lines = p->rank > 1 ? s->value.rows : s->value.columns;
+    parameter_part part = p->local;
+    parameter_run run = parameter_lines_at(&p->local, s->first, 1);
+    part.rows = s->value.rows;
+    part.columns = s->value.columns;
+    *(p->rank > 1 ? &part.row : &part.column) += run.first;
+    for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
+        parameter_gap *gap = &part.gap[i];
+        int64_t after = gap->after - s->first;
+        /* one behind the end would be taken for one inside a single row */
+        *gap = after > 0 && after < lines ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
+    }
+    return part;
+}
