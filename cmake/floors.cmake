@@ -24,6 +24,7 @@ set(api_uses eval generate ${generate_uses})
 set(bench_uses api ${api_uses}) # part of the program, not of the shared library
 set(plan_uses api ${api_uses}) # likewise
 set(cli_uses bench plan)
+set(cuda_uses base fp8 tensor backend) # the plugin: cmake/cuda_plugin.cmake
 
 # A file as a C string in the library of a floor; made again when the file changes.
 function(embed_text file name target)

@@ -19,6 +19,7 @@ FILENAME == "cmake/floors.cmake" {
     if (word[1] == "OTTAVA_FLOORS") {
         for (i = 2; i <= n; i++) known[word[i]] = 1
     } else if (sub(/_uses$/, "", word[1])) {
+        known[word[1]] = 1
         for (i = 2; i <= n; i++) {
             more = word[i]
             if (gsub(/[${}]|_uses/, "", more)) uses[word[1]] = uses[word[1]] uses[more]
@@ -33,7 +34,7 @@ FNR == 1 {
     files++
     n = split(FILENAME, part, "/")
     floor = part[1] == "cli" ? "cli" : part[2]
-    if (floor != "cli" && !(floor in known)) bad("src/" floor " is not a floor of cmake/floors.cmake")
+    if (floor != "cli" && !(floor in known)) bad("src/" floor " is not in cmake/floors.cmake")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {

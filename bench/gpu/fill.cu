@@ -1,6 +1,6 @@
 /* bench/gpu/fill: implements fill.h. */
 #include "fill.h"
-#include "launch.h"
+#include "cuda/launch.h"
 
 /* 64 well-mixed bits of a counter (the finalizer of splitmix64; Steele, Lea and Flood, OOPSLA'14). */
 __device__ __forceinline__ uint64_t mix(uint64_t x) {

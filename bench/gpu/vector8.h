@@ -9,7 +9,7 @@
 #define VECTOR8_H
 
 #include "elementwise.h"
-#include "launch.h"
+#include "cuda/launch.h"
 
 typedef __nv_fp8_interpretation_t fp8_kind;
 

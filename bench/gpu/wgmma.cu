@@ -4,7 +4,7 @@
  * instruction and finds its operands through the same descriptors.
  */
 #include "wgmma.h"
-#include "launch.h"
+#include "cuda/launch.h"
 #ifndef __CUDACC__
 #include <math.h>
 #include <string.h>

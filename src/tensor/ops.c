@@ -196,13 +196,23 @@ static ott_status has_no_op(const exec *cx, const char *op) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op, cx->device->name);
 }
 
-/* Runs the table's function; `ask`: only says whether there is one. */
-static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, const void *args, bool ask) {
+bool op_is_there(const op_table *table, enum op_index op) {
     switch (op) {
 #define OP(name, fields)                                                                                     \
     case OP_INDEX_##name:                                                                                    \
-        if (!table->name) return has_no_op(cx, #name);                                                       \
-        return ask ? OTT_OK : table->name(cx, args);
+        return table->name != NULL;
+#include "tensor/ops.def"
+#undef OP
+    default: return false;
+    }
+}
+
+/* Runs the table's function. */
+static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, const void *args) {
+    switch (op) {
+#define OP(name, fields)                                                                                     \
+    case OP_INDEX_##name:                                                                                    \
+        return table->name(cx, args);
 #include "tensor/ops.def"
 #undef OP
     default: return status_fail(OTT_ERR_INTERNAL, "%d is not an op of this table", (int)op);
@@ -253,14 +263,14 @@ static ott_status run_now(const op_table *table, exec *cx, enum op_index op, con
     if (cx->plan && plan_recording(cx->plan)) return tell_recorded(cx, op, args);
     if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
-    ott_status status = dispatch(table, cx, op, args, false);
+    ott_status status = dispatch(table, cx, op, args);
     cx->workspace = NULL;
     return status == OTT_OK && cx->times ? tell_time(cx, op, args) : status;
 }
 
 static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     plan_buffer workspace;
-    TRY(dispatch(table, cx, op, args, true));
+    if (!op_is_there(table, op)) return has_no_op(cx, op_at((int)op)->name);
     TRY(open_workspace(table, cx, op, args, &workspace));
     ott_status status = run_now(table, cx, op, args, &workspace);
     ott_status closed = close_workspace(cx, &workspace);

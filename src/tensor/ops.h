@@ -59,6 +59,7 @@ typedef struct op_table {
     int64_t (*packed_count)(const device *d, const operand *b);
 } op_table;
 
+bool op_is_there(const op_table *table, enum op_index op);
 /* Elements of b's format that `pack` makes of b on the context's device. */
 int64_t op_packed_count(const exec *cx, const operand *b);
 

@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The CUDA backend, in a program that links it (tests/cuda/device.cmake). */
+ott_status cuda_open(mem *account, int index, device **out) __attribute__((weak));
+
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa,
                                   device **out) {
     device *cpu;
+    if (name && strcmp(name, "cuda") == 0 && cuda_open) return cuda_open(account, 0, out);
     bool plain = !name || !*name, transposed = !plain && strcmp(name, "fenced_transposed") == 0;
     if (!plain && !transposed && strcmp(name, "fenced") != 0)
-        return status_fail(OTT_ERR_ARGUMENT, TEST_DEVICE_VARIABLE "=%s: give fenced or fenced_transposed",
-                           name);
+        return status_fail(OTT_ERR_ARGUMENT, TEST_DEVICE_VARIABLE "=%s: give fenced or fenced_transposed%s",
+                           name, cuda_open ? " or cuda" : "");
     if (plain) return cpu_open(account, threads, isa, out);
     *out = NULL;
     TRY(cpu_open(account, threads, isa, &cpu));

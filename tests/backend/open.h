@@ -1,7 +1,8 @@
 /*
  * open: the device that tests of layers and of all above them run on: the CPU, or, where the environment
  * variable OTTAVA_TEST_DEVICE says "fenced" or "fenced_transposed", the CPU behind a fence (backend/fenced.h),
- * which in the second case asks for columnwise data that lies transposed.
+ * which in the second case asks for columnwise data that lies transposed; or, where it says "cuda" and the program links
+ * that backend, an emulated GPU.
  */
 #ifndef TESTS_BACKEND_OPEN_H
 #define TESTS_BACKEND_OPEN_H

@@ -83,6 +83,14 @@ static block *take_block(void *data, bool pinned) {
     return NULL;
 }
 
+static void free_block(block *b) {
+    for (size_t i = 0; i < GUARD; i++)
+        if (b->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || b->data[b->bytes + i] != GUARD_BYTE)
+            die("written outside of an allocation", b->bytes);
+    free(b->data - GUARD);
+    free(b);
+}
+
 static void run_all_streams(void);
 
 static cudaError_t release(void *data, bool pinned) {
@@ -92,11 +100,7 @@ static cudaError_t release(void *data, bool pinned) {
     block *b = take_block(data, pinned);
     pthread_mutex_unlock(&lock);
     if (!b) return cudaErrorInvalidValue;
-    for (size_t i = 0; i < GUARD; i++)
-        if (b->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || b->data[b->bytes + i] != GUARD_BYTE)
-            die("written outside of an allocation", b->bytes);
-    free(b->data - GUARD);
-    free(b);
+    free_block(b);
     return cudaSuccess;
 }
 
@@ -254,6 +258,34 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cudaSuccess;
 }
 
+/* ---- memory in the order of a stream ---- */
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+    *pool = NULL;
+    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
+    (void)pool, (void)attribute, (void)value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void **data, size_t bytes, cudaStream_t stream) {
+    (void)stream;
+    return cudaMalloc(data, bytes);
+}
+
+static void run_free(void *data) {
+    block *b = take_block(data, false);
+    if (!b) die("freed what is no device memory", 0);
+    free_block(b);
+}
+
+cudaError_t cudaFreeAsync(void *data, cudaStream_t stream) {
+    if (data) cudart_queue(stream, run_free, data);
+    return cudaSuccess;
+}
+
 /* ---- copies ---- */
 
 typedef struct copy {
@@ -288,24 +320,24 @@ static bool sides_fit(const copy *c, enum cudaMemcpyKind kind) {
 }
 
 /* The source's bytes as they are now. */
-static copy *take_source(copy c) {
-    copy *later = need_memory(malloc(sizeof *later + c.width * c.height));
-    *later = c;
-    for (size_t row = 0; row < c.height; row++)
-        memcpy(later->taken + row * c.width, c.from + row * c.from_pitch, c.width);
+static copy *take_source(const copy *c) {
+    copy *later = need_memory(malloc(sizeof *later + c->width * c->height));
+    *later = *c;
+    for (size_t row = 0; row < c->height; row++)
+        memcpy(later->taken + row * c->width, c->from + row * c->from_pitch, c->width);
     later->from = later->taken;
-    later->from_pitch = c.width;
+    later->from_pitch = c->width;
     return later;
 }
 
-static cudaError_t copy_rows(copy c, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    if (c.width == 0 || c.height == 0) return cudaSuccess;
+static cudaError_t copy_rows(const copy *c, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    if (c->width == 0 || c->height == 0) return cudaSuccess;
     pthread_mutex_lock(&lock);
-    bool fits = sides_fit(&c, kind), pinned_from = block_around(c.from), pinned_to = block_around(c.to);
+    bool fits = sides_fit(c, kind), pinned_from = block_around(c->from), pinned_to = block_around(c->to);
     pthread_mutex_unlock(&lock);
     if (!fits) return cudaErrorInvalidValue;
     copy *later = need_memory(malloc(sizeof *later));
-    *later = c;
+    *later = *c;
     if (kind == cudaMemcpyHostToDevice && !pinned_from) {
         free(later);
         later = take_source(c);
@@ -317,18 +349,18 @@ static cudaError_t copy_rows(copy c, enum cudaMemcpyKind kind, cudaStream_t stre
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
-    return copy_rows((copy){.to = to, .from = from, .width = bytes, .height = 1}, kind, stream);
+    return copy_rows(&(copy){.to = to, .from = from, .width = bytes, .height = 1}, kind, stream);
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
     if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-    return copy_rows((copy){.to = to,
-                            .from = from,
-                            .to_pitch = to_pitch,
-                            .from_pitch = from_pitch,
-                            .width = width,
-                            .height = height},
+    return copy_rows(&(copy){.to = to,
+                             .from = from,
+                             .to_pitch = to_pitch,
+                             .from_pitch = from_pitch,
+                             .width = width,
+                             .height = height},
                      kind, stream);
 }
 
@@ -379,6 +411,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     cudart_queue(stream, run_record, event);
     event->stream = stream_of(stream);
     event->number = event->stream->queued;
+    if (event->stream->done + 1 == event->number) run_until_event(event); /* nothing is before it */
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }

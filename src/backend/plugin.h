@@ -1,0 +1,65 @@
+/*
+ * backend/plugin: the boundary to a backend in a shared library of its own, which is found when it is asked for. The library
+ * exports one function, plugin_entry under the name PLUGIN_SYMBOL. It is of this very build of the source, or it is refused:
+ * what passes the boundary are tables and structs, and plugin_abi() is a number of their layout.
+ */
+#ifndef BACKEND_PLUGIN_H
+#define BACKEND_PLUGIN_H
+
+#include "tensor/device.h"
+#include "tensor/exec.h"
+
+#define PLUGIN_SYMBOL "ottava_plugin"
+
+/* What it needs of the library that opens it: errors and memory, which are that library's own. */
+typedef struct plugin_services {
+    ott_status (*fail)(ott_status code, const char *text);                                   /* status_fail */
+    const char *(*text)(void);                                                               /* status_text */
+    ott_status (*alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out); /* mem_alloc */
+    void (*free)(mem *m, void *block);                                                       /* mem_free */
+} plugin_services;
+
+/* A finding about this machine: what was looked for, whether it is as it should be, what was found, and, where it is not, the
+   way out. Texts are valid during the call. */
+typedef void (*plugin_finding)(void *user, bool good, const char *what, const char *found,
+                               const char *way_out);
+
+typedef struct plugin {
+    uint64_t abi;        /* plugin_abi() as the plugin was built */
+    const op_table *ops; /* of every device it opens */
+    /* The device of that index; `services` stay valid. */
+    ott_status (*open)(const plugin_services *services, mem *account, int index, device **out);
+    /* Drivers, devices and libraries. */
+    void (*inspect)(plugin_finding tell, void *user);
+} plugin;
+
+typedef const plugin *plugin_entry(void);
+
+static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * UINT64_C(0x100000001b3); /* FNV-1a */
+}
+
+/* The same for builds whose ops and structs are the same. */
+static inline uint64_t plugin_abi(void) {
+    static const char ops[] =
+#define OP(name, ...) #name "(" #__VA_ARGS__ ")"
+#include "tensor/ops.def"
+#undef OP
+        ;
+    static const size_t sizes[] = {sizeof(op_table),
+                                   sizeof(device_table),
+                                   sizeof(device),
+                                   sizeof(backend_capabilities),
+                                   sizeof(exec),
+                                   sizeof(qtensor),
+                                   sizeof(operand),
+                                   sizeof(mem_stats),
+                                   sizeof(plugin_services),
+                                   sizeof(plugin)};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i + 1 < sizeof ops; i++) hash = plugin_mix(hash, (unsigned char)ops[i]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) hash = plugin_mix(hash, sizes[i]);
+    return hash;
+}
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * cuda/cuda: what the host code of this backend shares: the device behind an execution context, and CUDA's errors as ours.
+ * An op is ott_status cuda_<op>(exec *, const <op>_args *), declared by cuda/ops.h: its arguments are checked, its tensors lie
+ * on the device; it queues kernels on cuda_stream(cx) and does not wait.
+ */
+#ifndef CUDA_CUDA_H
+#define CUDA_CUDA_H
+
+#include "tensor/device.h"
+#include "tensor/exec.h"
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+enum { CUDA_ALIGNMENT = 256 }; /* bytes: of every tensor and of cuBLASLt's workspace */
+
+typedef struct cuda_block cuda_block;
+
+typedef struct cuda_device {
+    device base; /* first: a device is cast to this */
+    backend_capabilities can;
+    int index; /* as the CUDA runtime counts */
+    struct cudaDeviceProp properties;
+    cudaStream_t stream; /* ops, copies and events, in the order in which they are given */
+    pthread_mutex_t lock;
+    cuda_block *blocks; /* device memory that is taken, and its account */
+    mem_stats taken;
+    char name[320]; /* "cuda:0 NVIDIA H200" */
+} cuda_device;
+
+static inline cuda_device *cuda_device_of(const device *d) {
+    return (cuda_device *)d;
+}
+
+/* Opens the GPU of that index. The device is closed with device_close; account (for the host's memory) outlives it.
+   OTT_ERR_DEVICE: there is no such GPU, or no driver for it. */
+ott_status cuda_open(mem *account, int index, device **out);
+
+/* OTT_ERR_DEVICE with what was done, and CUDA's reason, unless `error` is success. */
+ott_status cuda_check(cudaError_t error, const char *what);
+
+/* Where the context's ops are queued. */
+static inline cudaStream_t cuda_stream(const exec *cx) {
+    return cuda_device_of(cx->device)->stream;
+}
+
+#endif

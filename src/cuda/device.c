@@ -1,0 +1,318 @@
+/*
+ * cuda/device: the device table over the CUDA runtime. Everything is queued on one stream. Memory comes from the runtime's
+ * pool in the order of the stream, so that taking and giving back waits for nothing.
+ */
+#include "base/size.h"
+#include "cuda/cuda.h"
+#include "cuda/hardware.h"
+#include "cuda/ops.h"
+#include <stdio.h>
+#include <string.h>
+
+#define RESERVED ((int64_t)2 << 30) /* bytes left to the libraries: handles, kernels, collectives */
+
+ott_status cuda_check(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return OTT_OK;
+    return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
+}
+
+/* The GPU is a property of the calling thread, and copies come from several. */
+static ott_status enter(const cuda_device *c) {
+    return cuda_check(cudaSetDevice(c->index), c->name);
+}
+
+/* ---- memory ---- */
+
+struct cuda_block {
+    void *data;
+    int64_t bytes;
+    mem_kind kind;
+    cuda_block *next;
+};
+
+static void count_bytes(mem_stats *s, mem_kind kind, int64_t bytes) {
+    s->now += bytes;
+    s->now_of[kind] += bytes;
+    if (s->now > s->peak) s->peak = s->now;
+    if (s->now_of[kind] > s->peak_of[kind]) s->peak_of[kind] = s->now_of[kind];
+}
+
+static void keep_block(cuda_device *c, cuda_block *b) {
+    pthread_mutex_lock(&c->lock);
+    b->next = c->blocks;
+    c->blocks = b;
+    c->taken.allocations++;
+    count_bytes(&c->taken, b->kind, b->bytes);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static cuda_block *take_block(cuda_device *c, const void *data) {
+    pthread_mutex_lock(&c->lock);
+    cuda_block **at = &c->blocks;
+    while (*at && (*at)->data != data) at = &(*at)->next;
+    cuda_block *b = *at;
+    if (b) {
+        *at = b->next;
+        count_bytes(&c->taken, b->kind, -b->bytes);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}
+
+static mem_stats taken(const device *d) {
+    cuda_device *c = cuda_device_of(d);
+    pthread_mutex_lock(&c->lock);
+    mem_stats stats = c->taken;
+    pthread_mutex_unlock(&c->lock);
+    return stats;
+}
+
+static void read_memory(const device *d, device_memory *out) {
+    const cuda_device *c = cuda_device_of(d);
+    size_t left = 0, total = 0;
+    cudaSetDevice(c->index);
+    if (cudaMemGetInfo(&left, &total) != cudaSuccess) cudaGetLastError();
+    int64_t room = (int64_t)left - RESERVED;
+    *out = (device_memory){.total = (int64_t)total,
+                           .room = {.left = room > 0 ? room : 0, .whole = (int64_t)total}};
+    snprintf(out->room.of, sizeof out->room.of, "%.128s", c->properties.name);
+}
+
+static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
+    device_memory m;
+    char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
+    cudaGetLastError(); /* it is said, and the next call may succeed */
+    read_memory(&c->base, &m);
+    return status_fail(
+        OTT_ERR_MEMORY,
+        "out of GPU memory: %s (%s) needs %s beside %s in use, and %s: ask for less, or make room", what,
+        mem_kind_name(kind), size_text(bytes, needed), size_text(taken(&c->base).now, used),
+        limit_text(&m.room, left));
+}
+
+static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    cuda_device *c = cuda_device_of(d);
+    void *memory, *data = NULL;
+    TRY(enter(c));
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(cuda_block), what, &memory));
+    size_t size = bytes > 0 ? (size_t)bytes : 1;
+    cudaError_t error = cudaMallocAsync(&data, size, c->stream);
+    if (error != cudaSuccess) {
+        mem_free(d->account, memory);
+        return error == cudaErrorMemoryAllocation ? fail_memory(c, kind, bytes, what)
+                                                  : cuda_check(error, what);
+    }
+    cuda_block *b = memory;
+    *b = (cuda_block){.data = data, .bytes = bytes, .kind = kind};
+    keep_block(c, b);
+    *out = data;
+    return cuda_check(cudaMemsetAsync(data, 0, size, c->stream), what);
+}
+
+static void release(device *d, void *data) {
+    cuda_device *c = cuda_device_of(d);
+    cuda_block *b = take_block(c, data);
+    if (!b) return;
+    cudaSetDevice(c->index);
+    cudaFreeAsync(data, c->stream);
+    mem_free(d->account, b);
+}
+
+/* ---- staging memory: pinned, and in nobody's account ---- */
+
+static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    cuda_device *c = cuda_device_of(d);
+    void *data = NULL;
+    TRY(enter(c));
+    cudaError_t error = cudaMallocHost(&data, bytes > 0 ? (size_t)bytes : 1);
+    if (error == cudaErrorMemoryAllocation) {
+        char needed[SIZE_TEXT];
+        cudaGetLastError();
+        return status_fail(
+            OTT_ERR_MEMORY,
+            "out of pinned memory: %s (%s) needs %s that stays in the host's memory; raise the limit "
+            "of locked memory (ulimit -l) or make room",
+            what, mem_kind_name(kind), size_text(bytes, needed));
+    }
+    TRY(cuda_check(error, what));
+    memset(data, 0, (size_t)bytes);
+    *out = data;
+    return OTT_OK;
+}
+
+static void release_host(device *d, void *data) {
+    cudaSetDevice(cuda_device_of(d)->index);
+    cudaFreeHost(data);
+}
+
+/* ---- copies ---- */
+
+static ott_status queue_copy(const cuda_device *c, void *to, const void *from, int64_t bytes,
+                             enum cudaMemcpyKind kind, const char *what) {
+    TRY(enter(c));
+    return cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, kind, c->stream), what);
+}
+
+static ott_status synchronize(device *d) {
+    const cuda_device *c = cuda_device_of(d);
+    TRY(enter(c));
+    return cuda_check(cudaStreamSynchronize(c->stream), "waiting for the GPU");
+}
+
+/* It waits: the source may be staging memory, which the runtime does not take a copy of. */
+static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
+    TRY(queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the GPU"));
+    return synchronize(d);
+}
+
+static ott_status copy_in_async(device *d, void *to, const void *staging, int64_t bytes) {
+    return queue_copy(cuda_device_of(d), to, staging, bytes, cudaMemcpyHostToDevice, "a copy to the GPU");
+}
+
+static ott_status copy_out(device *d, void *to, const void *from, int64_t bytes) {
+    TRY(queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyDeviceToHost, "a copy from the GPU"));
+    return synchronize(d);
+}
+
+static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
+    return queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyDeviceToDevice, "a copy within the GPU");
+}
+
+static ott_status zero(device *d, void *data, int64_t bytes) {
+    const cuda_device *c = cuda_device_of(d);
+    TRY(enter(c));
+    return cuda_check(cudaMemsetAsync(data, 0, (size_t)bytes, c->stream), "clearing memory of the GPU");
+}
+
+/* ---- events ---- */
+
+struct device_event {
+    cudaEvent_t event;
+};
+
+static ott_status event_open(device *d, device_event **out) {
+    void *memory;
+    TRY(enter(cuda_device_of(d)));
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", &memory));
+    device_event *e = memory;
+    ott_status status = cuda_check(cudaEventCreate(&e->event), "an event");
+    if (status == OTT_OK)
+        *out = e;
+    else
+        mem_free(d->account, e);
+    return status;
+}
+
+static void event_close(device *d, device_event *e) {
+    cudaEventDestroy(e->event);
+    mem_free(d->account, e);
+}
+
+static ott_status event_record(device *d, device_event *e) {
+    const cuda_device *c = cuda_device_of(d);
+    TRY(enter(c));
+    return cuda_check(cudaEventRecord(e->event, c->stream), "an event");
+}
+
+static ott_status event_wait(device *d, device_event *e) {
+    (void)d;
+    return cuda_check(cudaEventSynchronize(e->event), "waiting for the GPU");
+}
+
+static ott_status event_seconds(device *d, device_event *from, device_event *to, double *out) {
+    float milliseconds = 0;
+    TRY(event_wait(d, from));
+    TRY(event_wait(d, to));
+    TRY(cuda_check(cudaEventElapsedTime(&milliseconds, from->event, to->event), "the time between events"));
+    *out = 1e-3 * (double)milliseconds;
+    return OTT_OK;
+}
+
+/* ---- the device ---- */
+
+static double peak(device *d, ott_dtype format) {
+    return hardware_peak(cuda_device_of(d)->properties.name, format);
+}
+
+static void close_device(device *d) {
+    cuda_device *c = cuda_device_of(d);
+    cudaSetDevice(c->index);
+    while (c->blocks) release(d, c->blocks->data);
+    if (c->stream) {
+        cudaStreamSynchronize(c->stream);
+        cudaStreamDestroy(c->stream);
+    }
+    pthread_mutex_destroy(&c->lock);
+    mem_free(d->account, c);
+}
+
+static const device_table table = {
+    .allocate = allocate,
+    .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
+    .copy_in = copy_in,
+    .copy_in_async = copy_in_async,
+    .copy_out = copy_out,
+    .copy = copy,
+    .zero = zero,
+    .synchronize = synchronize,
+    .event_open = event_open,
+    .event_close = event_close,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_seconds = event_seconds,
+    .taken = taken,
+    .read_memory = read_memory,
+    .peak = peak,
+    .close = close_device,
+};
+
+static ott_status find_gpu(int index) {
+    int count = 0; /* the call leaves it alone when it fails */
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess)
+        return status_fail(OTT_ERR_DEVICE,
+                           "cuda: no GPU can be used: %s; `ottava doctor` says what is missing",
+                           cudaGetErrorString(error));
+    if (index < count) return OTT_OK;
+    return status_fail(OTT_ERR_DEVICE, "cuda:%d: there %s %d GPU%s here, counted from 0", index,
+                       count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+}
+
+/* What is given back stays in the pool: giving it to the system would cost a wait. */
+static ott_status keep_pool(int index) {
+    cudaMemPool_t pool;
+    uint64_t threshold = UINT64_MAX;
+    TRY(cuda_check(cudaDeviceGetDefaultMemPool(&pool, index), "the GPU's memory pool"));
+    return cuda_check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+                      "the GPU's memory pool");
+}
+
+static ott_status fill_device(cuda_device *c, int index) {
+    c->index = index;
+    TRY(cuda_check(cudaGetDeviceProperties(&c->properties, index), "the GPU's properties"));
+    snprintf(c->name, sizeof c->name, "cuda:%d %s", index, c->properties.name);
+    hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, &c->can);
+    TRY(enter(c));
+    TRY(keep_pool(index));
+    return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
+}
+
+ott_status cuda_open(mem *account, int index, device **out) {
+    void *memory;
+    *out = NULL;
+    TRY(find_gpu(index));
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(cuda_device), "the CUDA device", &memory));
+    cuda_device *c = memory;
+    c->base =
+        (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->name};
+    pthread_mutex_init(&c->lock, NULL);
+    ott_status status = fill_device(c, index);
+    if (status != OTT_OK) {
+        close_device(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return OTT_OK;
+}

@@ -1,0 +1,9 @@
+/* cuda/inspect: what of CUDA is on this machine: driver, GPUs, libraries and their versions. */
+#ifndef CUDA_INSPECT_H
+#define CUDA_INSPECT_H
+
+#include "backend/plugin.h"
+
+void inspect_machine(plugin_finding tell, void *user);
+
+#endif

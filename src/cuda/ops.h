@@ -1,0 +1,13 @@
+/* cuda/ops: the ops of tensor/ops.def as this backend's functions, each in the file of its family; and their table. */
+#ifndef CUDA_OPS_H
+#define CUDA_OPS_H
+
+#include "tensor/ops.h"
+
+#define OP(name, fields) ott_status cuda_##name(exec *cx, const name##_args *a);
+#include "tensor/ops.def"
+#undef OP
+
+extern const op_table cuda_ops;
+
+#endif
