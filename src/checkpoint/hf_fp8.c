@@ -6,10 +6,36 @@ enum { STRIP = 128 }; /* rows of a block */
 
 /* ---- exactly as trained ---- */
 
+/* Of this rank's layers. */
+static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
+    for (int i = 0; i < p->count; i++) {
+        const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
+        own[i] = (hf_fp8_cast){.known = l != NULL};
+        if (!l || !l->spec.fp8) continue;
+        own[i].spec = l->spec.weight.rowwise;
+        own[i].spec.callbacks = NULL; /* a pointer of this process */
+    }
+}
+
+/* A stage of a pipeline has no layers but its own. */
+static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
+    int64_t count = f->places->count, bytes = count * (int64_t)sizeof *f->casts;
+    void *memory;
+    ott_status status = arena_alloc(f->memory, (1 + ranks_size(ranks)) * bytes, &memory);
+    TRY(ranks_agree(ranks, status));
+    hf_fp8_cast *all = (hf_fp8_cast *)memory + count;
+    f->casts = memory;
+    fill_casts(f->places, f->casts);
+    TRY(ranks_gather(ranks, f->casts, bytes, all));
+    for (int64_t i = 0; i < ranks_size(ranks) * count; i++)
+        if (all[i].known) f->casts[i % count] = all[i];
+    return OTT_OK;
+}
+
 /* How a place is cast under the run's recipe; NULL: it stays in high precision. */
-static const cast_spec *trained_cast(const hf_place *at) {
-    const linear_spec *spec = &at->module->linear->spec;
-    return spec->fp8 && cast_spec_is_fp8(&spec->weight.rowwise) ? &spec->weight.rowwise : NULL;
+static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
+    const cast_spec *spec = &f->casts[i].spec;
+    return cast_spec_is_fp8(spec) ? spec : NULL;
 }
 
 static bool resolve(granularity grain, hf_scales *out) {
@@ -101,7 +127,7 @@ static ott_status choose(hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->of[i])) continue;
-        const cast_spec *cast = as_trained ? trained_cast(&f->places->of[i]) : NULL;
+        const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
@@ -131,9 +157,8 @@ static ott_status check_method(const hf_fp8 *f) {
                                             "compressed-tensors for them");
 }
 
-static ott_status open_inside(hf_fp8 *f) {
+static ott_status choose_all(hf_fp8 *f) {
     void *memory;
-    TRY(arena_open(f->places->m->device->account, MEM_OTHER, &f->memory));
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
     f->matrices = memory;
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
@@ -144,9 +169,17 @@ static ott_status open_inside(hf_fp8 *f) {
     return OTT_OK;
 }
 
-ott_status hf_fp8_open(const hf_places *places, const hf_fp8_options *o, hf_fp8 *out) {
+static ott_status open_inside(hf_fp8 *f, const checkpoint_ranks *ranks) {
+    ott_status status = arena_open(f->places->m->device->account, MEM_OTHER, &f->memory);
+    TRY(ranks_agree(ranks, status));
+    if (f->options.granularity == HF_SCALE_AS_TRAINED) TRY(share_casts(f, ranks));
+    return ranks_agree(ranks, choose_all(f));
+}
+
+ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
+                       hf_fp8 *out) {
     *out = (hf_fp8){.options = *o, .places = places};
-    ott_status status = open_inside(out);
+    ott_status status = open_inside(out, ranks);
     if (status != OTT_OK) hf_fp8_close(out);
     return status;
 }

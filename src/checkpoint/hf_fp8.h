@@ -18,6 +18,12 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
+/* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
+typedef struct hf_fp8_cast {
+    int32_t known; /* by the ranks that were asked */
+    cast_spec spec;
+} hf_fp8_cast;
+
 /* A matrix of the folder that becomes codes and scales. */
 typedef struct hf_fp8_matrix {
     const char *name;  /* of the tensor, "model.layers.0.mlp.up_proj.weight"; borrowed from the places */
@@ -36,6 +42,7 @@ typedef struct hf_fp8 {
     hf_fp8_options options; /* with AS_TRAINED resolved to the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
+    hf_fp8_cast *casts;      /* of each place, with AS_TRAINED; else NULL */
     hf_fp8_matrix *matrices; /* in the order of the places */
     int64_t count;
     const char **kept; /* [kept_count] modules inside blocks that stay in high precision */
@@ -44,9 +51,11 @@ typedef struct hf_fp8 {
 
 /*
  * Decides which matrices become FP8. AS_TRAINED takes the specs of the model's linear layers (model_convert),
- * and is OTT_ERR_UNSUPPORTED when the file cannot hold exactly what they cast to. `places` is borrowed.
+ * each of the ranks that have it, and is OTT_ERR_UNSUPPORTED when the file cannot hold exactly what they cast to.
+ * `places` is borrowed. All ranks have the same error.
  */
-ott_status hf_fp8_open(const hf_places *places, const hf_fp8_options *o, hf_fp8 *out);
+ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
+                       hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
 /* Of the tensor that begins with place i; NULL: it stays as it is. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);

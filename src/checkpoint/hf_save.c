@@ -285,7 +285,7 @@ static void warn_of_readers(const saving *s) {
 
 static ott_status open_fp8(saving *s) {
     const hf_fp8_options options = {s->o->method, s->o->granularity};
-    TRY(hf_fp8_open(&s->places, &options, &s->fp8));
+    TRY(hf_fp8_open(&s->places, &s->ranks, &options, &s->fp8));
     warn_of_readers(s);
     return OTT_OK;
 }
@@ -307,8 +307,7 @@ static hf_save_summary summarize(const saving *s) {
 static ott_status prepare(saving *s) {
     TRY(choose_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family->fused, false, &s->places));
-    TRY(take_buffers(s));
-    return s->o->fp8 ? open_fp8(s) : OTT_OK;
+    return take_buffers(s);
 }
 
 /* All but the weights. */
@@ -322,6 +321,7 @@ static ott_status save(saving *s, hf_save_summary *out) {
     const checkpoint_ranks *ranks = &s->ranks;
     TRY(ranks_agree(ranks, prepare(s)));
     TRY(hf_places_agree(&s->places, ranks));
+    if (s->o->fp8) TRY(open_fp8(s));
     if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
     TRY(ranks_agree(ranks, declare_all(s)));
     *out = summarize(s);
@@ -332,7 +332,6 @@ static ott_status save(saving *s, hf_save_summary *out) {
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
     saving s = {
         .m = m, .account = m->device->account, .o = o, .ranks = {o->ranks, m->device}, .folder = folder};
-    STATUS_REQUIRE(!o->ranks || !o->fp8 || o->granularity != HF_SCALE_AS_TRAINED); /* another stage's casts */
     ott_status status = save(&s, out);
     mem_free(s.account, s.buffer);
     mem_free(s.account, s.codes);

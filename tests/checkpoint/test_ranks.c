@@ -11,6 +11,7 @@
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
 #include "comm/ranks.h"
+#include "model/convert.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -579,10 +580,19 @@ static void set_numbers(model *m) {
 }
 
 static hf_save_options folder_options;
+static const char *folder_recipe; /* of training; NULL: the models are not converted */
+
+/* The last layer stays in bf16. */
+static ott_status convert_folder(model *m) {
+    const char *kept = "layers.1.mlp.down_proj";
+    const convert_options o = {.recipe = recipe_find(folder_recipe), .filter = &kept, .filter_count = 1};
+    return model_convert(m, &o, NULL);
+}
 
 static ott_status save_folder_job(rank_run *r) {
     hf_save_options o = folder_options;
     hf_save_summary sum;
+    if (folder_recipe) TRY(convert_folder(r->m));
     o.ranks = r->group;
     return hf_model_save(r->m, &o, r->folder, &sum);
 }
@@ -620,6 +630,20 @@ static void check_folder(const team *t, const model *whole, const char *one) {
     close_team(t);
 }
 
+static void check_folder_kind(run_folder *f, const model_options *o, model *whole,
+                              const hf_save_options *kind, const arrangement *how) {
+    char one[128];
+    hf_save_summary sum;
+    snprintf(one, sizeof one, "%s/folder", f->root);
+    folder_options = *kind;
+    if (hf_model_save(whole, kind, one, &sum) != OTT_OK) fail_msg("%s", status_text());
+    for (int i = 0; how[i].size; i++) {
+        const team t = team_of(f, o, &how[i]);
+        check_folder(&t, whole, one);
+    }
+    assert_int_equal(file_remove_tree(one), OTT_OK);
+}
+
 static void check_folders(run_folder *f, const model_options *o, const arrangement *how) {
     static const hf_save_options kinds[] = {
         {.dtype = OTT_F32},
@@ -628,20 +652,9 @@ static void check_folders(run_folder *f, const model_options *o, const arrangeme
         {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_CHANNEL},
         {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_FP8, .granularity = HF_SCALE_BLOCK},
     };
-    char one[128];
-    snprintf(one, sizeof one, "%s/folder", f->root);
     model *whole = open_whole(f, o);
     set_numbers(whole);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        hf_save_summary sum;
-        folder_options = kinds[k];
-        assert_int_equal(hf_model_save(whole, &folder_options, one, &sum), OTT_OK);
-        for (int i = 0; how[i].size; i++) {
-            const team t = team_of(f, o, &how[i]);
-            check_folder(&t, whole, one);
-        }
-        assert_int_equal(file_remove_tree(one), OTT_OK);
-    }
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) check_folder_kind(f, o, whole, &kinds[k], how);
     model_close(whole);
 }
 
@@ -680,6 +693,31 @@ static void ranks_that_cut_layers(void **state) {
     }
 }
 
+/* A rank learns of other stages' layers how they were cast, and of other ranks' parts what scales the whole has. */
+static void folders_as_trained(void **state) {
+    static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
+    const hf_save_options kind = {
+        .dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_AS_TRAINED};
+    model_options o = small_options();
+    o.vocab = 64;
+    o.dim = 144;
+    o.heads = 6;
+    o.kv_heads = 2;
+    o.head_dim = 32;
+    o.hidden = 208;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        folder_recipe = recipes[i];
+        model *whole = open_whole(*state, &o);
+        set_numbers(whole);
+        assert_int_equal(convert_folder(whole), OTT_OK);
+        check_folder_kind(*state, &o, whole, &kind, any_sizes);
+        if (strcmp(recipes[i], "block") != 0) /* whose blocks no two ranks share */
+            check_folder_kind(*state, &o, whole, &kind, even_sizes);
+        model_close(whole);
+    }
+    folder_recipe = NULL;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
 
 int main(void) {
@@ -687,6 +725,7 @@ int main(void) {
         TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),    TEST(beside_training_too),
         TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),     TEST(shards_that_are_no_whole),
         TEST(folders_of_ranks),          TEST(fused_folders_of_ranks), TEST(ranks_that_cut_layers),
+        TEST(folders_as_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
