@@ -37,14 +37,23 @@ static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t
     return host ? device_copy_in(cx->device, t->data, host, tensor_bytes(*t)) : OTT_OK;
 }
 
+static ott_status sum_squares(exec *cx, const tensor *x, const tensor *sum) {
+    tensor blocks;
+    plan_buffer b;
+    TRY(open_floats(cx, NULL, 1, reduce_blocks(tensor_count(*x)), &blocks, &b));
+    ott_status status = op_block_squares(cx, &(block_squares_args){.x = x, .sums = &blocks});
+    if (status == OTT_OK) status = op_sum_blocks(cx, &(sum_blocks_args){.sums = &blocks, .sum = sum});
+    ott_status closed = plan_close(cx->plan, &b);
+    return status == OTT_OK ? closed : status;
+}
+
 /* The sum of x, or of its squares, in the order of tensor/ops.def. */
 static ott_status sum_of(exec *cx, const tensor *x, bool squares, float *out) {
     tensor sum;
     plan_buffer b;
     *out = 0.0f;
     TRY(open_floats(cx, out, 1, 1, &sum, &b));
-    ott_status status = squares ? op_sum_squares(cx, &(sum_squares_args){.x = x, .sum = &sum})
-                                : op_sum(cx, &(sum_args){.x = x, .sum = &sum});
+    ott_status status = squares ? sum_squares(cx, x, &sum) : op_sum(cx, &(sum_args){.x = x, .sum = &sum});
     if (status == OTT_OK) status = device_copy_out(cx->device, out, sum.data, sizeof *out);
     ott_status closed = plan_close(cx->plan, &b);
     return status == OTT_OK ? closed : status;

@@ -203,7 +203,7 @@ const bench_entry bench_norm = {.name = "norm", .takes = BENCH_TAKES_SHAPES, .ad
 /* ---- optimizer ---- */
 
 typedef struct optimizer_bench {
-    tensor param, grad, moment1, moment2, state, sum;
+    tensor param, grad, moment1, moment2, state, sums;
 } optimizer_bench;
 
 static ott_status adamw(bench *b, void *state) {
@@ -219,9 +219,9 @@ static ott_status adamw(bench *b, void *state) {
                                           .weight_decay = 0.1f});
 }
 
-static ott_status sum_squares(bench *b, void *state) {
+static ott_status block_squares(bench *b, void *state) {
     const optimizer_bench *s = state;
-    return op_sum_squares(&b->cx, &(sum_squares_args){.x = &s->grad, .sum = &s->sum});
+    return op_block_squares(&b->cx, &(block_squares_args){.x = &s->grad, .sums = &s->sums});
 }
 
 static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
@@ -237,7 +237,7 @@ static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
     TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->moment2));
     TRY(device_zero(b->cx.device, s->moment2.data, tensor_bytes(s->moment2))); /* squares are not negative */
     TRY(bench_tensor(b, OTT_F32, 1, STEP_STATE_COUNT, &s->state));
-    TRY(bench_tensor(b, OTT_F32, 1, 1, &s->sum));
+    TRY(bench_tensor(b, OTT_F32, 1, reduce_blocks(rows * COLUMNS), &s->sums));
     return device_copy_in(b->cx.device, s->state.data, state, sizeof state);
 }
 
@@ -252,9 +252,9 @@ static ott_status add_optimizer(bench *b) {
         bench_case c = {.what = "adamw", .variant = "fp32", .bytes = 28 * elements, .run = adamw, .state = s};
         snprintf(c.shape, sizeof c.shape, "%lldM parameters", (long long)(rows / 1024));
         TRY(bench_add(b, &c));
-        c.what = "sum_squares";
+        c.what = "block_squares";
         c.bytes = 4 * elements;
-        c.run = sum_squares;
+        c.run = block_squares;
         TRY(bench_add(b, &c));
     }
     return OTT_OK;

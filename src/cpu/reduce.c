@@ -76,26 +76,38 @@ static void block_task(void *argument, int thread, int threads) {
 }
 
 /* The first thread's scratch holds its copied block, then the block sums of a round. */
-static float whole_sum(const exec *cx, const tensor *x, bool squares) {
+ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t room = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
-    int64_t blocks = (tensor_count(*x) + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
-    block_job j = {.cx = cx, .x = x, .squares = squares, .sums = (float *)cpu_scratch(cx, 0) + REDUCE_BLOCK};
+    int64_t blocks = reduce_blocks(tensor_count(*a->x));
+    block_job j = {.cx = cx, .x = a->x, .sums = (float *)cpu_scratch(cx, 0) + REDUCE_BLOCK};
     double total = 0.0;
     for (; j.first < blocks; j.first += j.count) {
         j.count = blocks - j.first < room ? blocks - j.first : room;
         cpu_run_sized(cx, j.count * REDUCE_BLOCK, block_task, &j);
         for (int64_t b = 0; b < j.count; b++) total += (double)j.sums[b];
     }
-    return (float)total;
-}
-
-ott_status ISA(sum)(exec *cx, const sum_args *a) {
-    *(float *)a->sum->data += whole_sum(cx, a->x, false);
+    *(float *)a->sum->data += (float)total;
     return OTT_OK;
 }
 
-ott_status ISA(sum_squares)(exec *cx, const sum_squares_args *a) {
-    *(float *)a->sum->data = whole_sum(cx, a->x, true);
+/* ---- a sum of squares ---- */
+
+ott_status ISA(block_squares)(exec *cx, const block_squares_args *a) {
+    int64_t blocks = reduce_blocks(tensor_count(*a->x));
+    if (a->sums->columns != blocks)
+        return status_fail(OTT_ERR_SHAPE, "block_squares: sums has %lld columns; x has %lld blocks",
+                           (long long)a->sums->columns, (long long)blocks);
+    block_job j = {.cx = cx, .x = a->x, .squares = true, .count = blocks, .sums = a->sums->data};
+    cpu_run_sized(cx, blocks * REDUCE_BLOCK, block_task, &j);
+    return OTT_OK;
+}
+
+ott_status ISA(sum_blocks)(exec *cx, const sum_blocks_args *a) {
+    const float *sums = a->sums->data;
+    double total = 0.0;
+    (void)cx;
+    for (int64_t b = 0; b < a->sums->columns; b++) total += (double)sums[b];
+    *(float *)a->sum->data = (float)total;
     return OTT_OK;
 }
 

@@ -48,34 +48,89 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
     rule->schedule(o, update, host_state);
 }
 
-/* Sums of squares of the parameters that are trained, into the first places of `squares`; on a stage of a pipeline each
-   into its own among those of all stages, so that one rank would add them in the same order. What each of the ranks
-   that cut layers has whole is counted by the first. Returns how many. */
-static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
-                                  const optimizer_ranks *ranks, const tensor *squares, int *measured) {
+/* Does the update of this rank count p in the norm? */
+static bool is_measured(const parameter *p) {
+    return !p->frozen && !p->repeated;
+}
+
+/* Blocks of a reduction that the ranks have of p; *first: of them those before this rank's shard, which begins with one. Where
+   tensor parallelism cuts inside of the whole's blocks, each of its ranks has blocks of its own, one rank's after the other's. */
+static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
+    const parameter_part *local = &p->local;
+    int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
+    int64_t blocks = reduce_blocks(local->rows * local->columns);
+    *first = before / REDUCE_BLOCK;
+    if (!parameter_is_cut(p)) return blocks;
+    *first += ranks->tensor->rank * blocks;
+    return ranks->tensor->size * blocks;
+}
+
+static int64_t count_all_blocks(const parameter *parameters, int count, const optimizer_ranks *ranks) {
+    int64_t all = 0, first;
+    for (int i = 0; i < count; i++)
+        if (is_measured(&parameters[i])) all += count_blocks(&parameters[i], ranks, &first);
+    return all;
+}
+
+/* Of the gradients' blocks that are here. What each of the ranks that cut layers has whole is counted by the first. */
+static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
+                                const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
-    *measured = 0;
-    for (int i = 0; i < count; i++) {
+    for (int64_t i = 0, at = 0, first; i < count; i++) {
         const parameter *p = &parameters[i];
-        if (p->frozen || p->repeated) continue;
-        tensor sum = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
-        if (counts_all || parameter_is_cut(p))
-            TRY(op_sum_squares(cx, &(sum_squares_args){.x = &p->shard.grad, .sum = &sum}));
-        ++*measured;
+        if (!is_measured(p)) continue;
+        int64_t all = count_blocks(p, ranks, &first), here = reduce_blocks(tensor_count(p->shard.grad));
+        tensor sums = tensor_columns(*blocks, at + first, here);
+        if (here > 0 && (counts_all || parameter_is_cut(p)))
+            TRY(op_block_squares(cx, &(block_squares_args){.x = &p->shard.grad, .sums = &sums}));
+        at += all;
     }
     return OTT_OK;
+}
+
+/* Of each parameter into the first places of `squares`; on a stage of a pipeline into its own among those of all stages, so
+   that one rank would add them in the same order. Returns how many. */
+static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
+                                 const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
+                                 int *measured) {
+    *measured = 0;
+    for (int64_t i = 0, at = 0, first; i < count; i++) {
+        const parameter *p = &parameters[i];
+        if (!is_measured(p)) continue;
+        int64_t all = count_blocks(p, ranks, &first);
+        tensor sums = tensor_columns(*blocks, at, all);
+        tensor sum = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
+        TRY(op_sum_blocks(cx, &(sum_blocks_args){.sums = &sums, .sum = &sum}));
+        ++*measured;
+        at += all;
+    }
+    return OTT_OK;
+}
+
+/* The ranks' block sums beside each other, whoever has them, and then one order. */
+static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
+                                  const optimizer_ranks *ranks, const tensor *squares, int *measured) {
+    tensor blocks;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "squares of gradients", OTT_F32, 1, count_all_blocks(parameters, count, ranks), &blocks,
+                  &buffer));
+    if ((ranks->shard || ranks->tensor) && !plan_recording(cx->plan))
+        TRY(device_zero(cx->device, blocks.data, tensor_bytes(blocks)));
+    TRY(square_blocks(cx, parameters, count, ranks, &blocks));
+    if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &blocks, REDUCE_SUM));
+    if (ranks->tensor) TRY(group_all_reduce(ranks->tensor, cx, &blocks, REDUCE_SUM));
+    TRY(sum_parameters(cx, parameters, count, ranks, &blocks, squares, measured));
+    return plan_close(cx->plan, &buffer);
 }
 
 static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
                                const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
     int trained;
     bool is_stage = ranks->stages != NULL;
-    if ((is_stage || ranks->tensor) && !plan_recording(cx->plan))
+    if (is_stage && !plan_recording(cx->plan))
         TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
     TRY(measure_squares(cx, parameters, count, ranks, squares, &trained));
     tensor sums = tensor_columns(*squares, 0, is_stage ? ranks->trained : trained);
-    if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &sums, REDUCE_SUM));
-    if (ranks->tensor) TRY(group_all_reduce(ranks->tensor, cx, &sums, REDUCE_SUM));
     if (is_stage) TRY(group_all_reduce(ranks->stages, cx, &sums, REDUCE_SUM));
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }

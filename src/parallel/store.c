@@ -3,7 +3,56 @@
 
 /* ---- shards ---- */
 
-ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
+static int64_t line_elements(const parameter *p) {
+    return p->rank > 1 ? p->local.columns : 1;
+}
+
+/* Lines that stay together: of whole blocks of a reduction, so that a shard's sums are among those of the whole. */
+static int64_t unit_lines(const parameter *p) {
+    int64_t a = REDUCE_BLOCK, b = line_elements(p);
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return REDUCE_BLOCK / a;
+}
+
+static int rank_with_least(const parameter_store *s) {
+    int least = 0;
+    for (int r = 1; r < store_ranks(s); r++)
+        if (s->held[r] < s->held[least]) least = r;
+    return least;
+}
+
+/* Units that do not go around go to the ranks that have the least so far. */
+static void cut_lines(parameter_store *s, const parameter *p, int64_t lines, int64_t *cut) {
+    int ranks = store_ranks(s);
+    int64_t unit = unit_lines(p), units = (lines + unit - 1) / unit, elements = unit * line_elements(p);
+    for (int r = 0; r < ranks; r++) {
+        cut[r] = units / ranks * unit;
+        s->held[r] += units / ranks * elements;
+    }
+    for (int64_t i = 0; i < units % ranks; i++) {
+        int r = rank_with_least(s);
+        cut[r] += unit;
+        s->held[r] += elements;
+    }
+    int last = ranks - 1;
+    while (last > 0 && cut[last] == 0) last--;
+    cut[last] -= units * unit - lines; /* the last unit need not be whole */
+    s->held[last] -= (units * unit - lines) * line_elements(p);
+}
+
+static ott_status open_held(parameter_store *s, arena *memory) {
+    void *block;
+    if (s->held) return OTT_OK;
+    TRY(arena_alloc(memory, store_ranks(s) * (int64_t)sizeof(int64_t), &block));
+    s->held = block;
+    return OTT_OK;
+}
+
+ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     int ranks = store_ranks(s);
     int64_t lines = parameter_line_count(p), count = lines;
     p->shard = (parameter_shard){0};
@@ -11,17 +60,14 @@ ott_status store_divide(const parameter_store *s, arena *memory, parameter *p) {
         void *cut;
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &cut));
         p->shard.cut = cut;
-        for (int r = 0; r < ranks; r++) p->shard.cut[r] = lines / ranks + (r < lines % ranks);
+        TRY(open_held(s, memory));
+        cut_lines(s, p, lines, cut);
         p->shard.first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
         count = p->shard.cut[s->ranks->rank];
     }
     p->shard.value = p->rank > 1 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
                                  : tensor_vector(NULL, OTT_F32, count);
     return OTT_OK;
-}
-
-static int64_t line_elements(const parameter *p) {
-    return p->rank > 1 ? p->local.columns : 1;
 }
 
 int64_t store_count_at(const parameter *p, int rank) {

@@ -77,6 +77,7 @@ typedef struct parameter_store {
     bool micro_batches; /* a step has several */
     store_unit *units;
     int unit_count;
+    int64_t *held; /* [ranks] elements that each has of the parameters divided so far */
     void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
     int64_t scale_count;
     void *
@@ -92,9 +93,10 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Says which part of p is here: p->shard, its tensors without memory. How a matrix's rows, a vector's elements
+/* Says which part of p is here: p->shard, its tensors without memory; of parameter after parameter, in one order on all
+   ranks. A shard begins at a multiple of REDUCE_BLOCK elements of the local part. How a matrix's rows, a vector's elements
    are cut comes from `memory`. */
-ott_status store_divide(const parameter_store *s, arena *memory, parameter *p);
+ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Once s->units say their parameters and linears. */
 ott_status store_open(parameter_store *s, arena *memory);
 /* After the linears' specs have changed: what travels. table: the format in which the embedding's is read. */

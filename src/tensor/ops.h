@@ -19,6 +19,11 @@
 
 #define REDUCE_BLOCK 4096
 
+/* Blocks of a reduction over so many elements (tensor/ops.def). */
+static inline int64_t reduce_blocks(int64_t elements) {
+    return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+}
+
 typedef struct exec exec;
 typedef struct device device;
 

@@ -24,7 +24,8 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_cross_entropy:
     case OP_INDEX_cross_entropy_part:
     case OP_INDEX_cross_entropy_whole: return OP_KIND_LOSS;
-    case OP_INDEX_sum_squares:
+    case OP_INDEX_block_squares:
+    case OP_INDEX_sum_blocks:
     case OP_INDEX_grad_norm:
     case OP_INDEX_adamw: return OP_KIND_OPTIMIZER;
     default: return OP_KIND_OTHER;

@@ -312,6 +312,12 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
     return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
 }
 
+/* ---- reductions ---- */
+
+static void block_squares_bind(op_case *c) {
+    SIZE('B') = reduce_blocks(SIZE('M') * SIZE('N'));
+}
+
 /* ---- optimizer ---- */
 
 static void state_bind(op_case *c) {
@@ -407,6 +413,7 @@ static const op_fixture fixtures[] = {
      .bind = cross_entropy_whole_bind,
      .prepare = cross_entropy_whole_prepare,
      .present = cross_entropy_present},
+    {.op = "block_squares", .bind = block_squares_bind},
     {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
     {.op = "adamw", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = adamw_prepare},
 };

@@ -12,7 +12,7 @@ enum { T = 131, D = 150, V = 40, HEAD = 30, BIG = 3 * REDUCE_BLOCK + 77 };
 /* Everything the ops read and write; inputs depend on `act` only. */
 typedef struct arrays {
     tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* read */
-    tensor y, h, rstd, dx, dweight, dtable, rotated, gated, dgate, dup, column, sums, count;
+    tensor y, h, rstd, dx, dweight, dtable, rotated, gated, dgate, dup, column, sums, squares, count;
 } arrays;
 enum { INPUTS = 10, ARRAYS = sizeof(arrays) / sizeof(tensor) };
 
@@ -41,6 +41,7 @@ static arrays make_arrays(ott_dtype act) {
                     .dup = make_zeros(act, T, D),
                     .column = make_random(OTT_F32, 1, D, 1.0f, 12),
                     .sums = make_zeros(OTT_F32, 1, 2),
+                    .squares = make_zeros(OTT_F32, 1, reduce_blocks(BIG)),
                     .count = make_zeros(OTT_I32, 1, 1)};
 }
 
@@ -84,7 +85,8 @@ static void run_reductions(arrays *a, exec *cx) {
     succeed(op_column_sum(cx, &(column_sum_args){.x = &a->dy, .sum = &a->column}));
     succeed(op_sum(cx, &(sum_args){.x = &a->big, .sum = &first}));
     succeed(op_sum(cx, &(sum_args){.x = &table, .sum = &first}));
-    succeed(op_sum_squares(cx, &(sum_squares_args){.x = &a->big, .sum = &second}));
+    succeed(op_block_squares(cx, &(block_squares_args){.x = &a->big, .sums = &a->squares}));
+    succeed(op_sum_blocks(cx, &(sum_blocks_args){.sums = &a->squares, .sum = &second}));
     ((float *)a->big.data)[5] = NAN, ((float *)a->big.data)[BIG - 1] = -INFINITY;
     succeed(op_count_nonfinite(cx, &(count_nonfinite_args){.x = &a->big, .count = &a->count}));
 }

@@ -16,6 +16,7 @@
 #include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
+#include "tensor/dry_run.h"
 
 enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES * LENGTH };
 
@@ -24,7 +25,7 @@ typedef struct kind {
     bool tied, fused, bias;
     int64_t vocab; /* FP8 wants multiples of 16; else one that no number of ranks divides */
     checkpointing checkpointing;
-    int64_t hidden;     /* 0: the tiny model's */
+    int64_t hidden;     /* 0: 256 */
     bool narrow;        /* k and v have 4 rows: fewer than there are ranks */
     bool power_of_two;  /* scales */
     const char *freeze; /* NULL: nothing */
@@ -33,8 +34,8 @@ typedef struct kind {
 } kind;
 
 static const kind kinds[] = {
-    {.recipe = "fp32", .vocab = 67},
-    {.recipe = "bf16", .vocab = 67, .tied = true, .bias = true, .checkpointing = CHECKPOINT_FULL},
+    {.recipe = "fp32", .vocab = 131},
+    {.recipe = "bf16", .vocab = 131, .tied = true, .bias = true, .checkpointing = CHECKPOINT_FULL},
     {.recipe = "tensorwise", .vocab = 64, .fused = true, .checkpointing = CHECKPOINT_SELECTIVE},
     {.recipe = "rowwise", .vocab = 64, .tied = true, .checkpointing = CHECKPOINT_OP},
 };
@@ -52,6 +53,9 @@ static void convert(tiny *t, const kind *k) {
 
 static void open_model(tiny *t, const kind *k, group *ranks) {
     model_options o = tiny_options();
+    o.dim = 64; /* shards are of whole blocks of a reduction: 64 rows, 16 of down_proj */
+    o.head_dim = 16;
+    o.hidden = 256;
     o.vocab = k->vocab;
     o.tied = k->tied;
     o.fused_qkv = o.fused_gate_up = k->fused;
@@ -361,12 +365,71 @@ static void a_rank_holds_its_part(void **state) {
     open_model(&whole, &kinds[0], NULL);
     open_model(&part, &kinds[0], &two);
     assert_true(part.m->block_bytes < whole.m->block_bytes * 6 / 10);
-    assert_int_equal(part.m->parameters[0].rows, 67);
-    assert_int_equal(part.m->parameters[0].shard.first, 34);
-    assert_int_equal(part.m->parameters[0].shard.value.rows, 33);
+    assert_int_equal(part.m->parameters[0].rows, 131); /* 64 x 64 are a block */
+    assert_int_equal(part.m->parameters[0].shard.first, 128);
+    assert_int_equal(part.m->parameters[0].shard.value.rows, 3);
     assert_null(part.m->parameters[0].value.data);
     tiny_close(&whole);
     tiny_close(&part);
+}
+
+/* Elements that rank `rank` of `size` has of all parameters. */
+static int64_t held(const model *m, int rank, int size) {
+    group ranks = {.rank = rank, .size = size};
+    parameter_store s = {.ranks = &ranks};
+    arena *memory;
+    int64_t count = 0;
+    HARNESS_OK(arena_open(m->device->account, MEM_OTHER, &memory));
+    for (int i = 0; i < m->parameter_count; i++) {
+        parameter p = m->parameters[i];
+        HARNESS_OK(store_divide(&s, memory, &p));
+        int64_t before = p.shard.first * (p.rank > 1 ? p.local.columns : 1);
+        if (tensor_count(p.shard.value) > 0) assert_int_equal(before % REDUCE_BLOCK, 0);
+        count += tensor_count(p.shard.value);
+    }
+    arena_close(memory);
+    return count;
+}
+
+static void open_preset(harness *h, const char *preset, device **counting, config **cfg, model **m) {
+    const char *arguments[] = {preset, "--train.seq_len=512"};
+    model_options o;
+    harness_open(h, 1, NULL);
+    HARNESS_OK(config_parse(h->account, NULL, 2, arguments, cfg));
+    HARNESS_OK(model_options_resolve(*cfg, &o));
+    HARNESS_OK(dry_run_open(h->account, h->device, counting));
+    HARNESS_OK(model_open(*counting, &o, MODEL_TRAINING, 16, m));
+}
+
+/* Whole blocks of a reduction on every rank, and no rank has much more than another. */
+static void shards_are_even(void **state) {
+    static const struct {
+        const char *preset;
+        int size;
+    } cases[] = {{"--model.preset=42M", 2}, {"--model.preset=42M", 3}, {"--model.preset=42M", 8},
+                 {"--model.preset=8B", 8},  {"--model.preset=8B", 24}, {"--model.preset=8B", 64}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        harness h;
+        device *counting;
+        config *cfg;
+        model *m;
+        open_preset(&h, cases[i].preset, &counting, &cfg, &m);
+        double mean = (double)model_parameter_count(m) / cases[i].size;
+        int64_t sum = 0;
+        for (int r = 0; r < cases[i].size; r++) {
+            int64_t count = held(m, r, cases[i].size);
+            if ((double)count > 1.02 * mean)
+                fail_msg("%s on %d ranks: rank %d has %.4f of the mean", cases[i].preset, cases[i].size, r,
+                         (double)count / mean);
+            sum += count;
+        }
+        assert_int_equal(sum, model_parameter_count(m));
+        model_close(m);
+        device_close(counting);
+        config_close(cfg);
+        harness_close(&h);
+    }
 }
 
 /* ---- sums in another order ---- */
@@ -490,9 +553,13 @@ static void ranges_are_the_whole_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_the_whole),      cmocka_unit_test(every_recipe_on_every_number_of_ranks),
-        cmocka_unit_test(whatever_travels_and_when), cmocka_unit_test(what_other_shards_get_wrong),
-        cmocka_unit_test(a_rank_holds_its_part),     cmocka_unit_test(sums_in_another_order_are_near),
+        cmocka_unit_test(shards_are_the_whole),
+        cmocka_unit_test(every_recipe_on_every_number_of_ranks),
+        cmocka_unit_test(whatever_travels_and_when),
+        cmocka_unit_test(what_other_shards_get_wrong),
+        cmocka_unit_test(a_rank_holds_its_part),
+        cmocka_unit_test(shards_are_even),
+        cmocka_unit_test(sums_in_another_order_are_near),
         cmocka_unit_test(ranges_are_the_whole_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

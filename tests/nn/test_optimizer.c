@@ -60,7 +60,8 @@ static ott_status update(exec *cx, void *user) {
 }
 
 static void open_parameter(harness *h, parameter *p, bool frozen) {
-    *p = (parameter){.rank = 2, .rows = ROWS, .columns = COLUMNS, .frozen = frozen};
+    *p = parameter_of_shape(2, (const int64_t[]){ROWS, COLUMNS});
+    p->frozen = frozen;
     p->shard.value = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
     p->shard.grad = harness_tensor(h, OTT_F32, ROWS, COLUMNS);
     p->shard.slot[0] = harness_tensor(h, OTT_F32, ROWS, COLUMNS);

@@ -269,22 +269,25 @@ static float block_sum(const tensor *x, int64_t block, bool squares) {
     return fold16(lane);
 }
 
-static float whole_sum(const tensor *x, bool squares) {
-    double total = 0;
-    for (int64_t block = 0; block * REDUCE_BLOCK < tensor_count(*x); block++)
-        total += block_sum(x, block, squares);
-    return (float)total;
-}
-
 ott_status reference_op_sum(exec *cx, const sum_args *a) {
+    double total = 0;
     (void)cx;
-    put(a->sum, 0, 0, at(a->sum, 0, 0) + whole_sum(a->x, false));
+    for (int64_t b = 0; b < reduce_blocks(tensor_count(*a->x)); b++) total += block_sum(a->x, b, false);
+    put(a->sum, 0, 0, at(a->sum, 0, 0) + (float)total);
     return OTT_OK;
 }
 
-ott_status reference_op_sum_squares(exec *cx, const sum_squares_args *a) {
+ott_status reference_op_block_squares(exec *cx, const block_squares_args *a) {
     (void)cx;
-    put(a->sum, 0, 0, whole_sum(a->x, true));
+    for (int64_t b = 0; b < a->sums->columns; b++) put(a->sums, 0, b, block_sum(a->x, b, true));
+    return OTT_OK;
+}
+
+ott_status reference_op_sum_blocks(exec *cx, const sum_blocks_args *a) {
+    double total = 0;
+    (void)cx;
+    for (int64_t b = 0; b < a->sums->columns; b++) total += at(a->sums, 0, b);
+    put(a->sum, 0, 0, (float)total);
     return OTT_OK;
 }
 

@@ -38,7 +38,7 @@ static void outcome_free(outcome *o) {
     free(o->scales);
 }
 
-static void expect_same(const outcome *one, const outcome *rank, const char *what) {
+static void expect_same_steps(const outcome *one, const outcome *rank, const char *what) {
     for (int i = 0; i < STEPS; i++) {
         const step_result *a = &one->step[i], *b = &rank->step[i];
         if (a->loss != b->loss || a->grad_norm != b->grad_norm || a->labels != b->labels ||
@@ -46,6 +46,10 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
             fail_msg("%s, step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss, b->loss,
                      a->grad_norm, b->grad_norm);
     }
+}
+
+static void expect_same(const outcome *one, const outcome *rank, const char *what) {
+    expect_same_steps(one, rank, what);
     if (memcmp(one->grads, rank->grads, (size_t)one->grad_count * sizeof(float)) != 0)
         fail_msg("%s: other gradients", what);
     if (!snapshot_equal(&one->state, &rank->state)) fail_msg("%s: other weights or moments", what);
@@ -232,11 +236,38 @@ static void sharded_as_the_configuration_says(void **state) {
         for (int size = 2; size <= 4; size += 2) compare_shards(*state, ways[i], size);
 }
 
+/* Clipped steps, so that the norm is in all that follows it: of ranks that share the parameters, and of one rank. Shards end
+   inside of most matrices, and some ranks have nothing of a parameter. */
+static void a_shared_norm_is_one_rank_s(void **state) {
+    static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED};
+    rank_run *shards = calloc(RANKS_MAX, sizeof *shards);
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
+        for (int size = 2; size <= RANKS_MAX; size++) {
+            char micro_batches[64], what[64];
+            const char *more[] = {micro_batches, "--model.dim=96", "--model.ffn_hidden_dim=432",
+                                  "--train.grad_clip_norm=0.3", NULL};
+            outcome one = {0};
+            snprintf(micro_batches, sizeof micro_batches, "--train.grad_accum_steps=%d", size);
+            run_one(*state, &(rig_options){.precision = &fixture_precisions[precisions[i]], .more = more},
+                    &one);
+            run_ranks(*state,
+                      &(rig_options){.precision = &fixture_precisions[precisions[i]], .more = more + 1}, size,
+                      size, shards);
+            for (int k = 0; k < size; k++) {
+                snprintf(what, sizeof what, "%s, sharded, rank %d of %d",
+                         fixture_precisions[precisions[i]].name, k, size);
+                expect_same_steps(&one, &shards[k].out, what);
+                outcome_free(&shards[k].out);
+            }
+            outcome_free(&one);
+        }
+    free(shards);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_micro_batches),
-        cmocka_unit_test(gradients_of_many_parts_too),
-        cmocka_unit_test(each_rank_has_rows_of_its_own),
+        cmocka_unit_test(ranks_are_micro_batches),           cmocka_unit_test(a_shared_norm_is_one_rank_s),
+        cmocka_unit_test(gradients_of_many_parts_too),       cmocka_unit_test(each_rank_has_rows_of_its_own),
         cmocka_unit_test(sharded_as_the_configuration_says),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
