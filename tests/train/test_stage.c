@@ -254,14 +254,14 @@ static float *join_shards(rank_run *ranks, const parameter *p, size_t member) {
     return all;
 }
 
-static void expect_joined(const kind *k, rank_run *flat, rank_run *stage) {
+static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
     static const size_t members[] = {offsetof(parameter_shard, grad), offsetof(parameter_shard, value),
                                      offsetof(parameter_shard, slot[1])};
     static const char *const names[] = {"gradient", "value", "moment"};
-    for (int i = 0; i < stage->t.m->parameter_count; i++)
+    for (int i = 0; i < staged->t.m->parameter_count; i++)
         for (int n = 0; n < 3; n++) {
-            const parameter *p = &stage->t.m->parameters[i];
-            float *a = join_shards(flat, p, members[n]), *b = join_shards(stage, p, members[n]);
+            const parameter *p = &staged->t.m->parameters[i];
+            float *a = join_shards(flat, p, members[n]), *b = join_shards(staged, p, members[n]);
             if (memcmp(a, b, (size_t)parameter_count(p) * sizeof *a) != 0)
                 fail_different(k, p->name, names[n]);
             free(a);
