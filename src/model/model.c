@@ -284,27 +284,31 @@ static ott_status check_tensor_ranks(const model_options *o) {
     const struct {
         const char *key;
         int64_t length;
-    } axes[] = {{"model.n_heads", o->heads},
-                {"model.n_kv_heads", o->kv_heads},
-                {"model.ffn_hidden_dim", o->hidden},
-                {"model.vocab_size", o->vocab}};
+        const char *or_else;
+    } axes[] = {{"model.n_heads", o->heads, ""},
+                {"model.n_kv_heads", o->kv_heads, ", or share tokens instead (distributed.cp)"},
+                {"model.ffn_hidden_dim", o->hidden, ", or round the other up"},
+                {"model.vocab_size", o->vocab, ", or round the other up: rows without a token train along"}};
     if (!o->tensor_ranks) return OTT_OK;
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].length % o->tensor_ranks->size != 0)
-            return status_fail(OTT_ERR_CONFIG, "%s (%lld) must be divisible by distributed.tp (%d)",
-                               axes[i].key, (long long)axes[i].length, o->tensor_ranks->size);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "%s (%lld) must be divisible by distributed.tp (%d), for each rank has as much "
+                "of a layer: give distributed.tp a divisor of it%s",
+                axes[i].key, (long long)axes[i].length, o->tensor_ranks->size, axes[i].or_else);
     return OTT_OK;
 }
 
 /* Every rank has as many heads of all tokens. */
 static ott_status check_context_ranks(const model_options *o) {
     int tp = o->tensor_ranks ? o->tensor_ranks->size : 1, cp = o->context_ranks ? o->context_ranks->size : 1;
-    if (cp == 1 || o->kv_heads / tp % cp == 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "model.n_kv_heads (%lld) must be divisible by distributed.tp x distributed.cp (%d x %d): "
-        "around attention each rank has heads of its own",
-        (long long)o->kv_heads, tp, cp);
+    if (cp == 1 || o->heads / tp % cp == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "model.n_heads (%lld) must be divisible by distributed.tp x distributed.cp (%d x %d): "
+                       "around attention "
+                       "each rank has query heads of its own; give distributed.cp a divisor of %lld",
+                       (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
 static ott_status build(model *m, model_use use, int64_t positions) {

@@ -88,13 +88,27 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
 
 /* ---- heads of all tokens ---- */
 
+/* Of k and v, or of q. */
+static context_deal deal_of(const attention *a, bool of_keys) {
+    int ranks = a->context->size;
+    return of_keys ? context_deal_keys(ranks, a->heads, a->kv_heads, a->head_dim)
+                   : context_deal_queries(ranks, a->heads, a->head_dim);
+}
+
+/* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens. */
+static ott_status open_dealt(exec *cx, const attention *a, const char *what, const context_deal *d,
+                             const tensor *x, tensor *heads, plan_buffer *buffer) {
+    return exec_open(cx, what, x->dtype, x->rows * a->context->size,
+                     context_deal_columns(d, a->context->size, x->columns), heads, buffer);
+}
+
 /* Exchanges one of q, k, v, which a buffer of its own then holds. */
-static ott_status exchange(exec *cx, const attention *a, const char *what, tensor *x, plan_buffer *x_buffer) {
+static ott_status exchange(exec *cx, const attention *a, const char *what, const context_deal *d, tensor *x,
+                           plan_buffer *x_buffer) {
     tensor heads;
     plan_buffer buffer;
-    TRY(exec_open(cx, what, x->dtype, x->rows * a->context->size, x->columns / a->context->size, &heads,
-                  &buffer));
-    TRY(context_ranks_gather(cx, a->context, x, &heads));
+    TRY(open_dealt(cx, a, what, d, x, &heads, &buffer));
+    TRY(context_ranks_gather(cx, a->context, d, x, &heads));
     TRY(plan_close(cx->plan, x_buffer));
     *x = heads;
     *x_buffer = buffer;
@@ -103,31 +117,37 @@ static ott_status exchange(exec *cx, const attention *a, const char *what, tenso
 
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
     if (!a->context) return OTT_OK;
-    TRY(exchange(cx, a, "q of all tokens", &s->q, &s->q_buffer));
-    TRY(exchange(cx, a, "k of all tokens", &s->k, &s->k_buffer));
-    TRY(exchange(cx, a, "v of all tokens", &s->v, &s->v_buffer));
+    context_deal queries = deal_of(a, false), keys = deal_of(a, true);
+    TRY(exchange(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
+    TRY(exchange(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
+    TRY(exchange(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 
-/* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens; without context ranks itself. */
-static ott_status open_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
+/* Without context ranks they are x itself. */
+static ott_status open_heads(exec *cx, const attention *a, bool of_keys, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
     *buffer = PLAN_NONE;
     if (!a->context) return OTT_OK;
-    return exec_open(cx, "heads of all tokens", x->dtype, x->rows * a->context->size,
-                     x->columns / a->context->size, heads, buffer);
+    context_deal d = deal_of(a, of_keys);
+    return open_dealt(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
 static ott_status gather_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
                                plan_buffer *buffer) {
-    TRY(open_heads(cx, a, x, heads, buffer));
-    return a->context ? context_ranks_gather(cx, a->context, x, heads) : OTT_OK;
+    TRY(open_heads(cx, a, false, x, heads, buffer));
+    if (!a->context) return OTT_OK;
+    context_deal d = deal_of(a, false);
+    return context_ranks_gather(cx, a->context, &d, x, heads);
 }
 
-static ott_status scatter_heads(exec *cx, const attention *a, tensor *heads, plan_buffer *buffer,
-                                const tensor *x) {
-    if (a->context) TRY(context_ranks_scatter(cx, a->context, heads, x));
+static ott_status scatter_heads(exec *cx, const attention *a, bool of_keys, tensor *heads,
+                                plan_buffer *buffer, const tensor *x) {
+    if (a->context) {
+        context_deal d = deal_of(a, of_keys);
+        TRY(context_ranks_scatter(cx, a->context, &d, heads, x));
+    }
     return plan_close(cx->plan, buffer);
 }
 
@@ -176,7 +196,7 @@ ott_status attention_forward(exec *cx, attention *a, const placement *at, const 
     TRY(exec_open(cx, "attention lse", OTT_F32, a->heads / ranks, tokens, &s->lse, &s->lse_buffer));
     TRY(activation_open(cx, "attention output", x->t.dtype, tokens / ranks, a->o.in, &a->output_specs,
                         &s->o));
-    TRY(open_heads(cx, a, &s->o.t, &o, &o_buffer));
+    TRY(open_heads(cx, a, false, &s->o.t, &o, &o_buffer));
     TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
                                                            .k = &k,
                                                            .v = &v,
@@ -187,7 +207,7 @@ ott_status attention_forward(exec *cx, attention *a, const placement *at, const 
                                                            .window = a->window,
                                                            .past = at->cache ? at->cache->past : 0,
                                                            .softmax_scale = softmax_scale(a)}));
-    TRY(scatter_heads(cx, a, &o, &o_buffer, &s->o.t));
+    TRY(scatter_heads(cx, a, false, &o, &o_buffer, &s->o.t));
     return activation_quantize(cx, &s->o);
 }
 
@@ -266,9 +286,9 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
     tensor t[COUNT];
     plan_buffer buffer[COUNT];
     for (int i = O; i <= DOUT; i++) TRY(gather_heads(cx, a, of_tokens[i], &t[i], &buffer[i]));
-    for (int i = DQ; i < COUNT; i++) TRY(open_heads(cx, a, of_tokens[i], &t[i], &buffer[i]));
+    for (int i = DQ; i < COUNT; i++) TRY(open_heads(cx, a, i > DQ, of_tokens[i], &t[i], &buffer[i]));
     TRY(backward_heads(cx, a, at, s, &t[O], &t[DOUT], &t[DQ], &t[DK], &t[DV]));
-    for (int i = DQ; i < COUNT; i++) TRY(scatter_heads(cx, a, &t[i], &buffer[i], of_tokens[i]));
+    for (int i = DQ; i < COUNT; i++) TRY(scatter_heads(cx, a, i > DQ, &t[i], &buffer[i], of_tokens[i]));
     TRY(plan_close(cx->plan, &buffer[DOUT]));
     return plan_close(cx->plan, &buffer[O]);
 }

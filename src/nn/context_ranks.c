@@ -1,41 +1,99 @@
 /* nn/context_ranks: heads of tokens change places. What travels lies as a block for each rank, one below the other. */
 #include "nn/context_ranks.h"
 
-/* The columns that are rank r's heads, and its block. */
-static tensor columns_of(const tensor *tokens, int ranks, int r) {
-    int64_t width = tokens->columns / ranks;
-    return tensor_columns(*tokens, r * width, width);
+/* ---- who gets what ---- */
+
+context_deal context_deal_queries(int ranks, int64_t heads, int64_t head_dim) {
+    return (context_deal){heads / ranks * head_dim, 1, 1};
 }
 
-static tensor block_of(const tensor *blocks, int ranks, int r) {
-    int64_t rows = blocks->rows / ranks;
-    return tensor_rows(*blocks, r * rows, rows);
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
 }
+
+/* Attention wants as many query heads for each key head: a copy serves as many as divide a rank's and a group's. */
+context_deal context_deal_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    int64_t all = heads / kv_heads, queries = common_divisor(heads / ranks, all);
+    if (queries == all) return context_deal_queries(ranks, kv_heads, head_dim);
+    return (context_deal){head_dim, queries, all};
+}
+
+int64_t context_deal_columns(const context_deal *d, int ranks, int64_t columns) {
+    return columns * d->all_queries / d->queries / ranks;
+}
+
+/* The column of the tokens' tensor that copy k begins at. */
+static int64_t column_of(const context_deal *d, int64_t k) {
+    return k * d->queries / d->all_queries * d->width;
+}
+
+/* Copy k of all, in rank order, in the ranks' blocks. */
+static tensor place_of(const context_deal *d, const tensor *blocks, int ranks, int64_t k) {
+    int64_t each = blocks->columns / d->width, rows = blocks->rows / ranks;
+    return tensor_columns(tensor_rows(*blocks, k / each * rows, rows), k % each * d->width, d->width);
+}
+
+static int64_t copy_count(const context_deal *d, const tensor *blocks, int ranks) {
+    return blocks->columns / d->width * ranks;
+}
+
+/* ---- the exchange ---- */
 
 static ott_status exchange(exec *cx, group *g, const tensor *from, const tensor *to) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_TO_ALL, .input = *from, .output = *to});
 }
 
-ott_status context_ranks_gather(exec *cx, group *g, const tensor *tokens, const tensor *heads) {
+ott_status context_ranks_gather(exec *cx, group *g, const context_deal *d, const tensor *tokens,
+                                const tensor *heads) {
     tensor blocks;
     plan_buffer buffer;
     TRY(exec_open(cx, "heads to exchange", heads->dtype, heads->rows, heads->columns, &blocks, &buffer));
-    for (int r = 0; r < g->size; r++) {
-        tensor from = columns_of(tokens, g->size, r), to = block_of(&blocks, g->size, r);
+    for (int64_t k = 0; k < copy_count(d, &blocks, g->size); k++) {
+        tensor from = tensor_columns(*tokens, column_of(d, k), d->width),
+               to = place_of(d, &blocks, g->size, k);
         TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
     }
     TRY(exchange(cx, g, &blocks, heads));
     return plan_close(cx->plan, &buffer);
 }
 
-ott_status context_ranks_scatter(exec *cx, group *g, const tensor *heads, const tensor *tokens) {
+/* Copies [first, end), which are of one piece. */
+static ott_status add_copies(exec *cx, const context_deal *d, const tensor *blocks, int ranks, int64_t first,
+                             int64_t end, const tensor *to) {
+    tensor sum, next;
+    plan_buffer sum_buffer, next_buffer;
+    TRY(exec_open(cx, "sum of copies", OTT_F32, to->rows, d->width, &sum, &sum_buffer));
+    TRY(exec_open(cx, "gradient of a copy", OTT_F32, to->rows, d->width, &next, &next_buffer));
+    for (int64_t k = first; k < end; k++) {
+        tensor copy = place_of(d, blocks, ranks, k);
+        TRY(op_convert(cx, &(convert_args){.x = &copy, .y = k > first ? &next : &sum}));
+        if (k > first) TRY(op_add(cx, &(add_args){.x = &sum, .delta = &next, .y = &sum}));
+    }
+    TRY(op_convert(cx, &(convert_args){.x = &sum, .y = to}));
+    TRY(plan_close(cx->plan, &next_buffer));
+    return plan_close(cx->plan, &sum_buffer);
+}
+
+ott_status context_ranks_scatter(exec *cx, group *g, const context_deal *d, const tensor *heads,
+                                 const tensor *tokens) {
     tensor blocks;
     plan_buffer buffer;
     TRY(exec_open(cx, "heads to exchange", heads->dtype, heads->rows, heads->columns, &blocks, &buffer));
     TRY(exchange(cx, g, heads, &blocks));
-    for (int r = 0; r < g->size; r++) {
-        tensor from = block_of(&blocks, g->size, r), to = columns_of(tokens, g->size, r);
-        TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
+    int64_t count = copy_count(d, &blocks, g->size);
+    for (int64_t k = 0, end = 0; k < count; k = end) {
+        tensor from = place_of(d, &blocks, g->size, k),
+               to = tensor_columns(*tokens, column_of(d, k), d->width);
+        while (end < count && column_of(d, end) == column_of(d, k)) end++;
+        if (end - k > 1)
+            TRY(add_copies(cx, d, &blocks, g->size, k, end, &to));
+        else
+            TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
     }
     return plan_close(cx->plan, &buffer);
 }

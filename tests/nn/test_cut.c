@@ -1,7 +1,8 @@
 /*
  * A tensor cut over ranks, by rows or by columns, under every recipe: each rank's part is cast to the numbers it has in
- * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not. Where the lines of a part are
- * in the whole.
+ * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not. Of a linear layer that is cut
+ * by rows the outputs are the whole's bit for bit, by columns within the bound of docs/numerics.md. Where the lines of
+ * a part are in the whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include "comm/ranks.h"
 #include "nn/activation.h"
 #include "nn/layer_harness.h"
+#include "nn/linear.h"
 
 enum { RANKS_MAX = 4, SIDE = 512 }; /* every part is of whole blocks of 128 */
 
@@ -157,6 +159,149 @@ static void blocks_that_are_cut_are_known(void **state) {
     assert_int_equal(size, 32);
 }
 
+/* ---- a layer ---- */
+
+enum { TOKENS = 32, DEPTH = 256, WIDTH = 256 };
+
+typedef struct layer_part {
+    harness h;
+    parameter weight;
+    linear linear;
+    activation_specs input, grad;
+    tensor x, y;
+    group *ranks;
+} layer_part;
+
+static ott_status run_layer(exec *cx, void *user) {
+    layer_part *p = user;
+    activation a;
+    TRY(activation_open(cx, "input", OTT_BF16, p->x.rows, p->x.columns, &p->input, &a));
+    TRY(op_convert(cx, &(convert_args){.x = &p->x, .y = &a.t}));
+    TRY(activation_quantize(cx, &a));
+    TRY(linear_forward(cx, &p->linear, &a, &p->y));
+    return activation_close(cx, &a);
+}
+
+static float input_at(int64_t i, int64_t j) {
+    return cast_from_bf16(cast_to_bf16(rng_normal(5, 2, (uint64_t)(i * DEPTH + j)) * (float)(1 + j % 9)));
+}
+static float weight_at(int64_t i, int64_t j) {
+    return cast_from_bf16(
+        cast_to_bf16(rng_normal(5, 3, (uint64_t)(i * DEPTH + j)) * (float)(1 + (i + j) % 5)));
+}
+
+static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int64_t i, int64_t j)) {
+    float *values = malloc((size_t)(at->rows * at->columns) * sizeof *values);
+    for (int64_t i = 0; i < at->rows * at->columns; i++)
+        values[i] = value(at->row + i / at->columns, at->column + i % at->columns);
+    tensor t = harness_tensor_of(h, OTT_F32, at->rows, at->columns, values);
+    free(values);
+    return t;
+}
+
+/* Rank `rank` of `size`; ranks NULL: alone. */
+static void open_layer(layer_part *p, const recipe *r, parameter_cut cut, group *ranks, int rank, int size) {
+    static const int64_t shape[] = {WIDTH, DEPTH};
+    linear_spec spec;
+    *p = (layer_part){.ranks = ranks, .weight = parameter_of_shape(2, shape)};
+    harness_open(&p->h, 1, NULL);
+    parameter_part *local = &p->weight.local;
+    if (cut == PARAMETER_ROWS) parameter_cut_lines(&p->weight, shape, 1, rank, size);
+    if (cut == PARAMETER_COLUMNS)
+        *local = (parameter_part){0, rank * DEPTH / size, WIDTH, DEPTH / size, {{0}}};
+    p->weight.value = fill_from(&p->h, local, weight_at);
+    p->x = fill_from(&p->h, &(parameter_part){0, local->column, TOKENS, local->columns, {{0}}}, input_at);
+    p->y = harness_tensor(&p->h, OTT_F32, TOKENS, local->rows);
+    p->linear = (linear){.name = "linear",
+                         .in = local->columns,
+                         .out = local->rows,
+                         .cut = cut,
+                         .ranks = {.group = ranks},
+                         .weight = &p->weight,
+                         .compute_step = -1};
+    recipe_compile(r, OTT_BF16, &spec);
+    HARNESS_OK(linear_set_spec(&p->linear, p->h.device, &spec));
+    HARNESS_OK(linear_connect(&p->linear, &p->input, &p->grad));
+    harness_record(&p->h, run_layer, p);
+}
+
+static void close_layer(layer_part *p) {
+    linear_release(&p->linear, p->h.device);
+    harness_close(&p->h);
+}
+
+static ott_status run_layer_part(void *argument) {
+    layer_part *p = argument;
+    plan_replay(p->h.plan);
+    ott_status status = run_layer(&p->h.cx, p);
+    group_close(p->ranks);
+    return status;
+}
+
+/* 2 K 2^-24 of the sum of magnitudes, whose factors codes may have made larger, by half a step: 2^-4. */
+static double bound[TOKENS * WIDTH];
+
+static void find_bounds(void) {
+    static float x[TOKENS * DEPTH], w[WIDTH * DEPTH];
+    for (int64_t i = 0; i < TOKENS * DEPTH; i++) x[i] = fabsf(input_at(i / DEPTH, i % DEPTH));
+    for (int64_t i = 0; i < WIDTH * DEPTH; i++) w[i] = fabsf(weight_at(i / DEPTH, i % DEPTH));
+    for (int64_t i = 0; i < TOKENS * WIDTH; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < DEPTH; k++)
+            sum += (double)x[i / WIDTH * DEPTH + k] * (double)w[i % WIDTH * DEPTH + k];
+        bound[i] = 2.0 * DEPTH * 0x1p-24 * sum * (1 + 0x1p-4) * (1 + 0x1p-4);
+    }
+}
+
+static void expect_layer(const char *name, layer_part *p, const float *all) {
+    static float own[TOKENS * WIDTH];
+    const parameter_part *local = &p->weight.local;
+    harness_get(&p->h, &p->y, own);
+    for (int64_t i = 0; i < TOKENS; i++)
+        for (int64_t j = 0; j < local->rows; j++) {
+            float expected = all[i * WIDTH + local->row + j], found = own[i * local->rows + j];
+            bool right = p->linear.cut == PARAMETER_ROWS
+                             ? expected == found
+                             : fabs((double)expected - (double)found) <= bound[i * WIDTH + j];
+            if (!right)
+                fail_msg("%s, cut by %s: output %d, %d is %.9g, not %.9g", name,
+                         p->linear.cut == PARAMETER_ROWS ? "rows" : "columns", (int)i, (int)j, (double)found,
+                         (double)expected);
+        }
+}
+
+static void compare_layer(const recipe *r, parameter_cut cut, int size) {
+    static layer_part whole, parts[RANKS_MAX];
+    static float all[TOKENS * WIDTH];
+    group *groups[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, size, 1, size, groups);
+    open_layer(&whole, r, PARAMETER_WHOLE, NULL, 0, 1);
+    harness_replay(&whole.h, run_layer, &whole);
+    harness_get(&whole.h, &whole.y, all);
+    for (int k = 0; k < size; k++) open_layer(&parts[k], r, cut, groups[k], k, size);
+    ranks_run(r->name, size, parts, sizeof *parts, run_layer_part);
+    for (int k = 0; k < size; k++) {
+        expect_layer(r->name, &parts[k], all);
+        close_layer(&parts[k]);
+    }
+    close_layer(&whole);
+    ranks_close(&worlds);
+}
+
+static void layers_give_what_the_whole_does(void **state) {
+    static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block", "mxfp8"};
+    (void)state;
+    find_bounds();
+    for (int cut = PARAMETER_ROWS; cut <= PARAMETER_COLUMNS; cut++) {
+        for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+            compare_layer(recipe_find(recipes[i]), (parameter_cut)cut, 2);
+        compare_layer(recipe_high_precision(OTT_BF16), (parameter_cut)cut, 4);
+    }
+}
+
+/* ---- lines ---- */
+
 /* Of 2 ranks each has half of 8, 4 and 4 lines. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
@@ -195,6 +340,7 @@ int main(void) {
         cmocka_unit_test(parts_have_the_codes_of_the_whole),
         cmocka_unit_test(and_not_each_for_itself),
         cmocka_unit_test(blocks_that_are_cut_are_known),
+        cmocka_unit_test(layers_give_what_the_whole_does),
         cmocka_unit_test(parts_have_lines_of_each_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

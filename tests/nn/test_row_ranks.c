@@ -1,6 +1,7 @@
 /*
  * Rows of one tensor on several ranks: where a scale is of all rows, the ranks take the largest amax of all between
- * amax and cast, and what a layer makes of each rank's rows is what it makes of them among all, bit for bit.
+ * amax and cast, and what a layer makes of each rank's rows is what it makes of them among all, bit for bit. Heads that
+ * ranks with other rows exchange around attention: each gets those that its queries read, and sends back what is added up.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 
 #include "base/rng.h"
 #include "comm/ranks.h"
+#include "nn/context_ranks.h"
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -125,7 +127,122 @@ static void rows_scale_as_one_tensor(void **state) {
         for (int size = 2; size <= RANKS_MAX; size++) compare(recipe_find(recipes[i]), size);
 }
 
+/* ---- heads ---- */
+
+enum { HEAD = 4, EACH = 3, SHARERS_MAX = 7, COLUMNS_MAX = 14 * HEAD }; /* EACH: tokens of a rank */
+
+typedef struct sharer {
+    harness h;
+    group *ranks;
+    context_deal deal;
+    tensor keys, dealt, grads, sums;
+} sharer;
+
+static ott_status exchange(exec *cx, void *user) {
+    sharer *s = user;
+    TRY(context_ranks_gather(cx, s->ranks, &s->deal, &s->keys, &s->dealt));
+    return context_ranks_scatter(cx, s->ranks, &s->deal, &s->grads, &s->sums);
+}
+
+static ott_status run_sharer(void *argument) {
+    sharer *s = argument;
+    plan_replay(s->h.plan);
+    ott_status status = exchange(&s->h.cx, s);
+    group_close(s->ranks);
+    return status;
+}
+
+/* Key heads of token `row` of all; gradients of what rank r was dealt. */
+static float key_at(int64_t row, int64_t column) {
+    return (float)(row * COLUMNS_MAX + column);
+}
+static float grad_at(int r, int64_t row, int64_t column) {
+    return cast_from_bf16(cast_to_bf16(rng_normal(8, (uint64_t)r, (uint64_t)(row * COLUMNS_MAX + column))));
+}
+
+static void open_sharer(sharer *s, group *ranks, int rank, int size, int64_t heads, int64_t kv_heads) {
+    float keys[EACH * COLUMNS_MAX], grads[SHARERS_MAX * EACH * COLUMNS_MAX];
+    *s = (sharer){.ranks = ranks, .deal = context_deal_keys(size, heads, kv_heads, HEAD)};
+    int64_t columns = kv_heads * HEAD, dealt = context_deal_columns(&s->deal, size, columns),
+            rows = size * EACH;
+    for (int64_t i = 0; i < EACH * columns; i++) keys[i] = key_at(rank * EACH + i / columns, i % columns);
+    for (int64_t i = 0; i < rows * dealt; i++) grads[i] = grad_at(rank, i / dealt, i % dealt);
+    harness_open(&s->h, 1, NULL);
+    s->keys = harness_tensor_of(&s->h, OTT_F32, EACH, columns, keys);
+    s->dealt = harness_tensor(&s->h, OTT_F32, rows, dealt);
+    s->grads = harness_tensor_of(&s->h, OTT_BF16, rows, dealt, grads);
+    s->sums = harness_tensor(&s->h, OTT_BF16, EACH, columns);
+    harness_record(&s->h, exchange, s);
+}
+
+/* Query head q of a rank's reads, among those it was dealt, the head that it reads of all. */
+static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv_heads) {
+    float found[SHARERS_MAX * EACH * COLUMNS_MAX];
+    int64_t own = heads / size, dealt = s->dealt.columns / HEAD;
+    harness_get(&s->h, &s->dealt, found);
+    assert_int_equal(own % dealt, 0);
+    for (int64_t row = 0; row < s->dealt.rows; row++)
+        for (int64_t q = 0; q < own; q++)
+            for (int64_t c = 0; c < HEAD; c++) {
+                int64_t key = (rank * own + q) / (heads / kv_heads);
+                assert_true(found[row * s->dealt.columns + q / (own / dealt) * HEAD + c] ==
+                            key_at(row, key * HEAD + c));
+            }
+}
+
+/* The gradient of a key head: of all copies that its query heads read, in rank order. */
+static float sum_at(int64_t row, int64_t key, int64_t c, int size, int64_t heads, int64_t kv_heads,
+                    int64_t dealt) {
+    int64_t own = heads / size, last = -1;
+    float sum = 0;
+    for (int64_t q = key * (heads / kv_heads); q < (key + 1) * (heads / kv_heads); q++) {
+        int64_t copy = q / own * dealt + q % own / (own / dealt);
+        if (copy != last) sum += grad_at((int)(q / own), row, copy % dealt * HEAD + c);
+        last = copy;
+    }
+    return cast_from_bf16(cast_to_bf16(sum));
+}
+
+static void expect_sums(sharer *s, int rank, int size, int64_t heads, int64_t kv_heads) {
+    float found[EACH * COLUMNS_MAX];
+    harness_get(&s->h, &s->sums, found);
+    for (int64_t i = 0; i < EACH * kv_heads * HEAD; i++) {
+        int64_t row = i / (kv_heads * HEAD), column = i % (kv_heads * HEAD);
+        assert_true(found[i] == sum_at(rank * EACH + row, column / HEAD, column % HEAD, size, heads, kv_heads,
+                                       s->dealt.columns / HEAD));
+    }
+}
+
+static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt) {
+    static sharer all[SHARERS_MAX];
+    group *groups[SHARERS_MAX];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, size, 1, size, groups);
+    for (int k = 0; k < size; k++) open_sharer(&all[k], groups[k], k, size, heads, kv_heads);
+    ranks_run("heads", size, all, sizeof *all, run_sharer);
+    for (int k = 0; k < size; k++) {
+        assert_int_equal(all[k].dealt.columns, dealt * HEAD);
+        expect_keys(&all[k], k, size, heads, kv_heads);
+        expect_sums(&all[k], k, size, heads, kv_heads);
+        harness_close(&all[k].h);
+    }
+    ranks_close(&worlds);
+}
+
+/* As many key heads on each rank; a part of one; parts of two, so that a rank has one of them twice. */
+static void queries_find_their_keys(void **state) {
+    (void)state;
+    share_heads(2, 8, 4, 2);
+    share_heads(4, 4, 1, 1);
+    share_heads(4, 8, 2, 1);
+    share_heads(7, 14, 2, 2); /* Qwen 2.5 of 0.5B */
+    share_heads(2, 6, 3, 3);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_scale_as_one_tensor)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_scale_as_one_tensor),
+        cmocka_unit_test(queries_find_their_keys),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

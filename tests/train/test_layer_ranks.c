@@ -338,6 +338,22 @@ static void of_any_documents(void **state) {
     const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=32", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
+    /* ranks whose query heads read a part of a key head, or parts of two */
+    const char *const one[] = {"--model.n_kv_heads=1",
+                               "--data.pack_sequences=true",
+                               "--train.batch_size=1",
+                               "--train.seq_len=64",
+                               documents,
+                               NULL};
+    const char *const half[] = {"--model.n_kv_heads=2", "--model.sliding_window=20", "--train.batch_size=1",
+                                "--train.seq_len=64",   "--model.fused_qkv=true",    NULL};
+    const char *const parts[] = {"--model.n_heads=6", "--model.n_kv_heads=3", "--model.head_dim=16",
+                                 "--model.qk_norm=true", NULL};
+    expect_near(f, FP32, (layout){.size = 2, .context = true}, one);
+    expect_near(f, BF16, (layout){.size = 4, .context = true}, one);
+    expect_near(f, FP32, (layout){.size = 4, .context = true}, half);
+    expect_near(f, FP32, (layout){.size = 2, .context = true}, parts);
+    expect_near(f, CURRENT, (layout){.size = 2, .context = true}, parts);
 }
 
 static void so_are_other_models(void **state) {
@@ -465,14 +481,15 @@ static void what_does_not_divide_is_refused(void **state) {
 
 static void what_has_no_heads_is_refused(void **state) {
     static const char *const tokens[] = {"--model.n_kv_heads=4", NULL};
-    group four = {.size = 4};
-    rig_options o = {.precision = &fixture_precisions[BF16], .context_ranks = &four};
+    group three = {.size = 3}, four = {.size = 4};
+    rig_options o = {.precision = &fixture_precisions[BF16], .context_ranks = &three};
     rig r;
     mem *account;
     FIXTURE_OK(mem_open(&account));
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
-    assert_non_null(strstr(
-        status_text(), "model.n_kv_heads (2) must be divisible by distributed.tp x distributed.cp (1 x 4)"));
+    assert_non_null(strstr(status_text(),
+                           "model.n_heads (4) must be divisible by distributed.tp x distributed.cp (1 x 3)"));
+    o.context_ranks = &four;
     o.precision = &fixture_precisions[MXFP8]; /* 12 rows a rank */
     o.more = tokens;
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
