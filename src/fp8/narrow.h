@@ -41,10 +41,10 @@ ANYWHERE uint32_t narrow_limit(uint32_t code, narrow_format f, cast_mode mode) {
 
 /* Code of a non-NaN magnitude, to nearest even. */
 ANYWHERE uint32_t narrow_nearest(uint32_t magnitude, narrow_format f, cast_mode mode) {
-    const uint64_t half = (uint64_t)1 << 31;
+    const uint64_t middle = (uint64_t)1 << 31;
     uint64_t fraction;
     uint32_t code = narrow_truncate(magnitude, f, &fraction);
-    if (fraction > half || (fraction == half && (code & 1u))) code++;
+    if (fraction > middle || (fraction == middle && (code & 1u))) code++;
     return narrow_limit(code, f, mode);
 }
 

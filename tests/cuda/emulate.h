@@ -3,7 +3,7 @@
  * compiled as C++; LAUNCH gives its grid to the stream (cudart.h), which runs it block by block when somebody waits for it,
  * each thread of a block as a fiber.
  *
- * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, and
+ * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, atomicAdd, __ffs, and
  * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
  * before each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
  * a launch or shared memory beyond what a GPU takes, end the program.
@@ -262,6 +262,17 @@ static inline int atomicMax(int *p, int v) {
     int old = *p;
     if (v > old) *p = v;
     return old;
+}
+
+static inline int atomicAdd(int *p, int v) {
+    int old = *p;
+    *p = old + v;
+    return old;
+}
+
+/* The place of the lowest bit set, counted from 1. */
+static inline int __ffs(int bits) {
+    return __builtin_ffs(bits);
 }
 
 static inline int __float_as_int(float f) {
