@@ -1,0 +1,211 @@
+/*
+ * cuda/numbers: matrices as kernels see them: views of tensors, and eight neighbours of a row at a time, widened to fp32.
+ * Loads and stores are of 16 bytes where the matrix lies so that they can be, else number by number, so any leading
+ * dimension and any beginning will do. Conversions are the hardware's, which are fp8/cast's bit for bit.
+ */
+#ifndef CUDA_NUMBERS_H
+#define CUDA_NUMBERS_H
+
+#include "cuda/launch.h"
+#include "fp8/narrow.h"
+#include "tensor/tensor.h"
+#include <cuda_fp16.h>
+
+struct view {
+    void *data;
+    int64_t rows, columns, ld;
+    bool vectors; /* each row begins at 16 bytes */
+};
+
+static inline bool view_is_aligned(const void *data, int64_t row_bytes, uintptr_t bytes) {
+    return (uintptr_t)data % bytes == 0 && row_bytes % (int64_t)bytes == 0;
+}
+/* t NULL: a view of nothing, whose data is NULL. */
+static inline view view_of(const tensor *t) {
+    if (!t) return {};
+    int64_t size = t->dtype == OTT_F32 ? 4 : 2, row_bytes = t->rows == 1 ? 0 : t->ld * size;
+    return {t->data, t->rows, t->columns, t->ld, view_is_aligned(t->data, row_bytes, 16)};
+}
+
+/* One row each, where all that are there lie dense. */
+template <class... V> static inline void view_flatten(V &...v) {
+    bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
+    if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
+}
+
+/* `statement` with D the constant that dtype d is. */
+#define WITH_DTYPE(d, D, ...)                                                                                \
+    switch (d) {                                                                                             \
+    case OTT_BF16: {                                                                                         \
+        constexpr ott_dtype D = OTT_BF16;                                                                    \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    case OTT_F16: {                                                                                          \
+        constexpr ott_dtype D = OTT_F16;                                                                     \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    default: {                                                                                               \
+        constexpr ott_dtype D = OTT_F32;                                                                     \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    }
+
+/* ---- one number ---- */
+
+template <ott_dtype D> struct stored { using type = uint16_t; };
+template <> struct stored<OTT_F32> { using type = float; };
+
+template <ott_dtype D> __device__ __forceinline__ float widened(typename stored<D>::type x) {
+    if constexpr (D == OTT_F32)
+        return x;
+    else if constexpr (D == OTT_BF16)
+        return cast_from_bf16(x);
+    else
+        return __half2float(__ushort_as_half(x));
+}
+template <ott_dtype D> __device__ __forceinline__ typename stored<D>::type rounded(float x) {
+    if constexpr (D == OTT_F32)
+        return x;
+    else if constexpr (D == OTT_BF16)
+        return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    else
+        return __half_as_ushort(__float2half_rn(x));
+}
+/* x as it is when it was stored and loaded. */
+template <ott_dtype D> __device__ __forceinline__ float as_stored(float x) {
+    return widened<D>(rounded<D>(x));
+}
+
+template <ott_dtype D>
+__device__ __forceinline__ typename stored<D>::type *number_at(const view &v, int64_t row, int64_t column) {
+    return (typename stored<D>::type *)v.data + row * v.ld + column;
+}
+template <ott_dtype D> __device__ __forceinline__ float load(const view &v, int64_t row, int64_t column) {
+    return widened<D>(*number_at<D>(v, row, column));
+}
+template <ott_dtype D>
+__device__ __forceinline__ void store(const view &v, int64_t row, int64_t column, float x) {
+    *number_at<D>(v, row, column) = rounded<D>(x);
+}
+
+/* ---- eight neighbours ---- */
+
+struct eight {
+    float x[8];
+};
+
+/* The same as they are stored, in half the registers where they are narrow. */
+template <ott_dtype D> struct held { uint32_t word[D == OTT_F32 ? 8 : 4]; };
+
+template <ott_dtype D> __device__ __forceinline__ float number(const held<D> &h, int i) {
+    if constexpr (D == OTT_F32)
+        return fmath_from_bits(h.word[i]);
+    else
+        return widened<D>((uint16_t)(h.word[i / 2] >> i % 2 * 16));
+}
+
+template <ott_dtype D>
+__device__ __forceinline__ void store_vector(typename stored<D>::type *to, const eight &e) {
+    if constexpr (D == OTT_F32) {
+        ((float4 *)to)[0] = make_float4(e.x[0], e.x[1], e.x[2], e.x[3]);
+        ((float4 *)to)[1] = make_float4(e.x[4], e.x[5], e.x[6], e.x[7]);
+    } else {
+        uint32_t word[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            word[i] = rounded<D>(e.x[2 * i]) | (uint32_t)rounded<D>(e.x[2 * i + 1]) << 16;
+        *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
+/* Columns [column, column + 8) of a row, those before `end`: the others are 0 and are not stored. column is a multiple of
+   8 after where the row's vectors begin. */
+template <ott_dtype D>
+__device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t column, int64_t end) {
+    const typename stored<D>::type *from = number_at<D>(v, row, column);
+    held<D> h = {};
+    if (v.vectors && column + 8 <= end) {
+#pragma unroll
+        for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++) {
+            uint4 u = ((const uint4 *)from)[i];
+            h.word[4 * i] = u.x, h.word[4 * i + 1] = u.y, h.word[4 * i + 2] = u.z, h.word[4 * i + 3] = u.w;
+        }
+        return h;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (column + i >= end) continue;
+        if constexpr (D == OTT_F32)
+            h.word[i] = fmath_bits(from[i]);
+        else
+            h.word[i / 2] |= (uint32_t)from[i] << i % 2 * 16;
+    }
+    return h;
+}
+template <ott_dtype D>
+__device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column, int64_t end) {
+    held<D> h = hold8<D>(v, row, column, end);
+    eight e;
+#pragma unroll
+    for (int i = 0; i < 8; i++) e.x[i] = number(h, i);
+    return e;
+}
+template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
+    return load8<D>(v, row, column, v.columns);
+}
+template <ott_dtype D>
+__device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, int64_t end,
+                                       const eight &e) {
+    typename stored<D>::type *to = number_at<D>(v, row, column);
+    if (v.vectors && column + 8 <= end) {
+        store_vector<D>(to, e);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (column + i < end) to[i] = rounded<D>(e.x[i]);
+}
+template <ott_dtype D>
+__device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, const eight &e) {
+    store8<D>(v, row, column, v.columns, e);
+}
+
+/* ---- which of a matrix a block has ---- */
+
+/* A row is cut into pieces of ROW_PIECE columns, eight to a thread. */
+enum { ROW_THREADS = 256, ROW_PIECE = 8 * ROW_THREADS };
+
+static inline int64_t row_pieces(int64_t columns) {
+    return (columns + ROW_PIECE - 1) / ROW_PIECE;
+}
+struct row_place {
+    int64_t row, column;
+};
+/* This thread's eight columns. */
+__device__ __forceinline__ row_place row_place_of(int64_t columns) {
+    unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
+    return {blockIdx.x / pieces, (int64_t)(blockIdx.x % pieces) * ROW_PIECE + 8 * (int64_t)threadIdx.x};
+}
+
+/* LAUNCH of `blocks` blocks in a row, from a function that returns cudaError_t; no blocks, no launch. */
+#define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
+    do {                                                                                                     \
+        int64_t blocks_ = (blocks);                                                                          \
+        if (blocks_ > INT32_MAX) return cudaErrorInvalidConfiguration;                                       \
+        if (blocks_ > 0) LAUNCH(kernel, dim3((unsigned)blocks_), threads, stream, __VA_ARGS__);              \
+    } while (0)
+
+/* ---- sixteen lanes ---- */
+
+/* SUM16 of a half warp whose thread l has lane l's sum; the total to all of them. Addition commutes, so each thread gets
+   lane[i] + lane[i + step] whichever of the two it is. */
+__device__ __forceinline__ float fold16(float lane) {
+#pragma unroll
+    for (int step = 8; step >= 1; step /= 2) lane = lane + __shfl_xor_sync(0xffffffffu, lane, step);
+    return lane;
+}
+
+#endif
