@@ -1,5 +1,6 @@
 /* cuda/ops: the op table. An op that is not in it is refused by its name. */
 #include "cuda/ops.h"
+#include "cuda/kernels.h"
 #include "cuda/quantize.h"
 #include <stddef.h>
 
@@ -7,6 +8,8 @@
 static int64_t workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     switch (op) {
+    case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
+    case OP_INDEX_sum_squares: return sum_workspace(tensor_count(*((const sum_squares_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
     default: return 0;
@@ -14,6 +17,7 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
 }
 
 const op_table cuda_ops = {
+    .convert = cuda_convert,
     .quantize = cuda_quantize,
     .amax = cuda_amax,
     .scale = cuda_scale,
@@ -21,6 +25,25 @@ const op_table cuda_ops = {
     .dequantize = cuda_dequantize,
     .transpose = cuda_transpose,
     .quantize_statistics = cuda_quantize_statistics,
+    .amax_record = cuda_amax_record,
+    .amax_update = cuda_amax_update,
     .pack = cuda_pack,
+    .column_sum = cuda_column_sum,
+    .add = cuda_add,
+    .embedding_forward = cuda_embedding_forward,
+    .embedding_backward = cuda_embedding_backward,
+    .rmsnorm_forward = cuda_rmsnorm_forward,
+    .rmsnorm_backward = cuda_rmsnorm_backward,
+    .rope = cuda_rope,
+    .swiglu_forward = cuda_swiglu_forward,
+    .swiglu_backward = cuda_swiglu_backward,
+    .cross_entropy = cuda_cross_entropy,
+    .cross_entropy_part = cuda_cross_entropy_part,
+    .cross_entropy_whole = cuda_cross_entropy_whole,
+    .sum = cuda_sum,
+    .sum_squares = cuda_sum_squares,
+    .count_nonfinite = cuda_count_nonfinite,
+    .grad_norm = cuda_grad_norm,
+    .adamw = cuda_adamw,
     .workspace = workspace,
 };

@@ -1,0 +1,134 @@
+/* cuda/elementwise: convert, add, SwiGLU and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
+#include "cuda/kernels.h"
+#include "cuda/numbers.h"
+
+template <ott_dtype X, ott_dtype Y>
+__global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
+    row_place p = row_place_of(x.columns);
+    if (p.column < x.columns) store8<Y>(y, p.row, p.column, load8<X>(x, p.row, p.column));
+}
+
+extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
+    view from = view_of(x), to = view_of(y);
+    view_flatten(from, to);
+    int64_t blocks = from.rows * row_pieces(from.columns);
+    WITH_DTYPE(x->dtype, X,
+               WITH_DTYPE(y->dtype, Y,
+                          LAUNCH_BLOCKS((convert_kernel<X, Y>), blocks, ROW_THREADS, stream, from, to)));
+    return cudaGetLastError();
+}
+
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) add_kernel(view x, view delta, view y) {
+    row_place p = row_place_of(x.columns);
+    if (p.column >= x.columns) return;
+    eight a = load8<D>(x, p.row, p.column), b = load8<D>(delta, p.row, p.column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) a.x[i] = a.x[i] + b.x[i];
+    store8<D>(y, p.row, p.column, a);
+}
+
+extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y,
+                                  cudaStream_t stream) {
+    view a = view_of(x), b = view_of(delta), sum = view_of(y);
+    view_flatten(a, b, sum);
+    int64_t blocks = a.rows * row_pieces(a.columns);
+    WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(add_kernel<D>, blocks, ROW_THREADS, stream, a, b, sum));
+    return cudaGetLastError();
+}
+
+/* ---- SwiGLU ---- */
+
+__device__ __forceinline__ float sigmoid(float x) {
+    return 1.0f / (1.0f + fmath_exp(-x));
+}
+
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS) swiglu_forward_kernel(view gate, view up, view y) {
+    row_place p = row_place_of(gate.columns);
+    if (p.column >= gate.columns) return;
+    eight g = load8<D>(gate, p.row, p.column), u = load8<D>(up, p.row, p.column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) u.x[i] = (g.x[i] * sigmoid(g.x[i])) * u.x[i];
+    store8<D>(y, p.row, p.column, u);
+}
+
+extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
+                                             cudaStream_t stream) {
+    view g = view_of(gate), u = view_of(up), to = view_of(y);
+    view_flatten(g, u, to);
+    int64_t blocks = g.rows * row_pieces(g.columns);
+    WITH_DTYPE(gate->dtype, D,
+               LAUNCH_BLOCKS(swiglu_forward_kernel<D>, blocks, ROW_THREADS, stream, g, u, to));
+    return cudaGetLastError();
+}
+
+/* A thread stores where it has loaded, so dgate and dup may be gate and up. */
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS)
+    swiglu_backward_kernel(view dy, view gate, view up, view dgate, view dup) {
+    row_place p = row_place_of(gate.columns);
+    if (p.column >= gate.columns) return;
+    eight d = load8<D>(dy, p.row, p.column), g = load8<D>(gate, p.row, p.column),
+          u = load8<D>(up, p.row, p.column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float sig = sigmoid(g.x[i]), silu = g.x[i] * sig, dy_up = d.x[i] * u.x[i];
+        u.x[i] = d.x[i] * silu;
+        g.x[i] = dy_up * (sig * fmaf(g.x[i], 1.0f - sig, 1.0f));
+    }
+    store8<D>(dgate, p.row, p.column, g);
+    store8<D>(dup, p.row, p.column, u);
+}
+
+extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
+                                              const tensor *dgate, const tensor *dup, cudaStream_t stream) {
+    view d = view_of(dy), g = view_of(gate), u = view_of(up), to_gate = view_of(dgate), to_up = view_of(dup);
+    view_flatten(d, g, u, to_gate, to_up);
+    int64_t blocks = g.rows * row_pieces(g.columns);
+    WITH_DTYPE(
+        dy->dtype, D,
+        LAUNCH_BLOCKS(swiglu_backward_kernel<D>, blocks, ROW_THREADS, stream, d, g, u, to_gate, to_up));
+    return cudaGetLastError();
+}
+
+/* ---- rotary positions ---- */
+
+/* Threads share a row's pairs eight by eight: those of a head are `eights` threads'. */
+struct rope_job {
+    view x, cosine, sine;
+    const int32_t *position;
+    int64_t half, eights;
+    bool inverse;
+};
+
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
+    row_place p = row_place_of(8 * r.eights * (r.x.columns / (2 * r.half)));
+    int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8,
+            first = head * 2 * r.half;
+    if (first >= r.x.columns) return;
+    int64_t at = r.position[p.row];
+    view low = r.x, high = r.x; /* of the head's halves */
+    low.data = number_at<D>(r.x, 0, first);
+    high.data = number_at<D>(r.x, 0, first + r.half);
+    eight a = load8<D>(low, p.row, j, r.half), b = load8<D>(high, p.row, j, r.half);
+    eight c = load8<OTT_F32>(r.cosine, at, j, r.half), s = load8<OTT_F32>(r.sine, at, j, r.half);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float x0 = a.x[i], x1 = b.x[i], sine = r.inverse ? -s.x[i] : s.x[i];
+        a.x[i] = fmaf(x0, c.x[i], -(x1 * sine));
+        b.x[i] = fmaf(x1, c.x[i], x0 * sine);
+    }
+    store8<D>(low, p.row, j, r.half, a);
+    store8<D>(high, p.row, j, r.half, b);
+}
+
+extern "C" cudaError_t rope_launch(const tensor *x, const tensor *position, const tensor *cosine,
+                                   const tensor *sine, int64_t head_dim, bool inverse, cudaStream_t stream) {
+    rope_job r = {view_of(x), view_of(cosine), view_of(sine), (const int32_t *)position->data, head_dim / 2,
+                  0,          inverse};
+    r.x.vectors = r.x.vectors && r.half % 8 == 0;
+    r.eights = (r.half + 7) / 8;
+    int64_t blocks = x->rows * row_pieces(8 * r.eights * (x->columns / head_dim));
+    WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(rope_kernel<D>, blocks, ROW_THREADS, stream, r));
+    return cudaGetLastError();
+}

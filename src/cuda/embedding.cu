@@ -1,0 +1,93 @@
+/* cuda/embedding: rows of a table by token, and the gradients of those rows in the order of the tokens. */
+#include "cuda/kernels.h"
+#include "cuda/numbers.h"
+
+/* Bytes moved: y once, and each row that is looked up. A token of no row here, valid or not, gives zeros. */
+template <ott_dtype T, ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS)
+    embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before) {
+    row_place p = row_place_of(y.columns);
+    if (p.column >= y.columns) return;
+    int64_t row = token[p.row] - before;
+    eight e = {};
+    if (row >= 0 && row < table.rows) e = load8<T>(table, row, p.column);
+    store8<D>(y, p.row, p.column, e);
+}
+
+extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
+                                                int64_t before, cudaStream_t stream) {
+    view from = view_of(table), to = view_of(y);
+    const int32_t *tokens = (const int32_t *)token->data;
+    int64_t blocks = to.rows * row_pieces(to.columns);
+    WITH_DTYPE(table->dtype, T,
+               WITH_DTYPE(y->dtype, D,
+                          LAUNCH_BLOCKS((embedding_forward_kernel<T, D>), blocks, ROW_THREADS, stream, tokens,
+                                        from, to, before)));
+    return cudaGetLastError();
+}
+
+/* ---- backward ---- */
+
+struct embedding_job {
+    const int32_t *token;
+    view dy, dtable;
+    int64_t before, skipped; /* a token that counts for nothing; below 0: none */
+};
+
+/* One bit for each of a block's threads. */
+struct thread_bits {
+    uint32_t word[ROW_THREADS / 32];
+};
+
+/* Which of the tokens [first, first + ROW_THREADS), and before `end`, are `token`: for all threads, until the next call
+   but one. */
+__device__ __forceinline__ void find_token(thread_bits &found, const int32_t *tokens, int64_t first,
+                                           int64_t end, int32_t token) {
+    int64_t t = first + threadIdx.x;
+    uint32_t bits = t < end && tokens[t] == token ? 1u << threadIdx.x % 32 : 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) bits |= __shfl_xor_sync(0xffffffffu, bits, step);
+    if (threadIdx.x % 32 == 0) found.word[threadIdx.x / 32] = bits;
+    __syncthreads();
+}
+
+/* The block of token t, a piece of its columns: adds all of that token's gradients if t is the first of its kind, else
+   nothing. So each element of dtable has one block, and that one goes through the tokens in their order. Bytes moved: dy
+   once, the rows of dtable twice; and for each block the tokens, which stay in the cache. */
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embedding_job j) {
+    SHARED(found, thread_bits[2]);
+    row_place p = row_place_of(j.dy.columns);
+    int32_t token = j.token[p.row];
+    int64_t row = token - j.before;
+    int turn = 0;
+    if (token == j.skipped || row < 0 || row >= j.dtable.rows) return;
+    for (int64_t first = 0; first < p.row; first += ROW_THREADS, turn ^= 1) {
+        find_token(found[turn], j.token, first, p.row, token);
+        uint32_t any = 0;
+#pragma unroll
+        for (int w = 0; w < ROW_THREADS / 32; w++) any |= found[turn].word[w];
+        if (any) return;
+    }
+    bool adds = p.column < j.dy.columns;
+    eight sum = {};
+    if (adds) sum = load8<OTT_F32>(j.dtable, row, p.column);
+    for (int64_t first = p.row; first < j.dy.rows; first += ROW_THREADS, turn ^= 1) {
+        find_token(found[turn], j.token, first, j.dy.rows, token);
+        for (int w = 0; w < ROW_THREADS / 32 && adds; w++)
+            for (uint32_t bits = found[turn].word[w]; bits; bits &= bits - 1) {
+                eight e = load8<D>(j.dy, first + 32 * w + __ffs((int)bits) - 1, p.column);
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum.x[i] = sum.x[i] + e.x[i];
+            }
+    }
+    if (adds) store8<OTT_F32>(j.dtable, row, p.column, sum);
+}
+
+extern "C" cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
+                                                 int64_t before, int64_t skipped, cudaStream_t stream) {
+    embedding_job j = {(const int32_t *)token->data, view_of(dy), view_of(dtable), before, skipped};
+    int64_t blocks = j.dy.rows * row_pieces(j.dy.columns);
+    WITH_DTYPE(dy->dtype, D, LAUNCH_BLOCKS(embedding_backward_kernel<D>, blocks, ROW_THREADS, stream, j));
+    return cudaGetLastError();
+}

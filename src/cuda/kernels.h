@@ -1,0 +1,76 @@
+/*
+ * cuda/kernels: the launches of the kernels, each an op of tensor/ops.def or a part of one (those of the quantize family:
+ * cuda/quantize.h). They check nothing and wait for nothing; what they return is whether the launch was accepted. An optional
+ * tensor may be NULL.
+ */
+#ifndef CUDA_KERNELS_H
+#define CUDA_KERNELS_H
+
+#include "fp8/cast_spec.h"
+#include "tensor/tensor.h"
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elementwise.cu ---- */
+cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
+cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
+cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y, cudaStream_t stream);
+cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
+                                   const tensor *dgate, const tensor *dup, cudaStream_t stream);
+cudaError_t rope_launch(const tensor *x, const tensor *position, const tensor *cosine, const tensor *sine,
+                        int64_t head_dim, bool inverse, cudaStream_t stream);
+
+/* ---- norm.cu ---- */
+cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight, const tensor *h,
+                                const tensor *y, const tensor *rstd, float eps, cudaStream_t stream);
+cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, const tensor *weight, const tensor *rstd,
+                                 const tensor *dresidual, const tensor *dx, cudaStream_t stream);
+cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const tensor *rstd,
+                                        const tensor *dweight, cudaStream_t stream);
+
+/* ---- embedding.cu ---- */
+cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
+                                     int64_t before, cudaStream_t stream);
+/* skipped: the token that counts for nothing, or one that there is not. */
+cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
+                                      int64_t before, int64_t skipped, cudaStream_t stream);
+
+/* ---- loss.cu ---- */
+/* parts NULL: the rows are whole. */
+cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
+                                 const tensor *grad_scale, const tensor *loss, int64_t before,
+                                 cudaStream_t stream);
+cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target, const tensor *part,
+                                      int64_t before, cudaStream_t stream);
+
+/* ---- reduce.cu ---- */
+/* Bytes of workspace for a tensor of so many elements. */
+int64_t sum_workspace(int64_t elements);
+/* The ops sum and, with `squares`, sum_squares. */
+cudaError_t sum_launch(const tensor *x, bool squares, const tensor *sum, float *workspace,
+                       cudaStream_t stream);
+cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
+cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
+
+/* ---- optimizer.cu ---- */
+typedef struct adamw_rates {
+    float beta1, beta2, epsilon, weight_decay;
+} adamw_rates;
+cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
+                             cudaStream_t stream);
+cudaError_t adamw_launch(const tensor *param, const tensor *grad, const tensor *moment1,
+                         const tensor *moment2, const tensor *state, const adamw_rates *rates,
+                         cudaStream_t stream);
+cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
+/* max: the format's largest value. */
+cudaError_t amax_update_launch(const tensor *seen, const tensor *history, const tensor *scale,
+                               amax_algorithm algorithm, float max, int margin, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

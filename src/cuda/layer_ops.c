@@ -1,0 +1,70 @@
+/* cuda/layer_ops: the ops of layers as launches: embedding, norm, rotary positions, SwiGLU, loss. */
+#include "cuda/cuda.h"
+#include "cuda/kernels.h"
+#include "cuda/ops.h"
+#include "cuda/quantize_ops.h"
+
+ott_status cuda_embedding_forward(exec *cx, const embedding_forward_args *a) {
+    return cuda_check(embedding_forward_launch(a->token, a->table, a->y, a->before, cuda_stream(cx)),
+                      "embedding_forward");
+}
+
+ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
+    int64_t skipped = a->has_padding ? a->padding : INT64_MIN;
+    return cuda_check(
+        embedding_backward_launch(a->token, a->dy, a->dtable, a->before, skipped, cuda_stream(cx)),
+        "embedding_backward");
+}
+
+ott_status cuda_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
+    TRY(cuda_check(
+        norm_forward_launch(a->x, a->delta, a->weight, a->h, a->y, a->rstd, a->eps, cuda_stream(cx)),
+        "rmsnorm_forward"));
+    return cuda_quantize_list(cx, "rmsnorm_forward", a->y, a->q);
+}
+
+ott_status cuda_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
+    cudaStream_t stream = cuda_stream(cx);
+    TRY(cuda_check(norm_backward_launch(a->dy, a->h, a->weight, a->rstd, a->dresidual, a->dx, stream),
+                   "rmsnorm_backward"));
+    if (a->dweight)
+        TRY(cuda_check(norm_weight_gradient_launch(a->dy, a->h, a->rstd, a->dweight, stream),
+                       "rmsnorm_backward"));
+    return cuda_quantize_list(cx, "rmsnorm_backward", a->dx, a->q);
+}
+
+ott_status cuda_rope(exec *cx, const rope_args *a) {
+    return cuda_check(
+        rope_launch(a->x, a->position, a->cosine, a->sine, a->head_dim, a->inverse, cuda_stream(cx)), "rope");
+}
+
+ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {
+    TRY(cuda_check(swiglu_forward_launch(a->gate, a->up, a->y, cuda_stream(cx)), "swiglu_forward"));
+    return cuda_quantize_list(cx, "swiglu_forward", a->y, a->q);
+}
+
+ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
+    TRY(cuda_check(swiglu_backward_launch(a->dy, a->gate, a->up, a->dgate, a->dup, cuda_stream(cx)),
+                   "swiglu_backward"));
+    TRY(cuda_quantize_list(cx, "swiglu_backward", a->dgate, a->q_gate));
+    return cuda_quantize_list(cx, "swiglu_backward", a->dup, a->q_up);
+}
+
+ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
+    TRY(cuda_check(
+        cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, cuda_stream(cx)),
+        "cross_entropy"));
+    return cuda_quantize_list(cx, "cross_entropy", a->logits, a->q);
+}
+
+ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
+    return cuda_check(cross_entropy_part_launch(a->logits, a->target, a->part, a->before, cuda_stream(cx)),
+                      "cross_entropy_part");
+}
+
+ott_status cuda_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
+    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->before,
+                                        cuda_stream(cx)),
+                   "cross_entropy_whole"));
+    return cuda_quantize_list(cx, "cross_entropy_whole", a->logits, a->q);
+}

@@ -1,0 +1,163 @@
+/*
+ * cuda/loss: cross entropy of logits' rows, whole or in parts. A block has a row. Its largest number is the same in whatever
+ * order it is looked for; of the sum the exponentials are made by all threads and added by 16, each SUM16's lane. Bytes
+ * moved: the logits three times without their gradient, else four, unless a row stays in the cache.
+ */
+#include "cuda/kernels.h"
+#include "cuda/numbers.h"
+
+enum { LOSS_THREADS = 256, LOSS_TILE = 2048 };
+
+struct loss_tile {
+    float term[LOSS_TILE];
+};
+struct warp_floats {
+    float of[LOSS_THREADS / 32];
+};
+
+struct loss_job {
+    view logits;
+    const int32_t *target;
+    const float *grad_scale; /* NULL: no gradient */
+    float *loss;
+    const float *
+        parts; /* of a row that is in parts: [3 * part_count, T], `step` from one to the next; NULL: it is whole */
+    int64_t part_rows, step;
+    float *part;    /* [3, T]: what this part says of a row, and nothing more; NULL: the loss */
+    int64_t before; /* columns of the row before these */
+};
+
+struct row_sum {
+    float most, sum, at_target;
+};
+
+/* The largest of the row, for all threads; a NaN is not larger than anything. */
+template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const view &x, int64_t row) {
+    SHARED(largest, warp_floats);
+    float most = -INFINITY;
+    for (int64_t c = 8 * (int64_t)threadIdx.x; c < x.columns; c += 8 * LOSS_THREADS) {
+        eight e = load8<D>(x, row, c);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (c + i < x.columns && e.x[i] > most) most = e.x[i];
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, most, step);
+        if (other > most) most = other;
+    }
+    if (threadIdx.x % 32 == 0) largest.of[threadIdx.x / 32] = most;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < LOSS_THREADS / 32; w++)
+        if (largest.of[w] > most) most = largest.of[w];
+    return most;
+}
+
+/* SUM16 of exp(x - most), for the threads of the first warp. */
+template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x, int64_t row, float most) {
+    SHARED(tiles, loss_tile[2]);
+    float lane = 0;
+    int turn = 0;
+    for (int64_t first = 0; first < x.columns; first += LOSS_TILE, turn ^= 1) {
+        int64_t c = first + 8 * (int64_t)threadIdx.x;
+        float *term = tiles[turn].term;
+        if (c < x.columns) {
+            eight e = load8<D>(x, row, c);
+#pragma unroll
+            for (int i = 0; i < 8; i++) term[8 * threadIdx.x + i] = fmath_exp(e.x[i] - most);
+        }
+        __syncthreads();
+        int filled = x.columns - first < LOSS_TILE ? (int)(x.columns - first) : (int)LOSS_TILE;
+        if (threadIdx.x < 16)
+#pragma unroll 8
+            for (int i = threadIdx.x; i < filled; i += 16) lane += term[i];
+    }
+    return threadIdx.x < 32 ? fold16(lane) : 0;
+}
+
+/* What the whole row's parts say together. */
+__device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) {
+    row_sum s = {-INFINITY, 0, 0};
+    const float *part = j.parts + row;
+    for (int64_t r = 0; r < j.part_rows; r += 3)
+        if (part[r * j.step] > s.most) s.most = part[r * j.step];
+    for (int64_t r = 0; r < j.part_rows; r += 3) {
+        s.sum = fmaf(part[(r + 1) * j.step], fmath_exp(part[r * j.step] - s.most), s.sum);
+        s.at_target += part[(r + 2) * j.step];
+    }
+    return s;
+}
+
+/* x becomes its gradient; with NO_TARGET all of it 0. */
+template <ott_dtype D>
+__device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
+    float inverse = 1.0f / s.sum, scale = *j.grad_scale;
+    for (int64_t c = 8 * (int64_t)threadIdx.x; c < j.logits.columns; c += 8 * LOSS_THREADS) {
+        eight e = {};
+        if (target >= 0) e = load8<D>(j.logits, row, c);
+#pragma unroll
+        for (int i = 0; i < 8 && target >= 0; i++) {
+            float p = fmath_exp(e.x[i] - s.most) * inverse;
+            e.x[i] = (p - (j.before + c + i == target ? 1.0f : 0.0f)) * scale;
+        }
+        store8<D>(j.logits, row, c, e);
+    }
+}
+
+/* The row's largest number, sum and target, for all threads. */
+template <ott_dtype D>
+__device__ __forceinline__ row_sum sum_up(const loss_job &j, int64_t row, int64_t target) {
+    SHARED(shared, row_sum);
+    if (j.parts) return sum_of_parts(j, row);
+    float most = largest_of_row<D>(j.logits, row), sum = sum_of_row<D>(j.logits, row, most);
+    int64_t column = target - j.before;
+    bool here = column >= 0 && column < j.logits.columns;
+    if (threadIdx.x == 0) shared = {most, sum, here ? load<D>(j.logits, row, column) : 0.0f};
+    __syncthreads();
+    return shared;
+}
+
+template <ott_dtype D> __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(loss_job j) {
+    int64_t row = blockIdx.x, target = j.target[row];
+    row_sum s = {0, 1, 0};
+    if (target >= 0 || j.part) s = sum_up<D>(j, row, target);
+    if (threadIdx.x == 0 && j.part) {
+        j.part[row] = s.most + 0.0f;
+        j.part[row + j.step] = s.sum;
+        j.part[row + 2 * j.step] = s.at_target;
+    }
+    if (j.part) return;
+    if (threadIdx.x == 0) j.loss[row] = target >= 0 ? s.most + fmath_log(s.sum) - s.at_target : 0.0f;
+    if (j.grad_scale) store_gradient<D>(j, row, s, target);
+}
+
+static cudaError_t launch(const tensor *logits, const loss_job &j, cudaStream_t stream) {
+    WITH_DTYPE(logits->dtype, D,
+               LAUNCH_BLOCKS(cross_entropy_kernel<D>, logits->rows, LOSS_THREADS, stream, j));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
+                                            const tensor *grad_scale, const tensor *loss, int64_t before,
+                                            cudaStream_t stream) {
+    loss_job j = {};
+    j.logits = view_of(logits);
+    j.target = (const int32_t *)target->data;
+    j.grad_scale = grad_scale ? (const float *)grad_scale->data : NULL;
+    j.loss = (float *)loss->data;
+    if (parts) j.parts = (const float *)parts->data, j.part_rows = parts->rows, j.step = parts->ld;
+    j.before = before;
+    return launch(logits, j, stream);
+}
+
+extern "C" cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target,
+                                                 const tensor *part, int64_t before, cudaStream_t stream) {
+    loss_job j = {};
+    j.logits = view_of(logits);
+    j.target = (const int32_t *)target->data;
+    j.part = (float *)part->data;
+    j.step = part->ld;
+    j.before = before;
+    return launch(logits, j, stream);
+}
