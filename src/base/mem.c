@@ -85,6 +85,7 @@ static void count_bytes(mem_stats *s, mem_kind kind, int64_t bytes) {
 }
 
 static void link_block(mem *m, block *b) {
+    b->previous = NULL;
     b->next = m->blocks;
     if (b->next) b->next->previous = b;
     m->blocks = b;
@@ -141,15 +142,26 @@ static bool is_too_much(const mem *m, int64_t bytes) {
     return bytes > room.left;
 }
 
+/* The list of blocks and the counts. */
+static void take_out(mem *m, block *b) {
+    pthread_mutex_lock(&m->lock);
+    unlink_block(m, b);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void put_in(mem *m, block *b) {
+    pthread_mutex_lock(&m->lock);
+    link_block(m, b);
+    pthread_mutex_unlock(&m->lock);
+}
+
 ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE((unsigned)kind < MEM_KIND_COUNT && bytes >= 0);
     bool refused = must_fail(m) || is_too_much(m, bytes);
     block *b = refused ? NULL : make_block(kind, bytes, what);
     if (!b) return fail_take(m, kind, bytes, what);
-    pthread_mutex_lock(&m->lock);
-    link_block(m, b);
-    pthread_mutex_unlock(&m->lock);
+    put_in(m, b);
     *out = b + 1;
     return OTT_OK;
 }
@@ -192,11 +204,16 @@ ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void
 void mem_free(mem *m, void *data) {
     block *b = data ? block_of(data) : NULL;
     if (!b) return;
-    pthread_mutex_lock(&m->lock);
-    unlink_block(m, b);
-    pthread_mutex_unlock(&m->lock);
+    take_out(m, b);
     b->magic = MAGIC_DEAD;
     free(b->base);
+}
+
+void mem_move(mem *from, mem *to, void *data) {
+    block *b = data ? block_of(data) : NULL;
+    if (!b) return;
+    take_out(from, b);
+    put_in(to, b);
 }
 
 void mem_free_all(mem *m) {

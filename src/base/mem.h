@@ -18,6 +18,7 @@
     X(SCRATCH, "thread scratch") /* kernel packing buffers */                                                \
     X(DATA, "data")                                                                                          \
     X(STAGING, "checkpoint staging") /* copy of the state that is written while training goes on */          \
+    X(COMM, "communication")         /* what is on its way between ranks */                                  \
     X(OTHER, "other")
 
 typedef enum mem_kind {
@@ -52,7 +53,9 @@ ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, c
 /* Grows a block made by mem_alloc (or NULL) to `bytes`, keeping its contents; new bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
 void mem_free(mem *m, void *block); /* NULL is allowed */
-void mem_free_all(mem *m);          /* every block that is still live */
+/* The block is from now on another account's. NULL is allowed. */
+void mem_move(mem *from, mem *to, void *block);
+void mem_free_all(mem *m); /* every block that is still live */
 ott_status mem_strdup(mem *m, const char *text, char **out);
 
 mem_stats mem_read(const mem *m);

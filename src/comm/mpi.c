@@ -13,11 +13,9 @@
 #include <unistd.h>
 
 enum {
-    PIECE_MOST = 512 << 10, /* bytes */
-    PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* of the pieces to all ranks, where they can be as small as that */
-    EAGER_POLLS = 200,      /* without rest, after something has moved */
-    REST_LEAST = 20,        /* microseconds between two polls, doubled up to the most */
+    EAGER_POLLS = 200, /* without rest, after something has moved, */
+    EAGER_MOST = 100,  /* microseconds: where they take longer, others want the processor */
+    REST_LEAST = 20,   /* microseconds between two polls, doubled up to the most */
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds */
     GIVEN_UP = 0,      /* tags: of what a process says that gives up, */
@@ -30,7 +28,7 @@ enum {
 
 /* MPI is started once in the life of a process, and so is this. */
 static struct {
-    mem *account;
+    mem *account; /* of what groups that failed leave behind */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* an operation is done, or there is one to begin */
     pthread_t thread;
@@ -40,9 +38,7 @@ static struct {
     bool heard, spoken; /* and another one has said so; and this one may */
     int group_count;
     mpi_group *groups;
-    mpi_group *all;      /* every process */
-    mpi_operation *idle; /* operations and their memory, for use again */
-    ott_status status;   /* of joining */
+    ott_status status; /* of joining */
     char text[REASON_BYTES];
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -73,16 +69,12 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     pthread_cond_broadcast(&world.changed);
 }
 
-/* To all other members. They hear it when they next wait for this rank. */
-static void tell(mpi_group *g, int tag, const char *text) {
+/* The rank hears it when it next waits for this one; until then the text stays. */
+static void tell(int rank, int tag, const char text[REASON_BYTES]) {
     MPI_Request request;
-    snprintf(g->told, sizeof g->told, "%s", text);
-    for (int r = 0; r < g->group.size; r++) {
-        if (r == g->group.rank) continue;
-        if (MPI_Isend(g->told, sizeof g->told, MPI_BYTE, g->members[r].rank, tag, mpi_channel.failures,
-                      &request) == MPI_SUCCESS)
-            MPI_Request_free(&request);
-    }
+    if (rank == world.rank) return;
+    if (MPI_Isend(text, REASON_BYTES, MPI_BYTE, rank, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
 }
 
 /* What another member told, as this rank's failure. */
@@ -212,12 +204,6 @@ static bool may_step(const mpi_group *g, const mpi_operation *o) {
 }
 
 /* With the lock held. */
-static void give_back(mpi_operation *o) {
-    o->next = world.idle;
-    world.idle = o;
-}
-
-/* With the lock held. */
 static void leave_line(mpi_group *g, mpi_operation *o) {
     mpi_operation **at = &g->line;
     while (*at != o) at = &(*at)->next;
@@ -225,7 +211,7 @@ static void leave_line(mpi_group *g, mpi_operation *o) {
     o->next = NULL;
     o->done = true;
     if (o->kind == KIND_LEFT) g->left = true;
-    if (o->abandoned) give_back(o);
+    if (o->abandoned) mpi_give_back(g, o);
     pthread_cond_broadcast(&world.changed);
 }
 
@@ -242,7 +228,7 @@ static ott_status step(mpi_group *g, mpi_operation *o, bool *moved) {
 
 static void fail_and_tell(mpi_group *g, ott_status status) {
     fail_group(g, status, status_text());
-    if (!g->heard) tell(g, g->id, g->reason);
+    for (int r = 0; r < g->group.size && !g->heard; r++) tell(g->members[r].rank, g->id, g->reason);
 }
 
 /* With the lock held, which it lets go while it moves data: meanwhile others only add to the line. */
@@ -278,7 +264,7 @@ static void decide_who_speaks(void) {
         heard = hear(GIVEN_UP) != OTT_OK;
         if (!heard && i < turns) rest(10000);
     }
-    if (!heard) tell(world.all, GIVEN_UP, world.text);
+    for (int r = 0; r < world.size && !heard; r++) tell(r, GIVEN_UP, world.text);
     pthread_mutex_lock(&world.lock);
     world.heard = heard;
     world.spoken = !heard;
@@ -296,18 +282,21 @@ static void sleep_a_while(void) {
     pthread_cond_timedwait(&world.changed, &world.lock, &end);
 }
 
-/* After so many polls in a row that moved nothing. */
-static void pause_between_polls(int idle) {
-    if (idle <= EAGER_POLLS) {
+/* After so many polls in a row that moved nothing, the first of them at `since`. On a processor that others want a thread
+   that yields comes last; one that sleeps comes first when it wakes. */
+static void pause_between_polls(int idle, double since) {
+    if (idle <= EAGER_POLLS && clock_seconds() - since < 1e-6 * EAGER_MOST) {
         sched_yield();
         return;
     }
-    int doubled = (idle - EAGER_POLLS) / 8, pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
+    int doubled = idle > EAGER_POLLS ? (idle - EAGER_POLLS) / 8 : 0,
+        pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
     rest(pause < REST_MOST ? pause : REST_MOST);
 }
 
 static void make_progress(void) {
     int idle_polls = 0;
+    double idle_since = 0;
     pthread_mutex_lock(&world.lock);
     while (!world.ending && !world.given_up) {
         bool moved = false;
@@ -316,9 +305,10 @@ static void make_progress(void) {
         bool busy = is_busy(); /* asked here: while one group moved, work may have come to those before it */
         if (!busy && !world.ending && !world.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
+        if (idle_polls <= 1) idle_since = clock_seconds();
         if (!busy || moved) continue;
         pthread_mutex_unlock(&world.lock);
-        pause_between_polls(idle_polls);
+        pause_between_polls(idle_polls, idle_since);
         pthread_mutex_lock(&world.lock);
     }
     for (mpi_group *g = world.groups; g && world.given_up; g = g->next)
@@ -360,38 +350,15 @@ static void *run_thread(void *unused) {
 
 /* ---- operations ---- */
 
-/* With the lock held. One whose memory is large enough, or any, whose memory grows; or a new one. */
-static ott_status take_operation(int64_t bytes, mpi_operation **out) {
-    mpi_operation **best = &world.idle;
-    void *memory;
-    for (mpi_operation **at = best; *at; at = &(*at)->next) {
-        bool fits = (*at)->message.capacity >= bytes, best_fits = (*best)->message.capacity >= bytes;
-        bool smaller = (*at)->message.capacity < (*best)->message.capacity;
-        if ((fits && (!best_fits || smaller)) || (!fits && !best_fits && !smaller)) best = at;
-    }
-    if (!*best) {
-        TRY(mem_alloc(world.account, MEM_OTHER, sizeof(mpi_operation), "a collective", &memory));
-        *best = memory;
-    }
-    mpi_operation *o = *best;
-    if (o->message.capacity < bytes) {
-        mem_free(world.account, o->message.data);
-        o->message.data = NULL, o->message.capacity = 0;
-        TRY(mem_alloc(world.account, MEM_OTHER, bytes, "a message to another rank", &memory));
-        o->message.data = memory, o->message.capacity = bytes;
-    }
-    *best = o->next;
-    *out = o;
-    return OTT_OK;
-}
-
-static ott_status begin(const collective *call, device *d, int64_t message_bytes, mpi_operation **out) {
+static ott_status begin(mpi_group *g, const collective *call, device *d, int64_t message_bytes,
+                        mpi_operation **out) {
     mpi_operation *o = NULL;
     pthread_mutex_lock(&world.lock);
-    ott_status status = take_operation(message_bytes, &o);
+    ott_status status = mpi_take_operation(g, message_bytes, &o);
     pthread_mutex_unlock(&world.lock);
     if (status != OTT_OK) return status;
-    *o = (mpi_operation){.kind = (int)call->kind,
+    *o = (mpi_operation){.also = o->also,
+                         .kind = (int)call->kind,
                          .call = *call,
                          .device = d,
                          .message = {.capacity = o->message.capacity, .data = o->message.data}};
@@ -432,7 +399,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     mpi_group *g = group_of(base);
     mpi_operation *o;
     request->state = NULL;
-    TRY(begin(&request->call, cx->device, bytes_of_message(&request->call), &o));
+    TRY(begin(g, &request->call, cx->device, bytes_of_message(&request->call), &o));
     if (o->kind == COLLECTIVE_SEND)
         TRY(copy_message(o));
     else
@@ -443,7 +410,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     if (status == OTT_OK)
         enter_line(g, o);
     else
-        give_back(o);
+        mpi_give_back(g, o);
     pthread_mutex_unlock(&world.lock);
     return status;
 }
@@ -451,7 +418,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
 static ott_status wait_for(group *base, exec *cx, group_request *request) {
     mpi_operation *o = request->state;
     ott_status status = OTT_OK;
-    (void)base, (void)cx;
+    (void)cx;
     if (!o) return OTT_OK; /* a message that was sent is on its way */
     pthread_mutex_lock(&world.lock);
     while (!o->done) pthread_cond_wait(&world.changed, &world.lock);
@@ -459,30 +426,27 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
     if (status != OTT_OK)
         status_fail(status, "%s", o->text); /* MPI may still use its memory */
     else
-        give_back(o);
+        mpi_give_back(group_of(base), o);
     pthread_mutex_unlock(&world.lock);
     return status;
 }
 
 /* ---- groups ---- */
 
-static void forget_group(mpi_group *g) {
+static void unlink_group(mpi_group *g) {
     mpi_group **at = &world.groups;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    mem_free(world.account, g->staging);
-    mem_free(world.account, g);
 }
 
 static bool all_said(const mpi_group *g) {
     return g->left || g->failed;
 }
 
-/* Of a group that failed MPI may still use the memory: it stays. */
 static void leave(group *base) {
     mpi_group *g = group_of(base);
     mpi_operation *o;
-    bool can_say = begin(&(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
+    bool can_say = begin(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
     pthread_mutex_lock(&world.lock);
     if (can_say && !g->failed) {
         o->kind = KIND_LEFT;
@@ -490,60 +454,19 @@ static void leave(group *base) {
         enter_line(g, o);
         while (!all_said(g)) pthread_cond_wait(&world.changed, &world.lock);
     }
-    if (g->left) forget_group(g);
+    if (g->left) {
+        unlink_group(g);
+        mpi_release_group(g);
+    } else {
+        mpi_keep_group(g, world.account);
+    }
     pthread_mutex_unlock(&world.lock);
 }
 
 static const group_table table = {.start = start, .wait = wait_for, .close = leave};
 
-static int64_t piece_bytes(int count) {
-    int64_t bytes = STAGING_MOST / count / PIECE_LEAST * PIECE_LEAST;
-    return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
-}
-
-/* A piece from and to each rank, and the sums of bf16's in fp32. */
-static int64_t staging_bytes(int count) {
-    return (2 * (int64_t)count + 2) * piece_bytes(count);
-}
-
-static void lay_out_group(mpi_group *g, const int *ranks) {
-    int size = g->group.size;
-    g->members = (mpi_member *)(g + 1);
-    g->requests = (MPI_Request *)(g->members + size);
-    for (int r = 0; r < size; r++) {
-        g->members[r].rank = ranks[r];
-        g->members[r].send_piece = g->staging + 2 * r * g->piece_bytes;
-        g->members[r].receive_piece = g->members[r].send_piece + g->piece_bytes;
-        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
-        if (ranks[r] == world.rank) g->group.rank = r;
-    }
-    g->sum = (float *)(void *)(g->staging + 2 * size * g->piece_bytes);
-}
-
-/* With the lock held. */
-static ott_status open_group(const int *ranks, int count, const char *name, double timeout, mpi_group **out) {
-    void *memory;
-    int64_t bytes =
-        (int64_t)sizeof(mpi_group) + count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(MPI_Request));
-    TRY(mem_alloc(world.account, MEM_OTHER, bytes, "a group of ranks", &memory));
-    mpi_group *g = memory;
-    ott_status status = mem_alloc(world.account, MEM_OTHER, count > 1 ? staging_bytes(count) : 0,
-                                  "what moves between ranks", &memory);
-    if (status != OTT_OK) return mem_free(world.account, g), status;
-    g->group = (group){.table = &table, .size = count};
-    g->staging = memory;
-    g->name = name;
-    g->timeout = timeout;
-    g->id = GROUPS + world.group_count++;
-    g->piece_bytes = piece_bytes(count);
-    lay_out_group(g, ranks);
-    g->next = world.groups;
-    world.groups = g;
-    *out = g;
-    return OTT_OK;
-}
-
-ott_status mpi_group_open(const int *ranks, int count, const char *name, double timeout, group **out) {
+ott_status mpi_group_open(mem *account, const int *ranks, int count, const char *name, double timeout,
+                          group **out) {
     bool member = false;
     mpi_group *g;
     *out = NULL;
@@ -552,11 +475,17 @@ ott_status mpi_group_open(const int *ranks, int count, const char *name, double 
         member |= ranks[i] == world.rank;
     }
     STATUS_REQUIRE(member);
+    TRY(mpi_take_group(account, ranks, count, world.rank, &g));
+    g->group.table = &table;
+    g->name = name;
+    g->timeout = timeout;
     pthread_mutex_lock(&world.lock);
-    ott_status status = open_group(ranks, count, name, timeout, &g);
+    g->id = GROUPS + world.group_count++;
+    g->next = world.groups;
+    world.groups = g;
     pthread_mutex_unlock(&world.lock);
-    if (status == OTT_OK) *out = &g->group;
-    return status;
+    *out = &g->group;
+    return OTT_OK;
 }
 
 /* ---- joining and ending ---- */
@@ -581,25 +510,22 @@ static ott_status join(void) {
     if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
     atexit(end_process);
     while (!world.joined) pthread_cond_wait(&world.changed, &world.lock);
-    if (world.status != OTT_OK) return status_fail(world.status, "%s", world.text);
-    int ranks[world.size];
-    for (int r = 0; r < world.size; r++) ranks[r] = r;
-    return open_group(ranks, world.size, "", 0, &world.all);
+    return OTT_OK;
 }
 
-ott_status mpi_join(double timeout, group **all) {
+ott_status mpi_join(int *rank, int *size) {
     pthread_mutex_lock(&world.lock);
     ott_status status = world.joined ? OTT_OK : join();
-    if (status == OTT_OK && !world.all) status = status_fail(OTT_ERR_RANK, "%s", world.text);
-    if (status == OTT_OK) world.all->timeout = timeout;
-    *all = status == OTT_OK ? &world.all->group : NULL;
+    if (status == OTT_OK && world.status != OTT_OK) status = status_fail(world.status, "%s", world.text);
+    *rank = world.rank;
+    *size = world.size;
     pthread_mutex_unlock(&world.lock);
     return status;
 }
 
 bool mpi_give_up(const char *reason) {
     pthread_mutex_lock(&world.lock);
-    bool joined = world.all != NULL, first = !world.given_up;
+    bool joined = world.joined && world.status == OTT_OK, first = !world.given_up;
     if (joined && first) {
         snprintf(world.text, sizeof world.text, "%s", reason);
         world.given_up = true;

@@ -50,8 +50,9 @@ typedef struct mpi_message {
 } mpi_message;
 
 typedef struct mpi_operation {
-    struct mpi_operation *next;
-    int kind; /* collective_kind, or KIND_LEFT */
+    struct mpi_operation *next; /* in line, or idle */
+    struct mpi_operation *also; /* of the group */
+    int kind;                   /* collective_kind, or KIND_LEFT */
     collective call;
     device *device;
     int64_t number; /* of a collective, counted by each rank */
@@ -70,11 +71,12 @@ typedef struct mpi_operation {
 typedef struct mpi_group {
     group group; /* first: a group is cast to this */
     struct mpi_group *next;
+    mem *account;
     const char *name;
     int id; /* the tag of its messages */
     double timeout;
-    int64_t number; /* collectives started */
-    mpi_operation *line;
+    int64_t number;                          /* collectives started */
+    mpi_operation *line, *idle, *operations; /* idle: they and their memory, for use again; operations: all */
     mpi_member *members;
     MPI_Request *requests; /* [2 size] of the collective under way: from and to each rank */
     int64_t piece_bytes;
@@ -82,7 +84,7 @@ typedef struct mpi_group {
     char *staging;
     bool failed, heard, left; /* heard: another rank said that it failed */
     ott_status code;
-    char reason[REASON_BYTES], told[REASON_BYTES]; /* why it failed; and what is on its way to the others */
+    char reason[REASON_BYTES]; /* why it failed, also on its way to the others */
 } mpi_group;
 
 /* One for a kind of messages, so that they do not overtake each other where they must not. */
@@ -91,6 +93,15 @@ typedef struct mpi_channels {
 } mpi_channels;
 
 extern mpi_channels mpi_channel;
+
+/* Of ranks (of all), `own` this one: laid out, in no line. */
+ott_status mpi_take_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
+void mpi_release_group(mpi_group *g);
+/* Of a group that failed MPI may still use the memory: it stays, on another account. */
+void mpi_keep_group(mpi_group *g, mem *to);
+/* With the lock held: an operation with memory for a message of so many bytes. */
+ott_status mpi_take_operation(mpi_group *g, int64_t bytes, mpi_operation **out);
+void mpi_give_back(mpi_group *g, mpi_operation *o);
 
 /* Advances an operation at the head of its line as far as it goes without waiting; *moved when it did. */
 ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved);

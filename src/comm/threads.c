@@ -135,7 +135,7 @@ static ott_status wait_until(const condition *c) {
 
 static ott_status open_meeting(threads_world *w, int64_t number, meeting **out) {
     void *memory;
-    TRY(mem_alloc(w->account, MEM_STAGING, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
+    TRY(mem_alloc(w->account, MEM_COMM, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
                   "a collective", &memory));
     meeting *m = memory;
     m->number = number;
@@ -197,11 +197,11 @@ static ott_status copy_input(const threads_world *w, exec *cx, const collective 
     void *memory;
     int64_t bytes = call->input.data ? tensor_bytes(call->input) : 0;
     out->call = *call;
-    TRY(mem_alloc(w->account, MEM_STAGING, bytes, "values of a collective", &memory));
+    TRY(mem_alloc(w->account, MEM_COMM, bytes, "values of a collective", &memory));
     out->data = memory;
     if (bytes > 0) TRY(device_copy_out(cx->device, out->data, call->input.data, bytes));
     if (!call->input_rows) return OTT_OK;
-    TRY(mem_alloc_array(w->account, MEM_STAGING, w->size, sizeof(int64_t), "rows of a collective", &memory));
+    TRY(mem_alloc_array(w->account, MEM_COMM, w->size, sizeof(int64_t), "rows of a collective", &memory));
     out->input_rows = memory;
     memcpy(memory, call->input_rows, (size_t)w->size * sizeof(int64_t));
     return OTT_OK;
@@ -232,7 +232,7 @@ static ott_status post_message(rank_state *self, const contribution *own) {
     message **at = &w->messages;
     void *memory;
     if (w->failed) return failure(w);
-    TRY(mem_alloc(w->account, MEM_STAGING, sizeof(message), "a message", &memory));
+    TRY(mem_alloc(w->account, MEM_COMM, sizeof(message), "a message", &memory));
     while (*at) at = &(*at)->next;
     *at = memory;
     **at = (message){
@@ -266,7 +266,7 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     int64_t skip = first * call->input.columns * dtype_bytes(out->dtype), count = tensor_count(*out);
     void *memory;
     mem *account = cx->device->account;
-    TRY(mem_alloc_array(account, MEM_STAGING, count, sizeof(float), "a reduction", &memory));
+    TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &memory));
     float *sum = memory;
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);

@@ -1,5 +1,6 @@
 /* plan/estimate: counting and timing the step that a dry run records. */
 #include "plan/estimate.h"
+#include "train/world.h"
 #include <string.h>
 
 /* ---- two clocks ---- */
@@ -191,6 +192,14 @@ static int64_t find_lack(const machine *m, const admission_need *need) {
     return need->total - device_taken(m->like).now - memory.room.left;
 }
 
+/* Of ranks that are not there nothing has been opened. A GPU's are not on the host. */
+static void add_groups(const estimate_request *r, admission_need *need) {
+    if (!r->machine->here) return;
+    int64_t bytes = world_group_bytes(r->mesh);
+    need->of[MEM_COMM] += bytes;
+    need->total += bytes;
+}
+
 static ott_status run(counter *c, estimate *e) {
     const estimate_request *r = c->request;
     const dry_run_listener listener = {.op = hear_op, .collective = hear_collective, .user = c};
@@ -204,6 +213,7 @@ static ott_status run(counter *c, estimate *e) {
                                        .look = look,
                                        .user = c},
                           &e->need));
+    add_groups(r, &e->need);
     e->lack = find_lack(r->machine, &e->need);
     sum_up(c, r->cfg);
     return OTT_OK;

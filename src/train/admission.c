@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/writer.h"
+#include "train/world.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -256,12 +257,15 @@ static void write_ranks(str *text, const admission *a, const variant *from, int6
     variant v = *from;
     admission_need n;
     char size[SIZE_TEXT];
+    mesh m;
     int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
     for (; ranks <= MOST_RANKS; ranks *= 2) {
+        if (mesh_open((int64_t[MESH_DIMENSIONS]){-1, -1, -1, -1, -1, -1}, ranks, &m) != OTT_OK) return;
         if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return;
         ott_status status = need_of(a, &v, &n);
         group_close(v.shape.shard_ranks);
         if (status != OTT_OK) return;
+        n.total += world_group_bytes(&m) - n.of[MEM_COMM];
         if (n.total > left) continue;
         str_printf(
             text,

@@ -56,6 +56,9 @@ static void log_memory(const announcement *a) {
             a->log,
             "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
             mib[MEM_STAGING]);
+    if (n->of[MEM_COMM] > 0)
+        log_info(a->log, "Collectives: %.1f MiB of the plan hold what is on its way between ranks",
+                 mib[MEM_COMM]);
 }
 
 /* What transformers would do with the folder, and this run does not. */

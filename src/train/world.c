@@ -34,13 +34,11 @@ static ott_status check_log_rank(const world *w, const config *cfg) {
                        config_where(cfg, "metrics.log_rank"), w->size, w->size - 1);
 }
 
-static ott_status join(const config *cfg, world *w) {
+static ott_status join(world *w) {
     launch l;
     TRY(launch_read(&l));
     if (!l.joins) return OTT_OK;
-    TRY(mpi_join((double)cfg->distributed.nccl_timeout_sec, &w->all));
-    w->rank = w->all->rank;
-    w->size = w->all->size;
+    TRY(mpi_join(&w->rank, &w->size));
     if (w->threads == 0) w->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
     return launch_check_joined(&l, w->size);
 }
@@ -49,7 +47,7 @@ ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
     *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
     w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->all;
     w->threads = (int)cfg->train.threads;
-    TRY(join(cfg, w));
+    TRY(join(w));
     choose_log(w, log, cfg->metrics.log_rank);
     TRY(check_log_rank(w, cfg));
     TRY(mesh_open(cfg, w->size, &w->mesh));
@@ -64,28 +62,48 @@ static ott_status open_group(const world *w, mesh_set dimensions, const char *na
     int64_t size = mesh_group_size(&w->mesh, dimensions);
     mesh_group(&w->mesh, dimensions, w->rank, ranks);
     if (size == 1) return OTT_OK; /* on every rank */
-    return mpi_group_open(ranks, (int)size, name, timeout, out);
+    return mpi_group_open(w->account, ranks, (int)size, name, timeout, out);
+}
+
+/* All of them, in the order in which every rank opens them. */
+enum { GROUPS = 8 };
+
+static const mesh_set group_sets[GROUPS] = {
+    MESH_ALL,     MESH_DATA,    MESH_SET(DP_SHARD), MESH_SET(DP_REPLICATE),
+    MESH_SET(PP), MESH_SET(TP), MESH_SET(CP),       MESH_ALL & ~MESH_SET(DP_REPLICATE)};
+static const char *const group_names[GROUPS] = {"",   "data", "dp_shard", "dp_replicate",
+                                                "pp", "tp",   "cp",       "checkpoints"};
+
+static void list_groups(world *w, group **out[GROUPS]) {
+    group **groups[GROUPS] = {&w->all,    &w->data,   &w->shard,   &w->replicate,
+                              &w->stages, &w->tensor, &w->context, &w->savers};
+    memcpy(out, groups, sizeof groups);
 }
 
 ott_status world_open(world *w, device *d, const config *cfg) {
     double timeout = (double)cfg->distributed.nccl_timeout_sec;
+    group **groups[GROUPS];
     w->device = d;
     if (w->size == 1) return OTT_OK;
     TRY(device_allocate(d, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
-    TRY(open_group(w, MESH_DATA, "data", timeout, &w->data));
-    TRY(open_group(w, MESH_SET(DP_SHARD), "dp_shard", timeout, &w->shard));
-    TRY(open_group(w, MESH_SET(DP_REPLICATE), "dp_replicate", timeout, &w->replicate));
-    TRY(open_group(w, MESH_SET(PP), "pp", timeout, &w->stages));
-    TRY(open_group(w, MESH_SET(TP), "tp", timeout, &w->tensor));
-    TRY(open_group(w, MESH_SET(CP), "cp", timeout, &w->context));
-    return open_group(w, MESH_ALL & ~MESH_SET(DP_REPLICATE), "checkpoints", timeout, &w->savers);
+    list_groups(w, groups);
+    for (int i = 0; i < GROUPS; i++) TRY(open_group(w, group_sets[i], group_names[i], timeout, groups[i]));
+    return OTT_OK;
+}
+
+int64_t world_group_bytes(const mesh *m) {
+    int64_t sum = 0, size;
+    for (int i = 0; i < GROUPS; i++)
+        if ((size = mesh_group_size(m, group_sets[i])) > 1) sum += mpi_group_bytes((int)size);
+    return sum;
 }
 
 void world_close(world *w) {
     if (!w->device || w->size == 1) return;
-    group *groups[] = {w->data, w->shard, w->replicate, w->stages, w->tensor, w->context, w->savers};
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (groups[i] != comm_self() && groups[i] != w->all) group_close(groups[i]);
+    group **groups[GROUPS];
+    list_groups(w, groups);
+    for (int i = 0; i < GROUPS; i++)
+        if (*groups[i] != comm_self()) group_close(*groups[i]);
     device_release(w->device, w->words);
 }
 

@@ -36,6 +36,8 @@ typedef struct world {
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w);
 /* The groups. device is borrowed. */
 ott_status world_open(world *w, device *d, const config *cfg);
+/* What the groups of a rank take (MEM_COMM) where MPI carries them. */
+int64_t world_group_bytes(const mesh *m);
 /* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
 void world_close(world *w);
 

@@ -18,21 +18,23 @@
 #include "comm/mpi.h"
 #include "cpu/cpu.h"
 
-static group *all;
+static int own_rank, rank_count;
+static mem *group_account; /* of the groups, which fail in some tests */
 
 static void open_group(int first, int step, int size, double timeout, group **out) {
     int members[RANKS_MAX] = {0};
     for (int i = 0; i < size; i++) members[i] = first + i * step;
-    if (mpi_group_open(members, size, "", timeout, out) != OTT_OK) fail_msg("%s", status_text());
+    if (mpi_group_open(group_account, members, size, "", timeout, out) != OTT_OK)
+        fail_msg("%s", status_text());
 }
 
 /* Ranks that are not asked are each in a group of one. */
 static void share_results(void) {
     group *whole;
-    rank_run own = collectives_ranks[all->rank], *every = collectives_ranks;
+    rank_run own = collectives_ranks[own_rank], *every = collectives_ranks;
     exec cx = {0};
     mem *account;
-    open_group(0, 1, all->size, 30, &whole);
+    open_group(0, 1, rank_count, 30, &whole);
     assert_int_equal(mem_open(&account), OTT_OK);
     assert_int_equal(cpu_open(account, 1, "scalar", &cx.device), OTT_OK);
     collective gather = {.kind = COLLECTIVE_ALL_GATHER,
@@ -45,10 +47,10 @@ static void share_results(void) {
 }
 
 void collectives_run(int size, double timeout, rank_body body) {
-    bool member = all->rank < size;
-    rank_run *own = &collectives_ranks[all->rank];
+    bool member = own_rank < size;
+    rank_run *own = &collectives_ranks[own_rank];
     memset(collectives_ranks, 0, sizeof collectives_ranks);
-    open_group(member ? 0 : all->rank, 1, member ? size : 1, timeout, &own->group);
+    open_group(member ? 0 : own_rank, 1, member ? size : 1, timeout, &own->group);
     own->body = body;
     if (member)
         collectives_run_rank(own);
@@ -82,7 +84,7 @@ static float cell(int rank, int64_t i) {
 
 static collective draw_sum(crossing *c) {
     tensor t = tensor_vector(c->sum, OTT_F32, draw_count(c));
-    for (int64_t i = 0; i < t.columns; i++) c->sum[i] = cell(all->rank, i);
+    for (int64_t i = 0; i < t.columns; i++) c->sum[i] = cell(own_rank, i);
     return (collective){.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
 }
 
@@ -90,12 +92,12 @@ static collective draw_gather(crossing *c, int64_t rows[2]) {
     for (int k = 0; k < 2; k++) rows[k] = draw_count(c);
     tensor whole = tensor_matrix(c->parts, OTT_F32, rows[0] + rows[1], 1);
     tensor own = tensor_rows(whole, c->across->rank * rows[0], rows[c->across->rank]);
-    for (int64_t i = 0; i < own.rows; i++) ((float *)own.data)[i] = cell(all->rank, i);
+    for (int64_t i = 0; i < own.rows; i++) ((float *)own.data)[i] = cell(own_rank, i);
     return (collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = whole, .output_rows = rows};
 }
 
 static void check_sum(const crossing *c, const collective *call) {
-    int first = all->rank / 2 * 2;
+    int first = own_rank / 2 * 2;
     for (int64_t i = 0; i < call->output.columns; i++)
         if (c->sum[i] != cell(first, i) + cell(first + 1, i)) fail_msg("sum of %lld", (long long)i);
 }
@@ -104,7 +106,7 @@ static void check_gather(const crossing *c, const int64_t rows[2]) {
     const float *at = c->parts;
     for (int k = 0; k < 2; at += rows[k++])
         for (int64_t i = 0; i < rows[k]; i++)
-            if (at[i] != cell(all->rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
+            if (at[i] != cell(own_rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
 }
 
 /* A gather under sums; half of the ranks begin with the one, half with the other. */
@@ -112,7 +114,7 @@ static ott_status cross(crossing *c) {
     int64_t rows[2];
     group_request gathering, summing;
     collective gather = draw_gather(c, rows), sum = draw_sum(c);
-    bool sum_first = all->rank % 3 == 0;
+    bool sum_first = own_rank % 3 == 0;
     if (sum_first) TRY(group_start(c->pair, &c->cx, &sum, &summing));
     TRY(group_start(c->across, &c->cx, &gather, &gathering));
     if (!sum_first) TRY(group_start(c->pair, &c->cx, &sum, &summing));
@@ -137,8 +139,8 @@ static void crossing_groups_do_not_wait_for_each_other(void **state) {
     c.sum = malloc(MOST * sizeof *c.sum);
     c.parts = malloc(2 * MOST * sizeof *c.parts);
     assert_true(c.sum && c.parts);
-    open_group(all->rank / 2 * 2, 1, 2, 60, &c.pair);
-    open_group(all->rank % 2, 2, 2, 60, &c.across);
+    open_group(own_rank / 2 * 2, 1, 2, 60, &c.pair);
+    open_group(own_rank % 2, 2, 2, 60, &c.across);
     for (int i = 0; i < ROUNDS; i++)
         if (cross(&c) != OTT_OK) fail_msg("round %d: %s", i, status_text());
     group_close(c.across);
@@ -166,8 +168,10 @@ static int give_up_while_data_move(void) {
     float value = 1;
     tensor t = tensor_vector(&value, OTT_F32, 1);
     exec cx = {0};
+    group *all;
     group_request request;
     mem *account;
+    open_group(0, 1, rank_count, 30, &all);
     if (mem_open(&account) != OTT_OK || cpu_open(account, 1, "scalar", &cx.device) != OTT_OK) return 1;
     device_table slow = *cx.device->table;
     slow.copy_in = copy_slowly;
@@ -182,12 +186,38 @@ static int give_up_while_data_move(void) {
     return 0;
 }
 
+/* ---- memory ---- */
+
+static void a_group_takes_what_it_says_and_gives_it_back(void **state) {
+    group *g;
+    (void)state;
+    int64_t before = mem_read(group_account).now;
+    for (int size = 1; size <= rank_count; size += rank_count - 1) {
+        open_group(size == 1 ? own_rank : 0, 1, size, 30, &g);
+        assert_int_equal(mem_read(group_account).now - before, mpi_group_bytes(size));
+        assert_int_equal(mem_read(group_account).now_of[MEM_COMM], mem_read(group_account).now);
+        group_close(g);
+        assert_int_equal(mem_read(group_account).now, before);
+    }
+}
+
+/* MPI may still write into it. */
+static void what_a_failed_group_took_stays_on_another_account(void **state) {
+    (void)state;
+    assert_int_equal(mem_read(group_account).now, 0); /* after tests whose groups failed */
+}
+
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(crossing_groups_do_not_wait_for_each_other)};
-    if (mpi_join(30, &all) != OTT_OK || all->size != RANKS_MAX) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_failed_group_took_stays_on_another_account),
+        cmocka_unit_test(a_group_takes_what_it_says_and_gives_it_back),
+        cmocka_unit_test(crossing_groups_do_not_wait_for_each_other),
+    };
+    if (mpi_join(&own_rank, &rank_count) != OTT_OK || rank_count != RANKS_MAX) {
         fprintf(stderr, "comm.mpi wants %d ranks: mpirun -np %d: %s\n", RANKS_MAX, RANKS_MAX, status_text());
         return 1;
     }
+    if (mem_open(&group_account) != OTT_OK) return 1;
     if (count > 1 && strcmp(arguments[1], "give-up") == 0) return give_up_while_data_move();
     return collectives_test() + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,133 @@
+/* comm/mpi_memory: what groups take, once, and their operations, when more of them are under way than ever before. */
+#include "comm/mpi.h"
+#include "comm/mpi_parts.h"
+
+enum {
+    PIECE_MOST = 512 << 10, /* bytes */
+    PIECE_LEAST = 64 << 10,
+    STAGING_MOST = 2 << 20, /* of the pieces to all ranks, where they can be as small as that */
+    OPERATIONS = 6, /* of a group from the start: a step has no more of them under way, but for messages */
+};
+
+/* ---- operations ---- */
+
+void mpi_give_back(mpi_group *g, mpi_operation *o) {
+    o->next = g->idle;
+    g->idle = o;
+}
+
+/* One whose memory is large enough, or any, whose memory grows; NULL: none is idle. */
+static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
+    mpi_operation **best = &g->idle;
+    for (mpi_operation **at = best; *at; at = &(*at)->next) {
+        bool fits = (*at)->message.capacity >= bytes, best_fits = (*best)->message.capacity >= bytes;
+        bool smaller = (*at)->message.capacity < (*best)->message.capacity;
+        if ((fits && (!best_fits || smaller)) || (!fits && !best_fits && !smaller)) best = at;
+    }
+    return best;
+}
+
+static ott_status make_operation(mpi_group *g) {
+    void *memory;
+    TRY(mem_alloc(g->account, MEM_COMM, sizeof(mpi_operation), "a collective", &memory));
+    mpi_operation *o = memory;
+    o->also = g->operations;
+    g->operations = o;
+    mpi_give_back(g, o);
+    return OTT_OK;
+}
+
+ott_status mpi_take_operation(mpi_group *g, int64_t bytes, mpi_operation **out) {
+    void *memory;
+    if (!g->idle) TRY(make_operation(g));
+    mpi_operation **best = find_idle(g, bytes), *o = *best;
+    if (o->message.capacity < bytes) {
+        mem_free(g->account, o->message.data);
+        o->message.data = NULL, o->message.capacity = 0;
+        TRY(mem_alloc(g->account, MEM_COMM, bytes, "a message to another rank", &memory));
+        o->message.data = memory, o->message.capacity = bytes;
+    }
+    *best = o->next;
+    *out = o;
+    return OTT_OK;
+}
+
+/* ---- groups ---- */
+
+static int64_t piece_bytes(int count) {
+    int64_t bytes = STAGING_MOST / count / PIECE_LEAST * PIECE_LEAST;
+    return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
+}
+
+/* A piece from and to each rank, and the sums of bf16's in fp32. */
+static int64_t staging_bytes(int count) {
+    return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
+}
+
+static int64_t table_bytes(int count) {
+    return (int64_t)sizeof(mpi_group) +
+           count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(MPI_Request));
+}
+
+int64_t mpi_group_bytes(int count) {
+    return table_bytes(count) + staging_bytes(count) + OPERATIONS * (int64_t)sizeof(mpi_operation);
+}
+
+static void lay_out_group(mpi_group *g, const int *ranks, int own) {
+    int size = g->group.size;
+    g->members = (mpi_member *)(g + 1);
+    g->requests = (MPI_Request *)(g->members + size);
+    for (int r = 0; r < size; r++) {
+        g->members[r].rank = ranks[r];
+        g->members[r].send_piece = g->staging + 2 * r * g->piece_bytes;
+        g->members[r].receive_piece = g->members[r].send_piece + g->piece_bytes;
+        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
+        if (ranks[r] == own) g->group.rank = r;
+    }
+    g->sum = (float *)(void *)(g->staging + 2 * size * g->piece_bytes);
+}
+
+void mpi_release_group(mpi_group *g) {
+    for (mpi_operation *o = g->operations, *also; o; o = also) {
+        also = o->also;
+        mem_free(g->account, o->message.data);
+        mem_free(g->account, o);
+    }
+    mem_free(g->account, g->staging);
+    mem_free(g->account, g);
+}
+
+static ott_status take_rest(mpi_group *g) {
+    void *memory;
+    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "what moves between ranks", &memory));
+    g->staging = memory;
+    for (int i = 0; i < OPERATIONS; i++) TRY(make_operation(g));
+    return OTT_OK;
+}
+
+ott_status mpi_take_group(mem *account, const int *ranks, int count, int own, mpi_group **out) {
+    void *memory;
+    TRY(mem_alloc(account, MEM_COMM, table_bytes(count), "a group of ranks", &memory));
+    mpi_group *g = memory;
+    g->account = account;
+    g->group.size = count;
+    g->piece_bytes = piece_bytes(count);
+    ott_status status = take_rest(g);
+    if (status != OTT_OK) {
+        mpi_release_group(g);
+        return status;
+    }
+    lay_out_group(g, ranks, own);
+    *out = g;
+    return OTT_OK;
+}
+
+void mpi_keep_group(mpi_group *g, mem *to) {
+    for (mpi_operation *o = g->operations; o; o = o->also) {
+        mem_move(g->account, to, o->message.data);
+        mem_move(g->account, to, o);
+    }
+    mem_move(g->account, to, g->staging);
+    mem_move(g->account, to, g);
+    g->account = to;
+}
