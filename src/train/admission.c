@@ -257,10 +257,10 @@ static void write_ranks(str *text, const admission *a, const variant *from, int6
     variant v = *from;
     admission_need n;
     char size[SIZE_TEXT];
-    mesh m;
+    mesh m = {.size = {1, 1, 1, 1, 1, 1}};
     int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
     for (; ranks <= MOST_RANKS; ranks *= 2) {
-        if (mesh_open((int64_t[MESH_DIMENSIONS]){-1, -1, -1, -1, -1, -1}, ranks, &m) != OTT_OK) return;
+        m.size[MESH_DP_SHARD] = ranks;
         if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return;
         ott_status status = need_of(a, &v, &n);
         group_close(v.shape.shard_ranks);

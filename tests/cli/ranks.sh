@@ -52,6 +52,14 @@ ranks 2 --run.dir=all --metrics.log_rank=-1 --metrics.save_for_all_ranks=true
 said "all ranks speak" "[rank0]:[ottava]|[rank1]:[ottava]"
 holds "and write their metrics" test -s all/metrics-rank1.jsonl
 
+# What the groups of ranks take is in the plan of the run, and in that for ranks that are not there.
+taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)
+holds "what is planned is taken" awk '/Peak memory:/ {
+    sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.95 * planned && $1 < 1.05 * planned
+} END { exit !close_by }' out
+"$program" plan $small --ranks 2 >out 2>&1
+holds "plan knows what ranks take" test "${taken:-none}" = "$(awk '$1 == "communication" { print $2 }' out)"
+
 # ---- what ends a run ----
 ranks 2 --run.dir=bad --distributed.dp_replicate=3
 said "a mesh that does not fit" "Parallelism dimensions (1 × 3 × 1 × 1 × 1 × 1 = 3) do not match world_size (2)"
