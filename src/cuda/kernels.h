@@ -47,11 +47,11 @@ cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target
                                       int64_t before, cudaStream_t stream);
 
 /* ---- reduce.cu ---- */
-/* Bytes of workspace for a tensor of so many elements. */
+/* Bytes of workspace to sum a tensor of so many elements. */
 int64_t sum_workspace(int64_t elements);
-/* The ops sum and, with `squares`, sum_squares. */
-cudaError_t sum_launch(const tensor *x, bool squares, const tensor *sum, float *workspace,
-                       cudaStream_t stream);
+cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
+cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream);
+cudaError_t sum_blocks_launch(const tensor *sums, const tensor *sum, cudaStream_t stream);
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
 

@@ -18,11 +18,15 @@ ott_status cuda_column_sum(exec *cx, const column_sum_args *a) {
 }
 
 ott_status cuda_sum(exec *cx, const sum_args *a) {
-    return cuda_check(sum_launch(a->x, false, a->sum, cx->workspace, cuda_stream(cx)), "sum");
+    return cuda_check(sum_launch(a->x, a->sum, cx->workspace, cuda_stream(cx)), "sum");
 }
 
-ott_status cuda_sum_squares(exec *cx, const sum_squares_args *a) {
-    return cuda_check(sum_launch(a->x, true, a->sum, cx->workspace, cuda_stream(cx)), "sum_squares");
+ott_status cuda_block_squares(exec *cx, const block_squares_args *a) {
+    return cuda_check(block_squares_launch(a->x, a->sums, cuda_stream(cx)), "block_squares");
+}
+
+ott_status cuda_sum_blocks(exec *cx, const sum_blocks_args *a) {
+    return cuda_check(sum_blocks_launch(a->sums, a->sum, cuda_stream(cx)), "sum_blocks");
 }
 
 ott_status cuda_count_nonfinite(exec *cx, const count_nonfinite_args *a) {

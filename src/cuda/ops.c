@@ -9,7 +9,6 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     switch (op) {
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
-    case OP_INDEX_sum_squares: return sum_workspace(tensor_count(*((const sum_squares_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
     default: return 0;
@@ -41,7 +40,8 @@ const op_table cuda_ops = {
     .cross_entropy_part = cuda_cross_entropy_part,
     .cross_entropy_whole = cuda_cross_entropy_whole,
     .sum = cuda_sum,
-    .sum_squares = cuda_sum_squares,
+    .block_squares = cuda_block_squares,
+    .sum_blocks = cuda_sum_blocks,
     .count_nonfinite = cuda_count_nonfinite,
     .grad_norm = cuda_grad_norm,
     .adamw = cuda_adamw,

@@ -34,22 +34,37 @@ __global__ void __launch_bounds__(ORDERED_THREADS)
 }
 
 extern "C" int64_t sum_workspace(int64_t elements) {
-    return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK * (int64_t)sizeof(float);
+    return reduce_blocks(elements) * (int64_t)sizeof(float);
 }
 
-extern "C" cudaError_t sum_launch(const tensor *x, bool squares, const tensor *sum, float *workspace,
-                                  cudaStream_t stream) {
+template <bool SQUARES>
+static cudaError_t block_sums_launch(const tensor *x, float *sums, cudaStream_t stream) {
     view from = view_of(x);
     view_flatten(from);
-    int64_t count = (x->rows * x->columns + REDUCE_BLOCK - 1) / REDUCE_BLOCK,
-            blocks = (count + REDUCE_SUMS - 1) / REDUCE_SUMS;
-    float *to = (float *)sum->data;
-    if (squares)
-        LAUNCH_BLOCKS(block_sums_kernel<true>, blocks, REDUCE_THREADS, stream, from, workspace);
-    else
-        LAUNCH_BLOCKS(block_sums_kernel<false>, blocks, REDUCE_THREADS, stream, from, workspace);
-    LAUNCH_BLOCKS(ordered_sum_kernel, 1, ORDERED_THREADS, stream, workspace, count, !squares, to);
+    int64_t blocks = (reduce_blocks(x->rows * x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
+    LAUNCH_BLOCKS(block_sums_kernel<SQUARES>, blocks, REDUCE_THREADS, stream, from, sums);
     return cudaGetLastError();
+}
+
+static cudaError_t ordered_sum_launch(const float *sums, int64_t count, bool adds, const tensor *sum,
+                                      cudaStream_t stream) {
+    float *to = (float *)sum->data;
+    LAUNCH_BLOCKS(ordered_sum_kernel, 1, ORDERED_THREADS, stream, sums, count, adds, to);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream) {
+    cudaError_t status = block_sums_launch<false>(x, workspace, stream);
+    if (status != cudaSuccess) return status;
+    return ordered_sum_launch(workspace, reduce_blocks(x->rows * x->columns), true, sum, stream);
+}
+
+extern "C" cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream) {
+    return block_sums_launch<true>(x, (float *)sums->data, stream);
+}
+
+extern "C" cudaError_t sum_blocks_launch(const tensor *sums, const tensor *sum, cudaStream_t stream) {
+    return ordered_sum_launch((const float *)sums->data, sums->columns, false, sum, stream);
 }
 
 /* ---- down the columns ---- */

@@ -95,19 +95,15 @@ __global__ void __launch_bounds__(ORDERED_THREADS)
     out[STATISTICS_SCALE_MAX] = r.most;
 }
 
-static int64_t statistics_blocks(int64_t elements) {
-    return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
-}
-
 extern "C" int64_t statistics_workspace(int64_t elements) {
-    return statistics_blocks(elements) * (int64_t)sizeof(block_statistics);
+    return reduce_blocks(elements) * (int64_t)sizeof(block_statistics);
 }
 
 extern "C" cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out,
                                          float *workspace, cudaStream_t stream) {
     view from = view_of(x);
     quantize_use u = *use;
-    int64_t elements = x->rows * x->columns, count = statistics_blocks(elements);
+    int64_t elements = x->rows * x->columns, count = reduce_blocks(elements);
     block_statistics *blocks = (block_statistics *)workspace;
     WITH_DTYPE(x->dtype, D,
                LAUNCH_BLOCKS(measure_kernel<D>, (count + STATISTICS_BLOCKS - 1) / STATISTICS_BLOCKS,
