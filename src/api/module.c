@@ -27,7 +27,7 @@ ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user)
     return module_visit(m, visit_linear, &v);
 }
 
-ott_module *module_root(ott_module *m) {
+static ott_module *root_of(ott_module *m) {
     while (m->parent) m = m->parent;
     return m;
 }
@@ -203,7 +203,7 @@ static ott_status draw_weights(ott_module *root) {
 }
 
 ott_status module_make_weights(ott_module *m) {
-    m = module_root(m);
+    m = root_of(m);
     if (m->has_weights) return OTT_OK;
     TRY(m->table->make_weights ? m->table->make_weights(m) : draw_weights(m));
     m->has_weights = true;
@@ -293,7 +293,7 @@ ott_status module_option_epsilon(double value, const char *name, const char *fun
 /* ---- what is kept ---- */
 
 void module_drop(ott_module *m, const char *because) {
-    m = module_root(m);
+    m = root_of(m);
     if (m->plan) plan_immediate(m->plan);
     m->not_kept = because;
 }
@@ -315,7 +315,7 @@ static ott_status connect_node(ott_module *m) {
 
 /* The kinds that have a connect of their own connect all their parts. */
 ott_status module_connect(ott_module *m) {
-    return connect_node(module_root(m));
+    return connect_node(root_of(m));
 }
 
 static ott_status forget_compute(void *user, ott_module *m) {

@@ -139,7 +139,6 @@ typedef ott_status (*module_visitor)(void *user, ott_module *m);
 /* Parts before the whole, in the order they run. */
 ott_status module_visit(ott_module *m, module_visitor visit, void *user);
 ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user);
-ott_module *module_root(ott_module *m);
 static inline linear_body *module_linear_body(const ott_module *m) {
     return m->table->is_linear ? m->body : NULL;
 }

@@ -119,7 +119,9 @@ static ott_status read_values(ott_recipe *r) {
     return precision_plan_read(r->values, &r->plan);
 }
 
-ott_status recipe_of(ott_recipe *r, const recipe **out) {
+/* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
+   itself is borrowed until the next ott_recipe_set. */
+static ott_status bring_up_to_date(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;
     TRY(in_words_of_api(read_values(r)));
@@ -131,7 +133,7 @@ ott_status recipe_of(ott_recipe *r, const recipe **out) {
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out) {
     device *d;
     if (r)
-        TRY(recipe_of(r, out));
+        TRY(bring_up_to_date(r, out));
     else
         *out = recipe_find(otherwise);
     TRY(api_device(context, &d));
@@ -204,7 +206,7 @@ void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
 
 static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {
     const recipe *row;
-    TRY(recipe_of(r, &row));
+    TRY(bring_up_to_date(r, &row));
     if (!delayed_cast(&row->input) && !delayed_cast(&row->weight) && !delayed_cast(&row->grad_output))
         return status_fail(
             OTT_ERR_ARGUMENT,
@@ -248,7 +250,7 @@ static void describe_product(const recipe *r, recipe_gemm which, str *out) {
 static ott_status describe(ott_recipe *r, ott_text_fn write, void *user) {
     const recipe *row;
     str text = {.account = r->handle.context->account};
-    TRY(recipe_of(r, &row));
+    TRY(bring_up_to_date(r, &row));
     str_printf(&text, "%s (%s)\n", row->name, row->source);
     describe_tensor("input", &row->input, &text);
     describe_tensor("weight", &row->weight, &text);

@@ -44,9 +44,6 @@ struct ott_qtensor {
 ott_status api_device(ott_context *context, device **out);
 /* An execution context on it whose plan opens buffers as they are asked for. */
 ott_status api_exec(ott_context *context, exec *out);
-/* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
-   itself is borrowed until the next ott_recipe_set. */
-ott_status recipe_of(ott_recipe *r, const recipe **out);
 /* The recipe that is to run on the context's device; r NULL: the row `otherwise`. OTT_ERR_UNSUPPORTED when it
    cannot. */
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);

@@ -59,6 +59,7 @@ static rank_state *rank_of(group *g) {
 
 /* ---- failing; all with the lock held ---- */
 
+/* Ends every wait of every rank, now and later. The first reason counts. */
 static void fail_all(threads_world *w, const char *reason) {
     if (!w->failed) snprintf(w->reason, sizeof w->reason, "%s", reason);
     w->failed = true;
@@ -67,12 +68,6 @@ static void fail_all(threads_world *w, const char *reason) {
 
 static ott_status failure(const threads_world *w) {
     return status_fail(OTT_ERR_RANK, "%s", w->reason);
-}
-
-void threads_world_fail(threads_world *w, const char *reason) {
-    pthread_mutex_lock(&w->lock);
-    fail_all(w, reason);
-    pthread_mutex_unlock(&w->lock);
 }
 
 static struct timespec deadline(const threads_world *w) {
@@ -381,7 +376,11 @@ static ott_status wait_receive(rank_state *self, exec *cx, const collective *cal
                            call->peer, (long long)m->shape.rows, (long long)m->shape.columns,
                            dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
                            (long long)call->output.columns, dtype_name(call->output.dtype));
-    if (status != OTT_OK) threads_world_fail(w, status_text());
+    if (status != OTT_OK) {
+        pthread_mutex_lock(&w->lock);
+        fail_all(w, status_text());
+        pthread_mutex_unlock(&w->lock);
+    }
     mem_free(w->account, m->data);
     mem_free(w->account, m);
     return status;

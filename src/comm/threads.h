@@ -17,9 +17,6 @@ typedef struct threads_world threads_world;
 ott_status threads_world_open(mem *account, int ranks, double timeout, threads_world **out);
 /* Rank r's group; owned by the world. group_close says that the rank has left. */
 group *threads_world_group(threads_world *w, int rank);
-/* Ends every wait of every rank, now and later, with OTT_ERR_RANK and this reason. The first reason counts.
- */
-void threads_world_fail(threads_world *w, const char *reason);
 /* When no thread uses its groups any more. NULL is allowed. */
 void threads_world_close(threads_world *w);
 

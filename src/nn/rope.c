@@ -15,7 +15,8 @@ static double scale_llama3(const rope_options *o, double frequency) {
     return (1.0 - share) * frequency / o->factor + share * frequency;
 }
 
-double rope_frequency(const rope_options *o, int64_t head_dim, int64_t j) {
+/* Inverse frequency of pair j of head_dim/2, scaled as the options say. */
+static double frequency_of(const rope_options *o, int64_t head_dim, int64_t j) {
     double frequency = pow(o->theta, -2.0 * (double)j / (double)head_dim);
     return o->kind == ROPE_LLAMA3 ? scale_llama3(o, frequency) : frequency;
 }
@@ -43,7 +44,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
                         "rotary tables", &memory));
     double *frequency = memory;
     float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
-    for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, r->head_dim, j);
+    for (int64_t j = 0; j < half; j++) frequency[j] = frequency_of(o, r->head_dim, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
         count = positions - first < ROWS ? positions - first : ROWS;
         fill(cosine, sine, frequency, half, first, count);

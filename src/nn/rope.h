@@ -24,8 +24,6 @@ typedef struct rope {
     void *block;
 } rope;
 
-/* Inverse frequency of pair j of head_dim/2, scaled as the options say. */
-double rope_frequency(const rope_options *o, int64_t head_dim, int64_t j);
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);
 /* x[T, heads*head_dim] rotated in place by position[T]; inverse: rotated back, which is the gradient. */

@@ -5,7 +5,8 @@ static bool is_scattered(const tensor_ranks *r) {
     return r && r->group && r->sequence;
 }
 
-int64_t tensor_ranks_rows(const tensor_ranks *r, int64_t own) {
+/* Rows of the whole tensor of which this rank has `own` between the layers. */
+static int64_t rows_of_all(const tensor_ranks *r, int64_t own) {
     return is_scattered(r) ? own * r->group->size : own;
 }
 
@@ -49,7 +50,7 @@ static ott_status gather_forms(exec *cx, const tensor_ranks *r, const char *what
                                const activation *own, activation *out) {
     plan_buffer none = PLAN_NONE;
     tensor t = {.dtype = own->t.dtype,
-                .rows = tensor_ranks_rows(r, own->t.rows),
+                .rows = rows_of_all(r, own->t.rows),
                 .columns = own->t.columns,
                 .ld = own->t.columns};
     TRY(activation_adopt(cx, what, t, &none, all, out));
@@ -66,7 +67,7 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
         return OTT_OK;
     }
     if (codes_travel(r, all)) return gather_forms(cx, r, what, all, own, out);
-    TRY(activation_open(cx, what, own->t.dtype, tensor_ranks_rows(r, own->t.rows), own->t.columns, all, out));
+    TRY(activation_open(cx, what, own->t.dtype, rows_of_all(r, own->t.rows), own->t.columns, all, out));
     TRY(gather(cx, r->group, own->t, out->t));
     return activation_quantize(cx, out);
 }
@@ -77,8 +78,7 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
                                partial_sum *out) {
     *out = (partial_sum){.t = *y, .buffer = PLAN_NONE};
     if (!r || !r->group || (!r->sequence && y->dtype == d)) return OTT_OK;
-    return exec_open(cx, "part of a sum", d, tensor_ranks_rows(r, y->rows), y->columns, &out->t,
-                     &out->buffer);
+    return exec_open(cx, "part of a sum", d, rows_of_all(r, y->rows), y->columns, &out->t, &out->buffer);
 }
 
 static ott_status reduce_scatter(exec *cx, group *g, const tensor *parts, const tensor *own) {

@@ -20,9 +20,6 @@ typedef struct tensor_ranks {
         codes_alike; /* the backend has rowwise and columnwise codes in one order, so that they can be gathered */
 } tensor_ranks;
 
-/* Rows of the whole tensor of which this rank has `own` between the layers. */
-int64_t tensor_ranks_rows(const tensor_ranks *r, int64_t own);
-
 /* Of an activation that layers of these ranks want with the specs `all`: what this rank makes of its own rows for
    tensor_ranks_gather. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);

@@ -2,16 +2,13 @@
 #include "tensor/exec.h"
 
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
-    TRY(exec_check(cx));
+    bool recording = cx->plan && plan_recording(cx->plan);
+    if (!recording) TRY(watch_check(cx->watch));
     TRY(op_gemm(cx, args));
-    if (cx->plan && plan_recording(cx->plan)) return OTT_OK;
+    if (recording) return OTT_OK;
     bool fp8 = dtype_is_fp8(args->a->t.dtype) && dtype_is_fp8(args->b->t.dtype);
     cx->gemms[role][fp8]++;
     return OTT_OK;
-}
-
-ott_status exec_check(const exec *cx) {
-    return cx->plan && plan_recording(cx->plan) ? OTT_OK : watch_check(cx->watch);
 }
 
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {

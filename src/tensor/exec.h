@@ -63,10 +63,8 @@ struct exec {
     int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
 };
 
-/* op_gemm. The three roles count apart. OTT_ERR_STOPPED when exec_check says so. */
+/* op_gemm. The three roles count apart. OTT_ERR_STOPPED when the watch says so, but not while it is recorded. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
-/* Is the pass to end here (base/watch.h)? Never while it is recorded. */
-ott_status exec_check(const exec *cx);
 /* Shows a module's tensor to the hook, if there is one and nothing is being recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
