@@ -151,10 +151,6 @@ out:
     return status;
 }
 
-const char *tensorboard_path(const tensorboard_writer *w) {
-    return w->path.text;
-}
-
 static ott_status fail_earlier(const tensorboard_writer *w) {
     return status_fail(OTT_ERR_IO, "%s: cannot write: an earlier write failed", w->path.text);
 }

@@ -15,7 +15,6 @@ typedef struct tensorboard_writer tensorboard_writer;
  * later ones. 0: a new run.
  */
 ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step, tensorboard_writer **out);
-const char *tensorboard_path(const tensorboard_writer *w);
 /* Queues one point, stamped with the present time. */
 ott_status tensorboard_scalar(tensorboard_writer *w, int64_t step, const char *tag, float value);
 /* Hands what is queued to the system: call it once a step that logs. After a failure every later call fails.

@@ -45,10 +45,6 @@ bool dtype_from_safetensors_name(const char *name, ott_dtype *out) {
     return false;
 }
 
-int dtype_bits(ott_dtype d) {
-    return facts[d].bits;
-}
-
 int64_t dtype_bytes(ott_dtype d) {
     return facts[d].bits / 8;
 }

@@ -11,7 +11,6 @@
 const char *dtype_name(ott_dtype d);             /* "bf16" */
 const char *dtype_safetensors_name(ott_dtype d); /* "BF16" */
 bool dtype_from_safetensors_name(const char *name, ott_dtype *out);
-int dtype_bits(ott_dtype d);
 int64_t dtype_bytes(ott_dtype d);          /* bytes of one element */
 bool dtype_is_fp8(ott_dtype d);            /* E4M3 or E5M2 */
 bool dtype_is_high_precision(ott_dtype d); /* F32, BF16 or F16 */

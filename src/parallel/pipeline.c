@@ -81,11 +81,6 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
     return in_turn % 2 == 0 ? nth(s, before + in_turn / 2, false) : nth(s, in_turn / 2, true);
 }
 
-int64_t pipeline_in_flight(const pipeline_stage *s, int64_t micro_batches) {
-    int64_t all = micro_batches * s->chunks, before = warm_up(s, micro_batches);
-    return before < all ? before + 1 : all;
-}
-
 /* ---- messages ---- */
 
 static bool is_first_part(const pipeline_stage *s, int chunk) {

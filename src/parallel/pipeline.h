@@ -53,8 +53,6 @@ typedef struct pipeline_task {
 int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches);
 /* The i-th. */
 pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, int64_t i);
-/* Micro-batches, each as often as it has parts, that have gone forward and not back, at most. */
-int64_t pipeline_in_flight(const pipeline_stage *s, int64_t micro_batches);
 
 /* ---- what it sends ---- */
 

@@ -24,7 +24,6 @@ struct plan {
     int32_t cursor; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
     int64_t opened; /* bytes of all buffers of the recording */
-    int32_t peak_time;
     char *arena;
     bool poison;
 };
@@ -45,7 +44,7 @@ ott_status plan_create(device *d, plan **out) {
 static void clear(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
-    p->count = p->open = p->time = p->cursor = p->peak_time = 0;
+    p->count = p->open = p->time = p->cursor = 0;
     p->bytes = p->live_peak = p->saved = p->opened = 0;
     p->arena = NULL;
 }
@@ -199,10 +198,7 @@ static void find_peak(plan *p) {
         int32_t now = p->entries[i].born;
         for (int32_t j = 0; j <= i; j++)
             if (p->entries[j].died > now) live += p->entries[j].bytes;
-        if (live > p->live_peak) {
-            p->live_peak = live;
-            p->peak_time = now;
-        }
+        if (live > p->live_peak) p->live_peak = live;
     }
 }
 
@@ -284,11 +280,4 @@ ott_status plan_seal(plan *p) {
     TRY(pack(p));
     p->state = PLAN_SEALED;
     return OTT_OK;
-}
-
-void plan_visit_peak(const plan *p, void (*visit)(void *user, const char *what, int64_t bytes), void *user) {
-    for (int32_t i = 0; i < p->count; i++) {
-        const plan_entry *e = &p->entries[i];
-        if (e->born <= p->peak_time && e->died > p->peak_time) visit(user, e->what, e->bytes);
-    }
 }

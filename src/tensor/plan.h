@@ -52,7 +52,4 @@ void plan_poison(plan *p);
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
 ott_status plan_close(plan *p, plan_buffer *b); /* sets it to PLAN_NONE; closing PLAN_NONE is nothing */
 
-/* Calls visit for each buffer that is alive at the moment of the highest total. */
-void plan_visit_peak(const plan *p, void (*visit)(void *user, const char *what, int64_t bytes), void *user);
-
 #endif
