@@ -38,6 +38,13 @@ static ott_status fill(device *d, const delayed_want *want, const delayed_state 
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
+/* The order of states: inputs that stay with their rank, inputs that are reduced, others that are, others that stay. */
+enum { ORDERS = 4 };
+static int order_of(const delayed_want *want) {
+    static const int orders[2][2] = {{3, 2}, {0, 1}};
+    return orders[want->is_input][want->spec->reduce];
+}
+
 /* Layout: seen of all, scales of all, then the windows. */
 static ott_status place_state(const delayed_store *fresh, device *d, const delayed_want *want, int64_t index,
                               float *amax_history) {
@@ -51,33 +58,38 @@ static ott_status place_state(const delayed_store *fresh, device *d, const delay
     return OTT_OK;
 }
 
-static ott_status place_states(delayed_store *fresh, device *d, const delayed_want *wanted, int count) {
+/* next[ORDERS]: where the states of each order begin. */
+static ott_status place_states(const delayed_store *fresh, device *d, const delayed_want *wanted, int count,
+                               int64_t *next) {
     float *amax_history = fresh->block ? (float *)fresh->block + 2 * fresh->seen.columns : NULL;
-    int64_t next[2] = {fresh->reduced, 0}; /* of those that stay with their rank, of the others */
     for (int i = 0; i < count; i++) {
-        const cast_spec *spec = wanted[i].spec;
-        if (!spec) {
+        if (!wanted[i].spec) {
             *wanted[i].state = (delayed_state){0};
             continue;
         }
-        TRY(place_state(fresh, d, &wanted[i], next[spec->reduce]++, amax_history));
-        amax_history += spec->history;
+        TRY(place_state(fresh, d, &wanted[i], next[order_of(&wanted[i])]++, amax_history));
+        amax_history += wanted[i].spec->history;
     }
     return OTT_OK;
 }
 
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count) {
     delayed_store fresh = {0};
-    int64_t states = 0, floats = 0;
+    int64_t of[ORDERS] = {0}, floats = 0;
     for (int i = 0; i < count; i++) {
-        states += wanted[i].spec != NULL;
-        fresh.reduced += wanted[i].spec && wanted[i].spec->reduce;
-        floats += wanted[i].spec ? 2 + wanted[i].spec->history : 0;
+        if (!wanted[i].spec) continue;
+        of[order_of(&wanted[i])]++;
+        floats += 2 + wanted[i].spec->history;
     }
+    int64_t states = of[0] + of[1] + of[2] + of[3];
+    int64_t next[ORDERS] = {0, of[0], of[0] + of[1], of[0] + of[1] + of[2]};
+    fresh.first_reduced = next[1];
+    fresh.reduced = of[1] + of[2];
     fresh.block_bytes = floats * (int64_t)sizeof(float);
     if (states > 0) TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
     fresh.seen = tensor_vector(fresh.block, OTT_F32, states);
-    ott_status status = place_states(&fresh, d, wanted, count);
+    if (states > 0) fresh.input_scales = tensor_vector((float *)fresh.block + states, OTT_F32, of[0] + of[1]);
+    ott_status status = place_states(&fresh, d, wanted, count, next);
     delayed_store_release(store, d);
     *store = fresh;
     return status;
@@ -91,7 +103,7 @@ void delayed_store_release(delayed_store *store, device *d) {
 /* ---- between steps ---- */
 
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
-    tensor seen = tensor_columns(store->seen, 0, store->reduced);
+    tensor seen = tensor_columns(store->seen, store->first_reduced, store->reduced);
     return store->reduced ? group_all_reduce(g, cx, &seen, REDUCE_MAX) : OTT_OK;
 }
 
@@ -124,8 +136,4 @@ ott_status delayed_update(exec *cx, const delayed_state *s) {
     return op_amax_update(
         cx, &(amax_update_args){
                 .seen = &s->seen, .amax_history = &s->amax_history, .scale = &s->scale, .spec = s->spec});
-}
-
-ott_status delayed_forget(const delayed_store *store, device *d) {
-    return store->block ? device_zero(d, store->block, tensor_bytes(store->seen)) : OTT_OK;
 }

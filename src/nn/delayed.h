@@ -19,8 +19,10 @@ typedef struct delayed_state {
 typedef struct delayed_store {
     void *block; /* device memory of all states, NULL when there are none */
     int64_t block_bytes;
-    tensor seen;     /* fp32[states]; first those that are reduced over ranks */
-    int64_t reduced; /* of them */
+    tensor seen;           /* fp32[states] */
+    int64_t first_reduced; /* of them those that are reduced over ranks: these, */
+    int64_t reduced;       /* so many */
+    tensor input_scales;   /* fp32: those that a forward reads, which recomputation reads again */
 } delayed_store;
 
 /* What of a tensor's two uses is delayed; NULL: neither. */
@@ -30,6 +32,7 @@ const cast_spec *delayed_cast(const quant_spec *q);
 typedef struct delayed_want {
     delayed_state *state;
     const cast_spec *spec; /* NULL: none is wanted */
+    bool is_input;         /* of a layer */
 } delayed_want;
 
 /* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
@@ -41,7 +44,5 @@ void delayed_store_release(delayed_store *store, device *d);
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
 /* What was seen moves the amax_history on and gives the next scale. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
-/* Forgets what was seen. */
-ott_status delayed_forget(const delayed_store *store, device *d);
 
 #endif

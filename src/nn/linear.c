@@ -45,7 +45,8 @@ void linear_release(linear *l, device *d) {
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
     const quant_spec *specs[TENSOR_COUNT] = {&l->spec.input, &l->spec.weight, &l->spec.grad_output};
     for (int t = 0; t < TENSOR_COUNT; t++)
-        wanted[t] = (delayed_want){.state = &l->delayed[t], .spec = delayed_cast(specs[t])};
+        wanted[t] = (delayed_want){
+            .state = &l->delayed[t], .spec = delayed_cast(specs[t]), .is_input = t == TENSOR_INPUT};
 }
 
 tensor_cut linear_cut(const linear *l, recipe_tensor which) {

@@ -22,11 +22,18 @@ typedef struct departure {
     plan_buffer buffer;
 } departure;
 
-/* What the last part's forward leaves for its backward, beside its slot. */
+/* Delayed scaling's scales of inputs, as they were. */
+typedef struct kept_scales {
+    tensor t;
+    plan_buffer buffer;
+} kept_scales;
+
+/* What a forward leaves for its backward, beside its slot. */
 typedef struct flight {
-    activation grad; /* of its output */
+    activation grad; /* of the last part's output */
     tensor table;    /* a tied head's gradient */
     plan_buffer table_buffer;
+    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* that each part's forward read */
 } flight;
 
 struct stage {
@@ -294,9 +301,44 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
     return send_all(cx, s, t, &g.t, &g.buffer);
 }
 
+/* ---- delayed scaling: each forward, and each backward, reads scales that follow from those of the micro-batches before it.
+   Forwards of later ones come before a backward, which may recompute with what its own forward read. ---- */
+
+static ott_status copy_scales(exec *cx, const tensor *from, const tensor *to) {
+    return plan_recording(cx->plan) ? OTT_OK
+                                    : device_copy(cx->device, to->data, from->data, tensor_bytes(*from));
+}
+
+static ott_status keep_scales(exec *cx, const tensor *now, kept_scales *k) {
+    TRY(exec_open(cx, "scales of a micro-batch", OTT_F32, 1, now->columns, &k->t, &k->buffer));
+    return copy_scales(cx, now, &k->t);
+}
+
+static ott_status put_back_scales(exec *cx, const tensor *now, kept_scales *k) {
+    TRY(copy_scales(cx, &k->t, now));
+    return plan_close(cx->plan, &k->buffer);
+}
+
+static ott_status backward_as_forward(exec *cx, const pass *p, pipeline_task t) {
+    const tensor *now = &p->s->m->delayed.input_scales;
+    kept_scales newest;
+    if (now->columns == 0) return backward(cx, p, t);
+    TRY(keep_scales(cx, now, &newest));
+    TRY(put_back_scales(cx, now, &p->s->flights[t.micro_batch].scales[t.chunk]));
+    TRY(backward(cx, p, t));
+    return put_back_scales(cx, now, &newest);
+}
+
+static ott_status forward_and_keep(exec *cx, const pass *p, pipeline_task t) {
+    const tensor *now = &p->s->m->delayed.input_scales;
+    if (now->columns > 0) TRY(keep_scales(cx, now, &p->s->flights[t.micro_batch].scales[t.chunk]));
+    return forward(cx, p, t);
+}
+
 static ott_status run_task(exec *cx, const pass *p, pipeline_task t) {
     cx->is_first_microbatch = t.micro_batch == 0;
-    return t.backward ? backward(cx, p, t) : forward(cx, p, t);
+    TRY(t.backward ? backward_as_forward(cx, p, t) : forward_and_keep(cx, p, t));
+    return plan_recording(cx->plan) ? OTT_OK : model_update_scales(cx, p->s->m, cx->data_group);
 }
 
 /* ---- a step ---- */
@@ -365,7 +407,8 @@ ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *loss
     for (int chunk = 0; chunk < s->shape->chunks; chunk++) {
         pipeline_task t = {.chunk = chunk};
         TRY(receive_stream(cx, &p, t));
-        TRY(run_task(cx, &p, t));
+        cx->is_first_microbatch = true;
+        TRY(forward(cx, &p, t));
     }
     return finish_departures(cx, s);
 }

@@ -402,7 +402,7 @@ static ott_status accumulate(trainer *t) {
     TRY(store_zero_gradients(&t->m->store, t->device));
     for (int64_t i = 0; i < pass_count(t); i++) {
         TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL));
-        TRY(model_update_scales(&t->cx, t->m, t->cx.data_group));
+        if (!t->stage) TRY(model_update_scales(&t->cx, t->m, t->cx.data_group)); /* which does so itself */
         TRY(sum_losses(t, t->resident, &loss));
         if (t->micro_batch_done)
             t->micro_batch_done(t->micro_batch_user, (i + 1) * t->resident, t->options.grad_accum);
@@ -560,6 +560,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     hook p = {.see = see, .user = &s};
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
+    TRY(copy_delayed(t, t->m->delayed.block, t->delayed_before));
     out[0] = 0;
     bool found = false;
     ott_status status = OTT_OK;
@@ -567,7 +568,8 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
         status = run_micro_batches(t, i, &p); /* their rows are still on the host */
         if (status == OTT_OK) status = found_anywhere(t, out, &found);
     }
-    if (status == OTT_OK) status = delayed_forget(&t->m->delayed, t->device); /* it was no step */
+    if (status == OTT_OK)
+        status = copy_delayed(t, t->delayed_before, t->m->delayed.block); /* it was no step */
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;
 }

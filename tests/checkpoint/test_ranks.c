@@ -147,7 +147,7 @@ static void set_delayed(model *m, device *d, bool values) {
                                        .scale = {.rule = SCALE_TE, .margin = e->layer},
                                        .policy = AMAX_DELAYED,
                                        .history = HISTORY};
-            wanted[count] = (delayed_want){&e->linear->delayed[t], &specs[count]};
+            wanted[count] = (delayed_want){.state = &e->linear->delayed[t], .spec = &specs[count]};
         }
         e->linear->below = values ? (float)(3 + e->layer) : 0;
     }

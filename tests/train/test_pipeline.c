@@ -118,8 +118,19 @@ static void compare(const fixture *f, int way, const char *const *more) {
 }
 
 static void stages_train_as_one_rank(void **state) {
-    static const int precisions[] = {FP32, BF16, FP16, TENSORWISE, ROWWISE};
+    static const int precisions[] = {FP32, BF16, FP16, TENSORWISE, ROWWISE, DELAYED};
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) compare(*state, precisions[i], NULL);
+}
+
+/* Delayed scaling's histories move on with each micro-batch, though several are in flight; and what is recomputed is cast
+   with the scales that its forward read. */
+static void histories_move_with_micro_batches(void **state) {
+    static const char *const modes[] = {"full", "selective", "op"};
+    for (int i = 0; i < 3; i++) {
+        char mode[64];
+        snprintf(mode, sizeof mode, "--train.activation_checkpointing=%s", modes[i]);
+        compare(*state, DELAYED, (const char *const[]){mode, NULL});
+    }
 }
 
 /* Norms over all stages, filters and frozen layers that one stage has and the other not. */
@@ -150,6 +161,7 @@ static void not_finite_anywhere(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_as_one_rank),
+        cmocka_unit_test(histories_move_with_micro_batches),
         cmocka_unit_test(what_holds_for_the_whole),
         cmocka_unit_test(not_finite_anywhere),
     };

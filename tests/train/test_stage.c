@@ -82,6 +82,7 @@ static ott_status train(exec *cx, void *user) {
     for (int i = 0; i < r->micro_batches; i++) {
         cx->is_first_microbatch = i == 0;
         TRY(model_run(cx, r->t.m, r->t.slot, &r->batches[i], &r->t.grad_scale, &r->losses[i]));
+        if (!plan_recording(cx->plan)) TRY(model_update_scales(cx, r->t.m, cx->data_group));
     }
     return OTT_OK;
 }
@@ -92,7 +93,7 @@ static ott_status evaluate(exec *cx, rank_run *r) {
                     : model_run(cx, r->t.m, r->t.slot, r->batches, NULL, &r->evaluated);
 }
 
-static ott_status update(exec *cx, const rank_run *r) {
+static ott_status update(exec *cx, rank_run *r) {
     const model *m = r->t.m;
     const optimizer_options o = {
         .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .max_norm = 0.5f};
@@ -111,15 +112,10 @@ static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, ra
     return status;
 }
 
-static ott_status end_step(exec *cx, rank_run *r) {
-    TRY(model_update_scales(cx, r->t.m, r->t.h.cx.data_group));
-    return update(cx, r);
-}
-
 static ott_status step(rank_run *r) {
     plan_replay(r->t.h.plan);
     TRY(train(&r->t.h.cx, r));
-    TRY(in_immediate_plan(r, end_step));
+    TRY(in_immediate_plan(r, update));
     r->t.h.cx.step++;
     return in_immediate_plan(r, evaluate);
 }
