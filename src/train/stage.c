@@ -278,7 +278,8 @@ static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation 
     int64_t end = layers_of(s, t).end;
     parcel *from = came(s, PIPELINE_GRADIENT, t);
     *g = s->flights[t.micro_batch].grad;
-    if (end == s->m->options.layers) return OTT_OK;
+    if (end == s->m->options.layers) /* cast with the loss: delayed scaling's scale may have moved on since */
+        return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
     TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_mlp,
                          g));
