@@ -103,7 +103,7 @@ ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
     group_host h;
     if (ranks_size(r) == 1) return OTT_OK;
     TRY(open_buffer(r, count * (int64_t)sizeof *values, &h));
-    ott_status status = group_host_max(&h, values, count);
+    ott_status status = group_host_reduce(&h, values, count, REDUCE_MAX);
     device_release(r->device, h.buffer);
     return status;
 }

@@ -85,9 +85,8 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
         return;
     }
     const char *end = kept_at_an_end(c);
-    const linear *l =
-        c->module->linear; /* NULL: on another stage of a pipeline, which knows whether it fell */
-    if (l && l->below == LINEAR_FALLEN)
+    const linear *l = c->module->linear; /* NULL: on another stage of a pipeline */
+    if (c->module->fallen || (l && l->below == LINEAR_FALLEN))
         keep(c, v, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
     else if (end)
         keep(c, v, CONVERT_KEPT_END, "%s", end);

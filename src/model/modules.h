@@ -48,6 +48,7 @@ typedef struct model_module {
     bool has_bias;     /* [rows] */
     bool repeated;     /* the first stage of a pipeline has it too: the table of a tied head */
     bool tied;         /* its weight is the embedding's */
+    bool fallen; /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {
         embedding *embedding;

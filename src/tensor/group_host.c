@@ -18,15 +18,28 @@ ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, 
     return OTT_OK;
 }
 
-ott_status group_host_max(const group_host *h, float *values, int64_t count) {
+ott_status group_host_reduce(const group_host *h, float *values, int64_t count, reduce_kind kind) {
     exec cx = {.device = h->device};
     int64_t room = h->bytes / (int64_t)sizeof *values;
     for (int64_t part; count > 0; count -= part, values += part) {
         part = smaller(count, room);
         tensor t = tensor_vector(h->buffer, OTT_F32, part);
         TRY(device_copy_in(h->device, h->buffer, values, part * (int64_t)sizeof *values));
-        TRY(group_all_reduce(h->group, &cx, &t, REDUCE_MAX));
+        TRY(group_all_reduce(h->group, &cx, &t, kind));
         TRY(device_copy_out(h->device, values, h->buffer, part * (int64_t)sizeof *values));
+    }
+    return OTT_OK;
+}
+
+/* In pieces that fp32 adds without rounding. */
+ott_status group_host_count(const group_host *h, int64_t *values, int64_t count) {
+    enum { PIECES = 4, BITS = 12 };
+    for (int64_t i = 0; i < count; i++) {
+        float piece[PIECES];
+        for (int k = 0; k < PIECES; k++) piece[k] = (float)(values[i] >> k * BITS & ((1 << BITS) - 1));
+        TRY(group_host_reduce(h, piece, PIECES, REDUCE_SUM));
+        values[i] = 0;
+        for (int k = 0; k < PIECES; k++) values[i] += (int64_t)piece[k] << k * BITS;
     }
     return OTT_OK;
 }

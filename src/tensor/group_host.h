@@ -16,7 +16,9 @@ typedef struct group_host {
 
 /* data[bytes] of rank `root`, on every rank. */
 ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, int root);
-/* The largest of all ranks, one for each of values[count]; NaN where one is. */
-ott_status group_host_max(const group_host *h, float *values, int64_t count);
+/* Of all ranks, one for each of values[count]: their sum in rank order, or the largest; NaN where one is. */
+ott_status group_host_reduce(const group_host *h, float *values, int64_t count, reduce_kind kind);
+/* The sums of counts, exactly: none below 0 or above 2^48, of at most 4096 ranks. */
+ott_status group_host_count(const group_host *h, int64_t *values, int64_t count);
 
 #endif

@@ -15,23 +15,37 @@ static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_
 
 enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
-/* One tensor of one layer at the last measurement. */
-typedef struct slot {
-    bool measured;
-    quant_spec spec;
-} slot;
+/* Of one use of one tensor at the last measurement, on this rank and then of all. The largest and the sums lie side by side,
+   for ranks to reduce. */
+typedef struct use_most {
+    float measured; /* 1; 0: nowhere, or it stays in high precision */
+    float format;
+    float alone;                        /* 1: its scales are not the other use's as well */
+    float amax, scale_max, scale_below; /* the last: the smallest scale, negative */
+    float sqnr_below;                   /* the lowest SQNR of any rank, negative */
+} use_most;
+typedef struct use_sum {
+    float saturated, underflowed, signal, noise, elements;
+} use_sum;
 
 struct health {
     trainer *t;
     health_options options;
     hook hook;
-    linear **layers;
+    const model_module **layers; /* linear ones of all stages of a pipeline */
     int64_t layer_count;
-    slot *slots; /* [layers][TENSOR_COUNT] */
-    float *host; /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] */
-    void *block; /* the same on the device */
+    quant_spec *specs; /* [layers][TENSOR_COUNT] of what was measured here */
+    float *elements;   /* [layers][TENSOR_COUNT] of the tensor, 0: it was not measured here */
+    float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] */
+    void *block;       /* the same on the device */
+    use_most *most;    /* [layers][TENSOR_COUNT][USES] */
+    use_sum *sum;      /* the same */
     bool measuring;
 };
+
+static int64_t use_count(const health *h) {
+    return h->layer_count * TENSOR_COUNT * USES;
+}
 
 /* ---- measuring ---- */
 
@@ -48,7 +62,8 @@ static ott_status measure(void *user, exec *cx, const char *module, recipe_tenso
     int64_t at = find_slot(h, module, which);
     if (at < 0 || !cx->is_first_microbatch) return OTT_OK;
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
-    h->slots[at] = (slot){.measured = true, .spec = q->spec};
+    h->specs[at] = q->spec;
+    h->elements[at] = (float)tensor_count(*t);
     return op_quantize_statistics(cx, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
 }
 
@@ -56,129 +71,166 @@ void health_begin_step(health *h) {
     int64_t step = h->t->run.step + 1;
     h->measuring = h->options.interval > 0 && step % h->options.interval == 0;
     if (!h->measuring) return;
-    memset(h->slots, 0, (size_t)(h->layer_count * TENSOR_COUNT) * sizeof *h->slots);
+    memset(h->elements, 0, (size_t)(h->layer_count * TENSOR_COUNT) * sizeof *h->elements);
     h->t->hook = &h->hook;
 }
 
-/* ---- reporting ---- */
+/* ---- of all ranks ---- */
 
 double health_sqnr(double signal, double noise) {
     if (!(signal > 0)) return NAN;
     return noise > 0 ? 10.0 * log10(signal / noise) : INFINITY;
 }
 
-static double sqnr_of(const float *s) {
-    return health_sqnr((double)s[STATISTICS_SIGNAL], (double)s[STATISTICS_NOISE]);
+/* A tensor of zeros has none, and is not judged; one that is not finite counts as the lowest. */
+static float judged_sqnr(const float *s) {
+    double sqnr = health_sqnr((double)s[STATISTICS_SIGNAL], (double)s[STATISTICS_NOISE]);
+    if (!isfinite(s[STATISTICS_NOISE])) return -INFINITY;
+    return isnan(sqnr) ? INFINITY : (float)sqnr;
 }
 
-static ott_status write_use(const health *h, metrics_writer *metrics, const char *module,
-                            const char *tensor_word, const char *gemm, const char *format, const float *s) {
+static void take_use(const health *h, int64_t use) {
+    int64_t at = use / USES;
+    const quant_spec *spec = &h->specs[at];
+    const cast_spec *cast = use % USES ? &spec->columnwise : &spec->rowwise;
+    const float *s = h->host + use * STATISTICS_COUNT, elements = h->elements[at];
+    h->most[use] = (use_most){.scale_below = -INFINITY, .sqnr_below = -INFINITY};
+    h->sum[use] = (use_sum){0};
+    if (elements == 0 || !cast_spec_is_fp8(cast)) return;
+    h->most[use] = (use_most){.measured = 1,
+                              .format = (float)cast->format,
+                              .alone = quant_spec_shares_scales(spec) ? 0 : 1,
+                              .amax = s[STATISTICS_AMAX],
+                              .scale_max = s[STATISTICS_SCALE_MAX],
+                              .scale_below = -s[STATISTICS_SCALE_MIN],
+                              .sqnr_below = -judged_sqnr(s)};
+    h->sum[use] = (use_sum){s[STATISTICS_SATURATED] * elements, s[STATISTICS_UNDERFLOWED] * elements,
+                            s[STATISTICS_SIGNAL], s[STATISTICS_NOISE], elements};
+}
+
+/* Whatever ranks measured: other rows, other parts of a layer, other layers. */
+static ott_status join_ranks(health *h) {
+    int64_t uses = use_count(h);
+    group_host *told = &h->t->told;
+    for (int64_t use = 0; use < uses; use++) take_use(h, use);
+    told->group = h->t->options.run_group;
+    if (told->group->size == 1) return OTT_OK;
+    TRY(group_host_reduce(told, &h->most->measured, uses * (int64_t)(sizeof *h->most / sizeof(float)),
+                          REDUCE_MAX));
+    return group_host_reduce(told, &h->sum->saturated, uses * (int64_t)(sizeof *h->sum / sizeof(float)),
+                             REDUCE_SUM);
+}
+
+/* ---- reporting ---- */
+
+static ott_status write_use(const health *h, metrics_writer *metrics, int64_t use, const char *gemm) {
+    const use_most *most = &h->most[use];
+    const use_sum *sum = &h->sum[use];
     metrics_value values[] = {
-        metrics_text("module", module),
-        metrics_text("tensor", tensor_word),
+        metrics_text("module", h->layers[use / USES / TENSOR_COUNT]->name),
+        metrics_text("tensor", tensor_words[use / USES % TENSOR_COUNT]),
         metrics_text("gemm", gemm),
-        metrics_text("format", format),
-        metrics_real("amax", (double)s[STATISTICS_AMAX]),
-        metrics_real("scale_min", (double)s[STATISTICS_SCALE_MIN]),
-        metrics_real("scale_max", (double)s[STATISTICS_SCALE_MAX]),
-        metrics_real("saturated", (double)s[STATISTICS_SATURATED]),
-        metrics_real("underflowed", (double)s[STATISTICS_UNDERFLOWED]),
-        metrics_real("sqnr_db", sqnr_of(s)),
+        metrics_text("format", dtype_name((ott_dtype)most->format)),
+        metrics_real("amax", (double)most->amax),
+        metrics_real("scale_min", -(double)most->scale_below),
+        metrics_real("scale_max", (double)most->scale_max),
+        metrics_real("saturated", (double)(sum->saturated / sum->elements)),
+        metrics_real("underflowed", (double)(sum->underflowed / sum->elements)),
+        metrics_real("sqnr_db", health_sqnr((double)sum->signal, (double)sum->noise)),
     };
     return metrics_write(metrics, h->t->run.step, values, (int)(sizeof values / sizeof *values));
 }
 
-static ott_status write_tensor(const health *h, metrics_writer *metrics, int64_t layer, int which) {
-    int64_t at = layer * TENSOR_COUNT + which;
-    const quant_spec *spec = &h->slots[at].spec;
-    const float *row = h->host + at * SLOT_FLOATS, *column = row + STATISTICS_COUNT;
-    const char *module = h->layers[layer]->name, *word = tensor_words[which];
-    if (!h->slots[at].measured) return OTT_OK;
-    if (cast_spec_is_fp8(&spec->rowwise))
-        TRY(write_use(h, metrics, module, word,
-                      quant_spec_shares_scales(spec) ? both_gemms[which] : gemm_of[which][0],
-                      dtype_name(spec->rowwise.format), row));
-    if (!cast_spec_is_fp8(&spec->columnwise) || quant_spec_shares_scales(spec)) return OTT_OK;
-    return write_use(h, metrics, module, word, gemm_of[which][1], dtype_name(spec->columnwise.format),
-                     column);
+static ott_status write_all(const health *h, metrics_writer *metrics) {
+    for (int64_t use = 0; use < use_count(h); use++) {
+        int which = (int)(use / USES % TENSOR_COUNT), columnwise = (int)(use % USES);
+        const use_most *most = &h->most[use];
+        if (most->measured == 0 || (columnwise && most->alone == 0)) continue;
+        TRY(write_use(h, metrics, use, most->alone != 0 ? gemm_of[which][columnwise] : both_gemms[which]));
+    }
+    return OTT_OK;
 }
 
 /* ---- falling back ---- */
 
-/* The lowest SQNR of a layer's tensors, and whose it is. A tensor of zeros has none; one that is not finite
-   counts as the lowest. */
+/* The lowest SQNR of a layer's tensors on any rank, and whose it is. */
 static double worst_of(const health *h, int64_t layer, const char **tensor_word) {
     double worst = INFINITY;
-    for (int use = 0; use < TENSOR_COUNT * USES; use++) {
-        int64_t at = layer * TENSOR_COUNT + use / USES;
-        const quant_spec *spec = &h->slots[at].spec;
-        const float *s = h->host + at * SLOT_FLOATS + use % USES * STATISTICS_COUNT;
-        if (!h->slots[at].measured || !cast_spec_is_fp8(use % USES ? &spec->columnwise : &spec->rowwise))
-            continue;
-        double sqnr = isfinite(s[STATISTICS_NOISE]) ? sqnr_of(s) : -INFINITY;
-        if (!(sqnr < worst)) continue;
+    for (int64_t use = layer * TENSOR_COUNT * USES, end = use + TENSOR_COUNT * USES; use < end; use++) {
+        double sqnr = -(double)h->most[use].sqnr_below;
+        if (h->most[use].measured == 0 || !(sqnr < worst)) continue;
         worst = sqnr;
-        *tensor_word = tensor_words[use / USES];
+        *tensor_word = tensor_words[use / USES % TENSOR_COUNT];
     }
     return worst;
 }
 
-static bool judge_layer(const health *h, int64_t i) {
-    linear *l = h->layers[i];
+/* Of a layer that is here. Ranks that have it come to the same. */
+static void judge_layer(const health *h, int64_t i) {
+    linear *l = h->layers[i]->linear;
     const char *word = "";
-    if (!l->spec.fp8) return false;
+    if (!l || !l->spec.fp8) return;
+    l->below = worst_of(h, i, &word) < h->options.bound_db ? l->below + 1 : 0;
+    if (l->below >= (float)h->options.window) l->below = LINEAR_FALLEN;
+}
+
+static void log_fallen(const health *h, int64_t i) {
+    const char *word = "";
     double worst = worst_of(h, i, &word);
-    l->below = worst < h->options.bound_db ? l->below + 1 : 0;
-    if (l->below < (float)h->options.window) return false;
-    l->below = LINEAR_FALLEN;
     log_warning(
         h->t->log,
         "Float8 fallback: %s moves to %s after step %lld: SQNR below %g dB at %lld measurements in a row "
         "(now %.1f dB, %s)",
-        l->name, dtype_name(h->t->m->activation), (long long)h->t->run.step, h->options.bound_db,
+        h->layers[i]->name, dtype_name(h->t->m->activation), (long long)h->t->run.step, h->options.bound_db,
         (long long)h->options.window, worst, word);
-    return true;
 }
 
 static ott_status judge(const health *h) {
-    bool fallen = false;
+    bool fallen = false, before[h->layer_count];
     if (h->options.window == 0) return OTT_OK;
-    for (int64_t i = 0; i < h->layer_count; i++) fallen |= judge_layer(h, i);
+    for (int64_t i = 0; i < h->layer_count; i++) {
+        before[i] = h->layers[i]->fallen;
+        judge_layer(h, i);
+    }
+    TRY(trainer_share_fallen(h->t));
+    for (int64_t i = 0; i < h->layer_count; i++) {
+        if (before[i] || !h->layers[i]->fallen) continue;
+        log_fallen(h, i);
+        fallen = true;
+    }
     return fallen ? trainer_convert(h->t, h->t->recipe) : OTT_OK;
 }
 
 ott_status health_end_step(health *h, metrics_writer *metrics) {
     if (!h->measuring) return OTT_OK;
     h->t->hook = NULL;
-    int64_t floats = h->layer_count * TENSOR_COUNT * SLOT_FLOATS;
+    int64_t floats = use_count(h) * STATISTICS_COUNT;
     TRY(device_copy_out(h->t->device, h->host, h->block, floats * (int64_t)sizeof(float)));
-    for (int64_t i = 0; i < h->layer_count; i++)
-        for (int which = 0; which < TENSOR_COUNT; which++) TRY(write_tensor(h, metrics, i, which));
+    TRY(join_ranks(h));
+    if (metrics) TRY(write_all(h, metrics));
     return judge(h);
 }
 
 /* ---- opening ---- */
 
-static ott_status take_layer(void *user, linear *l) {
-    health *h = user;
-    if (h->layers) h->layers[h->layer_count] = l;
-    h->layer_count++;
+static ott_status allocate_array(const health *h, int64_t count, size_t size, void *out) {
+    void *memory;
+    TRY(mem_alloc_array(h->t->account, MEM_OTHER, count, (int64_t)size, "health", &memory));
+    memcpy(out, &memory, sizeof memory);
     return OTT_OK;
 }
 
 static ott_status allocate(health *h) {
-    mem *account = h->t->account;
-    void *memory;
-    TRY(model_visit_linears(h->t->m, take_layer, h));
-    TRY(mem_alloc_array(account, MEM_OTHER, h->layer_count, sizeof *h->layers, "layers", &memory));
-    h->layers = memory;
-    h->layer_count = 0;
-    TRY(model_visit_linears(h->t->m, take_layer, h));
+    const module_list *all = &h->t->m->whole;
+    TRY(allocate_array(h, all->count, sizeof *h->layers, &h->layers));
+    for (int i = 0; i < all->count; i++)
+        if (all->of[i].kind == MODULE_LINEAR) h->layers[h->layer_count++] = &all->of[i];
     int64_t slots = h->layer_count * TENSOR_COUNT;
-    TRY(mem_alloc_array(account, MEM_OTHER, slots, sizeof *h->slots, "health", &memory));
-    h->slots = memory;
-    TRY(mem_alloc_array(account, MEM_OTHER, slots * SLOT_FLOATS, sizeof *h->host, "health", &memory));
-    h->host = memory;
+    TRY(allocate_array(h, slots, sizeof *h->specs, &h->specs));
+    TRY(allocate_array(h, slots, sizeof *h->elements, &h->elements));
+    TRY(allocate_array(h, slots * SLOT_FLOATS, sizeof *h->host, &h->host));
+    TRY(allocate_array(h, use_count(h), sizeof *h->most, &h->most));
+    TRY(allocate_array(h, use_count(h), sizeof *h->sum, &h->sum));
     return device_allocate(h->t->device, MEM_OTHER, slots * SLOT_FLOATS * (int64_t)sizeof(float), "health",
                            &h->block);
 }
@@ -202,7 +254,10 @@ void health_close(health *h) {
     mem *account = h->t->account;
     device_release(h->t->device, h->block);
     mem_free(account, h->layers);
-    mem_free(account, h->slots);
+    mem_free(account, h->specs);
+    mem_free(account, h->elements);
     mem_free(account, h->host);
+    mem_free(account, h->most);
+    mem_free(account, h->sum);
     mem_free(account, h);
 }

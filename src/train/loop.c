@@ -239,17 +239,11 @@ static ott_status open_health(run *r) {
             "float8.fallback_sqnr_db = %g judges by measurements that float8.health_interval = 0 "
             "turns off: give an interval",
             r->cfg->float8.fallback_sqnr_db);
-    if (falls_back && r->world.size > 1)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "float8.fallback_sqnr_db = %g: layers do not fall back on several ranks yet: set it to 0",
-            r->cfg->float8.fallback_sqnr_db);
-    return health_open(
-        r->trainer,
-        &(health_options){.interval = world_leads(&r->world) ? r->cfg->float8.health_interval : 0,
-                          .bound_db = r->cfg->float8.fallback_sqnr_db,
-                          .window = falls_back ? r->cfg->float8.fallback_window : 0},
-        &r->health);
+    return health_open(r->trainer,
+                       &(health_options){.interval = r->cfg->float8.health_interval,
+                                         .bound_db = r->cfg->float8.fallback_sqnr_db,
+                                         .window = falls_back ? r->cfg->float8.fallback_window : 0},
+                       &r->health);
 }
 
 /* ---- the run's folder, while it is written to ---- */
@@ -393,7 +387,7 @@ static ott_status one_step(run *r) {
     TRY(profile_end_step(r->profile));
     TRY(keep_folder(r));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
-    TRY(health_end_step(r->health, r->progress.metrics));
+    TRY(health_end_step(r->health, world_leads(&r->world) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
     /* Before the checkpoint, which promises that the metrics up to its step are written. */

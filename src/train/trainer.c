@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "comm/self.h"
 #include "tensor/dry_run.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,8 +73,11 @@ static ott_status open_resident(trainer *t) {
 }
 
 static ott_status open_buffers(trainer *t) {
-    int64_t tokens = tokens_of(t), ranks = t->options.data_group->size;
-    int64_t words = 2 + STEP_STATE_COUNT + ranks;
+    enum { TOLD_WORDS = 256 };
+    int64_t tokens = tokens_of(t), told = TOLD_WORDS;
+    if (told < t->options.data_group->size) told = t->options.data_group->size;
+    if (told < t->options.run_group->size) told = t->options.run_group->size;
+    int64_t words = 2 + STEP_STATE_COUNT + told;
     TRY(open_host_batches(t));
     TRY(open_resident(t));
     TRY(device_allocate(t->device, MEM_DATA, 4 * (t->resident * (batch_ints(t) + tokens) + words),
@@ -85,7 +89,8 @@ static ott_status open_buffers(trainer *t) {
     t->grad_scale = tensor_vector(f, OTT_F32, 1);
     t->nonfinite = tensor_vector(f + 1, OTT_I32, 1);
     t->state = tensor_vector(f + 2, OTT_F32, STEP_STATE_COUNT);
-    t->gathered = tensor_matrix(f + 2 + STEP_STATE_COUNT, OTT_F32, ranks, 1);
+    t->told = (group_host){
+        .device = t->device, .buffer = f + 2 + STEP_STATE_COUNT, .bytes = told * (int64_t)sizeof *f};
     return OTT_OK;
 }
 
@@ -193,6 +198,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
+    if (!t->options.run_group) t->options.run_group = comm_self();
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
     trainer_set_checkpointing(&t->options, t->m);
@@ -250,11 +256,27 @@ void trainer_close(trainer *t) {
     mem_free(t->account, t);
 }
 
+ott_status trainer_share_fallen(trainer *t) {
+    const module_list *all = &t->m->whole;
+    float fallen[all->count];
+    for (int i = 0; i < all->count; i++) {
+        const model_module *e = &all->of[i];
+        bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->below == LINEAR_FALLEN;
+        fallen[i] = e->fallen || here ? 1.0f : 0.0f;
+    }
+    t->told.group = t->options.run_group;
+    if (t->told.group->size > 1) TRY(group_host_reduce(&t->told, fallen, all->count, REDUCE_MAX));
+    for (int i = 0; i < all->count; i++) all->of[i].fallen = fallen[i] != 0;
+    return OTT_OK;
+}
+
 ott_status trainer_load(trainer *t, const char *path) {
     bool fallen;
     TRY(checkpoint_load(t->m, t->log, t->options.run_group, path, &t->run, &fallen));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
+    TRY(trainer_share_fallen(t));
+    for (int i = 0; i < t->m->whole.count; i++) fallen |= t->m->whole.of[i].fallen;
     return fallen ? trainer_convert(t, t->recipe) : OTT_OK;
 }
 
@@ -299,6 +321,33 @@ static ott_status send_batch(trainer *t, int64_t index, int64_t place) {
     return device_event_record(t->device, t->sent);
 }
 
+/* Of all ranks of the group. */
+static ott_status sum_counts(trainer *t, group *g, int64_t *values, int64_t count) {
+    t->told.group = g;
+    return g->size == 1 ? OTT_OK : group_host_count(&t->told, values, count);
+}
+
+/* Adds the matrix products since the last call. */
+static ott_status count_gemms(trainer *t) {
+    int64_t own[2] = {0, 0}, more[2];
+    for (int role = 0; role < GEMM_COUNT; role++) {
+        own[0] += t->cx.gemms[role][1];
+        own[1] += t->cx.gemms[role][0] + t->cx.gemms[role][1];
+    }
+    for (int i = 0; i < 2; i++) more[i] = own[i] - t->counted[i];
+    TRY(sum_counts(t, t->options.run_group, more, 2));
+    for (int i = 0; i < 2; i++) {
+        t->gemms[i] += more[i];
+        t->counted[i] = own[i];
+    }
+    return OTT_OK;
+}
+
+void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
+    *fp8 = t->gemms[0];
+    *all = t->gemms[1];
+}
+
 /* The rows of all micro-batches of this rank's step, for the loss is a mean over the labels of all: they are
    counted before the first backward. */
 static ott_status feed_training(trainer *t, int64_t *labels) {
@@ -340,22 +389,9 @@ static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
-/* Over all ranks; a count that fp32 would round goes in two parts. */
-static ott_status sum_labels(trainer *t, int64_t *labels) {
-    enum { LOW = 1 << 16 };
-    tensor both = tensor_vector(t->gathered.data, OTT_F32, 2);
-    float part[2] = {(float)(*labels % LOW), (float)(*labels / LOW)};
-    if (t->cx.data_group->size == 1) return OTT_OK;
-    TRY(device_copy_in(t->device, both.data, part, sizeof part));
-    TRY(group_all_reduce(t->cx.data_group, &t->cx, &both, REDUCE_SUM));
-    TRY(device_copy_out(t->device, part, both.data, sizeof part));
-    *labels = (int64_t)part[0] + LOW * (int64_t)part[1];
-    return OTT_OK;
-}
-
 /* Labels of all ranks' micro-batches. */
 static ott_status add_labels(trainer *t, int64_t *labels) {
-    TRY(sum_labels(t, labels));
+    TRY(sum_counts(t, t->cx.data_group, labels, 1));
     if (*labels > 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
@@ -465,19 +501,18 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
     finish_step(t, out);
     t->whole = true;
-    return OTT_OK;
+    return count_gemms(t);
 }
 
 /* ---- evaluation ---- */
 
-/* What every rank has, in rank order. */
-static ott_status gather_values(trainer *t, float own, float *all) {
-    group *g = t->cx.data_group;
-    tensor part = tensor_rows(t->gathered, g->rank, 1);
+/* What every rank of the group has, in rank order. */
+static ott_status gather_values(trainer *t, group *g, float own, float *all) {
+    tensor values = tensor_matrix(t->told.buffer, OTT_F32, g->size, 1),
+           part = tensor_rows(values, g->rank, 1);
     TRY(device_copy_in(t->device, part.data, &own, sizeof own));
-    TRY(group_run(g, &t->cx,
-                  &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = t->gathered}));
-    return device_copy_out(t->device, all, t->gathered.data, g->size * (int64_t)sizeof *all);
+    TRY(group_run(g, &t->cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = values}));
+    return device_copy_out(t->device, all, values.data, g->size * (int64_t)sizeof *all);
 }
 
 /* A batch of each rank, from batch `first` of the data on, and their losses added to *total in the order of the batches,
@@ -495,7 +530,7 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += labels;
-    TRY(gather_values(t, loss, losses));
+    TRY(gather_values(t, t->cx.data_group, loss, losses));
     for (int64_t i = 0; i < g->size && first + i < e->batches; i++) *total += losses[i];
     return OTT_OK;
 }
@@ -506,21 +541,30 @@ ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     *out = (evaluation){.batches = available < batches ? available : batches};
     t->cx.plan = t->evaluate_plan;
     for (int64_t i = 0; i < out->batches; i += t->cx.data_group->size) TRY(evaluate_round(t, i, out, &total));
-    TRY(sum_labels(t, &out->labels));
+    TRY(sum_counts(t, t->cx.data_group, &out->labels, 1));
     out->tokens = out->batches * tokens_of(t);
     if (out->labels == 0)
         return status_fail(OTT_ERR_CONFIG, "%s: no token of the first %lld batches has a label to evaluate",
                            dataset_name(t->validation_data), (long long)out->batches);
     out->loss = (double)total / (double)out->labels;
-    return OTT_OK;
+    return count_gemms(t);
 }
 
 /* ---- where did the NaN come from ---- */
 
+enum { FOUND_BYTES = 160 };
+
 typedef struct search {
     trainer *t;
-    char *found;
+    char *found; /* [FOUND_BYTES] */
+    float place; /* of it in a pass, forward and back again; INFINITY: nothing was found */
 } search;
+
+static float place_of(const model *m, const char *module, const char *what) {
+    int i = 0;
+    while (i < m->whole.count && strcmp(m->whole.of[i].name, module) != 0) i++;
+    return (float)(strcmp(what, "output") == 0 ? i : 2 * m->whole.count - i);
+}
 
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
     search *s = user;
@@ -528,56 +572,58 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     int32_t count;
     TRY(op_count_nonfinite(cx, &(count_nonfinite_args){.x = x, .count = &s->t->nonfinite}));
     TRY(device_copy_out(cx->device, &count, s->t->nonfinite.data, sizeof count));
-    if (count > 0) snprintf(s->found, 160, "%s of %s", what, module);
+    if (count == 0) return OTT_OK;
+    snprintf(s->found, FOUND_BYTES, "%s of %s", what, module);
+    s->place = place_of(s->t->m, module, what);
     return OTT_OK;
 }
 
-static ott_status found_on_a_stage(trainer *t, char out[160], bool *found) {
-    tensor sum = state_slot(t, STEP_LOSS);
-    float here = *found ? 1.0f : 0.0f;
-    TRY(device_copy_in(t->device, sum.data, &here, sizeof here));
-    TRY(sum_of_rows(t, &sum));
-    TRY(device_copy_out(t->device, &here, sum.data, sizeof here));
-    *found = here != 0.0f;
-    if (*found && !out[0]) snprintf(out, 160, "on another stage of the pipeline");
-    return OTT_OK;
+static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
+    size_t length = strlen(found);
+    int room = (int)(FOUND_BYTES - length);
+    if (t->stage)
+        snprintf(found + length, (size_t)room, " on rank %d, stage %d", t->options.run_group->rank,
+                 t->m->options.stage->rank);
+    else
+        snprintf(found + length, (size_t)room, " on rank %d", t->options.run_group->rank);
 }
 
-/* On one rank that is enough: the ranks search together. A rank that found nothing says which did. */
-static ott_status found_anywhere(trainer *t, char out[160], bool *found) {
-    const group *g = t->cx.data_group;
+/* On one rank that is enough: the ranks search together, and what comes first in a pass is what all say. */
+static ott_status found_anywhere(trainer *t, search *s, bool *found) {
+    group *g = t->options.run_group;
     float all[g->size];
-    TRY(gather_values(t, out[0] ? 1.0f : 0.0f, all));
-    for (int r = 0; r < g->size && !*found; r++) {
-        *found = all[r] != 0.0f;
-        if (*found && !out[0]) snprintf(out, 160, "on rank %d of those that read data", r);
-    }
-    return t->stage ? found_on_a_stage(t, out, found) : OTT_OK;
+    int first = 0;
+    *found = s->found[0] != 0;
+    if (g->size == 1) return OTT_OK;
+    TRY(gather_values(t, g, s->place, all));
+    for (int r = 1; r < g->size; r++)
+        if (all[r] < all[first]) first = r;
+    *found = isfinite(all[first]);
+    if (!*found) return OTT_OK;
+    if (first == g->rank) add_rank(t, s->found);
+    t->told.group = g;
+    return group_host_broadcast(&t->told, s->found, FOUND_BYTES, first);
 }
 
+static ott_status search_passes(trainer *t, search *s) {
+    const hook p = {.see = see, .user = s};
+    bool found = false;
+    for (int64_t i = 0; i < pass_count(t) && !found; i++) {
+        TRY(run_micro_batches(t, i, &p)); /* their rows are still on the host */
+        TRY(found_anywhere(t, s, &found));
+    }
+    return OTT_OK;
+}
+
+/* It is no step: what that would move on stays. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
-    search s = {.t = t, .found = out};
-    hook p = {.see = see, .user = &s};
+    search s = {.t = t, .found = out, .place = INFINITY};
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
+    memset(out, 0, FOUND_BYTES);
     TRY(copy_delayed(t, t->m->delayed.block, t->delayed_before));
-    out[0] = 0;
-    bool found = false;
-    ott_status status = OTT_OK;
-    for (int64_t i = 0; i < pass_count(t) && status == OTT_OK && !found; i++) {
-        status = run_micro_batches(t, i, &p); /* their rows are still on the host */
-        if (status == OTT_OK) status = found_anywhere(t, out, &found);
-    }
-    if (status == OTT_OK)
-        status = copy_delayed(t, t->delayed_before, t->m->delayed.block); /* it was no step */
+    ott_status status = search_passes(t, &s);
+    if (status == OTT_OK) status = copy_delayed(t, t->delayed_before, t->m->delayed.block);
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;
-}
-
-void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
-    *fp8 = *all = 0;
-    for (int role = 0; role < GEMM_COUNT; role++) {
-        *fp8 += t->cx.gemms[role][1];
-        *all += t->cx.gemms[role][0] + t->cx.gemms[role][1];
-    }
 }

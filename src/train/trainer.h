@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "model/convert.h"
 #include "model/run.h"
+#include "tensor/group_host.h"
 #include "train/stage.h"
 
 typedef struct trainer_options {
@@ -23,7 +24,8 @@ typedef struct trainer_options {
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
     /* All borrowed; NULL: this one alone. */
-    group *run_group;  /* all ranks of the run, which load a checkpoint together */
+    group
+        *run_group; /* all ranks of the run: they load a checkpoint together, and what is counted is of all */
     group *data_group; /* ranks that train this model on other rows of the data */
     group *
         replica_group; /* of them those that hold the same part of the parameters: their gradients are summed */
@@ -48,11 +50,12 @@ typedef struct trainer {
     batch *batches; /* [resident] */
     tensor *losses; /* [resident] */
     tensor grad_scale, nonfinite, state;
-    tensor gathered;     /* [ranks of the data group, 1]: what they tell each other */
+    group_host told;     /* what ranks tell each other; its group is the one that is spoken to */
     int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
     device_event *sent;  /* the last of them that was given to the device is there */
     int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];
+    int64_t gemms[2], counted[2]; /* in FP8, and all: of all ranks; of this one, as far as those have them */
     run_state run;
     bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
@@ -91,15 +94,18 @@ ott_status trainer_load(trainer *t, const char *path);
 /* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
    plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
+/* Which layers have fallen back, of all stages of a pipeline; before trainer_convert. All ranks of the run do. */
+ott_status trainer_share_fallen(trainer *t);
 /* One optimizer step at this learning rate. OTT_ERR_STOPPED when cx.watch ends it before the update: then
    nothing has changed. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
 /* OTT_ERR_STOPPED when cx.watch ends it. The first `batches` batches of the validation data, or as many as there are. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
-   "output of model.layers.0.mlp.up_proj". "" if all are finite. */
+   "output of model.layers.0.mlp.up_proj"; of several ranks the same on all, with " on rank 2" or " on rank 2, stage 1".
+   "" if all are finite. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);
-/* FP8 GEMMs and all GEMMs run so far. */
+/* FP8 GEMMs and all GEMMs that the steps and evaluations so far took, on all ranks. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
 
 #endif

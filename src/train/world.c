@@ -125,7 +125,7 @@ ott_status world_any(world *w, bool *flag) {
     float value = *flag ? 1.0f : 0.0f;
     group_host words = words_of(w);
     if (w->size == 1) return OTT_OK;
-    TRY(group_host_max(&words, &value, 1));
+    TRY(group_host_reduce(&words, &value, 1, REDUCE_MAX));
     *flag = value != 0.0f;
     return OTT_OK;
 }

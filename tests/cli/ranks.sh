@@ -34,9 +34,10 @@ small="$small --eval.enabled=true --eval.dataset_path=$folder/small.txt --eval.s
 for precision in bf16 fp8; do
     for count in 2 3; do
         "$program" train $small --train.mixed_precision=$precision --train.grad_accum_steps=$count \
-            --run.dir=one-$precision-$count >/dev/null 2>&1
+            --run.dir=one-$precision-$count >one 2>&1
         ranks $count --train.mixed_precision=$precision --run.dir=shard-$precision-$count
         same "$count sharded ranks, $precision" one-$precision-$count shard-$precision-$count
+        said "with the GEMMs of one" "$(grep -o 'GEMMs run.*' one)"
     done
     ranks 2 --train.mixed_precision=$precision --run.dir=copy-$precision \
         --distributed.dp_shard=1 --distributed.dp_replicate=2
@@ -48,9 +49,16 @@ said "2 ranks go on from what 4 saved" "Resumed from|step-2"
 "$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 >/dev/null 2>&1
 same "and take the same rows" steps again
 
-ranks 2 --run.dir=all --metrics.log_rank=-1 --metrics.save_for_all_ranks=true
-said "all ranks speak" "[rank0]:[ottava]|[rank1]:[ottava]"
-holds "and write their metrics" test -s all/metrics-rank1.jsonl
+for mesh in dp_replicate tp cp pp; do
+    ranks 2 --run.dir=all-$mesh --distributed.$mesh=2 --distributed.dp_shard=1 --model.n_layers=2 --train.grad_accum_steps=2 \
+        --train.mixed_precision=fp8 --float8.tensor_parallel=true --metrics.log_rank=-1 --metrics.save_for_all_ranks=true \
+        --float8.health_interval=1 --float8.fallback_sqnr_db=60 --float8.fallback_window=2
+    said "$mesh: all ranks speak" "[rank0]:[ottava]|[rank1]:[ottava]"
+    holds "of what falls back anywhere" grep -q 'rank0.*Float8 fallback: model.layers.1.mlp.up_proj' out
+    holds "and write their metrics" test -s all-$mesh/metrics-rank1.jsonl
+done
+ranks 2 --run.dir=second --metrics.log_rank=1
+said "the rank that is asked speaks" "step:  4|Training complete"
 
 # What the groups of ranks take is in the plan of the run, and in that for ranks that are not there.
 taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)

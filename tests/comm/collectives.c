@@ -238,7 +238,7 @@ static ott_status move_host(rank_run *r) {
     fill(r, r->in, 2);
     fill(r, r->out, 2);
     TRY(group_host_broadcast(&h, r->in, 2 * COLUMNS * (int64_t)sizeof(float) - 1, r->group->size - 1));
-    return group_host_max(&h, r->out, 2 * COLUMNS);
+    return group_host_reduce(&h, r->out, 2 * COLUMNS, REDUCE_MAX);
 }
 
 static void host_memory_moves_in_pieces(void **state) {

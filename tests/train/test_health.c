@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "comm/ranks.h"
 #include "fp8/reference.h"
 #include "train/health.h"
 #include "train/train_fixture.h"
@@ -207,12 +208,113 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&whole);
 }
 
+/* ---- several ranks ---- */
+
+enum { RANKS = 2 };
+
+typedef struct rank_measured {
+    measured m;
+    group *group;
+    pipeline_stage stage;
+} rank_measured;
+
+static ott_status run_measured(void *argument) {
+    rank_measured *k = argument;
+    trainer *t = k->m.r.t;
+    ott_status status = OTT_OK;
+    for (int i = 0; i < STEPS && status == OTT_OK; i++) {
+        step_result s;
+        health_begin_step(k->m.h);
+        status = trainer_step(t, 1e-3, &s);
+        if (status == OTT_OK) status = health_end_step(k->m.h, k->group->rank == 0 ? k->m.metrics : NULL);
+    }
+    group_close(k->group);
+    return status;
+}
+
+typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
+
+static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,
+                       const health_options *o) {
+    group *groups[RANKS];
+    ranks_groups(worlds, RANKS, 1, RANKS, groups);
+    for (int k = 0; k < RANKS; k++) {
+        rank_measured *r = &ranks[k];
+        char path[200];
+        *r = (rank_measured){.group = groups[k], .stage = {PP_1F1B, RANKS, k, 1}};
+        rig_options own = {.precision = &fixture_precisions[TENSORWISE], .run_group = groups[k]};
+        if (how == COPIES || how == SHARDS) own.data_group = groups[k];
+        if (how == SHARDS) own.shard_group = groups[k];
+        if (how == LAYERS_CUT) own.tensor_ranks = groups[k];
+        if (how == STAGES) {
+            own.stage = &r->stage;
+            own.stage_ranks = groups[k];
+        }
+        rig_open(&r->m.r, f, &own);
+        r->m.log = spoken_logger(&r->m.said);
+        r->m.r.t->log = &r->m.log;
+        snprintf(path, sizeof path, "%s/health-%d.jsonl", f->folder, k);
+        FIXTURE_OK(metrics_open(r->m.r.account, NULL, path, -1, &r->m.metrics));
+        FIXTURE_OK(health_open(r->m.r.t, o, &r->m.h));
+    }
+}
+
+static void run_together(rank_measured *ranks) {
+    ranks_run("health", RANKS, ranks, sizeof *ranks, run_measured);
+}
+
+static void close_ranks(rank_measured *ranks, ranks_worlds *worlds) {
+    for (int k = 0; k < RANKS; k++) close_measured(&ranks[k].m);
+    ranks_close(worlds);
+}
+
+/* However the model is spread, the first rank writes of all layers, and every rank knows what fell. */
+static void ranks_are_one_run(void **state) {
+    static rank_measured ranks[RANKS];
+    const fixture *f = *state;
+    for (layout how = COPIES; how < LAYOUTS; how++) {
+        ranks_worlds worlds = {0};
+        int64_t bytes, fp8, all;
+        open_ranks(ranks, &worlds, f, how, &(health_options){.interval = 1, .bound_db = 40, .window = 3});
+        run_together(ranks);
+        for (int k = 0; k < RANKS; k++) {
+            measured *m = &ranks[k].m;
+            int linears = how == STAGES ? 1 : RANKS; /* of all ranks, in LINEARS */
+            assert_int_equal(spoken_count(&m->said, "Float8 fallback"), LINEARS);
+            assert_true(spoken_has(&m->said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
+            assert_true(spoken_has(&m->said, "model.layers.1.mlp.up_proj moves to bf16 after step 3"));
+            assert_int_equal(m->r.t->converted.kept[CONVERT_KEPT_FALLEN], LINEARS);
+            trainer_gemms(m->r.t, &fp8, &all);
+            assert_int_equal(fp8, 3 * 3 * LINEARS * linears);
+            assert_int_equal(all, STEPS * 3 * LINEARS * linears);
+        }
+        close_ranks(ranks, &worlds);
+        char *text = fixture_read(f, "health-0.jsonl", &bytes);
+        assert_int_equal(count_of(text, "\"module\":"), 3 * LINEARS * 3);
+        assert_int_equal(count_of(text, "null"), 0);
+        free(text);
+    }
+}
+
+/* One rank's weight is no number: the layer's other copies are fine, and fall with it. */
+static void the_worst_rank_decides(void **state) {
+    static rank_measured ranks[RANKS];
+    ranks_worlds worlds = {0};
+    open_ranks(ranks, &worlds, *state, COPIES, &(health_options){.interval = 1, .bound_db = 15, .window = 1});
+    rig_poke(&ranks[1].m.r, "model.layers.1.mlp.down_proj.weight", 0, NAN);
+    run_together(ranks);
+    for (int k = 0; k < RANKS; k++)
+        assert_true(spoken_has(&ranks[k].m.said, "model.layers.1.mlp.down_proj moves to bf16 after step 1"));
+    close_ranks(ranks, &worlds);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_use_has_a_line),         cmocka_unit_test(numbers_are_those_of_the_cast),
         cmocka_unit_test(measuring_changes_nothing),    cmocka_unit_test(ratio_of_nothing),
         cmocka_unit_test(below_the_bound_it_falls),     cmocka_unit_test(above_the_bound_it_stays),
-        cmocka_unit_test(resumed_equals_uninterrupted),
+        cmocka_unit_test(resumed_equals_uninterrupted), cmocka_unit_test(ranks_are_one_run),
+        cmocka_unit_test(the_worst_rank_decides),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -22,9 +22,11 @@ typedef struct outcome {
     snapshot state;
     float *grads, *scales;
     int64_t grad_count, scale_count;
+    int64_t fp8_gemms, gemms;
 } outcome;
 
 static void outcome_take(outcome *o, rig *r) {
+    trainer_gemms(r->t, &o->fp8_gemms, &o->gemms);
     o->state = snapshot_take(r);
     o->grad_count = r->t->m->trained_bytes / (int64_t)sizeof(float);
     o->grads = rig_copy(r, r->t->m->grads, o->grad_count);
@@ -46,6 +48,8 @@ static void expect_same_steps(const outcome *one, const outcome *rank, const cha
             fail_msg("%s, step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss, b->loss,
                      a->grad_norm, b->grad_norm);
     }
+    assert_int_equal(one->gemms, rank->gemms); /* of all ranks */
+    assert_int_equal(one->fp8_gemms, rank->fp8_gemms);
 }
 
 static void expect_same(const outcome *one, const outcome *rank, const char *what) {
@@ -99,6 +103,7 @@ static void run_one(const fixture *f, const rig_options *o, outcome *out) {
 typedef struct rank_run {
     rig r;
     group *group;
+    char *found; /* NULL: nobody searches; else where to put it */
     outcome out;
 } rank_run;
 
@@ -108,6 +113,7 @@ static ott_status train_rank(void *argument) {
     for (int i = 0; i < STEPS && status == OTT_OK; i++)
         status = trainer_step(k->r.t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps),
                               &k->out.step[i]);
+    if (k->found && status == OTT_OK) status = trainer_find_nonfinite(k->r.t, k->found);
     group_close(k->group);
     return status;
 }
@@ -179,6 +185,30 @@ static void gradients_of_many_parts_too(void **state) {
         compare(*state, BF16, size, tied);
         compare(*state, TENSORWISE, size, tied);
     }
+}
+
+/* One rank's weight is no number: all say which, and whose. */
+static void every_rank_names_what_is_not_finite(void **state) {
+    enum { SIZE = 3, BAD = 2 };
+    char found[SIZE][160];
+    rank_run ranks[SIZE] = {0};
+    group *all[SIZE];
+    ranks_worlds worlds = {0};
+    ranks_groups(&worlds, SIZE, 1, SIZE, all);
+    for (int k = 0; k < SIZE; k++) {
+        ranks[k] = (rank_run){.group = all[k], .found = found[k]};
+        rig_open(&ranks[k].r, *state,
+                 &(rig_options){.precision = &fixture_precisions[DELAYED], .data_group = all[k]});
+        if (k >= BAD - 1) rig_poke(&ranks[k].r, "model.layers.1.self_attn.q_proj.weight", 0, NAN);
+        if (k == BAD) rig_poke(&ranks[k].r, "model.layers.0.mlp.up_proj.weight", 0, NAN);
+    }
+    ranks_run("not finite", SIZE, ranks, sizeof *ranks, train_rank);
+    for (int k = 0; k < SIZE; k++) {
+        assert_true(ranks[k].out.step[0].skipped);
+        assert_string_equal(found[k], "output of model.layers.0.mlp.up_proj on rank 2");
+        rig_close(&ranks[k].r);
+    }
+    ranks_close(&worlds);
 }
 
 /* The other ranks' rows do count. */
@@ -266,8 +296,11 @@ static void a_shared_norm_is_one_rank_s(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_micro_batches),           cmocka_unit_test(a_shared_norm_is_one_rank_s),
-        cmocka_unit_test(gradients_of_many_parts_too),       cmocka_unit_test(each_rank_has_rows_of_its_own),
+        cmocka_unit_test(ranks_are_micro_batches),
+        cmocka_unit_test(a_shared_norm_is_one_rank_s),
+        cmocka_unit_test(gradients_of_many_parts_too),
+        cmocka_unit_test(each_rank_has_rows_of_its_own),
+        cmocka_unit_test(every_rank_names_what_is_not_finite),
         cmocka_unit_test(sharded_as_the_configuration_says),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -209,6 +209,7 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;
+    options.run_group = o->run_group ? o->run_group : o->stage_ranks ? o->stage_ranks : o->data_group;
     options.data_group = o->data_group;
     options.replica_group = o->shard_group ? o->replica_group : o->data_group;
     shape.shard_ranks = o->shard_group;

@@ -82,6 +82,7 @@ typedef struct rig_options {
     const precision *precision;
     const char *const *more;     /* as fixture_config takes it */
     const recipe *row;           /* instead of the configuration's recipe; NULL: that one */
+    group *run_group;            /* as trainer_options has it; NULL: the stages, or the data group */
     group *data_group;           /* as trainer_options has it, and the same for replica_group */
     group *tensor_ranks;         /* as model_options has it, */
     bool sequence_parallel;      /* this, */
