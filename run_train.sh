@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains on several ranks of this machine: torchtitan's habit. It only calls mpirun.
 #
-#   NGPU=4 CONFIG_FILE=configs/titan_llama3_8b.toml ./run_train.sh --model.reduce=16
+#   NGPU=4 CONFIG_FILE=configs/debug.toml ./run_train.sh --train.mixed_precision=fp8
 #
 # NGPU: ranks (8). LOG_RANK: the rank whose lines are shown (0; -1: all). OTTAVA: the program.
 set -eu

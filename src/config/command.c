@@ -117,11 +117,11 @@ static bool is_process_count(const char *key) {
 
 static ott_status fail_option(const char *shown, const char *key) {
     if (is_process_count(key))
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "%s: training over several ranks is not built yet; a run is one process, with as many "
-            "threads as --train.threads says (0: one on every core)",
-            shown);
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s: mpirun starts the processes of several ranks: mpirun -np N ottava train ...; "
+                           "each has as many "
+                           "threads as --train.threads says (0: its part of the cores)",
+                           shown);
     return unknown_fail(shown, key);
 }
 

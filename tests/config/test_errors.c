@@ -51,7 +51,7 @@ static void test_unknown(void **state) {
     case_bad_argument(c, "--gpus=1", "GPUs are not built yet", NULL);
     case_bad_argument(c, "--trian.lr=3", "unknown section [trian]; did you mean [train]?", NULL);
     case_bad_argument(c, "--verbose", "--verbose: unknown section [verbose]", NULL);
-    case_bad_argument(c, "--nproc-per-node=8", "not built yet", "one process", NULL);
+    case_bad_argument(c, "--nproc-per-node=8", "mpirun -np N ottava train", NULL);
     case_bad_argument(c, "--nproc_per_node=2", "--train.threads", NULL);
     case_bad_argument(c, "-x", "-x: an option is written --section.key=value", NULL);
     case_bad_argument(c, "--", "an option is written", NULL);
