@@ -136,6 +136,11 @@ void ott_context_close(ott_context *context) {
     free(context);
 }
 
+bool api_must_stop(void *user) {
+    ott_context *context = user;
+    return atomic_load(&context->stop);
+}
+
 void ott_stop(ott_context *context) {
     if (context) atomic_store(&context->stop, true); /* lock-free, so a signal handler may */
 }

@@ -37,6 +37,9 @@ struct ott_context {
     int64_t step;              /* optimizer steps done: a weight's compute copy belongs to one */
 };
 
+/* Was ott_stop called? For hooks of work that may take long; `user` is the context. */
+bool api_must_stop(void *user);
+
 /* OTT_ERR_ARGUMENT, naming function and argument, when a pointer that must be given is NULL. */
 ott_status api_require(const void *pointer, const char *function, const char *argument);
 #define API_REQUIRE(argument)      TRY(api_require((argument), __func__, #argument))

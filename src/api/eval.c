@@ -72,14 +72,9 @@ static ott_status check_options(const ott_eval_options *o) {
 
 /* ---- the call ---- */
 
-static bool must_stop(void *user) {
-    ott_context *context = user;
-    return atomic_load(&context->stop);
-}
-
 static ott_status evaluate(ott_context *context, const char *path, const ott_eval_options *o,
                            ott_eval_result *result) {
-    const eval_hooks hooks = {.stop = must_stop, .user = context};
+    const eval_hooks hooks = {.stop = api_must_stop, .user = context};
     ott_eval_result own;
     ott_status status = eval_run(context->account, &context->log, path, o, &hooks, &own);
     atomic_store(&context->stop, false); /* the wish to stop was this evaluation's */

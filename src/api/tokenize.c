@@ -35,14 +35,9 @@ ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const 
         context, tokenize_stream(context->account, tokenizer_path, &o, read, read_user, write, write_user));
 }
 
-static bool must_stop(void *user) {
-    ott_context *context = user;
-    return atomic_load(&context->stop);
-}
-
 static ott_status make_file(ott_context *context, const char *tokenizer_path, const char *input,
                             const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
-    const tokenize_hooks hooks = {.stop = must_stop, .user = context};
+    const tokenize_hooks hooks = {.stop = api_must_stop, .user = context};
     ott_tokenize_result own;
     ott_status status =
         tokenize_file(context->account, &context->log, tokenizer_path, input, output, o, &hooks, &own);

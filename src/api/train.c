@@ -6,16 +6,14 @@ void ott_train_options_init(ott_train_options *options) {
     if (options) *options = (ott_train_options){.struct_size = sizeof *options};
 }
 
-static bool must_stop(void *user) {
-    ott_context *context = user;
-    return atomic_load(&context->stop);
-}
-
 static ott_status train(ott_context *context, ott_config *configuration, const ott_train_options *o) {
     if (configuration->changed)
         TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
-    const train_hooks hooks = {
-        .progress = o->progress, .work = o->work, .user = o->user, .stop = must_stop, .stop_user = context};
+    const train_hooks hooks = {.progress = o->progress,
+                               .work = o->work,
+                               .user = o->user,
+                               .stop = api_must_stop,
+                               .stop_user = context};
     ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
     atomic_store(&context->stop, false); /* the wish to stop was this training's */
     return status;
