@@ -128,3 +128,7 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
     if (*out || !memory_ran_out(text, bytes, flags, error)) return OTT_OK;
     return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
 }
+
+bool json_text_is_blank(const char *text, int64_t bytes) {
+    return space(text, text + bytes) == text + bytes;
+}

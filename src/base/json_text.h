@@ -14,5 +14,7 @@
 ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t **out, json_error_t *error);
 /* Is it one JSON value, by its grammar alone? Takes no memory; deeper than jansson reads is not. */
 bool json_text_is_valid(const char *text, int64_t bytes);
+/* Is there nothing but white space? */
+bool json_text_is_blank(const char *text, int64_t bytes);
 
 #endif

@@ -234,14 +234,8 @@ static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64
     return status;
 }
 
-static bool is_blank(const char *line, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i++)
-        if (!strchr(" \t\r", line[i]) || !line[i]) return false;
-    return true;
-}
-
 static ott_status read_line(row_reader *r, const char *line, int64_t bytes) {
-    if (is_blank(line, bytes)) return OTT_OK;
+    if (json_text_is_blank(line, bytes)) return OTT_OK;
     int64_t row = r->rows++;
     return !r->counting && row >= r->begin && row < r->end ? read_row(r, line, bytes, row - r->begin)
                                                            : OTT_OK;

@@ -6,6 +6,7 @@
  * stands around them. The four endings go through the model in one forward, as documents of their own.
  */
 #include "base/file.h"
+#include "base/json_text.h"
 #include "eval/eval.h"
 #include "eval/row.h"
 #include <inttypes.h>
@@ -164,12 +165,6 @@ static ott_status score_row(hellaswag *h, const eval_row *row) {
 
 /* ---- lines ---- */
 
-static bool is_blank(const char *line, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i++)
-        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
-    return true;
-}
-
 typedef struct line {
     const char *text;
     int64_t bytes, number;
@@ -182,7 +177,7 @@ static bool next_line(const char **at, const char *end, line *l) {
         if (!stop) stop = end;
         *l = (line){.text = *at, .bytes = stop - *at, .number = l->number + 1};
         *at = stop < end ? stop + 1 : end;
-        if (!is_blank(l->text, l->bytes)) return true;
+        if (!json_text_is_blank(l->text, l->bytes)) return true;
     }
     return false;
 }

@@ -121,11 +121,20 @@ static void grammar(void **state) {
         if (json_text_is_valid(invalid[i], (int64_t)strlen(invalid[i]))) fail_msg("%s", invalid[i]);
 }
 
+static void white_space_is_blank(void **state) {
+    (void)state;
+    assert_true(json_text_is_blank("", 0));
+    assert_true(json_text_is_blank(" \t\r", 3));
+    assert_false(json_text_is_blank(" {", 2));
+    assert_false(json_text_is_blank("\0", 1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_told_wherever_it_ends),
         cmocka_unit_test(wrong_texts_are_not_memory),
         cmocka_unit_test(grammar),
+        cmocka_unit_test(white_space_is_blank),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
