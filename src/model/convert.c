@@ -171,6 +171,16 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
+/* The layer is converted for its whole size: so must a rank's part of it be. */
+static ott_status check_part(const convert_options *o, const linear *l, const linear_spec *spec) {
+    if (!spec->fp8 || divides(l->in, l->out) || takes_any_dimension(o)) return linear_check_blocks(l, spec);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, and FP8 wants multiples of "
+        "%d: take fewer ranks, float8.pad_inner_dim = true, or name it in float8.filter_fqns",
+        l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
+}
+
 static ott_status convert_linear(conversion *c, const model_module *e) {
     const convert_options *o = c->options;
     linear *l = e->linear;
@@ -182,7 +192,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     if (!stays) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
-        TRY(linear_check_blocks(l, &spec));
+        TRY(check_part(o, l, &spec));
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
     linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);

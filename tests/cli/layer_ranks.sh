@@ -60,6 +60,17 @@ on 1 --run.dir=again
 on 2 --run.dir=again --distributed.tp=2 $resume
 equals "two ranks go on from one" again one
 
+# ---- what one rank does with what several have trained ----
+on 1 --run.dir=fused-one --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
+on 2 --run.dir=fused --distributed.tp=2 --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
+equals "heads of one matrix are cut" fused fused-one
+on 4 --run.dir=copies --distributed.cp=4 --model.n_kv_heads=2
+equals "keys are copied to those who read them" copies fused-one
+works "eval" "passed" eval fused --against fused-one --data text.txt
+call generate fused --prompt="In the" --max-tokens=8
+holds "generate" test $code -eq 0
+works "export" "Exported" export fused --out folder
+
 # ---- what is refused ----
 on 2 --run.dir=no --train.mixed_precision=fp8 --distributed.tp=2
 trouble=$(missing err "FP8 + Tensor Parallelism is not yet supported|float8.tensor_parallel = true")

@@ -468,10 +468,19 @@ static void expect_refusal(const fixture *f, int way, const char *argument, layo
 static void what_does_not_divide_is_refused(void **state) {
     layout two = {.size = 2}, three = {.size = 3}, four = {.size = 4};
     const fixture *f = *state;
-    expect_refusal(f, BF16, NULL, three, "model.n_heads (4) must be divisible by distributed.tp (3)");
+    expect_refusal(
+        f, BF16, NULL, three,
+        "model.n_heads (4) must be divisible by distributed.tp (3), for each rank has as much of a "
+        "layer: give distributed.tp a divisor of it");
     expect_refusal(f, BF16, NULL, four, "model.n_kv_heads (2) must be divisible by distributed.tp (4)");
+    expect_refusal(f, BF16, NULL, four, "or share tokens instead (distributed.cp)");
     expect_refusal(f, BF16, "--model.ffn_hidden_dim=65", two, "model.ffn_hidden_dim (65) must be divisible");
     expect_refusal(f, BF16, "--model.vocab_size=257", two, "model.vocab_size (257) must be divisible");
+    expect_refusal(f, BF16, "--model.vocab_size=257", two, "or round the other up");
+    expect_refusal(f, TENSORWISE, NULL, two,
+                   "self_attn.k_proj: distributed.tp = 2 leaves a rank 8 x 32 of its weight, and FP8 wants "
+                   "multiples of 16");
+    expect_refusal(f, TENSORWISE, NULL, two, "float8.pad_inner_dim = true");
     expect_refusal(f, BLOCK, NULL, two, "not of whole scale blocks of 128");
     expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
     static const char *const heads[] = {"--model.dim=256", "--model.fused_qkv=true",
