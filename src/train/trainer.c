@@ -430,8 +430,8 @@ static ott_status sum_of_rows(trainer *t, const tensor *sum) {
     return OTT_OK;
 }
 
-/* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the
- * ranks. */
+/* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the ranks: first
+   those of other rows, as micro-batches are summed before them, then those of other tokens. */
 static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
@@ -445,12 +445,12 @@ static ott_status accumulate(trainer *t) {
     }
     plan_replay(t->reduce_plan);
     TRY(reduce(t));
+    TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     TRY(sum_of_rows(t, &loss));
     tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
     group *context = t->m->options.context_ranks;
-    if (context) TRY(group_all_reduce(context, &t->cx, &grads, REDUCE_SUM));
-    TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
-    return group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM);
+    TRY(group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM));
+    return context ? group_all_reduce(context, &t->cx, &grads, REDUCE_SUM) : OTT_OK;
 }
 
 static void finish_step(trainer *t, step_result *out) {
