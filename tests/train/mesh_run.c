@@ -1,0 +1,314 @@
+/* mesh_run: groups, threads, and the whole of their parts. */
+#include "train/mesh_run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "comm/ranks.h"
+#include "train/schedule.h"
+
+/* ---- ranks ---- */
+
+enum { DATA, SHARD, REPLICATE, STAGES, TENSOR, CONTEXT, GROUPS };
+
+typedef struct rank_run {
+    rig r;
+    pipeline_stage stage;
+    group *groups[GROUPS]; /* NULL: of one rank */
+    int64_t histories_every;
+    void *histories; /* while they seem not to be there */
+    float *grads[2]; /* of the first step, of the last */
+    step_result step[MESH_RUN_STEPS];
+    evaluation evaluated;
+} rank_run;
+
+static void micro_batch_done(void *user, int64_t done, int64_t total) {
+    rank_run *k = user;
+    (void)total;
+    if (k->histories) k->r.t->m->delayed.block = (done + 1) % k->histories_every == 0 ? k->histories : NULL;
+}
+
+/* Histories that do not move on with a micro-batch: meanwhile the model seems to have none. */
+static ott_status step(rank_run *k, int i) {
+    trainer *t = k->r.t;
+    void *before = t->delayed_before;
+    double rate = schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps);
+    bool hides = k->histories_every > 1 && t->options.grad_accum > t->resident;
+    k->histories = hides ? t->m->delayed.block : NULL;
+    if (hides) t->m->delayed.block = t->delayed_before = NULL;
+    ott_status status = trainer_step(t, rate, &k->step[i]);
+    if (hides) t->m->delayed.block = k->histories;
+    t->delayed_before = before;
+    return status;
+}
+
+static ott_status train(rank_run *k) {
+    const model *m = k->r.t->m;
+    for (int i = 0; i < 2; i++) k->grads[i] = malloc((size_t)m->trained_bytes + 1);
+    for (int i = 0; i < MESH_RUN_STEPS; i++) {
+        TRY(step(k, i));
+        TRY(device_copy_out(k->r.device, k->grads[i > 0], m->grads, m->trained_bytes));
+    }
+    return trainer_evaluate(k->r.t, k->r.cfg->eval.steps, &k->evaluated);
+}
+
+static ott_status train_rank(void *rank) {
+    rank_run *k = rank;
+    ott_status status = train(k);
+    for (int i = 0; i < GROUPS; i++)
+        if (k->groups[i]) group_close(k->groups[i]);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* The ranks of a set of neighbouring dimensions are as far apart as the dimensions within it make them. */
+static void open_groups(const mesh *m, int first, int last, int which, int count, ranks_worlds *w,
+                        rank_run *ranks) {
+    group *of[MESH_RUN_RANKS_MAX];
+    int stride = 1, size = 1;
+    for (int d = first; d <= last; d++) size *= (int)m->size[d];
+    for (int d = last + 1; d < MESH_DIMENSIONS; d++) stride *= (int)m->size[d];
+    if (size == 1) return;
+    ranks_groups(w, count, stride, size, of);
+    for (int k = 0; k < count; k++) ranks[k].groups[which] = of[k];
+}
+
+static void open_rank(rank_run *k, const fixture *f, const mesh_run_options *o) {
+    rig_options own = {.precision = o->precision,
+                       .more = o->more,
+                       .data_group = k->groups[DATA],
+                       .shard_group = k->groups[SHARD],
+                       .replica_group = k->groups[REPLICATE],
+                       .tensor_ranks = k->groups[TENSOR],
+                       .sequence_parallel = o->layout.sequence_parallel,
+                       .context_ranks = k->groups[CONTEXT],
+                       .stage_ranks = k->groups[STAGES]};
+    if (own.stage_ranks) {
+        bool interleaved = o->layout.schedule == PP_INTERLEAVED_1F1B;
+        k->stage = (pipeline_stage){o->layout.schedule, own.stage_ranks->size, own.stage_ranks->rank,
+                                    interleaved ? PIPELINE_INTERLEAVED_CHUNKS : 1};
+        own.stage = &k->stage;
+    }
+    k->histories_every = o->histories_every;
+    rig_open(&k->r, f, &own);
+    k->r.t->micro_batch_done = micro_batch_done;
+    k->r.t->micro_batch_user = k;
+}
+
+static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const mesh_run_options *o) {
+    mesh m;
+    int count = 1;
+    for (int d = 0; d < MESH_DIMENSIONS; d++) {
+        m.size[d] = o->layout.size[d] ? o->layout.size[d] : 1;
+        count *= (int)m.size[d];
+    }
+    assert_in_range(count, 1, MESH_RUN_RANKS_MAX);
+    open_groups(&m, MESH_DP_REPLICATE, MESH_DP_SHARD, DATA, count, w, ranks);
+    open_groups(&m, MESH_DP_SHARD, MESH_DP_SHARD, SHARD, count, w, ranks);
+    open_groups(&m, MESH_DP_REPLICATE, MESH_DP_REPLICATE, REPLICATE, count, w, ranks);
+    open_groups(&m, MESH_PP, MESH_PP, STAGES, count, w, ranks);
+    open_groups(&m, MESH_TP, MESH_TP, TENSOR, count, w, ranks);
+    open_groups(&m, MESH_CP, MESH_CP, CONTEXT, count, w, ranks);
+    for (int k = 0; k < count; k++) open_rank(&ranks[k], f, o);
+    return count;
+}
+
+/* ---- the whole ---- */
+
+static const uint32_t unknown = 0xFFFFFFFFu; /* bits of what no rank has given; no computation makes them */
+
+static void add_tensor(outcome *o, const char *name, outcome_kind kind, int64_t count) {
+    o->tensors = realloc(o->tensors, (size_t)(o->count + 1) * sizeof *o->tensors);
+    outcome_tensor *t = &o->tensors[o->count++];
+    *t = (outcome_tensor){.kind = kind, .count = count, .data = malloc((size_t)count * sizeof(float))};
+    assert_in_range(snprintf(t->name, sizeof t->name, "%s", name), 1, sizeof t->name - 1);
+    for (int64_t i = 0; i < count; i++) memcpy(&t->data[i], &unknown, sizeof unknown);
+}
+
+static outcome_tensor *find_tensor(const outcome *o, const char *name, outcome_kind kind) {
+    for (int i = 0; i < o->count; i++)
+        if (o->tensors[i].kind == kind && strcmp(o->tensors[i].name, name) == 0) return &o->tensors[i];
+    fail_msg("no rank knows of %s", name);
+    return NULL;
+}
+
+static void put(outcome_tensor *t, int64_t first, const float *x, int64_t count) {
+    assert_true(first >= 0 && first + count <= t->count);
+    for (int64_t i = 0; i < count; i++) {
+        float *to = &t->data[first + i];
+        if (memcmp(to, &unknown, sizeof unknown) != 0 && memcmp(to, &x[i], sizeof *x) != 0)
+            fail_msg("ranks differ in %s: %.9g and %.9g", t->name, *to, x[i]);
+        *to = x[i];
+    }
+}
+
+static void put_shard(outcome *o, const parameter *p, outcome_kind kind, const float *x) {
+    outcome_tensor *t = find_tensor(o, p->name, kind);
+    const parameter_part part = parameter_shard_part(p);
+    int64_t count = tensor_count(p->shard.value);
+    for (int64_t at = 0; at < count;) {
+        parameter_run run = parameter_run_at(&part, p->columns, at, count - at);
+        put(t, run.first, x + at, run.count);
+        at += run.count;
+    }
+}
+
+static void put_parameter(outcome *o, const rank_run *k, const parameter *p) {
+    const tensor *values[] = {&p->shard.value, &p->shard.slot[0], &p->shard.slot[1]};
+    int64_t count = tensor_count(p->shard.value);
+    if (count == 0) return;
+    int64_t offset = (const float *)p->shard.grad.data - (const float *)k->r.t->m->grads;
+    put_shard(o, p, OUTCOME_GRADIENT, k->grads[0] + offset);
+    put_shard(o, p, OUTCOME_LAST_GRADIENT, k->grads[1] + offset);
+    for (int i = 0; i < 3; i++) {
+        float *x = rig_copy(&k->r, values[i]->data, count);
+        put_shard(o, p, OUTCOME_VALUE + i, x);
+        free(x);
+    }
+}
+
+static void take_state(outcome *o, const rank_run *k, const char *name, outcome_kind kind, const tensor *t,
+                       bool adds) {
+    if (!t->data) return;
+    int64_t count = tensor_count(*t);
+    float *x = rig_copy(&k->r, t->data, count);
+    if (adds) add_tensor(o, name, kind, count);
+    put(find_tensor(o, name, kind), 0, x, count);
+    free(x);
+}
+
+/* Of delayed scaling; adds: the rank is the first that has this layer. */
+static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s, tensor %d", layer, i);
+        take_state(o, k, name, OUTCOME_SCALE, &l->delayed[i].scale, adds);
+        take_state(o, k, name, OUTCOME_HISTORY, &l->delayed[i].amax_history, adds);
+    }
+}
+
+static bool has_layer(const rank_run *k, const char *name) {
+    const module_list *modules = &k->r.t->m->modules;
+    for (int i = 0; i < modules->count; i++)
+        if (modules->of[i].kind == MODULE_LINEAR && strcmp(modules->of[i].name, name) == 0) return true;
+    return false;
+}
+
+static void put_states(outcome *o, const rank_run *ranks, int rank) {
+    const module_list *modules = &ranks[rank].r.t->m->modules;
+    for (int i = 0; i < modules->count; i++) {
+        if (modules->of[i].kind != MODULE_LINEAR) continue;
+        bool adds = true;
+        for (int k = 0; k < rank && adds; k++) adds = !has_layer(&ranks[k], modules->of[i].name);
+        take_states(o, &ranks[rank], modules->of[i].linear, modules->of[i].name, adds);
+    }
+}
+
+static void expect_agreement(const rank_run *a, const rank_run *b) {
+    for (int i = 0; i < MESH_RUN_STEPS; i++)
+        if (a->step[i].loss != b->step[i].loss || a->step[i].grad_norm != b->step[i].grad_norm)
+            fail_msg("ranks disagree at step %d: losses %.9g and %.9g, norms %.9g and %.9g", i + 1,
+                     a->step[i].loss, b->step[i].loss, a->step[i].grad_norm, b->step[i].grad_norm);
+    assert_true(a->evaluated.loss == b->evaluated.loss);
+}
+
+static void put_together(outcome *o, const rank_run *ranks, int count) {
+    const model *m = ranks[0].r.t->m;
+    memcpy(o->step, ranks[0].step, sizeof o->step);
+    o->evaluated = ranks[0].evaluated;
+    for (int i = 0; i < m->all_count; i++)
+        for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_MOMENT2; kind++)
+            add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
+    for (int k = 0; k < count; k++) {
+        const model *own = ranks[k].r.t->m;
+        expect_agreement(&ranks[0], &ranks[k]);
+        for (int i = 0; i < own->parameter_count; i++) put_parameter(o, &ranks[k], &own->parameters[i]);
+        put_states(o, ranks, k);
+    }
+    for (int i = 0; i < o->count; i++)
+        for (int64_t j = 0; j < o->tensors[i].count; j++)
+            if (memcmp(&o->tensors[i].data[j], &unknown, sizeof unknown) == 0)
+                fail_msg("element %lld of %s is on no rank", (long long)j, o->tensors[i].name);
+}
+
+void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out) {
+    rank_run *ranks = calloc(MESH_RUN_RANKS_MAX, sizeof *ranks);
+    ranks_worlds worlds = {0};
+    char name[MESH_DIMENSIONS * 24] = "";
+    *out = (outcome){0};
+    int count = open_ranks(ranks, &worlds, f, o);
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        snprintf(name + strlen(name), sizeof name - strlen(name), " %d", (int)o->layout.size[d]);
+    ranks_run(name, count, ranks, sizeof *ranks, train_rank);
+    put_together(out, ranks, count);
+    for (int k = 0; k < count; k++) {
+        for (int i = 0; i < 2; i++) free(ranks[k].grads[i]);
+        rig_close(&ranks[k].r);
+    }
+    if (worlds.account) ranks_close(&worlds);
+    free(ranks);
+}
+
+void outcome_free(outcome *o) {
+    for (int i = 0; i < o->count; i++) free(o->tensors[i].data);
+    free(o->tensors);
+    *o = (outcome){0};
+}
+
+/* ---- comparisons ---- */
+
+static const char *const kind_names[OUTCOME_KINDS] = {
+    "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history"};
+
+static bool same_steps(const outcome *a, const outcome *b, char what[160]) {
+    for (int i = 0; i < MESH_RUN_STEPS; i++) {
+        const step_result *x = &a->step[i], *y = &b->step[i];
+        snprintf(what, 160, "step %d: losses %.9g and %.9g, norms %.9g and %.9g", i + 1, x->loss, y->loss,
+                 x->grad_norm, y->grad_norm);
+        if (x->loss != y->loss || x->grad_norm != y->grad_norm || x->labels != y->labels ||
+            x->tokens != y->tokens || x->skipped != y->skipped)
+            return false;
+    }
+    snprintf(what, 160, "an evaluation");
+    return a->evaluated.loss == b->evaluated.loss && a->evaluated.labels == b->evaluated.labels;
+}
+
+bool outcome_equal(const outcome *a, const outcome *b, char what[160]) {
+    if (!same_steps(a, b, what)) return false;
+    snprintf(what, 160, "number of tensors");
+    for (int i = 0; i < a->count && a->count == b->count; i++) {
+        const outcome_tensor *x = &a->tensors[i], *y = find_tensor(b, x->name, x->kind);
+        snprintf(what, 160, "%s of %s", kind_names[x->kind], x->name);
+        if (x->count != y->count || memcmp(x->data, y->data, (size_t)x->count * sizeof *x->data) != 0)
+            return false;
+    }
+    return a->count == b->count;
+}
+
+static double distance(const outcome_tensor *a, const outcome_tensor *b) {
+    double apart = 0, size = 0;
+    assert_int_equal(a->count, b->count);
+    for (int64_t i = 0; i < a->count; i++) {
+        double x = a->data[i], difference = x - b->data[i];
+        apart += difference * difference;
+        size += x * x;
+    }
+    return size > 0 ? sqrt(apart / size) : sqrt(apart);
+}
+
+double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind) {
+    double most = 0;
+    for (int i = 0; i < a->count; i++) {
+        const outcome_tensor *x = &a->tensors[i];
+        if (x->kind != kind) continue;
+        double d = distance(x, find_tensor(b, x->name, kind));
+        if (!(d <= most)) most = d; /* what is no number is far */
+    }
+    return most;
+}

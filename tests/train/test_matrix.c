@@ -1,0 +1,444 @@
+/*
+ * The matrix of docs/parallelism.md: every recipe on every way to spread a run over ranks, and on their pairs, with
+ * every kind of recomputation, each a run of two steps, against one rank that trains on the same micro-batches. The page has
+ * the table that this test makes: `train_test_matrix --write` puts it there. What the bounds follow from is in
+ * docs/numerics.md.
+ *
+ * Every other cell has a model whose head is its embedding. Layers do not divide by the stages, nor shards by the ranks.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "train/mesh_run.h"
+
+#define PAGE  TEST_SOURCE_DIR "/docs/parallelism.md"
+#define TITLE "| spread over | ranks | micro-batches of each | bits of |"
+
+enum {
+    ROWS_MAX = 80,
+    COLUMNS = 7,
+    RECOMPUTATIONS = 3,
+    ARGUMENTS = 24,
+    CELL = 96,
+    LINE = 1024,
+    MEMORY = 64,
+    SEQUENCES = 2 /* of a micro-batch */
+};
+
+static const int recipes[COLUMNS] = {BF16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, BLOCK, MXFP8};
+static const char *const recomputations[RECOMPUTATIONS] = {"--train.activation_checkpointing=none",
+                                                           "--train.activation_checkpointing=selective",
+                                                           "--train.activation_checkpointing=full"};
+
+/* ---- rows ---- */
+
+enum { DATA_PARALLEL = 1, PIPELINE = 2, CONTEXT = 4, TENSOR = 8 }; /* dimensions of the mesh, a bit each */
+
+typedef struct row {
+    char name[80];
+    unsigned families;
+    mesh_layout layout;
+    bool masters_travel; /* no FP8 all-gather */
+    int micro_batches;   /* of a rank in a step */
+} row;
+
+#define SIZES(...) .layout.size = {__VA_ARGS__}
+static const row single_ways[] = {
+    {"dp_replicate", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2)},
+    {"dp_shard", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2), .masters_travel = true},
+    {"dp_shard, FP8 all-gather", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2)},
+    {"hybrid", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2, [MESH_DP_SHARD] = 2)},
+    {"pp gpipe", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE},
+    {"pp 1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B},
+    {"pp interleaved_1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},
+    {"cp", CONTEXT, SIZES([MESH_CP] = 2)},
+    {"tp", TENSOR, SIZES([MESH_TP] = 2)},
+    {"tp, sequence_parallel", TENSOR, SIZES([MESH_TP] = 2), .layout.sequence_parallel = true},
+};
+static const row other_ways[] = {
+    {"dp_shard of 3, uneven", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 3)},
+    {"dp_replicate, accumulating", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2), .micro_batches = 2},
+    {"dp_shard, accumulating", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2), .micro_batches = 2},
+    {"dp_shard x pp 1f1b x tp", DATA_PARALLEL | PIPELINE | TENSOR,
+     SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_TP] = 2), .layout.schedule = PP_1F1B},
+    {"dp_shard x cp x tp, sequence_parallel", DATA_PARALLEL | CONTEXT | TENSOR,
+     SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2), .layout.sequence_parallel = true},
+};
+enum {
+    SINGLE_WAYS = sizeof single_ways / sizeof *single_ways,
+    OTHER_WAYS = sizeof other_ways / sizeof *other_ways
+};
+
+static int64_t size_of(const row *r, mesh_dimension d) {
+    return r->layout.size[d] ? r->layout.size[d] : 1;
+}
+static int64_t data_ranks(const row *r) {
+    return size_of(r, MESH_DP_REPLICATE) * size_of(r, MESH_DP_SHARD);
+}
+static int64_t rank_count(const row *r) {
+    int64_t count = 1;
+    for (int d = 0; d < MESH_DIMENSIONS; d++) count *= size_of(r, d);
+    return count;
+}
+
+/* A pipeline has several micro-batches; so has a rank that trains on all rows. */
+static int default_micro_batches(const row *r) {
+    if (r->families & PIPELINE) return data_ranks(r) == 1 ? 4 : 2;
+    return data_ranks(r) == 1 ? 2 : 1;
+}
+
+static row pair_of(const row *a, const row *b) {
+    row r = *a;
+    assert_in_range(snprintf(r.name, sizeof r.name, "%s x %s", a->name, b->name), 1, sizeof r.name - 1);
+    r.families |= b->families;
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        if (b->layout.size[d]) r.layout.size[d] = b->layout.size[d];
+    if (b->families & PIPELINE) r.layout.schedule = b->layout.schedule;
+    r.layout.sequence_parallel |= b->layout.sequence_parallel;
+    return r;
+}
+
+static int list_rows(row *rows) {
+    int count = 0;
+    for (int i = 0; i < SINGLE_WAYS; i++) rows[count++] = single_ways[i];
+    for (int i = 0; i < OTHER_WAYS; i++) rows[count++] = other_ways[i];
+    for (int i = 0; i < SINGLE_WAYS; i++)
+        for (int j = i + 1; j < SINGLE_WAYS; j++)
+            if (single_ways[i].families != single_ways[j].families)
+                rows[count++] = pair_of(&single_ways[i], &single_ways[j]);
+    for (int i = 0; i < count; i++)
+        if (!rows[i].micro_batches) rows[i].micro_batches = default_micro_batches(&rows[i]);
+    assert_in_range(count, 1, ROWS_MAX);
+    return count;
+}
+
+/* ---- what has which bits ---- */
+
+/* The same without some families, and with the micro-batches that their ranks had. */
+static row without(const row *r, unsigned families) {
+    static const unsigned family_of[MESH_DIMENSIONS] = {[MESH_PP] = PIPELINE,
+                                                        [MESH_DP_REPLICATE] = DATA_PARALLEL,
+                                                        [MESH_DP_SHARD] = DATA_PARALLEL,
+                                                        [MESH_CP] = CONTEXT,
+                                                        [MESH_TP] = TENSOR};
+    row less = *r;
+    less.families &= ~families;
+    if (families & DATA_PARALLEL) less.micro_batches *= (int)data_ranks(r);
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        if (family_of[d] & families) less.layout.size[d] = 0;
+    if (families & DATA_PARALLEL) less.masters_travel = false;
+    if (families & PIPELINE) less.layout.schedule = 0;
+    if (families & TENSOR) less.layout.sequence_parallel = false;
+    return less;
+}
+
+/* Do data-parallel ranks add gradients up in one rank's order? */
+static bool adds_in_order(const row *r) {
+    return data_ranks(r) == 1 ||
+           (r->micro_batches == 1 && (size_of(r, MESH_DP_REPLICATE) == 1 || size_of(r, MESH_DP_SHARD) == 1));
+}
+
+/* What can be left out without changing a bit. */
+static unsigned bits_of(const row *r) {
+    return PIPELINE | (adds_in_order(r) ? DATA_PARALLEL : 0);
+}
+
+static void name_bits(const row *r, char text[CELL]) {
+    static const char *const names[] = {"one rank", "dp", "",        "", "cp", "dp x cp", "",
+                                        "",         "tp", "dp x tp", "", "",   "cp x tp", "dp x cp x tp"};
+    unsigned left = r->families & ~bits_of(r);
+    snprintf(text, CELL, "%s", left == r->families ? "" : names[left]);
+}
+
+/* ---- runs ---- */
+
+typedef struct job {
+    row way;
+    int recipe, layers;
+    bool tied;
+    int recomputation;
+    int64_t histories_every; /* micro-batches of all ranks */
+    bool wide;               /* so that tensor parallelism cuts no scale block of 128 */
+    int64_t length;          /* of a sequence: context parallelism leaves each rank whole scale blocks */
+} job;
+
+static const char *format(char *text, size_t size, const char *key, int64_t value) {
+    assert_in_range(snprintf(text, size, "--%s=%lld", key, (long long)value), 1, size - 1);
+    return text;
+}
+
+static void run(const fixture *f, const job *j, outcome *out) {
+    enum { NUMBERS = 7 };
+    char number[NUMBERS][64];
+    const char *arguments[ARGUMENTS] = {
+        "--model.n_kv_heads=4",
+        "--optimizer.eps=0.1", /* an update is nearly linear in the gradient */
+        recomputations[j->recomputation],
+        j->tied ? "--model.tie_embeddings=true" : "--model.tie_embeddings=false",
+        format(number[0], sizeof *number, "model.dim", j->wide ? 128 : 64),
+        format(number[1], sizeof *number, "model.ffn_hidden_dim", j->wide ? 256 : 64),
+        format(number[2], sizeof *number, "model.head_dim", j->wide ? 64 : 16),
+        format(number[3], sizeof *number, "model.n_layers", j->layers),
+        format(number[4], sizeof *number, "model.max_seq_len", j->length),
+        format(number[5], sizeof *number, "train.seq_len", j->length),
+        format(number[6], sizeof *number, "train.grad_accum_steps", j->way.micro_batches),
+        j->way.masters_travel ? "--float8.enable_fsdp_float8_all_gather=false" : NULL,
+    };
+    mesh_run(f,
+             &(mesh_run_options){.precision = &fixture_precisions[j->recipe],
+                                 .more = arguments,
+                                 .layout = j->way.layout,
+                                 .histories_every = j->histories_every / data_ranks(&j->way)},
+             out);
+}
+
+/* Outcomes that several cells are compared with. */
+typedef struct memory {
+    const fixture *f;
+    job jobs[MEMORY];
+    outcome outcomes[MEMORY];
+    int count;
+} memory;
+
+static bool same_job(const job *a, const job *b) {
+    return memcmp(&a->way.layout, &b->way.layout, sizeof a->way.layout) == 0 &&
+           a->way.micro_batches == b->way.micro_batches && a->way.masters_travel == b->way.masters_travel &&
+           a->recipe == b->recipe && a->layers == b->layers && a->tied == b->tied &&
+           a->histories_every == b->histories_every && a->wide == b->wide && a->length == b->length;
+}
+
+static const outcome *recall(memory *m, const job *j) {
+    for (int i = 0; i < m->count; i++)
+        if (same_job(&m->jobs[i], j)) return &m->outcomes[i];
+    assert_in_range(m->count, 0, MEMORY - 1);
+    run(m->f, j, &m->outcomes[m->count]);
+    m->jobs[m->count] = *j;
+    return &m->outcomes[m->count++];
+}
+
+static void forget(memory *m) {
+    for (int i = 0; i < m->count; i++) outcome_free(&m->outcomes[i]);
+    m->count = 0;
+}
+
+/* ---- bounds: docs/numerics.md ---- */
+
+#define NOISE_E4M3 0x1p-4 /* of codes that change */
+#define NOISE_E5M2 0x1p-3
+
+static bool has_e5m2(int way) {
+    return way == TENSORWISE || way == DELAYED;
+}
+
+/* Of gradients, relative to their norm. */
+static double gradient_bound(const job *j) {
+    double terms = (double)(j->way.micro_batches * data_ranks(&j->way));
+    if (j->way.families & CONTEXT) terms *= (double)(SEQUENCES * j->length);
+    if (!(j->way.families & TENSOR)) return 2 * (terms - 1) * sqrt(terms) * 0x1p-24;
+    if (j->recipe == BF16) return (4 * j->layers + 2) * 0x1p-8;
+    return NOISE_E4M3 + (has_e5m2(j->recipe) ? NOISE_E5M2 : NOISE_E4M3);
+}
+
+/* At its first step delayed scaling has scale 1, too small for most gradients: their codes are few. */
+static outcome_kind gradient_to_compare(const job *j) {
+    return j->recipe == DELAYED && j->way.families & TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
+}
+
+static void expect_within(const char *what, const char *of, double apart, double bound) {
+    if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, of, apart, bound);
+}
+
+/* After a step the noise of codes is in everything. */
+static void expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
+    double noise = fmax(gradient, NOISE_E4M3);
+    for (int i = 0; i < MESH_RUN_STEPS; i++) {
+        const step_result *a = &one->step[i], *b = &ranks->step[i];
+        assert_int_equal(a->labels, b->labels);
+        assert_int_equal(a->tokens, b->tokens);
+        expect_within(what, "losses", fabs(a->loss - b->loss) / a->loss, 0x1p-8);
+        expect_within(what, "gradient norms", fabs(a->grad_norm - b->grad_norm) / a->grad_norm, noise);
+    }
+    expect_within(what, "evaluations",
+                  fabs(one->evaluated.loss - ranks->evaluated.loss) / one->evaluated.loss, 0x1p-8);
+    expect_within(what, "values", outcome_distance(one, ranks, OUTCOME_VALUE), noise);
+    expect_within(what, "first moments", outcome_distance(one, ranks, OUTCOME_MOMENT1), noise);
+    expect_within(what, "second moments", outcome_distance(one, ranks, OUTCOME_MOMENT2), 2 * noise);
+    expect_within(what, "scales", outcome_distance(one, ranks, OUTCOME_SCALE), noise);
+    expect_within(what, "amax histories", outcome_distance(one, ranks, OUTCOME_HISTORY), noise);
+}
+
+/* ---- cells ---- */
+
+static job job_of(const row *r, int number, int column) {
+    bool is_block = recipes[column] == BLOCK;
+    job j = {.way = *r, .recipe = recipes[column], .layers = 2, .tied = (number + column) % 2};
+    j.length = !(r->families & CONTEXT) ? 16 : is_block ? 128 : 32;
+    j.wide = is_block && r->families & TENSOR;
+    if (r->families & PIPELINE) j.layers = r->layout.schedule == PP_INTERLEAVED_1F1B ? 5 : 3;
+    j.histories_every = data_ranks(r);
+    return j;
+}
+
+static const outcome *recall_without(memory *m, const job *j, unsigned families) {
+    job less = *j;
+    less.way = without(&j->way, families);
+    less.recomputation = 0;
+    return recall(m, &less);
+}
+
+/* "equal", or the bound, and what was found. */
+static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]) {
+    char what[160], text[320];
+    unsigned left_out = bits_of(&j->way), all = DATA_PARALLEL | PIPELINE | CONTEXT | TENSOR;
+    const outcome *one = recall_without(m, j, all);
+    snprintf(text, sizeof text, "%s, %s%s, %s", j->way.name, fixture_precisions[j->recipe].name,
+             j->tied ? ", tied" : "", recomputations[j->recomputation]);
+    if (j->way.families & left_out && !outcome_equal(recall_without(m, j, left_out), found, what))
+        fail_msg("%s: other %s", text, what);
+    snprintf(cell, CELL, "equal");
+    if (outcome_equal(one, found, what)) return;
+    double bound = gradient_bound(j), apart = outcome_distance(one, found, gradient_to_compare(j));
+    expect_within(text, "gradients", apart, bound);
+    expect_near(one, found, bound, text);
+    snprintf(cell, CELL, "≤ %.2g (%.2g)", bound, apart);
+}
+
+/* Some kinds of recomputation, which change no bit. */
+static void find_cell(memory *m, const row *r, int number, int column, int first, int count,
+                      char cell[CELL]) {
+    job j = job_of(r, number, column);
+    outcome found, again;
+    char what[160];
+    j.recomputation = first;
+    run(m->f, &j, &found);
+    judge(m, &j, &found, cell);
+    for (int k = first + 1; k < first + count; k++) {
+        j.recomputation = k;
+        run(m->f, &j, &again);
+        if (!outcome_equal(&found, &again, what))
+            fail_msg("%s, %s, %s: other %s", r->name, fixture_precisions[j.recipe].name, recomputations[k],
+                     what);
+        outcome_free(&again);
+    }
+    outcome_free(&found);
+}
+
+/* ---- the table ---- */
+
+typedef struct table {
+    row rows[ROWS_MAX];
+    int count;
+    char cells[ROWS_MAX][COLUMNS][CELL]; /* "": not tried */
+} table;
+
+static void name_row(const row *r, char line[LINE]) {
+    char bits[CELL];
+    name_bits(r, bits);
+    snprintf(line, LINE, "| %s | %d | %d | %s |", r->name, (int)rank_count(r), r->micro_batches, bits);
+}
+
+static char *read_page(void) {
+    char *page = calloc(1, 1 << 20);
+    FILE *file = fopen(PAGE, "rb");
+    assert_non_null(file);
+    assert_in_range(fread(page, 1, (1 << 20) - 1, file), 1, (1 << 20) - 2);
+    fclose(file);
+    return page;
+}
+
+/* From its title to what follows it. */
+static char *find_table(char *page, char **end) {
+    char *start = strstr(page, TITLE);
+    if (!start) fail_msg("%s has no table that begins with %s", PAGE, TITLE);
+    for (*end = start; **end == '|'; *end += strcspn(*end, "\n") + 1) {
+    }
+    return start;
+}
+
+static const char *cell_of(const char *line, int column, char cell[CELL]) {
+    for (; column > 0; column--) line = strchr(line, '|') + 1;
+    snprintf(cell, CELL, "%.*s", (int)strcspn(line, "|") - 2, line + 1);
+    return cell;
+}
+
+static void expect_row(const table *t, int i, const char *page) {
+    char name[LINE], cell[CELL];
+    name_row(&t->rows[i], name);
+    const char *line = strstr(page, name);
+    if (!line) fail_msg("%s has no row \"%s\": run train_test_matrix --write", PAGE, name);
+    for (int c = 0; c < COLUMNS; c++)
+        if (*t->cells[i][c] && strcmp(t->cells[i][c], cell_of(line + strlen(name), c, cell)) != 0)
+            fail_msg("%s %s: \"%s\", and in %s \"%s\"", name, fixture_precisions[recipes[c]].name,
+                     t->cells[i][c], PAGE, cell);
+}
+
+static void expect_table(const table *t) {
+    char *page = read_page(), *end, *start = find_table(page, &end);
+    int lines = 0;
+    for (const char *at = start; at < end; at++) lines += *at == '\n';
+    *end = '\0';
+    for (int i = 0; i < t->count; i++) expect_row(t, i, start);
+    assert_int_equal(lines, t->count + 2);
+    free(page);
+}
+
+static void write_table(const table *t) {
+    char *page = read_page(), *end, *start = find_table(page, &end), line[LINE];
+    FILE *file = fopen(PAGE, "wb");
+    assert_non_null(file);
+    fwrite(page, 1, (size_t)(start - page), file);
+    fputs(TITLE, file);
+    for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", fixture_precisions[recipes[c]].name);
+    fputs("\n|---|---|---|---|", file);
+    for (int c = 0; c < COLUMNS; c++) fputs("---|", file);
+    for (int i = 0; i < t->count; i++) {
+        name_row(&t->rows[i], line);
+        fprintf(file, "\n%s", line);
+        for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", t->cells[i][c]);
+    }
+    fprintf(file, "\n%s", end);
+    assert_int_equal(fclose(file), 0);
+    free(page);
+}
+
+/* ---- the test ---- */
+
+static bool writes;
+
+static void find_column(memory *m, table *t, int column) {
+    for (int i = 0; i < t->count; i++)
+        find_cell(m, &t->rows[i], i, column, 0, RECOMPUTATIONS, t->cells[i][column]);
+    forget(m);
+}
+
+/* Where a step takes long, some of every row's, column's and recomputation's. */
+static void find_some(memory *m, table *t) {
+    for (int i = 0; i < t->count; i += i < SINGLE_WAYS + OTHER_WAYS ? 1 : 4)
+        find_cell(m, &t->rows[i], i, i % COLUMNS, i % RECOMPUTATIONS, 1, t->cells[i][i % COLUMNS]);
+    forget(m);
+}
+
+static void every_cell_is_as_written(void **state) {
+    static memory m;
+    table *t = calloc(1, sizeof *t);
+    const char *fence = getenv("OTTAVA_TEST_DEVICE");
+    m.f = *state;
+    t->count = list_rows(t->rows);
+    if (!writes && (FIXTURE_SANITIZED || (fence && *fence)))
+        find_some(&m, t);
+    else
+        for (int c = 0; c < COLUMNS; c++) find_column(&m, t, c);
+    (writes ? write_table : expect_table)(t);
+    free(t);
+}
+
+int main(int count, char **arguments) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written)};
+    writes = count == 2 && strcmp(arguments[1], "--write") == 0;
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
