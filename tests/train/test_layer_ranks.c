@@ -388,13 +388,13 @@ static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *
     }
 }
 
-static void expect_same_bits(const fixture *f, int way, layout how[2], const char *const more[2][8]) {
+static void expect_same_bits(const fixture *f, int way, layout how[2], const char *const *more) {
     layer_ranks *w = calloc(2, sizeof *w);
     for (int i = 0; i < 2; i++) {
         const char *arguments[ARGUMENTS];
         int count = add_arguments(arguments, 0, way == BLOCK ? wide : narrow);
         count = add_arguments(arguments, count, always);
-        add_arguments(arguments, count, more[i]);
+        add_arguments(arguments, count, more);
         open_ranks(&w[i], f, &(rig_options){.precision = &fixture_precisions[way], .more = arguments},
                    how[i]);
         run_ranks(&w[i], STEPS);
@@ -408,26 +408,8 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
    another order. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
-    const char *const frozen[2][8] = {{"--train.freeze=*norm*"}, {"--train.freeze=*norm*"}};
+    static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
     for (int i = 0; i < WAYS; i++) expect_same_bits(*state, ways[i], how, frozen);
-}
-
-static void recomputation_changes_no_bit(void **state) {
-    static const char *const modes[] = {"--train.activation_checkpointing=selective",
-                                        "--train.activation_checkpointing=full"};
-    static const layout layouts[] = {
-        {.size = 2}, {.size = 2, .sequence = true}, {.size = 2, .context = true}};
-    for (int i = 0; i < WAYS; i++)
-        for (int k = 0; k < 3; k++)
-            for (int mode = 0; mode < 2; mode++) {
-                bool is_long = ways[i] == BLOCK && layouts[k].context;
-                layout how[2] = {layouts[k], layouts[k]};
-                const char *length = is_long ? "--train.seq_len=128" : "--train.seq_len=32";
-                const char *most = is_long ? "--model.max_seq_len=128" : NULL;
-                const char *const more[2][8] = {{"--train.activation_checkpointing=none", length, most},
-                                                {modes[mode], length, most}};
-                expect_same_bits(*state, ways[i], how, more);
-            }
 }
 
 /* ---- what shows, what is refused ---- */
@@ -523,15 +505,10 @@ static void rows_that_do_not_divide_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipes_are_near_one_rank),
-        cmocka_unit_test(so_are_other_models),
-        cmocka_unit_test(so_is_context_parallelism),
-        cmocka_unit_test(of_any_documents),
-        cmocka_unit_test(sequence_parallelism_changes_no_bit),
-        cmocka_unit_test(recomputation_changes_no_bit),
-        cmocka_unit_test(a_missing_maximum_shows),
-        cmocka_unit_test(what_does_not_divide_is_refused),
-        cmocka_unit_test(what_has_no_heads_is_refused),
+        cmocka_unit_test(recipes_are_near_one_rank),           cmocka_unit_test(so_are_other_models),
+        cmocka_unit_test(so_is_context_parallelism),           cmocka_unit_test(of_any_documents),
+        cmocka_unit_test(sequence_parallelism_changes_no_bit), cmocka_unit_test(a_missing_maximum_shows),
+        cmocka_unit_test(what_does_not_divide_is_refused),     cmocka_unit_test(what_has_no_heads_is_refused),
         cmocka_unit_test(rows_that_do_not_divide_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
