@@ -1,6 +1,6 @@
 /*
  * backend/plugin: the boundary to a backend in a shared library of its own, which is found when it is asked for. The library
- * exports one function, plugin_entry under the name PLUGIN_SYMBOL. It is of this very build of the source, or it is refused:
+ * exports one function, plugin_entry. It is of this very build of the source, or it is refused:
  * what passes the boundary are tables and structs, and plugin_abi() is a number of their layout.
  */
 #ifndef BACKEND_PLUGIN_H
@@ -9,14 +9,12 @@
 #include "tensor/device.h"
 #include "tensor/exec.h"
 
-#define PLUGIN_SYMBOL "ottava_plugin"
-
 /* What it needs of the library that opens it: errors and memory, which are that library's own. */
 typedef struct plugin_services {
     ott_status (*fail)(ott_status code, const char *text);                                   /* status_fail */
-    const char *(*text)(void);                                                               /* status_text */
     ott_status (*alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out); /* mem_alloc */
-    void (*free)(mem *m, void *block);                                                       /* mem_free */
+    const char *(*kind_name)(mem_kind kind); /* mem_kind_name */
+    void (*free)(mem *m, void *block);       /* mem_free */
 } plugin_services;
 
 /* A finding about this machine: what was looked for, whether it is as it should be, what was found, and, where it is not, the
@@ -33,7 +31,9 @@ typedef struct plugin {
     void (*inspect)(plugin_finding tell, void *user);
 } plugin;
 
-typedef const plugin *plugin_entry(void);
+/* What the library exports. */
+const plugin *plugin_entry(void);
+#define PLUGIN_SYMBOL "plugin_entry"
 
 static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3); /* FNV-1a */

@@ -1,7 +1,7 @@
 # The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c), and the tests that run on it: OTTAVA_TEST_DEVICE
 # says "cuda". In this folder a .cu file is C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
-list(FILTER cuda_sources EXCLUDE REGEX "/plugin\\.c$") # what it borrows of the library is linked here
+list(FILTER cuda_sources EXCLUDE REGEX "/(plugin|status|mem)\\.c$") # the library itself is linked here
 set(cuda_kernels ${cuda_sources})
 list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
