@@ -4,7 +4,7 @@
  */
 #include "fill.h"
 #include "gpu.h"
-#include "matmul.h"
+#include "blas.h"
 
 /* ---- copy ---- */
 
@@ -56,7 +56,13 @@ static void multiply_once(gpu *g, void *context, int set) {
 
 /* D[n,n] = A[n,n] B[n,n]^T. */
 static cublasStatus_t time_product(gpu *g, cublasLtHandle_t handle, product *p, int64_t n, gpu_time *t) {
-    p->spec = (matmul_spec){.m = n, .n = n, .k = n, .a = CUDA_R_16BF, .b = CUDA_R_16BF, .d = CUDA_R_16BF};
+    p->spec = (matmul_spec){.m = n,
+                            .n = n,
+                            .k = n,
+                            .a = CUDA_R_16BF,
+                            .b = CUDA_R_16BF,
+                            .d = CUDA_R_16BF,
+                            .workspace = BLAS_WORKSPACE_BYTES};
     p->status = matmul_plan(&p->plan, handle, &p->spec, &p->data);
     if (p->status == CUBLAS_STATUS_SUCCESS) *t = gpu_measure(g, multiply_once, p, 1);
     matmul_close(&p->plan);
@@ -69,7 +75,7 @@ static void measure_product(gpu *g, cublasLtHandle_t handle) {
     void *a = gpu_alloc(bytes), *b = gpu_alloc(bytes), *d = gpu_alloc(bytes);
     GPU_CHECK(fill_normal(a, OTT_BF16, bytes / 2, 1, 1, g->stream));
     GPU_CHECK(fill_normal(b, OTT_BF16, bytes / 2, 1, 2, g->stream));
-    product p = {.data = {.a = a, .b = b, .d = d}, .workspace = gpu_alloc(matmul_workspace_bytes)};
+    product p = {.data = {.a = a, .b = b, .d = d}, .workspace = gpu_alloc(BLAS_WORKSPACE_BYTES)};
     gpu_time t = {0};
     cublasStatus_t status = time_product(g, handle, &p, n, &t);
     double rate = 2 * (double)n * (double)n * (double)n / t.median / 1e6;
@@ -114,7 +120,7 @@ int main(int argc, char **argv) {
     gpu_open(&g, "ceilings", argc, argv);
     put_device(&g);
     measure_copy(&g);
-    cublasLtHandle_t handle = matmul_handle();
+    cublasLtHandle_t handle = blas_handle();
     measure_product(&g, handle);
     cublasLtDestroy(handle);
     gpu_close(&g);

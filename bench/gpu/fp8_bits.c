@@ -12,7 +12,7 @@
 #include "fp8/cast.h"
 #include "fp8/tensorcore.h"
 #include "gpu.h"
-#include "matmul.h"
+#include "blas.h"
 #include <stdlib.h>
 
 enum { SIDE = 256, SAMPLES = 512, K_MAX = 4096 };
@@ -31,9 +31,9 @@ static const int64_t lengths[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 
 static void open_bits(bits *p, int argc, char **argv) {
     gpu_open(&p->g, "fp8_bits", argc, argv);
-    p->handle = matmul_handle();
+    p->handle = blas_handle();
     size_t codes = (size_t)SIDE * K_MAX, results = sizeof(float) * SIDE * SIDE;
-    p->workspace = gpu_alloc(matmul_workspace_bytes);
+    p->workspace = gpu_alloc(BLAS_WORKSPACE_BYTES);
     p->a = gpu_alloc(codes);
     p->b = gpu_alloc(codes);
     p->d = gpu_alloc(results);
@@ -136,7 +136,12 @@ int main(int argc, char **argv) {
     size_t count = p.g.tiny ? 3 : sizeof lengths / sizeof *lengths;
     for (size_t i = 0; i < count; i++)
         for (int e5m2 = 0; e5m2 < 2; e5m2++) {
-            matmul_spec spec = {.m = SIDE, .n = SIDE, .k = lengths[i], .b = CUDA_R_8F_E4M3, .d = CUDA_R_32F};
+            matmul_spec spec = {.m = SIDE,
+                                .n = SIDE,
+                                .k = lengths[i],
+                                .b = CUDA_R_8F_E4M3,
+                                .d = CUDA_R_32F,
+                                .workspace = BLAS_WORKSPACE_BYTES};
             spec.a = e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
             spec.scales = SCALES_TENSOR;
             fill_codes(&p, &spec);

@@ -15,7 +15,7 @@
 #include "fill.h"
 #include "fp8/cast.h"
 #include "gpu.h"
-#include "matmul.h"
+#include "blas.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +74,7 @@ static test_case make_case(const gpu *g, const linear *l, product p, recipe r) {
         .a_transposed = r == BF16 && p == GRAD_WEIGHT,
         .b_transposed = r == BF16 && p != OUTPUT,
         .scales = scales_of(r, p),
+        .workspace = BLAS_WORKSPACE_BYTES,
     };
     return c;
 }
@@ -390,8 +391,8 @@ static void probe_amax(gpu *g, cublasLtHandle_t handle, const linear *l, void *w
 int main(int argc, char **argv) {
     gpu g;
     gpu_open(&g, "fp8_gemm", argc, argv);
-    cublasLtHandle_t handle = matmul_handle();
-    void *workspace = gpu_alloc(matmul_workspace_bytes);
+    cublasLtHandle_t handle = blas_handle();
+    void *workspace = gpu_alloc(BLAS_WORKSPACE_BYTES);
     const linear *list = g.tiny ? tiny_linears : linears;
     size_t count = g.tiny ? sizeof tiny_linears / sizeof *list : sizeof linears / sizeof *list;
     int wrong = 0;

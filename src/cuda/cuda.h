@@ -8,12 +8,14 @@
 
 #include "tensor/device.h"
 #include "tensor/exec.h"
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
 enum { CUDA_ALIGNMENT = 256 }; /* bytes: of every tensor and of cuBLASLt's workspace */
 
 typedef struct cuda_block cuda_block;
+typedef struct cuda_product cuda_product;
 
 typedef struct cuda_device {
     device base; /* first: a device is cast to this */
@@ -24,7 +26,9 @@ typedef struct cuda_device {
     pthread_mutex_t lock;
     cuda_block *blocks; /* device memory that is taken, and its account */
     mem_stats taken;
-    char name[320]; /* "cuda:0 NVIDIA H200" */
+    cublasLtHandle_t library; /* NULL: no product has been asked for */
+    cuda_product *products;   /* that it has planned (cuda/products.h) */
+    char name[320];           /* "cuda:0 NVIDIA H200" */
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

@@ -6,6 +6,7 @@
 #include "cuda/cuda.h"
 #include "cuda/hardware.h"
 #include "cuda/ops.h"
+#include "cuda/products.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -240,6 +241,7 @@ static void close_device(device *d) {
     while (c->blocks) release(d, c->blocks->data);
     if (c->stream) {
         cudaStreamSynchronize(c->stream);
+        products_close(c);
         cudaStreamDestroy(c->stream);
     }
     pthread_mutex_destroy(&c->lock);

@@ -4,10 +4,10 @@
 #include "cuda/quantize.h"
 #include <stddef.h>
 
-/* The block sums of what is summed in order. */
 static int64_t workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     switch (op) {
+    case OP_INDEX_gemm: return cuda_gemm_workspace(args);
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
@@ -26,6 +26,7 @@ const op_table cuda_ops = {
     .quantize_statistics = cuda_quantize_statistics,
     .amax_record = cuda_amax_record,
     .amax_update = cuda_amax_update,
+    .gemm = cuda_gemm,
     .pack = cuda_pack,
     .column_sum = cuda_column_sum,
     .add = cuda_add,

@@ -8,6 +8,9 @@
 #include "tensor/ops.def"
 #undef OP
 
+/* Bytes of workspace that the op wants. */
+int64_t cuda_gemm_workspace(const gemm_args *g);
+
 extern const op_table cuda_ops;
 
 #endif

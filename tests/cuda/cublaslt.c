@@ -127,9 +127,19 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes) {
-    (void)preference, (void)value;
-    bool known = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t);
-    return known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    (void)preference;
+    switch ((int)attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return bytes == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        (void)value;
+        return bytes == sizeof(uint32_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
@@ -138,6 +148,9 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 
 /* ---- what an sm_90 product takes ---- */
+
+int cublaslt_products;
+bool cublaslt_refuses;
 
 static bool is_fp8(cudaDataType_t type) {
     return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
@@ -159,10 +172,10 @@ static bool scales_fit(const operation *o, const layout *a, const layout *b) {
 
 static bool supported(const operation *o, const layout *a, const layout *b, const layout *c,
                       const layout *d) {
-    if (c->type != d->type || c->ld != d->ld || (d->type != CUDA_R_16BF && d->type != CUDA_R_32F))
-        return false;
+    if (c->type != d->type || c->ld != d->ld || is_fp8(d->type)) return false;
     if (!is_fp8(a->type))
-        return a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && !o->a_scale && !o->b_scale;
+        return a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F) && !o->a_scale &&
+               !o->b_scale;
     if (!is_fp8(b->type) || (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2)) return false;
     if (o->transa != CUBLAS_OP_T || o->transb != CUBLAS_OP_N) return false;
     if (a->ld % 16 || b->ld % 16 || a->columns % 16 || o->amax) return false;
@@ -176,7 +189,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t *results, int *found) {
     (void)handle, (void)preference;
     *found = 0;
-    if (!supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
+    if (cublaslt_refuses || !supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *found = wanted < 2 ? wanted : 2;
     memset(results, 0, sizeof *results * (size_t)*found);
@@ -190,6 +203,7 @@ static ott_dtype dtype_of(cudaDataType_t type) {
     case CUDA_R_8F_E4M3: return OTT_E4M3;
     case CUDA_R_8F_E5M2: return OTT_E5M2;
     case CUDA_R_16BF: return OTT_BF16;
+    case CUDA_R_16F: return OTT_F16;
     default: return OTT_F32;
     }
 }
@@ -321,7 +335,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const layout *la = (const void *)a_layout, *lb = (const void *)b_layout, *lc = (const void *)c_layout;
     const layout *ld = (const void *)d_layout;
     if (!supported(o, la, lb, lc, ld)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!aligned(a) || !aligned(b) || !aligned(d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (is_fp8(la->type) && (!aligned(a) || !aligned(b) || !aligned(d))) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes && (uintptr_t)workspace % 256) return CUBLAS_STATUS_INVALID_VALUE;
     bool a_contiguous = o->transa == CUBLAS_OP_T, b_contiguous = o->transb == CUBLAS_OP_N;
     int64_t k = a_contiguous ? la->rows : la->columns;
@@ -340,6 +354,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    .out = *ld,
                    .k = k};
     require_device(w);
+    cublaslt_products++;
     cudart_queue(stream, run_product, w);
     return CUBLAS_STATUS_SUCCESS;
 }

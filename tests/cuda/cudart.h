@@ -6,6 +6,7 @@
 #define CUDART_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +16,10 @@ extern "C" {
 void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument);
 /* Ends the program with a message unless all `bytes` from `data` on are in one block of device memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
+/* Products that the stand-in for cuBLASLt was given and did not refuse. */
+extern int cublaslt_products;
+/* It has no algorithm for anything. */
+extern bool cublaslt_refuses;
 
 #ifdef __cplusplus
 }

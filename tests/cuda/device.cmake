@@ -23,3 +23,4 @@ function(cuda_test name source)
 endfunction()
 
 cuda_test(ops backend/test_ops.c)
+cuda_test(gemm cuda/test_gemm.c)

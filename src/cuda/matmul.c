@@ -1,15 +1,5 @@
-/* bench/gpu/matmul: implements matmul.h. */
-#include "matmul.h"
-#include <stdio.h>
-#include <stdlib.h>
-
-cublasLtHandle_t matmul_handle(void) {
-    cublasLtHandle_t handle = NULL;
-    cublasStatus_t status = cublasLtCreate(&handle);
-    if (status == CUBLAS_STATUS_SUCCESS) return handle;
-    fprintf(stderr, "cublasLtCreate: %s\n", cublasLtGetStatusString(status));
-    exit(1);
-}
+/* cuda/matmul: describes a product to cuBLASLt, has it choose an algorithm, and runs it. */
+#include "cuda/matmul.h"
 
 const char *matmul_status(cublasStatus_t status) {
     return status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status);
@@ -20,7 +10,18 @@ ott_dtype matmul_dtype(cudaDataType_t type) {
     case CUDA_R_8F_E4M3: return OTT_E4M3;
     case CUDA_R_8F_E5M2: return OTT_E5M2;
     case CUDA_R_16BF: return OTT_BF16;
+    case CUDA_R_16F: return OTT_F16;
     default: return OTT_F32;
+    }
+}
+
+cudaDataType_t matmul_type(ott_dtype d) {
+    switch (d) {
+    case OTT_E4M3: return CUDA_R_8F_E4M3;
+    case OTT_E5M2: return CUDA_R_8F_E5M2;
+    case OTT_BF16: return CUDA_R_16BF;
+    case OTT_F16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
     }
 }
 
@@ -71,7 +72,7 @@ static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttr
 }
 #define SET(attribute, value) set(p->operation, CUBLASLT_MATMUL_DESC_##attribute, &(value), sizeof(value))
 
-#define TRY(call)                                                                                            \
+#define LT_TRY(call)                                                                                         \
     do {                                                                                                     \
         cublasStatus_t status_ = (call);                                                                     \
         if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                                \
@@ -92,42 +93,56 @@ static int32_t scale_mode(matmul_scales scales, bool of_b) {
 
 static cublasStatus_t set_pointers(matmul *p, const matmul_spec *spec, const matmul_data *data) {
     if (spec->scales != SCALES_NONE) {
-        TRY(SET(A_SCALE_POINTER, data->b_scale));
-        TRY(SET(B_SCALE_POINTER, data->a_scale));
+        LT_TRY(SET(A_SCALE_POINTER, data->b_scale));
+        LT_TRY(SET(B_SCALE_POINTER, data->a_scale));
     }
-    if (spec->amax) TRY(SET(AMAX_D_POINTER, data->amax));
+    if (spec->amax) LT_TRY(SET(AMAX_D_POINTER, data->amax));
     return CUBLAS_STATUS_SUCCESS;
 }
 
 static cublasStatus_t describe(matmul *p, const matmul_spec *spec, const matmul_data *data) {
-    TRY(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_TRY(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    TRY(SET(TRANSA, a));
-    TRY(SET(TRANSB, b));
+    LT_TRY(SET(TRANSA, a));
+    LT_TRY(SET(TRANSB, b));
     if (spec->scales != SCALES_NONE) {
         int8_t fast = spec->fast;
         int32_t a_mode = scale_mode(spec->scales, true), b_mode = scale_mode(spec->scales, false);
-        TRY(SET(FAST_ACCUM, fast));
-        TRY(SET(A_SCALE_MODE, a_mode));
-        TRY(SET(B_SCALE_MODE, b_mode));
+        LT_TRY(SET(FAST_ACCUM, fast));
+        LT_TRY(SET(A_SCALE_MODE, a_mode));
+        LT_TRY(SET(B_SCALE_MODE, b_mode));
     }
     return set_pointers(p, spec, data);
 }
 
 /* A row-major [lines, k] matrix, or [k, lines] when transposed, as cuBLAS sees it. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t lines, int64_t k,
-                             bool transposed) {
-    if (transposed) return cublasLtMatrixLayoutCreate(out, type, (uint64_t)lines, (uint64_t)k, lines);
-    return cublasLtMatrixLayoutCreate(out, type, (uint64_t)k, (uint64_t)lines, k);
+                             bool transposed, int64_t ld) {
+    int64_t inner = transposed ? lines : k, outer = transposed ? k : lines;
+    return cublasLtMatrixLayoutCreate(out, type, (uint64_t)inner, (uint64_t)outer, ld ? ld : inner);
 }
 
-static cublasStatus_t find_algorithms(matmul *p) {
+/* No algorithm may split the contraction: what it rounds in between, and in which order it adds, would not be ours. */
+static cublasStatus_t limit_algorithms(cublasLtMatmulPreference_t p, const matmul_spec *spec) {
+    uint64_t workspace = (uint64_t)spec->workspace;
+    uint32_t alignment = (uint32_t)spec->alignment, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                sizeof workspace));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                                sizeof schemes));
+    for (int i = 0; alignment && i < 4; i++)
+        LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, alignments[i], &alignment, sizeof alignment));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
     cublasLtMatmulPreference_t preference;
-    TRY(cublasLtMatmulPreferenceCreate(&preference));
-    cublasStatus_t status =
-        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &matmul_workspace_bytes, sizeof matmul_workspace_bytes);
+    LT_TRY(cublasLtMatmulPreferenceCreate(&preference));
+    cublasStatus_t status = limit_algorithms(preference, spec);
     if (status == CUBLAS_STATUS_SUCCESS) /* C and D have one layout object: in place */
         status = cublasLtMatmulAlgoGetHeuristic(p->handle, p->operation, p->a, p->b, p->d, p->d, preference,
                                                 MATMUL_CANDIDATES, p->candidate, &p->candidates);
@@ -139,19 +154,19 @@ static cublasStatus_t find_algorithms(matmul *p) {
 cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
                            const matmul_data *data) {
     *p = (matmul){.handle = handle};
-    TRY(describe(p, spec, data));
-    TRY(layout(&p->a, spec->b, spec->n, spec->k, spec->b_transposed));
-    TRY(layout(&p->b, spec->a, spec->m, spec->k, spec->a_transposed));
-    TRY(layout(&p->d, spec->d, spec->m, spec->n, false));
-    return find_algorithms(p);
+    LT_TRY(describe(p, spec, data));
+    LT_TRY(layout(&p->a, spec->b, spec->n, spec->k, spec->b_transposed, spec->ldb));
+    LT_TRY(layout(&p->b, spec->a, spec->m, spec->k, spec->a_transposed, spec->lda));
+    LT_TRY(layout(&p->d, spec->d, spec->m, spec->n, false, spec->ldd));
+    return find_algorithms(p, spec);
 }
 
 cublasStatus_t matmul_run(matmul *p, int candidate, const matmul_spec *spec, const matmul_data *data,
                           void *workspace, cudaStream_t stream) {
     float alpha = 1, beta = spec->accumulate;
-    TRY(set_pointers(p, spec, data));
+    LT_TRY(set_pointers(p, spec, data));
     return cublasLtMatmul(p->handle, p->operation, &alpha, data->b, p->a, data->a, p->b, &beta, data->d, p->d,
-                          data->d, p->d, &p->candidate[candidate].algo, workspace, matmul_workspace_bytes,
+                          data->d, p->d, &p->candidate[candidate].algo, workspace, (size_t)spec->workspace,
                           stream);
 }
 

@@ -1,0 +1,215 @@
+/*
+ * cuda/gemm: the op. What cuBLASLt takes goes to it; everything else to a kernel of our own (cuda/gemm.h) that takes all, and
+ * so does what the library refuses, which is said once. The way of a product follows from its shapes and scalars alone, so
+ * that its workspace is known before there is memory; where its operands lie is looked at when it runs.
+ */
+#include "cuda/gemm.h"
+#include "base/log.h"
+#include "cuda/cuda.h"
+#include "cuda/matmul.h"
+#include "cuda/ops.h"
+#include "cuda/products.h"
+#include <string.h>
+
+enum { FP8_MULTIPLE = 16, BLOCK_MULTIPLE = 4, BLOCK = 128 };
+#define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* what NVIDIA advises for Hopper */
+
+/* ---- the way of a product ---- */
+
+/* A product by the library, and what lies where in the workspace, in bytes from its beginning; -1: nothing. */
+typedef struct gemm_way {
+    bool library;
+    matmul_spec spec; /* without alignment */
+    int64_t library_at, a_scales_at, b_scales_at, a_codes_at, b_codes_at, sum_at;
+    int64_t bytes;
+} gemm_way;
+
+static int64_t round_up(int64_t n, int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static int64_t reserve(gemm_way *w, int64_t bytes) {
+    int64_t at = w->bytes;
+    w->bytes = round_up(w->bytes + bytes, CUDA_ALIGNMENT);
+    return at;
+}
+
+/* The library's name for the scales of FP8 operands. */
+static bool choose_scales(const gemm_args *g, matmul_scales *out) {
+    granularity a = g->a->grain, b = g->b->grain;
+    if (!g->a->scale_inv || !g->b->scale_inv) return false;
+    if (a == GRANULARITY_TENSOR && b == GRANULARITY_TENSOR)
+        *out = SCALES_TENSOR;
+    else if (a == GRANULARITY_ROW && b == GRANULARITY_ROW)
+        *out = SCALES_ROW;
+    else if (a == GRANULARITY_1X128 && b == GRANULARITY_1X128)
+        *out = SCALES_BLOCK_1D;
+    else if (a == GRANULARITY_1X128 && b == GRANULARITY_128X128)
+        *out = SCALES_BLOCK_2D;
+    else
+        return false;
+    bool blocks = *out == SCALES_BLOCK_1D || *out == SCALES_BLOCK_2D;
+    return g->spec.order == (blocks ? SCALE_A_THEN_B : SCALE_PRODUCT);
+}
+
+/* May the library take FP8 operands like these? */
+static bool describe_fp8(const gemm_args *g, matmul_spec *s) {
+    bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
+    if (!dtype_is_fp8(g->b->t.dtype) || both_e5m2 || g->a->transposed || g->b->transposed) return false;
+    if (s->n % FP8_MULTIPLE || s->ldd * dtype_bytes(g->c->dtype) % FP8_MULTIPLE ||
+        !choose_scales(g, &s->scales))
+        return false;
+    bool blocks = s->scales == SCALES_BLOCK_1D || s->scales == SCALES_BLOCK_2D;
+    s->fast = g->spec.fast_accumulate && !blocks;
+    return !blocks || s->m % BLOCK_MULTIPLE == 0;
+}
+
+static bool describe_high_precision(const gemm_args *g) {
+    ott_dtype d = g->a->t.dtype;
+    return g->b->t.dtype == d && (g->c->dtype == d || g->c->dtype == OTT_F32);
+}
+
+/* Codes that do not lie as the library wants them are copied: zeros behind the contraction add nothing. */
+static void stage_codes(gemm_way *w) {
+    matmul_spec *s = &w->spec;
+    if (s->k % FP8_MULTIPLE == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
+    s->k = s->lda = s->ldb = round_up(s->k, FP8_MULTIPLE);
+    w->a_codes_at = reserve(w, s->m * s->k);
+    w->b_codes_at = reserve(w, s->n * s->k);
+}
+
+static void plan_workspace(gemm_way *w, const gemm_args *g) {
+    matmul_spec *s = &w->spec;
+    int64_t parts = 16 * s->m * s->n;
+    s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, CUDA_ALIGNMENT) : LIBRARY_WORKSPACE;
+    w->library_at = reserve(w, s->workspace);
+    if (s->scales != SCALES_NONE) {
+        stage_codes(w);
+        w->a_scales_at = reserve(w, 4 * matmul_scale_count(s, false));
+        w->b_scales_at = reserve(w, 4 * matmul_scale_count(s, true));
+    }
+    if (!g->bias) return;
+    w->sum_at = reserve(w, 4 * s->m * s->n);
+    s->d = CUDA_R_32F;
+    s->ldd = s->n;
+    s->accumulate = false;
+}
+
+static void find_way(const gemm_args *g, gemm_way *w) {
+    memset(w, 0, sizeof *w); /* with its padding: the spec is a key */
+    w->library_at = w->a_scales_at = w->b_scales_at = w->a_codes_at = w->b_codes_at = w->sum_at = -1;
+    matmul_spec *s = &w->spec;
+    s->m = g->c->rows;
+    s->n = g->c->columns;
+    s->k = operand_k(g->a);
+    s->lda = g->a->t.ld;
+    s->ldb = g->b->t.ld;
+    s->ldd = g->c->ld;
+    s->a = matmul_type(g->a->t.dtype);
+    s->b = matmul_type(g->b->t.dtype);
+    s->d = matmul_type(g->c->dtype);
+    s->a_transposed = g->a->transposed;
+    s->b_transposed = g->b->transposed;
+    s->scales = SCALES_NONE;
+    s->accumulate = g->accumulate;
+    if (s->m == 0 || s->n == 0 || s->k == 0) return;
+    w->library = dtype_is_fp8(g->a->t.dtype) ? describe_fp8(g, s) : describe_high_precision(g);
+    if (w->library) plan_workspace(w, g);
+}
+
+int64_t cuda_gemm_workspace(const gemm_args *g) {
+    gemm_way w;
+    find_way(g, &w);
+    return w.bytes;
+}
+
+/* ---- what the library is given ---- */
+
+/* The largest power of two, at most 256, that all addresses and rows are multiples of. */
+static int common_alignment(const gemm_args *g, const matmul_data *data) {
+    uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d | CUDA_ALIGNMENT;
+    bits |= (uintptr_t)(g->a->t.ld * dtype_bytes(g->a->t.dtype));
+    bits |= (uintptr_t)(g->b->t.ld * dtype_bytes(g->b->t.dtype));
+    bits |= (uintptr_t)(g->c->ld * dtype_bytes(g->c->dtype));
+    return (int)(bits & -bits);
+}
+
+static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
+    const tensor *t = &o->t;
+    TRY(cuda_check(cudaMemsetAsync(to, 0, (size_t)(t->rows * k), cuda_stream(cx)), "gemm"));
+    return cuda_check(cudaMemcpy2DAsync(to, (size_t)k, t->data, (size_t)t->ld, (size_t)t->columns,
+                                        (size_t)t->rows, cudaMemcpyDeviceToDevice, cuda_stream(cx)),
+                      "gemm");
+}
+
+/* Codes as they lie, or their copy. */
+static ott_status place_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
+    char *copy = (char *)cx->workspace + at;
+    *out = at < 0 ? o->t.data : copy;
+    return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
+}
+
+/* Scales in the library's order: as they lie, or a copy. */
+static ott_status place_scales(exec *cx, const gemm_way *w, const operand *o, bool of_b, const float **out) {
+    const matmul_spec *s = &w->spec;
+    int64_t mn = of_b ? s->n : s->m, at = of_b ? w->b_scales_at : w->a_scales_at;
+    scale_block block = granularity_block(o->grain);
+    gemm_scales scales = {.from = o->scale_inv,
+                          .to = (float *)(void *)((char *)cx->workspace + at),
+                          .mn = block.mn == INT64_MAX ? 1 : (mn + block.mn - 1) / block.mn,
+                          .k = block.k == INT64_MAX ? 1 : (operand_k(o) + block.k - 1) / block.k,
+                          .mn_step = o->mn_step,
+                          .k_step = o->k_step,
+                          .to_mn_step = matmul_scale_index(s, of_b, block.mn == INT64_MAX ? 0 : block.mn, 0),
+                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
+    bool lies_so = (scales.mn == 1 || scales.mn_step == scales.to_mn_step) &&
+                   (scales.k == 1 || scales.k_step == scales.to_k_step);
+    *out = lies_so && (uintptr_t)o->scale_inv % FP8_MULTIPLE == 0 ? o->scale_inv : scales.to;
+    return *out == o->scale_inv ? OTT_OK : cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
+}
+
+static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_way *w, matmul_data *out) {
+    char *workspace = cx->workspace;
+    *out = (matmul_data){.d = w->sum_at < 0 ? g->c->data : workspace + w->sum_at};
+    TRY(place_codes(cx, g->a, w->a_codes_at, w->spec.k, &out->a));
+    TRY(place_codes(cx, g->b, w->b_codes_at, w->spec.k, &out->b));
+    if (w->spec.scales == SCALES_NONE) return OTT_OK;
+    TRY(place_scales(cx, w, g->a, false, &out->a_scale));
+    return place_scales(cx, w, g->b, true, &out->b_scale);
+}
+
+/* ---- the op ---- */
+
+static ott_status multiply_by_kernel(exec *cx, const gemm_args *g) {
+    return cuda_check(gemm_launch(g->a, g->b, g->bias, g->c, g->accumulate, g->spec.order, cuda_stream(cx)),
+                      "gemm");
+}
+
+/* FP8 codes must lie at multiples of 16. */
+static bool lies_badly(const gemm_args *g, const matmul_data *data) {
+    uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d;
+    return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
+}
+
+static ott_status multiply(exec *cx, const gemm_args *g, gemm_way *w) {
+    matmul_data data;
+    bool ran;
+    TRY(place_operands(cx, g, w, &data));
+    if (lies_badly(g, &data)) return multiply_by_kernel(cx, g);
+    w->spec.alignment = common_alignment(g, &data);
+    TRY(products_run(cx, &w->spec, &data, (char *)cx->workspace + w->library_at, &ran));
+    if (!ran) return multiply_by_kernel(cx, g);
+    if (!g->bias) return OTT_OK;
+    return cuda_check(gemm_epilogue_launch(data.d, g->bias, g->c, g->accumulate, cuda_stream(cx)), "gemm");
+}
+
+ott_status cuda_gemm(exec *cx, const gemm_args *g) {
+    gemm_way w;
+    const char *refused = cx->device->can->no_accumulate[g->spec.accumulate];
+    if (refused)
+        return status_fail(OTT_ERR_UNSUPPORTED, "gemm: accumulation \"%s\" %s",
+                           recipe_accumulate_name(g->spec.accumulate), refused);
+    if (tensor_count(*g->c) == 0) return OTT_OK;
+    find_way(g, &w);
+    return w.library ? multiply(cx, g, &w) : multiply_by_kernel(cx, g);
+}

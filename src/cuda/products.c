@@ -1,0 +1,80 @@
+/* cuda/products: a list of plans, found by their spec. */
+#include "cuda/products.h"
+#include "base/log.h"
+#include <string.h>
+
+struct cuda_product {
+    matmul_spec spec;
+    matmul plan;
+    bool refused; /* the library cannot */
+    cuda_product *next;
+};
+
+static ott_status check(cublasStatus_t status, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS) return OTT_OK;
+    return status_fail(status == CUBLAS_STATUS_ALLOC_FAILED ? OTT_ERR_MEMORY : OTT_ERR_DEVICE,
+                       "%s: cuBLASLt: %s", what, cublasLtGetStatusName(status));
+}
+
+static bool is_refusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+static void tell_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t status) {
+    log_warning(cx->log,
+                "cuBLASLt has no product %lld x %lld x %lld of %s and %s (%s): a kernel of our own computes "
+                "it, slowly",
+                (long long)s->m, (long long)s->n, (long long)s->k, dtype_name(matmul_dtype(s->a)),
+                dtype_name(matmul_dtype(s->b)), cublasLtGetStatusName(status));
+}
+
+static ott_status open_library(cuda_device *c) {
+    return c->library ? OTT_OK : check(cublasLtCreate(&c->library), "opening it");
+}
+
+static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
+                              cuda_product **out) {
+    cuda_device *c = cuda_device_of(cx->device);
+    void *memory;
+    TRY(open_library(c));
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(cuda_product), "a product's plan", &memory));
+    cuda_product *p = memory;
+    memcpy(&p->spec, spec, sizeof *spec);
+    p->next = c->products;
+    c->products = p;
+    cublasStatus_t status = matmul_plan(&p->plan, c->library, spec, data);
+    p->refused = is_refusal(status);
+    if (p->refused) tell_refusal(cx, spec, status);
+    *out = p;
+    return p->refused ? OTT_OK : check(status, "planning a product");
+}
+
+static cuda_product *find_product(const cuda_device *c, const matmul_spec *spec) {
+    cuda_product *p = c->products;
+    while (p && memcmp(&p->spec, spec, sizeof *spec) != 0) p = p->next;
+    return p;
+}
+
+ott_status products_run(exec *cx, const matmul_spec *spec, const matmul_data *data, void *workspace,
+                        bool *ran) {
+    cuda_product *p = find_product(cuda_device_of(cx->device), spec);
+    if (!p) TRY(add_product(cx, spec, data, &p));
+    *ran = !p->refused;
+    if (p->refused) return OTT_OK;
+    cublasStatus_t status = matmul_run(&p->plan, 0, spec, data, workspace, cuda_stream(cx));
+    p->refused = is_refusal(status);
+    *ran = !p->refused;
+    if (p->refused) tell_refusal(cx, spec, status);
+    return p->refused ? OTT_OK : check(status, "a product");
+}
+
+void products_close(cuda_device *c) {
+    while (c->products) {
+        cuda_product *p = c->products;
+        c->products = p->next;
+        matmul_close(&p->plan);
+        mem_free(c->base.account, p);
+    }
+    if (c->library) cublasLtDestroy(c->library);
+}
