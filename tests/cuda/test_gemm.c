@@ -75,32 +75,17 @@ static void compare(void) {
     if (!case_compare(&c)) fail_msg("%s", c.message);
 }
 
-/* Is it as the products of a recipe are: both operands contracted along their rows, scaled alike, in the recipes' order? */
-static bool is_of_a_recipe(void) {
-    const operand *a = args()->a, *b = args()->b;
-    bool lies = !a->transposed && !b->transposed && args()->c->ld % 16 == 0 && a->scale_inv && b->scale_inv;
-    bool blocks = a->grain == GRANULARITY_1X128,
-         whole = a->grain == b->grain && !granularity_is_block(a->grain);
-    if (!dtype_is_fp8(a->t.dtype) || !lies) return false;
-    return blocks ? args()->spec.order == SCALE_A_THEN_B : whole && args()->spec.order == SCALE_PRODUCT;
-}
-
 static void what_the_library_takes_goes_there(void **state) {
     (void)state;
-    int of_recipes = 0;
+    int of_fp8 = 0;
     for (uint64_t number = 0; number < CASES;) {
         make_product(&number);
         int before = cublaslt_products;
-        bool expected = is_of_a_recipe();
         compare();
-        if (expected && cublaslt_products == before) {
-            char text[1500];
-            case_describe(&c, text, sizeof text);
-            fail_msg("the library was not asked for %s", text);
-        }
-        of_recipes += expected;
+        of_fp8 += dtype_is_fp8(args()->a->t.dtype) && cublaslt_products > before;
     }
-    assert_true(of_recipes >= 3);
+    assert_true(of_fp8 >= 3); /* most of the drawn ones are as no recipe has them */
+    assert_true(cublaslt_products - of_fp8 >= 3);
     assert_int_equal(lines, 0);
 }
 
@@ -123,7 +108,7 @@ static void a_refusal_is_said_once_and_replaced(void **state) {
     succeed(device_copy_out(gpu.device, one, y.data, 16));
     assert_true(one[0] == 2 && one[3] == 2);
     assert_int_equal(lines, 1);
-    assert_non_null(strstr(logged, "cuBLASLt has no product 2 x 2 x 2 of F32 and F32"));
+    assert_non_null(strstr(logged, "cuBLASLt has no product 2 x 2 x 2 of fp32 and fp32"));
     device_release(gpu.device, data);
 }
 
