@@ -8,6 +8,7 @@
 #include "backend/op_case.h"
 #include "backend/open.h"
 #include "cudart.h"
+#include "fp8/reference.h"
 #include "reference/reference_ops.h"
 #include <stdio.h>
 #include <string.h>
@@ -18,12 +19,12 @@ static mem *account;
 static case_device reference, gpu;
 static op_case c;
 static char logged[2048];
-static int lines;
+static int warnings;
 
 static void note(void *user, ott_log_level level, const char *text) {
     (void)user, (void)level;
     snprintf(logged, sizeof logged, "%s", text);
-    lines++;
+    warnings++;
 }
 
 static const logger lg = {.callback = note, .level = OTT_LOG_WARNING};
@@ -37,7 +38,7 @@ static int open_all(void **state) {
     device *d;
     cublaslt_products = 0;
     cublaslt_refuses = false;
-    lines = 0;
+    warnings = 0;
     succeed(mem_open(&account));
     succeed(reference_device_open(account, &d));
     succeed(case_device_open(d, &reference));
@@ -75,18 +76,119 @@ static void compare(void) {
     if (!case_compare(&c)) fail_msg("%s", c.message);
 }
 
-static void what_the_library_takes_goes_there(void **state) {
-    (void)state;
-    int of_fp8 = 0;
-    for (uint64_t number = 0; number < CASES;) {
-        make_product(&number);
-        int before = cublaslt_products;
-        compare();
-        of_fp8 += dtype_is_fp8(args()->a->t.dtype) && cublaslt_products > before;
+/* ---- FP8 products as recipes have them ---- */
+
+enum { M = 32, N = 48, LONG = 272, ODD = 200 /* no multiple of 16: the codes are copied */ };
+
+typedef struct product {
+    granularity a, b;
+    ott_dtype format; /* a's; b's is E4M3 */
+    ott_dtype d;
+    int64_t k;
+    bool accumulate, bias;
+} product;
+
+static uint8_t codes[2][N * LONG];
+static float scales[2][N * 4], bias[N], before[M * N], expected[M * N], got[M * N];
+
+static void draw_operands(const product *p) {
+    for (int i = 0; i < N * LONG; i++) {
+        codes[0][i] = cast_to_fp8((float)(i * 37 % 101 - 50) / 8, p->format, CAST_SATURATE);
+        codes[1][i] = cast_to_fp8((float)(i * 53 % 89 - 44) / 16, OTT_E4M3, CAST_SATURATE);
     }
-    assert_true(of_fp8 >= 3); /* most of the drawn ones are as no recipe has them */
-    assert_true(cublaslt_products - of_fp8 >= 3);
-    assert_int_equal(lines, 0);
+    for (int i = 0; i < N * 4; i++) {
+        scales[0][i] = 0.3f + (float)(i * 7 % 13) / 10;
+        scales[1][i] = 0.2f + (float)(i * 5 % 11) / 9;
+    }
+    for (int i = 0; i < N; i++) bias[i] = (float)i / 7;
+    for (int i = 0; i < M * N; i++) cast_store(before, p->d, i, (float)(i % 19) / 3);
+    memcpy(expected, before, sizeof before);
+}
+
+static void *to_device(const void *data, int64_t bytes) {
+    void *block;
+    succeed(device_allocate(gpu.device, MEM_OTHER, bytes, "a test's array", &block));
+    succeed(device_copy_in(gpu.device, block, data, bytes));
+    return block;
+}
+
+static operand operand_of(const product *p, bool of_b, void *data, float *scale) {
+    granularity grain = of_b ? p->b : p->a;
+    int64_t lines = of_b ? N : M;
+    operand o = {.t = tensor_matrix(data, of_b ? OTT_E4M3 : p->format, lines, p->k),
+                 .grain = grain,
+                 .scale_inv = scale};
+    qdata use = {0};
+    qtensor_order(&use, grain, lines);
+    o.mn_step = use.mn_step;
+    o.k_step = use.k_step;
+    return o;
+}
+
+static reference_operand reference_of(const operand *o) {
+    return (reference_operand){o->t.data, o->t.dtype,   o->t.ld,    false,
+                               o->grain,  o->scale_inv, o->mn_step, o->k_step};
+}
+
+static gemm_spec spec_of(const product *p) {
+    return (gemm_spec){.order = granularity_is_block(p->a) ? SCALE_A_THEN_B : SCALE_PRODUCT,
+                       .fast_accumulate = true};
+}
+
+static void expect_product(const product *p) {
+    operand a = operand_of(p, false, codes[0], scales[0]), b = operand_of(p, true, codes[1], scales[1]);
+    reference_operand ra = reference_of(&a), rb = reference_of(&b);
+    gemm_spec spec = spec_of(p);
+    reference_gemm(M, N, p->k, &ra, &rb, &spec, p->bias ? bias : NULL, p->accumulate, expected, p->d, N);
+}
+
+static void run_product(const product *p) {
+    exec cx = {.device = gpu.device, .log = &lg};
+    void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
+                     to_device(scales[0], sizeof scales[0]), to_device(scales[1], sizeof scales[1]),
+                     to_device(bias, sizeof bias),           to_device(before, sizeof before)};
+    operand a = operand_of(p, false, data[0], data[2]), b = operand_of(p, true, data[1], data[3]);
+    tensor added = tensor_vector(data[4], OTT_F32, N), c_ = tensor_matrix(data[5], p->d, M, N);
+    gemm_args g = {.a = &a,
+                   .b = &b,
+                   .bias = p->bias ? &added : NULL,
+                   .c = &c_,
+                   .accumulate = p->accumulate,
+                   .spec = spec_of(p)};
+    succeed(op_gemm(&cx, &g));
+    succeed(device_copy_out(gpu.device, got, data[5], sizeof got));
+    for (int i = 0; i < 6; i++) device_release(gpu.device, data[i]);
+}
+
+static void check_product(const product *p) {
+    int products = cublaslt_products;
+    draw_operands(p);
+    expect_product(p);
+    run_product(p);
+    if (cublaslt_products != products + 1 || memcmp(got, expected, sizeof got) != 0)
+        fail_msg("%s x %s of %s to %s, k %d, accumulate %d, bias %d: %s", granularity_name(p->a),
+                 granularity_name(p->b), dtype_name(p->format), dtype_name(p->d), (int)p->k, p->accumulate,
+                 p->bias, cublaslt_products == products + 1 ? "other bits" : "not by the library");
+}
+
+static void what_recipes_multiply_goes_to_the_library(void **state) {
+    (void)state;
+    static const granularity grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
+                                            {GRANULARITY_ROW, GRANULARITY_ROW},
+                                            {GRANULARITY_1X128, GRANULARITY_1X128},
+                                            {GRANULARITY_1X128, GRANULARITY_128X128}};
+    static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
+    for (int i = 0; i < 4 * 2 * 3 * 8; i++) {
+        product p = {.a = grains[i / 48][0],
+                     .b = grains[i / 48][1],
+                     .format = i / 24 % 2 ? OTT_E5M2 : OTT_E4M3,
+                     .d = results[i / 8 % 3],
+                     .k = i & 1 ? ODD : LONG,
+                     .accumulate = i & 2,
+                     .bias = i & 4};
+        check_product(&p);
+    }
+    assert_int_equal(warnings, 0);
 }
 
 static void a_refusal_is_said_once_and_replaced(void **state) {
@@ -107,7 +209,7 @@ static void a_refusal_is_said_once_and_replaced(void **state) {
     for (int i = 0; i < 3; i++) succeed(op_gemm(&cx, &(gemm_args){.a = &o, .b = &o, .c = &y}));
     succeed(device_copy_out(gpu.device, one, y.data, 16));
     assert_true(one[0] == 2 && one[3] == 2);
-    assert_int_equal(lines, 1);
+    assert_int_equal(warnings, 1);
     assert_non_null(strstr(logged, "cuBLASLt has no product 2 x 2 x 2 of fp32 and fp32"));
     device_release(gpu.device, data);
 }
@@ -126,7 +228,7 @@ static void an_accumulator_of_the_host_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(what_the_library_takes_goes_there),
+        TEST(what_recipes_multiply_goes_to_the_library),
         TEST(a_refusal_is_said_once_and_replaced),
         TEST(an_accumulator_of_the_host_is_refused),
     };
