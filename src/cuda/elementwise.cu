@@ -107,6 +107,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kerne
             first = head * 2 * r.half;
     if (first >= r.x.columns) return;
     int64_t at = r.position[p.row];
+    bool exists = at >= 0 && at < r.cosine.rows;
+    if (!exists) at = 0;
     view low = r.x, high = r.x; /* of the head's halves */
     low.data = number_at<D>(r.x, 0, first);
     high.data = number_at<D>(r.x, 0, first + r.half);
@@ -115,8 +117,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kerne
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float x0 = a.x[i], x1 = b.x[i], sine = r.inverse ? -s.x[i] : s.x[i];
-        a.x[i] = fmaf(x0, c.x[i], -(x1 * sine));
-        b.x[i] = fmaf(x1, c.x[i], x0 * sine);
+        a.x[i] = exists ? fmaf(x0, c.x[i], -(x1 * sine)) : NAN;
+        b.x[i] = exists ? fmaf(x1, c.x[i], x0 * sine) : NAN;
     }
     store8<D>(low, p.row, j, r.half, a);
     store8<D>(high, p.row, j, r.half, b);

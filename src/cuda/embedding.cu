@@ -2,27 +2,29 @@
 #include "cuda/kernels.h"
 #include "cuda/numbers.h"
 
-/* Bytes moved: y once, and each row that is looked up. A token of no row here, valid or not, gives zeros. */
+/* Bytes moved: y once, and each row that is looked up. A token of which there is no row anywhere gives NaN, since a kernel cannot
+   refuse it. */
 template <ott_dtype T, ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
-    embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before) {
+    embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before, int64_t after) {
     row_place p = row_place_of(y.columns);
     if (p.column >= y.columns) return;
     int64_t row = token[p.row] - before;
-    eight e = {};
+    bool exists = row >= -before && row < table.rows + after;
+    eight e = eight_of(exists ? 0.0f : NAN);
     if (row >= 0 && row < table.rows) e = load8<T>(table, row, p.column);
     store8<D>(y, p.row, p.column, e);
 }
 
 extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
-                                                int64_t before, cudaStream_t stream) {
+                                                int64_t before, int64_t after, cudaStream_t stream) {
     view from = view_of(table), to = view_of(y);
     const int32_t *tokens = (const int32_t *)token->data;
     int64_t blocks = to.rows * row_pieces(to.columns);
     WITH_DTYPE(table->dtype, T,
                WITH_DTYPE(y->dtype, D,
                           LAUNCH_BLOCKS((embedding_forward_kernel<T, D>), blocks, ROW_THREADS, stream, tokens,
-                                        from, to, before)));
+                                        from, to, before, after)));
     return cudaGetLastError();
 }
 

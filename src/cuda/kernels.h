@@ -1,6 +1,7 @@
 /*
  * cuda/kernels: the launches of the kernels, each an op of tensor/ops.def or a part of one (those of the quantize family:
- * cuda/quantize.h). They check nothing and wait for nothing; what they return is whether the launch was accepted. An optional
+ * cuda/quantize.h). They check nothing and wait for nothing; what they return is whether the launch was accepted. An index that is out of range makes NaN
+ * of what it was to find. An optional
  * tensor may be NULL.
  */
 #ifndef CUDA_KERNELS_H
@@ -33,7 +34,7 @@ cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const
 
 /* ---- embedding.cu ---- */
 cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
-                                     int64_t before, cudaStream_t stream);
+                                     int64_t before, int64_t after, cudaStream_t stream);
 /* skipped: the token that counts for nothing, or one that there is not. */
 cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                       int64_t before, int64_t skipped, cudaStream_t stream);
@@ -41,10 +42,10 @@ cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, con
 /* ---- loss.cu ---- */
 /* parts NULL: the rows are whole. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
-                                 const tensor *grad_scale, const tensor *loss, int64_t before,
+                                 const tensor *grad_scale, const tensor *loss, int64_t before, int64_t after,
                                  cudaStream_t stream);
 cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target, const tensor *part,
-                                      int64_t before, cudaStream_t stream);
+                                      int64_t before, int64_t after, cudaStream_t stream);
 
 /* ---- reduce.cu ---- */
 /* Bytes of workspace to sum a tensor of so many elements. */

@@ -5,8 +5,9 @@
 #include "cuda/quantize_ops.h"
 
 ott_status cuda_embedding_forward(exec *cx, const embedding_forward_args *a) {
-    return cuda_check(embedding_forward_launch(a->token, a->table, a->y, a->before, cuda_stream(cx)),
-                      "embedding_forward");
+    return cuda_check(
+        embedding_forward_launch(a->token, a->table, a->y, a->before, a->after, cuda_stream(cx)),
+        "embedding_forward");
 }
 
 ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
@@ -17,6 +18,9 @@ ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
 }
 
 ott_status cuda_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
+    if (a->delta && !a->h)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
     TRY(cuda_check(
         norm_forward_launch(a->x, a->delta, a->weight, a->h, a->y, a->rstd, a->eps, cuda_stream(cx)),
         "rmsnorm_forward"));
@@ -52,19 +56,20 @@ ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
 
 ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
     TRY(cuda_check(
-        cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, cuda_stream(cx)),
+        cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, 0, cuda_stream(cx)),
         "cross_entropy"));
     return cuda_quantize_list(cx, "cross_entropy", a->logits, a->q);
 }
 
 ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
-    return cuda_check(cross_entropy_part_launch(a->logits, a->target, a->part, a->before, cuda_stream(cx)),
-                      "cross_entropy_part");
+    return cuda_check(
+        cross_entropy_part_launch(a->logits, a->target, a->part, a->before, a->after, cuda_stream(cx)),
+        "cross_entropy_part");
 }
 
 ott_status cuda_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
     TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->before,
-                                        cuda_stream(cx)),
+                                        a->after, cuda_stream(cx)),
                    "cross_entropy_whole"));
     return cuda_quantize_list(cx, "cross_entropy_whole", a->logits, a->q);
 }

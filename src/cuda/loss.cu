@@ -23,8 +23,8 @@ struct loss_job {
     const float *
         parts; /* of a row that is in parts: [3 * part_count, T], `step` from one to the next; NULL: it is whole */
     int64_t part_rows, step;
-    float *part;    /* [3, T]: what this part says of a row, and nothing more; NULL: the loss */
-    int64_t before; /* columns of the row before these */
+    float *part;         /* [3, T]: what this part says of a row, and nothing more; NULL: the loss */
+    int64_t before, all; /* columns of the row before these, and in the whole row */
 };
 
 struct row_sum {
@@ -113,7 +113,8 @@ __device__ __forceinline__ row_sum sum_up(const loss_job &j, int64_t row, int64_
     float most = largest_of_row<D>(j.logits, row), sum = sum_of_row<D>(j.logits, row, most);
     int64_t column = target - j.before;
     bool here = column >= 0 && column < j.logits.columns;
-    if (threadIdx.x == 0) shared = {most, sum, here ? load<D>(j.logits, row, column) : 0.0f};
+    float elsewhere = target < j.all ? 0.0f : NAN;
+    if (threadIdx.x == 0) shared = {most, sum, here ? load<D>(j.logits, row, column) : elsewhere};
     __syncthreads();
     return shared;
 }
@@ -140,7 +141,7 @@ static cudaError_t launch(const tensor *logits, const loss_job &j, cudaStream_t 
 
 extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                             const tensor *grad_scale, const tensor *loss, int64_t before,
-                                            cudaStream_t stream) {
+                                            int64_t after, cudaStream_t stream) {
     loss_job j = {};
     j.logits = view_of(logits);
     j.target = (const int32_t *)target->data;
@@ -148,16 +149,19 @@ extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *
     j.loss = (float *)loss->data;
     if (parts) j.parts = (const float *)parts->data, j.part_rows = parts->rows, j.step = parts->ld;
     j.before = before;
+    j.all = before + logits->columns + after;
     return launch(logits, j, stream);
 }
 
 extern "C" cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target,
-                                                 const tensor *part, int64_t before, cudaStream_t stream) {
+                                                 const tensor *part, int64_t before, int64_t after,
+                                                 cudaStream_t stream) {
     loss_job j = {};
     j.logits = view_of(logits);
     j.target = (const int32_t *)target->data;
     j.part = (float *)part->data;
     j.step = part->ld;
     j.before = before;
+    j.all = before + logits->columns + after;
     return launch(logits, j, stream);
 }

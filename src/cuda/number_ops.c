@@ -56,6 +56,7 @@ ott_status cuda_amax_record(exec *cx, const amax_record_args *a) {
 }
 
 ott_status cuda_amax_update(exec *cx, const amax_update_args *a) {
+    STATUS_REQUIRE(a->spec.history == a->amax_history->columns);
     if (a->spec.callbacks)
         return status_fail(
             OTT_ERR_UNSUPPORTED,

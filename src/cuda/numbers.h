@@ -97,6 +97,10 @@ struct eight {
     float x[8];
 };
 
+__device__ __forceinline__ eight eight_of(float x) {
+    return {{x, x, x, x, x, x, x, x}};
+}
+
 /* The same as they are stored, in half the registers where they are narrow. */
 template <ott_dtype D> struct held { uint32_t word[D == OTT_F32 ? 8 : 4]; };
 

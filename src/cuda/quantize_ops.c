@@ -141,6 +141,7 @@ ott_status cuda_quantize_statistics(exec *cx, const quantize_statistics_args *a)
     const cast_spec *specs[] = {&a->q->spec.rowwise, &a->q->spec.columnwise};
     float *out = a->statistics->data;
     cudaStream_t stream = cuda_stream(cx);
+    STATUS_REQUIRE(a->statistics->columns == STATISTICS_COUNT);
     for (int column = 0; column < 2; column++, out += a->statistics->ld) {
         quantize_use use = use_of(a->q, column);
         bool measured = cast_spec_is_fp8(specs[column]) && tensor_count(*a->x) > 0;

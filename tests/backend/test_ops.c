@@ -150,6 +150,69 @@ static void test_quantize_is_its_three_parts(void **state) {
     }
 }
 
+/* ---- what a backend refuses ---- */
+
+static void expect_refused(op_case *c, const case_device *d, ott_status status) {
+    if (case_run(c, d) != status)
+        fail_msg("%s: %s: not refused as it should be", d->device->name, c->op->name);
+}
+
+static void make_case_with(op_case *c, const char *op, const char *field) {
+    uint64_t number = 0;
+    do assert_true(case_make(c, op_find(op), OTT_BF16, 4, VALUES_NORMAL, number++));
+    while (!case_present(c, field));
+}
+
+static void test_arguments_are_refused(void **state) {
+    (void)state;
+    op_case *c = &all.c;
+    for (int i = 0; i < all.count; i++) {
+        const case_device *d = &all.devices[i];
+        make_case_with(c, "quantize", "q");
+        quant_spec *spec = &case_at(c, "q")->qtensor.spec;
+        spec->rowwise.rounding = spec->columnwise.rounding = ROUND_STOCHASTIC;
+        expect_refused(c, d, OTT_ERR_UNSUPPORTED);
+        make_case_with(c, "rmsnorm_forward", "delta");
+        ((rmsnorm_forward_args *)(void *)c->args)->h = NULL;
+        expect_refused(c, d, OTT_ERR_ARGUMENT);
+        make_case_with(c, "amax_update", "seen");
+        delayed_callbacks own = {.user = NULL};
+        ((amax_update_args *)(void *)c->args)->spec.callbacks = &own;
+        if (d->device->threads == 0) expect_refused(c, d, OTT_ERR_UNSUPPORTED);
+    }
+}
+
+static bool has_nan(op_case *c, const char *field) {
+    const tensor *t = &case_at(c, field)->tensor;
+    bool found = false;
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t j = 0; j < t->columns; j++) found |= isnan(cast_load(t->data, t->dtype, i * t->ld + j));
+    return found;
+}
+
+/* A host says which index it is; a GPU cannot, and makes a NaN that the step then stumbles over. */
+static void test_indices_out_of_range_are_seen(void **state) {
+    static const char *const ops[][3] = {{"embedding_forward", "token", "y"},
+                                         {"rope", "position", "x"},
+                                         {"cross_entropy", "target", "loss"},
+                                         {"cross_entropy_part", "target", "part"}};
+    (void)state;
+    op_case *c = &all.c;
+    for (int i = 0; i < all.count; i++)
+        for (int n = 0; n < 4; n++) {
+            const case_device *d = &all.devices[i];
+            make_case_with(c, ops[n][0], ops[n][1]);
+            const region *r = &c->regions[case_at(c, ops[n][1])->region];
+            *(int32_t *)(void *)(c->pristine + r->offset) = 1 << 20;
+            if (d->device->threads > 0) {
+                expect_refused(c, d, OTT_ERR_INTERNAL);
+                continue;
+            }
+            succeed(case_run(c, d));
+            if (!has_nan(c, ops[n][2])) fail_msg("%s: %s: no NaN", d->device->name, ops[n][0]);
+        }
+}
+
 /* ---- the comparison sees what it is for ---- */
 
 static void make_swiglu(op_case *c) {
@@ -190,14 +253,16 @@ static void test_comparison_sees_damage(void **state) {
 
 int main(void) {
     int count = op_count();
-    struct CMUnitTest *tests = calloc((size_t)count + 2, sizeof *tests);
+    struct CMUnitTest *tests = calloc((size_t)count + 4, sizeof *tests);
     if (!tests) return 1;
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){
             .name = op_at(i)->name, .test_func = test_op, .initial_state = (void *)(uintptr_t)op_at(i)};
     tests[count] = (struct CMUnitTest)cmocka_unit_test(test_quantize_is_its_three_parts);
     tests[count + 1] = (struct CMUnitTest)cmocka_unit_test(test_comparison_sees_damage);
-    int failed = _cmocka_run_group_tests("ops", tests, (size_t)count + 2, open_devices, close_devices);
+    tests[count + 2] = (struct CMUnitTest)cmocka_unit_test(test_arguments_are_refused);
+    tests[count + 3] = (struct CMUnitTest)cmocka_unit_test(test_indices_out_of_range_are_seen);
+    int failed = _cmocka_run_group_tests("ops", tests, (size_t)count + 4, open_devices, close_devices);
     free(tests);
     return failed;
 }

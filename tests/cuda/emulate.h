@@ -5,7 +5,7 @@
  *
  * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, atomicAdd, __ffs, and
  * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
- * before each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
+ * in each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
  * a launch or shared memory beyond what a GPU takes, end the program.
  */
 #ifndef EMULATE_H
@@ -53,6 +53,7 @@ constexpr size_t shared_limit = 48 << 10;
 alignas(1024) inline char shared_memory[shared_bytes];
 inline size_t shared_used;
 inline uint64_t launches;       /* the number of the one that runs */
+inline uint64_t blocks;         /* of the block that runs */
 inline size_t shared_of_launch; /* bytes that it has asked for */
 
 inline std::vector<fiber> fibers;
@@ -120,7 +121,8 @@ inline bool pass_a_barrier(int round) {
 
 /* Its stack is as switch_stack left it: on top of the return address, `enter`. */
 inline void make_fiber(int i) {
-    uintptr_t end = (uintptr_t)(stacks.data() + (size_t)stack_bytes * (i + 1)) & ~(uintptr_t)15;
+    int apart = i % 32 * 512; /* else the tops of all stacks would share a few lines of the cache */
+    uintptr_t end = (uintptr_t)(stacks.data() + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
     void **top = (void **)end;
     *--top = nullptr; /* where enter would return to, which it does not */
     *--top = (void *)enter;
@@ -129,7 +131,7 @@ inline void make_fiber(int i) {
 }
 
 inline void run_block() {
-    memset(shared_memory, 0xFF, shared_used);
+    blocks++;
     for (int i = 0; i < count; i++) make_fiber(i);
     int round = 0;
     run_all(0, count, round++);
@@ -206,7 +208,6 @@ inline size_t reserve_shared(size_t bytes) {
         abort();
     }
     shared_used = at + bytes;
-    memset(shared_memory + at, 0xFF, bytes);
     return at;
 }
 
@@ -224,8 +225,10 @@ inline void count_shared(uint64_t &launch, size_t bytes) {
 /* The variable of type T in shared memory that `Place`, a type of its own for each, stands for. */
 template <class Place, class T> T &shared() {
     static const size_t at = reserve_shared(sizeof(T));
-    static uint64_t launch;
+    static uint64_t launch, block;
     count_shared(launch, sizeof(T));
+    if (block != blocks) memset(shared_memory + at, 0xFF, sizeof(T));
+    block = blocks;
     return *reinterpret_cast<T *>(shared_memory + at);
 }
 
