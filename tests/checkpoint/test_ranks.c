@@ -704,7 +704,7 @@ static void folders_as_trained(void **state) {
     o.heads = 6;
     o.kv_heads = 2;
     o.head_dim = 32;
-    o.hidden = 208;
+    o.hidden = 224;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         folder_recipe = recipes[i];
         model *whole = open_whole(*state, &o);
