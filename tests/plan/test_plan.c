@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,59 @@ static void fp8_travels_as_codes(void **state) {
     assert_true(of_ranks(8, at_once, "exchanged/calls") < of_ranks(8, apart, "exchanged/calls"));
 }
 
+/* What a step gathers and exchanges on each of four ranks. */
+static double moved(const char *recipe, int layers, const char *more) {
+    char named[64], depth[64];
+    bool bf16 = strcmp(recipe, "bf16") == 0;
+    snprintf(named, sizeof named, "--float8.recipe_name=%s",
+             bf16 ? "tensorwise" : recipe); /* then not read */
+    snprintf(depth, sizeof depth, "--model.n_layers=%d", layers);
+    const char *const arguments[] = {SIZES("1"), named, depth, bf16 ? "--train.mixed_precision=bf16" : more,
+                                     NULL};
+    return of_ranks(4, arguments, "gathered/bytes") + of_ranks(4, arguments, "exchanged/bytes");
+}
+
+/* One layer more: it is gathered forward and backward. */
+static double moved_by_block(const char *recipe, const char *more) {
+    return moved(recipe, 13, more) - moved(recipe, 12, more);
+}
+
+/* The rows of docs/parallelism.md. */
+static void what_fp8_saves_on_the_way(void **state) {
+    static const struct {
+        const char *recipe, *more, *name;
+        double most; /* of bf16's, for a block */
+    } rows[] = {
+        {"bf16", NULL, "bf16", 1},
+        {"tensorwise", NULL, "tensorwise", 0.52},
+        {"rowwise", NULL, "rowwise", 0.52},
+        {"rowwise_with_gw_hp", NULL, "rowwise_with_gw_hp", 0.52},
+        {"delayed", NULL, "delayed", 0.52},
+        {"current", NULL, "current", 0.52},
+        {"block", NULL, "block", 0.52},
+        {"mxfp8", NULL, "mxfp8", 0.65},
+        {"tensorwise", "--float8.enable_fsdp_float8_all_gather=false", "tensorwise, masters travel", 2}};
+    static char page[1 << 16];
+    int missing = 0;
+    (void)state;
+    FILE *f = fopen(TEST_SOURCE_DIR "/docs/parallelism.md", "r");
+    assert_non_null(f);
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    double block = moved_by_block("bf16", NULL), model = moved("bf16", 12, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double of_block = moved_by_block(rows[i].recipe, rows[i].more);
+        double of_model = moved(rows[i].recipe, 12, rows[i].more);
+        char row[128];
+        snprintf(row, sizeof row, "| %s | %.2f | %.2f | %.1f | %.2f |", rows[i].name, of_block / 1e6,
+                 of_block / block, of_model / 1e6, of_model / model);
+        print_message("%s\n", row);
+        assert_true(of_block <= rows[i].most * block);
+        missing += !strstr(page, row);
+    }
+    if (missing) fail_msg("docs/parallelism.md does not have %d of these rows", missing);
+}
+
 /* ---- the sweep ---- */
 
 static void what_is_proposed_fits(void **state) {
@@ -251,6 +305,7 @@ int main(void) {
         cmocka_unit_test(more_ranks_need_less),
         cmocka_unit_test(bytes_of_four_ranks),
         cmocka_unit_test(fp8_travels_as_codes),
+        cmocka_unit_test(what_fp8_saves_on_the_way),
         cmocka_unit_test(what_is_proposed_fits),
         cmocka_unit_test(refusals),
     };
