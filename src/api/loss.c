@@ -40,7 +40,7 @@ static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t
 static ott_status sum_squares(exec *cx, const tensor *x, const tensor *sum) {
     tensor blocks;
     plan_buffer b;
-    TRY(open_floats(cx, NULL, 1, reduce_blocks(tensor_count(*x)), &blocks, &b));
+    TRY(open_floats(cx, NULL, 1, op_reduce_blocks(tensor_count(*x)), &blocks, &b));
     ott_status status = op_block_squares(cx, &(block_squares_args){.x = x, .sums = &blocks});
     if (status == OTT_OK) status = op_sum_blocks(cx, &(sum_blocks_args){.sums = &blocks, .sum = sum});
     ott_status closed = plan_close(cx->plan, &b);

@@ -78,7 +78,7 @@ static void block_task(void *argument, int thread, int threads) {
 /* The first thread's scratch holds its copied block, then the block sums of a round. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t room = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
-    int64_t blocks = reduce_blocks(tensor_count(*a->x));
+    int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
     block_job j = {.cx = cx, .x = a->x, .sums = (float *)cpu_scratch(cx, 0) + REDUCE_BLOCK};
     double total = 0.0;
     for (; j.first < blocks; j.first += j.count) {
@@ -93,7 +93,7 @@ ott_status ISA(sum)(exec *cx, const sum_args *a) {
 /* ---- a sum of squares ---- */
 
 ott_status ISA(block_squares)(exec *cx, const block_squares_args *a) {
-    int64_t blocks = reduce_blocks(tensor_count(*a->x));
+    int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
     if (a->sums->columns != blocks)
         return status_fail(OTT_ERR_SHAPE, "block_squares: sums has %lld columns; x has %lld blocks",
                            (long long)a->sums->columns, (long long)blocks);

@@ -7,7 +7,7 @@
 #ifndef CUDA_CHAIN_H
 #define CUDA_CHAIN_H
 
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 
 enum {
     CHAIN_COLUMNS = 32,

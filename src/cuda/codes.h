@@ -2,7 +2,7 @@
 #ifndef CUDA_CODES_H
 #define CUDA_CODES_H
 
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 #include "cuda/quantize.h"
 
 /* The group of an element. */

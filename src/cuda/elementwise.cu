@@ -1,6 +1,6 @@
 /* cuda/elementwise: convert, add, SwiGLU and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
 #include "cuda/kernels.h"
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 
 template <ott_dtype X, ott_dtype Y>
 __global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
 extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
     view from = view_of(x), to = view_of(y);
     view_flatten(from, to);
-    int64_t blocks = from.rows * row_pieces(from.columns);
+    int64_t blocks = from.rows * view_row_pieces(from.columns);
     WITH_DTYPE(x->dtype, X,
                WITH_DTYPE(y->dtype, Y,
                           LAUNCH_BLOCKS((convert_kernel<X, Y>), blocks, ROW_THREADS, stream, from, to)));
@@ -31,7 +31,7 @@ extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const te
                                   cudaStream_t stream) {
     view a = view_of(x), b = view_of(delta), sum = view_of(y);
     view_flatten(a, b, sum);
-    int64_t blocks = a.rows * row_pieces(a.columns);
+    int64_t blocks = a.rows * view_row_pieces(a.columns);
     WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(add_kernel<D>, blocks, ROW_THREADS, stream, a, b, sum));
     return cudaGetLastError();
 }
@@ -56,7 +56,7 @@ extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *u
                                              cudaStream_t stream) {
     view g = view_of(gate), u = view_of(up), to = view_of(y);
     view_flatten(g, u, to);
-    int64_t blocks = g.rows * row_pieces(g.columns);
+    int64_t blocks = g.rows * view_row_pieces(g.columns);
     WITH_DTYPE(gate->dtype, D,
                LAUNCH_BLOCKS(swiglu_forward_kernel<D>, blocks, ROW_THREADS, stream, g, u, to));
     return cudaGetLastError();
@@ -84,7 +84,7 @@ extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *ga
                                               const tensor *dgate, const tensor *dup, cudaStream_t stream) {
     view d = view_of(dy), g = view_of(gate), u = view_of(up), to_gate = view_of(dgate), to_up = view_of(dup);
     view_flatten(d, g, u, to_gate, to_up);
-    int64_t blocks = g.rows * row_pieces(g.columns);
+    int64_t blocks = g.rows * view_row_pieces(g.columns);
     WITH_DTYPE(
         dy->dtype, D,
         LAUNCH_BLOCKS(swiglu_backward_kernel<D>, blocks, ROW_THREADS, stream, d, g, u, to_gate, to_up));
@@ -130,7 +130,7 @@ extern "C" cudaError_t rope_launch(const tensor *x, const tensor *position, cons
                   0,          inverse};
     r.x.vectors = r.x.vectors && r.half % 8 == 0;
     r.eights = (r.half + 7) / 8;
-    int64_t blocks = x->rows * row_pieces(8 * r.eights * (x->columns / head_dim));
+    int64_t blocks = x->rows * view_row_pieces(8 * r.eights * (x->columns / head_dim));
     WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(rope_kernel<D>, blocks, ROW_THREADS, stream, r));
     return cudaGetLastError();
 }

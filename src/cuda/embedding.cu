@@ -1,6 +1,6 @@
 /* cuda/embedding: rows of a table by token, and the gradients of those rows in the order of the tokens. */
 #include "cuda/kernels.h"
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 
 /* Bytes moved: y once, and each row that is looked up. A token of which there is no row anywhere gives NaN, since a kernel cannot
    refuse it. */
@@ -20,7 +20,7 @@ extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tenso
                                                 int64_t before, int64_t after, cudaStream_t stream) {
     view from = view_of(table), to = view_of(y);
     const int32_t *tokens = (const int32_t *)token->data;
-    int64_t blocks = to.rows * row_pieces(to.columns);
+    int64_t blocks = to.rows * view_row_pieces(to.columns);
     WITH_DTYPE(table->dtype, T,
                WITH_DTYPE(y->dtype, D,
                           LAUNCH_BLOCKS((embedding_forward_kernel<T, D>), blocks, ROW_THREADS, stream, tokens,
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embeddi
 extern "C" cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                                  int64_t before, int64_t skipped, cudaStream_t stream) {
     embedding_job j = {(const int32_t *)token->data, view_of(dy), view_of(dtable), before, skipped};
-    int64_t blocks = j.dy.rows * row_pieces(j.dy.columns);
+    int64_t blocks = j.dy.rows * view_row_pieces(j.dy.columns);
     WITH_DTYPE(dy->dtype, D, LAUNCH_BLOCKS(embedding_backward_kernel<D>, blocks, ROW_THREADS, stream, j));
     return cudaGetLastError();
 }

@@ -4,7 +4,7 @@
  * moved: the logits three times without their gradient, else four, unless a row stays in the cache.
  */
 #include "cuda/kernels.h"
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 
 enum { LOSS_THREADS = 256, LOSS_TILE = 2048 };
 

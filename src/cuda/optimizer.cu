@@ -80,7 +80,7 @@ extern "C" cudaError_t adamw_launch(const tensor *param, const tensor *grad, con
                    rates->epsilon,
                    rates->weight_decay};
     view_flatten(j.param, j.grad, j.moment1, j.moment2);
-    int64_t blocks = j.param.rows * row_pieces(j.param.columns);
+    int64_t blocks = j.param.rows * view_row_pieces(j.param.columns);
     LAUNCH_BLOCKS(adamw_kernel, blocks, ROW_THREADS, stream, j);
     return cudaGetLastError();
 }

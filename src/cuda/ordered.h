@@ -2,7 +2,7 @@
 #ifndef CUDA_ORDERED_H
 #define CUDA_ORDERED_H
 
-#include "cuda/numbers.h"
+#include "cuda/view.h"
 
 struct element_walk {
     int64_t row, column;

@@ -308,9 +308,9 @@ __global__ void __launch_bounds__(ROW_THREADS) dequantize_kernel(quantize_use u,
 extern "C" cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream) {
     view to = view_of(y);
     quantize_use u = *use;
-    WITH_DTYPE(
-        y->dtype, D,
-        LAUNCH_BLOCKS(dequantize_kernel<D>, to.rows * row_pieces(to.columns), ROW_THREADS, stream, u, to));
+    WITH_DTYPE(y->dtype, D,
+               LAUNCH_BLOCKS(dequantize_kernel<D>, to.rows * view_row_pieces(to.columns), ROW_THREADS, stream,
+                             u, to));
     return cudaGetLastError();
 }
 

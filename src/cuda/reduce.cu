@@ -34,14 +34,14 @@ __global__ void __launch_bounds__(ORDERED_THREADS)
 }
 
 extern "C" int64_t sum_workspace(int64_t elements) {
-    return reduce_blocks(elements) * (int64_t)sizeof(float);
+    return op_reduce_blocks(elements) * (int64_t)sizeof(float);
 }
 
 template <bool SQUARES>
 static cudaError_t block_sums_launch(const tensor *x, float *sums, cudaStream_t stream) {
     view from = view_of(x);
     view_flatten(from);
-    int64_t blocks = (reduce_blocks(x->rows * x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
+    int64_t blocks = (op_reduce_blocks(x->rows * x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
     LAUNCH_BLOCKS(block_sums_kernel<SQUARES>, blocks, REDUCE_THREADS, stream, from, sums);
     return cudaGetLastError();
 }
@@ -56,7 +56,7 @@ static cudaError_t ordered_sum_launch(const float *sums, int64_t count, bool add
 extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream) {
     cudaError_t status = block_sums_launch<false>(x, workspace, stream);
     if (status != cudaSuccess) return status;
-    return ordered_sum_launch(workspace, reduce_blocks(x->rows * x->columns), true, sum, stream);
+    return ordered_sum_launch(workspace, op_reduce_blocks(x->rows * x->columns), true, sum, stream);
 }
 
 extern "C" cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream) {
@@ -124,7 +124,7 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) count_nonfinit
 extern "C" cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream) {
     count_job j = {x->data, x->rows, x->columns, x->ld, nonfinite_mask(x->dtype), (int32_t *)count->data};
     if (j.ld == j.columns) j.columns *= j.rows, j.rows = 1;
-    int64_t blocks = j.rows * row_pieces(j.columns);
+    int64_t blocks = j.rows * view_row_pieces(j.columns);
     cudaError_t status = cudaMemsetAsync(j.count, 0, sizeof *j.count, stream);
     if (status != cudaSuccess) return status;
     if (x->dtype == OTT_F32)

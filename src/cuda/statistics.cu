@@ -96,14 +96,14 @@ __global__ void __launch_bounds__(ORDERED_THREADS)
 }
 
 extern "C" int64_t statistics_workspace(int64_t elements) {
-    return reduce_blocks(elements) * (int64_t)sizeof(block_statistics);
+    return op_reduce_blocks(elements) * (int64_t)sizeof(block_statistics);
 }
 
 extern "C" cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out,
                                          float *workspace, cudaStream_t stream) {
     view from = view_of(x);
     quantize_use u = *use;
-    int64_t elements = x->rows * x->columns, count = reduce_blocks(elements);
+    int64_t elements = x->rows * x->columns, count = op_reduce_blocks(elements);
     block_statistics *blocks = (block_statistics *)workspace;
     WITH_DTYPE(x->dtype, D,
                LAUNCH_BLOCKS(measure_kernel<D>, (count + STATISTICS_BLOCKS - 1) / STATISTICS_BLOCKS,

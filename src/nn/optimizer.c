@@ -58,7 +58,7 @@ static bool is_measured(const parameter *p) {
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
-    int64_t blocks = reduce_blocks(local->rows * local->columns);
+    int64_t blocks = op_reduce_blocks(local->rows * local->columns);
     *first = before / REDUCE_BLOCK;
     if (!parameter_is_cut(p)) return blocks;
     *first += ranks->tensor->rank * blocks;
@@ -79,7 +79,7 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     for (int64_t i = 0, at = 0, first; i < count; i++) {
         const parameter *p = &parameters[i];
         if (!is_measured(p)) continue;
-        int64_t all = count_blocks(p, ranks, &first), here = reduce_blocks(tensor_count(p->shard.grad));
+        int64_t all = count_blocks(p, ranks, &first), here = op_reduce_blocks(tensor_count(p->shard.grad));
         tensor sums = tensor_columns(*blocks, at + first, here);
         if (here > 0 && (counts_all || parameter_is_cut(p)))
             TRY(op_block_squares(cx, &(block_squares_args){.x = &p->shard.grad, .sums = &sums}));

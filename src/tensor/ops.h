@@ -20,7 +20,7 @@
 #define REDUCE_BLOCK 4096
 
 /* Blocks of a reduction over so many elements (tensor/ops.def). */
-static inline int64_t reduce_blocks(int64_t elements) {
+static inline int64_t op_reduce_blocks(int64_t elements) {
     return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
 }
 

@@ -315,7 +315,7 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
 /* ---- reductions ---- */
 
 static void block_squares_bind(op_case *c) {
-    SIZE('B') = reduce_blocks(SIZE('M') * SIZE('N'));
+    SIZE('B') = op_reduce_blocks(SIZE('M') * SIZE('N'));
 }
 
 /* ---- optimizer ---- */

@@ -41,7 +41,7 @@ static arrays make_arrays(ott_dtype act) {
                     .dup = make_zeros(act, T, D),
                     .column = make_random(OTT_F32, 1, D, 1.0f, 12),
                     .sums = make_zeros(OTT_F32, 1, 2),
-                    .squares = make_zeros(OTT_F32, 1, reduce_blocks(BIG)),
+                    .squares = make_zeros(OTT_F32, 1, op_reduce_blocks(BIG)),
                     .count = make_zeros(OTT_I32, 1, 1)};
 }
 

@@ -272,7 +272,7 @@ static float block_sum(const tensor *x, int64_t block, bool squares) {
 ott_status reference_op_sum(exec *cx, const sum_args *a) {
     double total = 0;
     (void)cx;
-    for (int64_t b = 0; b < reduce_blocks(tensor_count(*a->x)); b++) total += block_sum(a->x, b, false);
+    for (int64_t b = 0; b < op_reduce_blocks(tensor_count(*a->x)); b++) total += block_sum(a->x, b, false);
     put(a->sum, 0, 0, at(a->sum, 0, 0) + (float)total);
     return OTT_OK;
 }

@@ -1,10 +1,10 @@
 /*
- * cuda/numbers: matrices as kernels see them: views of tensors, and eight neighbours of a row at a time, widened to fp32.
+ * cuda/view: matrices as kernels see them: views of tensors, and eight neighbours of a row at a time, widened to fp32.
  * Loads and stores are of 16 bytes where the matrix lies so that they can be, else number by number, so any leading
  * dimension and any beginning will do. Conversions are the hardware's, which are fp8/cast's bit for bit.
  */
-#ifndef CUDA_NUMBERS_H
-#define CUDA_NUMBERS_H
+#ifndef CUDA_VIEW_H
+#define CUDA_VIEW_H
 
 #include "cuda/launch.h"
 #include "fp8/narrow.h"
@@ -182,7 +182,7 @@ __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t colum
 /* A row is cut into pieces of ROW_PIECE columns, eight to a thread. */
 enum { ROW_THREADS = 256, ROW_PIECE = 8 * ROW_THREADS };
 
-static inline int64_t row_pieces(int64_t columns) {
+static inline int64_t view_row_pieces(int64_t columns) {
     return (columns + ROW_PIECE - 1) / ROW_PIECE;
 }
 struct row_place {
