@@ -193,6 +193,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         TRY(check_part(o, l, &spec));
+        l->recasts = c->m->store.options.gather_again;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
     linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);

@@ -15,6 +15,14 @@ static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.cut;
 }
 
+/* Bytes of the columnwise codes, the last part of their block, where backward makes them. */
+static int64_t recast_bytes(const linear *l, const device *d) {
+    const quant_spec *w = &l->spec.weight;
+    bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
+    bool apart = cast_spec_is_fp8(&w->columnwise) && (!alike || d->can->contiguous_contraction);
+    return l->recasts && apart ? backend_align(d->can, l->out * l->in) : 0;
+}
+
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
@@ -23,13 +31,14 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = spec->weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
     if (is_sharded(l)) return OTT_OK;
-    int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes,
-            high_precision = high_precision_bytes(l);
+    int64_t recast = recast_bytes(l, d), high_precision = high_precision_bytes(l);
+    int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - recast;
     if (quantized + high_precision == 0) return OTT_OK;
     TRY(device_allocate(d, MEM_WEIGHT, quantized + high_precision, l->name, &l->compute_block));
     blocks.rowwise.data = l->compute_block;
     blocks.columnwise.data = (char *)l->compute_block + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
+    if (recast) l->quantized.columnwise.data = NULL;
     if (high_precision)
         l->compute = tensor_matrix((char *)l->compute_block + quantized, l->spec.activation, l->out, l->in);
     return OTT_OK;
@@ -105,10 +114,36 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
                                 &l->grad_form);
 }
 
+/* Does each backward make the codes that it reads? */
+static bool is_recast(const linear *l) {
+    return l->recasts && !is_sharded(l) && cast_spec_is_fp8(&l->spec.weight.columnwise) &&
+           !l->quantized.columnwise.data;
+}
+
+/* The weight without its columnwise use. */
+static qtensor kept_uses(const linear *l) {
+    qtensor q = l->quantized;
+    if (is_recast(l)) q.spec.columnwise.format = OTT_F32;
+    return q;
+}
+
+/* As cut_quantize, without the codes that are not kept. */
+static ott_status quantize_kept(exec *cx, const linear *l, const tensor_cut *cut) {
+    const tensor *master = &l->weight->value;
+    const qtensor kept = kept_uses(l);
+    TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
+    TRY(cut_join_amax(cx, cut, &l->quantized));
+    TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
+    return quant_spec_is_fp8(&kept.spec) ? op_cast(cx, &(cast_args){.x = master, .q = &kept}) : OTT_OK;
+}
+
 static ott_status make_compute(exec *cx, linear *l) {
     const tensor *master = &l->weight->value;
     tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
-    if (quant_spec_is_fp8(&l->spec.weight)) TRY(cut_quantize(cx, &cut, master, &l->quantized));
+    if (is_recast(l))
+        TRY(quantize_kept(cx, l, &cut));
+    else if (quant_spec_is_fp8(&l->spec.weight))
+        TRY(cut_quantize(cx, &cut, master, &l->quantized));
     if (!l->compute.data) return OTT_OK;
     return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
 }
@@ -146,10 +181,20 @@ static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
+/* A hook sees the codes that are kept. */
+static ott_status observe_kept(exec *cx, linear *l) {
+    const qtensor kept = kept_uses(l);
+    if (cx->phase != PHASE_TRAIN) return OTT_OK;
+    TRY(record_amax(cx, l, TENSOR_WEIGHT, &l->quantized));
+    if (!quant_spec_is_fp8(&kept.spec)) return OTT_OK;
+    return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, &l->weight->value, &kept);
+}
+
 /* The weight is the same for all micro-batches of a step: it counts once. One that ranks share is shown to the hook
    where it is cast (parallel/store_gather). */
 static ott_status observe_weight(exec *cx, linear *l) {
     if (!cx->is_first_microbatch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
+    if (is_recast(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
     return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
 }
@@ -218,14 +263,26 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     return exec_hook(cx, l->name, "output", y);
 }
 
+/* The columnwise use of the weight, where it is not kept. */
+static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
+    TRY(plan_open(cx->plan, "weight for backward", l->out * l->in, codes));
+    q->columnwise.data = codes->data;
+    q->spec.rowwise.format = OTT_F32;
+    return op_cast(cx, &(cast_args){.x = &l->weight->value, .q = q});
+}
+
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
+    qtensor q = l->quantized;
+    plan_buffer codes = PLAN_NONE;
     TRY(refresh(cx, l));
+    if (is_recast(l)) TRY(open_recast(cx, l, &q, &codes));
     operand a = operand_rowwise(g->t, activation_form(g, l->grad_form));
-    operand b = operand_columnwise(plain_weight(l), weight_form(l));
-    return exec_gemm(
+    operand b = operand_columnwise(plain_weight(l), weight_form(l) ? &q : NULL);
+    TRY(exec_gemm(
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){
-            .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]});
+            .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
+    return plan_close(cx->plan, &codes);
 }
 
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {

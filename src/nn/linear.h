@@ -30,11 +30,14 @@ typedef struct linear {
     /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
        scales once a step, the rest around the passes. */
-    tensor compute;       /* in the activation format; data NULL: the master itself, or all in FP8 */
-    qtensor quantized;    /* both uses, where FP8 */
-    operand packed;       /* b of linear_forward, after linear_pack; data NULL: not packed */
-    void *compute_block;  /* device memory behind all of these; owned by the linear */
-    int64_t compute_step; /* exec.step it, or its scales, were made for; -1: never */
+    tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */
+    qtensor quantized; /* both uses, where FP8 */
+    operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
+    bool
+        recasts; /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
+                     said before linear_set_spec */
+    void *compute_block;                 /* device memory behind all of these; owned by the linear */
+    int64_t compute_step;                /* exec.step it, or its scales, were made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 

@@ -37,7 +37,8 @@ typedef struct store_options {
     bool
         reduce_once; /* a step's micro-batches are summed where they run, in memory of the whole gradient, and
                                travel once; else each is reduced to the shards, in the order that one rank has */
-    bool gather_again; /* for backward, whatever `reshard` keeps */
+    bool
+        gather_again; /* for backward, whatever `reshard` keeps; where one rank holds all: cast again (nn/linear.h) */
     store_reshard reshard;
 } store_options;
 

@@ -57,6 +57,35 @@ static void bad_steps_allocate_nothing(void **state) {
     rig_close(&r);
 }
 
+/* FP8 codes of weights that only backward reads may be made there: the same bits in less memory. */
+static void codes_for_backward_need_not_be_kept(void **state) {
+    static const int precisions[] = {TENSORWISE, ROWWISE, DELAYED, BLOCK, MXFP8};
+    static const char *const ways[] = {"--float8.force_recompute_fp8_weight_in_bwd=false",
+                                       "--float8.force_recompute_fp8_weight_in_bwd=true"};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        snapshot end[2];
+        int64_t planned[2], weights[2], codes = 0;
+        for (int again = 0; again < 2; again++) {
+            rig r;
+            const char *const more[] = {ways[again], "--train.grad_accum_steps=2", NULL};
+            rig_open(&r, *state,
+                     &(rig_options){.precision = &fixture_precisions[precisions[i]], .more = more});
+            for (int step = 0; step < 3; step++) rig_step(&r);
+            end[again] = snapshot_take(&r);
+            planned[again] = r.t->planned_bytes;
+            weights[again] = mem_read(r.account).now_of[MEM_WEIGHT];
+            codes = model_matmul_weights(r.t->m);
+            rig_close(&r);
+        }
+        assert_true(snapshot_equal(&end[0], &end[1]));
+        assert_true(planned[1] <= planned[0]);
+        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* codes of their own for each use */
+            assert_int_equal(weights[0] - weights[1], codes);
+        snapshot_free(&end[0]);
+        snapshot_free(&end[1]);
+    }
+}
+
 /* ---- the plan and the account ---- */
 
 /* Dimensions of a model whose plan is some 60 MiB. */
@@ -288,6 +317,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plan_is_what_is_resident),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(bad_steps_allocate_nothing),
+        cmocka_unit_test(codes_for_backward_need_not_be_kept),
         cmocka_unit_test(plan_is_the_peak),
         cmocka_unit_test(checkpointing_shrinks_the_plan),
         cmocka_unit_test(trainer_open_survives),
