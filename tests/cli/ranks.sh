@@ -16,10 +16,15 @@ curve() {
     sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p; s/.*"val_loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"
 }
 
-# same NAME A B: two runs have the same curve
+# near: a curve whose norms are to five digits, for sums in another order
+near() {
+    awk 'NF == 2 { printf "%s %.5g\n", $1, $2 } NF == 1'
+}
+
+# same NAME A B [FILTER]: two runs have the same curve
 same() {
-    curve "$2" >a
-    curve "$3" >b
+    curve "$2" | ${4:-cat} >a
+    curve "$3" | ${4:-cat} >b
     trouble=
     { [ -s a ] && cmp -s a b; } || trouble="other losses or norms"
     shown="a b out" report "$1" "$trouble"
@@ -37,17 +42,17 @@ for precision in bf16 fp8; do
             --run.dir=one-$precision-$count >one 2>&1
         ranks $count --train.mixed_precision=$precision --run.dir=shard-$precision-$count
         same "$count sharded ranks, $precision" one-$precision-$count shard-$precision-$count
-        said "with the GEMMs of one" "$(grep -o 'GEMMs run.*' one)"
     done
+    said "with the GEMMs of one" "$(grep -o 'GEMMs run.*' one)" # of 3 ranks, which no batch of the evaluation is left over for
     ranks 2 --train.mixed_precision=$precision --run.dir=copy-$precision \
         --distributed.dp_shard=1 --distributed.dp_replicate=2
     same "2 copies, $precision" one-$precision-2 copy-$precision
 done
-ranks 4 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.dir=again --train.global_batch_size=8
-ranks 2 --train.max_steps=4 --eval.interval=2 --run.dir=again --train.global_batch_size=8 --checkpoint.load_path=latest
+ranks 4 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.dir=again --train.global_batch_size=8 --train.grad_clip_norm=0
+ranks 2 --train.max_steps=4 --eval.interval=2 --run.dir=again --train.global_batch_size=8 --train.grad_clip_norm=0 --checkpoint.load_path=latest
 said "2 ranks go on from what 4 saved" "Resumed from|step-2"
-"$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 >/dev/null 2>&1
-same "and take the same rows" steps again
+"$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 --train.grad_clip_norm=0 >/dev/null 2>&1
+same "and take the same rows" steps again near
 
 for mesh in dp_replicate tp cp pp; do
     ranks 2 --run.dir=all-$mesh --distributed.$mesh=2 --distributed.dp_shard=1 --model.n_layers=2 --train.grad_accum_steps=2 \

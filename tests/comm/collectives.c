@@ -256,6 +256,27 @@ static void host_memory_moves_in_pieces(void **state) {
     }
 }
 
+/* Counts of which fp32 would round most. */
+static ott_status count_together(rank_run *r) {
+    float buffer[3];
+    const group_host h = {r->group, r->cx.device, buffer, sizeof buffer};
+    int64_t rank = r->group->rank, size = r->group->size;
+    int64_t counts[] = {rank, (INT64_C(1) << 40) + rank, (INT64_C(1) << 24) + 1};
+    TRY(group_host_count(&h, counts, 3));
+    STATUS_REQUIRE(counts[0] == size * (size - 1) / 2);
+    STATUS_REQUIRE(counts[1] == size * (INT64_C(1) << 40) + counts[0]);
+    STATUS_REQUIRE(counts[2] == size * ((INT64_C(1) << 24) + 1));
+    return OTT_OK;
+}
+
+static void counts_are_exact(void **state) {
+    (void)state;
+    for (int size = 1; size <= RANKS_MAX; size++) {
+        collectives_run(size, 30, count_together);
+        expect_success(size);
+    }
+}
+
 /* Two messages to the next rank, from the one before: in order. */
 static ott_status pass_on(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
@@ -510,6 +531,7 @@ int collectives_test(void) {
         cmocka_unit_test(each_pair_exchanges_its_rows),
         cmocka_unit_test(all_have_what_the_root_had),
         cmocka_unit_test(host_memory_moves_in_pieces),
+        cmocka_unit_test(counts_are_exact),
         cmocka_unit_test(messages_keep_their_order),
         cmocka_unit_test(large_tensors_arrive_whole),
         cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),
