@@ -5,6 +5,7 @@
 #   make test       builds and passes every test
 #   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
 #   make bench      measures the speed of the kernels
+#   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
 #   make uninstall  removes what `make install` with the same PREFIX and DESTDIR put there
 #   make format     lays out the source
@@ -22,7 +23,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # What was installed into PREFIX, a file a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo bench install uninstall format clean
+.PHONY: build test demo cuda bench install uninstall format clean
 
 build:
 	@$(SETUP) build
@@ -39,6 +40,12 @@ demo:
 	@$(SETUP) build demo
 	@STARTED=$$(date +%s) && export STARTED && \
 	$(configure) -DOTTAVA_TESTS=OFF && $(compile) && tools/demo.sh
+
+cuda:
+	@$(SETUP) build test
+	cmake --preset cuda
+	cmake --build --preset cuda --parallel $(JOBS)
+	ctest --preset cuda --parallel $(JOBS)
 
 bench: build
 	build/release/ottava bench gemm

@@ -26,6 +26,7 @@ int verb_report(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_recipes(int argc, char **argv);
+int verb_doctor(int argc, char **argv);
 
 /* ---- errors (output.c) ---- */
 

@@ -25,6 +25,7 @@ static const verb verbs[] = {
      "say what a configuration needs and how fast it would train, here or on other devices"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
+    {"doctor", verb_doctor, "say what a GPU would need that is missing here"},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 

@@ -48,28 +48,21 @@ void capability_gpu_text(gpu_range range, char out[64]) {
 
 /* ---- devices ---- */
 
-static ott_status no_cuda(const recipe *row) {
+/* What the recipe needs of a GPU comes before why the device cannot. */
+static ott_status say_need(ott_status status, const char *device_name, const recipe *row) {
     char names[64];
-    if (!row)
-        return status_fail(OTT_ERR_UNSUPPORTED, "cuda: this build has no CUDA backend; \"cpu\" runs it");
+    if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;
     gpu_range range = capability_gpus(row);
     capability_gpu_text(range, names);
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "cuda: this build has no CUDA backend (recipe %s needs compute capability %d.%d there: %s); "
-        "\"cpu\" runs it",
-        row->name, range.from / 10, range.from % 10, names);
+    return status_context(status, "recipe %s needs compute capability %d.%d there: %s", row->name,
+                          range.from / 10, range.from % 10, names);
 }
 
 static ott_status supported(const char *device_name, const char *recipe_name) {
     const recipe *row;
-    const backend_driver *driver;
     TRY(recipe_named(recipe_name, "ott_supported", &row));
-    if (strcmp(device_name, "cuda") == 0) return no_cuda(row);
-    TRY(status_context(backend_find(device_name, &driver), "ott_supported"));
-    if (!row) return OTT_OK;
-    TRY(recipe_check(row));
-    return backend_check_recipe(driver->can, row);
+    if (row) TRY(recipe_check(row));
+    return status_context(say_need(backend_check(device_name, row), device_name, row), "ott_supported");
 }
 
 ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,

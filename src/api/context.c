@@ -82,8 +82,7 @@ static ott_status check_options(const ott_context_options *o) {
     if (o->threads < 0)
         return status_fail(OTT_ERR_ARGUMENT, "ott_context_open: threads = %d: give 0 (all cores) or more",
                            o->threads);
-    const backend_driver *driver;
-    return backend_find(o->device, &driver);
+    return backend_check(o->device, NULL);
 }
 
 static ott_status open_context(const ott_context_options *o, ott_context *context) {

@@ -8,22 +8,17 @@
 #include "base/log.h"
 #include "tensor/device.h"
 
-/* A backend: what its devices can do, and how one is opened. */
-typedef struct backend_driver {
-    const char *name; /* "cpu" */
-    const backend_capabilities *can;
-    /* `threads` of the host that it may use, 0: all cores. The device is closed with device_close; account outlives
-       it. */
-    ott_status (*open)(mem *account, int threads, device **out);
-} backend_driver;
+/* Opens a device; `threads` of the host that it may use, 0: all cores. It is closed with device_close; account outlives it. */
+typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
-/* The backend of a device. `name`: "cpu"; "auto" or NULL, the best there is. OTT_ERR_UNSUPPORTED: this build has no
-   backend for it ("cuda", "cuda:0"); OTT_ERR_ARGUMENT: there is no such device. */
-ott_status backend_find(const char *name, const backend_driver **out);
-/* Finds it and opens a device of it; the log's debug lines say which one "auto" is. log may be NULL. */
+/* Opens the device of a name: "cpu"; "cuda" and "cuda:1", a GPU, by a plugin (backend/loader.h); "auto" or NULL, the best there
+   is, which the log's debug lines name. log may be NULL. OTT_ERR_UNSUPPORTED, OTT_ERR_DEVICE: there is such a device, but not
+   here; OTT_ERR_ARGUMENT: there is none. */
 ott_status backend_open(const char *name, int threads, mem *account, const logger *log, device **out);
+/* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
+ott_status backend_check(const char *name, const recipe *r);
 
-/* Not defined here. A test program that defines it has its backend opened where the CPU's would be; NULL: no. */
-const backend_driver *backend_for_tests(void) __attribute__((weak));
+/* Not defined here. A test program that defines it has its device opened where the CPU's would be; NULL: no. */
+backend_open_fn *backend_for_tests(void) __attribute__((weak));
 
 #endif

@@ -197,7 +197,7 @@ static void a_context_computes_where_it_was_told(void **state) {
     ott_tensor *t;
     ott_context_options_init(&o);
     o.device = "cuda:0";
-    assert_error(ott_context_open(&o, &own), OTT_ERR_UNSUPPORTED, "GPUs are not built yet");
+    assert_error(ott_context_open(&o, &own), OTT_ERR_UNSUPPORTED, "no CUDA backend is here");
     assert_null(own);
     o.device = "cpi";
     assert_error(ott_context_open(&o, &own), OTT_ERR_ARGUMENT, "did you mean \"cpu\"?");

@@ -5,14 +5,16 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "backend/loader.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static mem *account;
 static char logged[256];
-static const backend_driver *stand_in;
+static backend_open_fn *stand_in;
 
-const backend_driver *backend_for_tests(void) {
+backend_open_fn *backend_for_tests(void) {
     return stand_in;
 }
 
@@ -65,17 +67,35 @@ static void refused(const char *name, ott_status code, const char *why) {
     if (!strstr(status_text(), why)) fail_msg("\"%s\" is not in \"%s\"", why, status_text());
 }
 
-static void a_gpu_is_not_there_yet(void **state) {
+static void a_gpu_needs_the_plugin(void **state) {
     (void)state;
-    refused("cuda", OTT_ERR_UNSUPPORTED, "GPUs are not built yet: this build has no backend for \"cuda\"");
-    refused("cuda:0", OTT_ERR_UNSUPPORTED, "\"cpu\" and \"auto\" compute on the CPU");
-    refused("gpu", OTT_ERR_UNSUPPORTED, "GPUs are not built yet");
+    setenv(LOADER_VARIABLE, "/nowhere", 1);
+    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here (/nowhere is not there); \"make cuda\"");
+    refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" what else is missing");
+    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* a folder without it */
+    refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/" LOADER_FILE);
+    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR "/CMakeLists.txt", 1);
+    refused("cuda", OTT_ERR_UNSUPPORTED, "invalid ELF header");
+    assert_int_equal(backend_check("cuda", NULL), OTT_ERR_UNSUPPORTED);
+    assert_int_equal(backend_check("cpu", NULL), OTT_OK);
+}
+
+static void ops_that_a_plugin_lacks_are_named(void **state) {
+    (void)state;
+    op_table ops = {0};
+    plugin p = {.ops = &ops};
+    char text[LOADER_TEXT];
+    assert_int_equal(loader_list_missing(&p, text), OP_COUNT);
+    assert_memory_equal(text, "convert, quantize, amax", 23);
 }
 
 static void a_name_nobody_has(void **state) {
     (void)state;
     refused("cpi", OTT_ERR_ARGUMENT, "there is no device \"cpi\"; did you mean \"cpu\"?");
-    refused("", OTT_ERR_ARGUMENT, "give auto or cpu");
+    refused("", OTT_ERR_ARGUMENT, "give auto, cpu or cuda");
+    refused("gpu", OTT_ERR_ARGUMENT, "a GPU is cuda, or cuda:1");
+    refused("cuda:", OTT_ERR_ARGUMENT, "there is no device \"cuda:\"");
+    refused("cuda:1x", OTT_ERR_ARGUMENT, "there is no device");
     refused("CPU", OTT_ERR_ARGUMENT, "there is no device \"CPU\"");
     refused("cpu:0", OTT_ERR_ARGUMENT, "there is no device \"cpu:0\"");
 }
@@ -87,24 +107,21 @@ static ott_status open_nothing(mem *given, int threads, device **out) {
 
 static void a_test_has_its_own_backend_opened(void **state) {
     (void)state;
-    static const backend_driver own = {.name = "test", .open = open_nothing};
     device *d;
-    stand_in = &own;
+    stand_in = open_nothing;
     assert_int_equal(backend_open("cpu", 3, account, NULL, &d), OTT_ERR_DEVICE);
     assert_string_equal(status_text(), "the test's backend, 3 threads");
     assert_int_equal(backend_open("auto", 3, account, NULL, &d), OTT_ERR_DEVICE);
-    refused("cuda", OTT_ERR_UNSUPPORTED, "GPUs");
+    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(the_cpu_has_a_name),
-        TEST(auto_is_the_best_there_is_and_says_which),
-        TEST(a_gpu_is_not_there_yet),
-        TEST(a_name_nobody_has),
-        TEST(a_test_has_its_own_backend_opened),
+        TEST(the_cpu_has_a_name),     TEST(auto_is_the_best_there_is_and_says_which),
+        TEST(a_gpu_needs_the_plugin), TEST(ops_that_a_plugin_lacks_are_named),
+        TEST(a_name_nobody_has),      TEST(a_test_has_its_own_backend_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

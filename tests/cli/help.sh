@@ -19,13 +19,16 @@ works "help of a section of another tool" "--train.seq_len|--train.max_steps|tra
 works "help of one key" "--optimizer.lr  number" train --help optimizer.lr
 holds "and of that alone" test "$(grep -c -e '^  --' out)" -eq 1
 fails "help of no section" 2 "--help: unknown section [flot8]|[float8]" train --help flot8
-fails "a GPU" 2 "--device=cuda: GPUs are not built yet" train --device=cuda
-fails "a GPU for another verb" 2 "GPUs are not built yet" generate r --prompt=x --device=cuda:0
+fails "a GPU" 2 "--device=cuda: cuda: no CUDA backend is here|make cuda|ottava doctor" train --device=cuda
+fails "a GPU for another verb" 2 "no CUDA backend is here" generate r --prompt=x --device=cuda:0
 works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --help
 works "help of report" "--out FILE|--no-plot" report -h
+works "help of doctor" "Usage: ottava doctor" doctor --help
+holds "no GPU" sh -c "! OTTAVA_CUDA_PATH=/nowhere $program doctor > out"
+holds "and what brings one" grep -q -e "-> make cuda" out
 works "help of bench" "--repeats N|--json" bench --help
 
-fails "no verb" 2 "say what to do: train, | or recipes (ottava --help)"
+fails "no verb" 2 "say what to do: train, | or doctor (ottava --help)"
 fails "unknown verb" 2 'no verb "trian"|did you mean train?' trian
 fails "unknown verb, nothing near" 2 "no verb|ottava --help" frobnicate
 fails "unknown option of the program" 2 "did you mean --version?" --verison

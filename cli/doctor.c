@@ -1,0 +1,27 @@
+/* cli/doctor: `ottava doctor`: what of a GPU and its libraries is here. */
+#include "plan/doctor.h"
+#include "cli.h"
+
+static int run(ott_context *context) {
+    output out;
+    int missing = 0;
+    output_open(&out);
+    ott_status status = doctor_run(context, output_write, &out, &missing);
+    return output_close(&out, status != OTT_OK ? cli_fail(status) : missing ? CLI_FAILED : CLI_DONE);
+}
+
+int verb_doctor(int argc, char **argv) {
+    const command c = {
+        .name = "doctor",
+        .synopsis = "",
+        .about = "Looks for the CUDA backend, driver, GPUs and libraries, and says of each what was found\n"
+                 "and, of what is missing, what brings it. Exit code 1 when something is missing."};
+    int operands, code = options_take(&c, argc, argv, &operands);
+    if (code != OPTIONS_GO_ON) return code;
+    ott_context *context;
+    ott_status status = cli_open_context(&context);
+    if (status != OTT_OK) return cli_fail(status);
+    code = run(context);
+    ott_context_close(context);
+    return code;
+}

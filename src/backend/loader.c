@@ -1,0 +1,130 @@
+/* backend/loader: opens libottava_cuda.so. */
+#define _GNU_SOURCE /* dladdr */
+#include "backend/loader.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- services ---- */
+
+static ott_status fail_with(ott_status code, const char *text) {
+    return status_fail(code, "%s", text);
+}
+
+const plugin_services *loader_services(void) {
+    static const plugin_services services = {
+        .fail = fail_with, .alloc = mem_alloc, .kind_name = mem_kind_name, .free = mem_free};
+    return &services;
+}
+
+int loader_list_missing(const plugin *p, char out[LOADER_TEXT]) {
+    size_t length = 0;
+    int count = 0;
+    out[0] = '\0';
+    for (int i = 0; i < OP_COUNT; i++) {
+        if (op_is_there(p->ops, (enum op_index)i)) continue;
+        if (length < LOADER_TEXT)
+            length += (size_t)snprintf(out + length, LOADER_TEXT - length, "%s%s", count ? ", " : "",
+                                       op_at(i)->name);
+        count++;
+    }
+    return count;
+}
+
+/* ---- places ---- */
+
+static bool is_folder(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* The folder of the program or library that this code is in. */
+static bool own_folder(char out[PATH_MAX]) {
+    static const char here;
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr(&here, &info) || !info.dli_fname) return false;
+    if (!realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", path)) return false;
+    *strrchr(path, '/') = '\0';
+    strcpy(out, path);
+    return true;
+}
+
+/* dlopen that keeps the first reason why a file that is there was not opened. */
+static void *try_file(const char *path, char reason[LOADER_TEXT]) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library && !reason[0] && (!strchr(path, '/') || access(path, F_OK) == 0)) {
+        const char *text = dlerror();
+        snprintf(reason, LOADER_TEXT, "%s", text ? text : path);
+    }
+    return library;
+}
+
+static void *try_folder(const char *folder, const char *below, char reason[LOADER_TEXT]) {
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s%s/" LOADER_FILE, folder, below);
+    return try_file(path, reason);
+}
+
+static void *open_given(const char *path, char reason[LOADER_TEXT]) {
+    void *library = is_folder(path) ? try_folder(path, "", reason) : try_file(path, reason);
+    if (!library && !reason[0])
+        snprintf(reason, LOADER_TEXT, "%.512s%s is not there", path, is_folder(path) ? "/" LOADER_FILE : "");
+    return library;
+}
+
+static void *open_library(char reason[LOADER_TEXT]) {
+    const char *given = getenv(LOADER_VARIABLE);
+    char folder[PATH_MAX];
+    void *library = NULL;
+    if (given && *given) return open_given(given, reason);
+    if (own_folder(folder)) {
+        library = try_folder(folder, "", reason);
+        if (!library) library = try_folder(folder, "/../lib", reason);
+    }
+    return library ? library : try_file(LOADER_FILE, reason);
+}
+
+/* ---- the plugin ---- */
+
+typedef const plugin *entry(void);
+
+static const plugin *ask_library(void *library, char reason[LOADER_TEXT]) {
+    union {
+        void *symbol;
+        entry *call;
+    } found = {.symbol = dlsym(library, PLUGIN_SYMBOL)};
+    const plugin *p = found.symbol ? found.call() : NULL;
+    if (p && p->abi == plugin_abi()) return p;
+    snprintf(reason, LOADER_TEXT, "%s",
+             found.symbol ? LOADER_FILE " is of another build than this program: build both alike"
+                          : LOADER_FILE " is no plugin of Ottava's");
+    dlclose(library);
+    return NULL;
+}
+
+static struct {
+    const plugin *plugin; /* NULL: not found yet */
+    pthread_mutex_t lock;
+} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+ott_status loader_find(const plugin **out) {
+    char reason[LOADER_TEXT] = "";
+    pthread_mutex_lock(&loaded.lock);
+    void *library = loaded.plugin ? NULL : open_library(reason);
+    if (library) loaded.plugin = ask_library(library, reason);
+    *out = loaded.plugin;
+    pthread_mutex_unlock(&loaded.lock);
+    if (*out) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "cuda: no CUDA backend is here (%s); \"make cuda\" builds it where the CUDA toolkit "
+        "is, " LOADER_VARIABLE
+        " says where it lies, and \"ottava doctor\" what else is missing; \"cpu\" computes on the CPU",
+        reason);
+}
