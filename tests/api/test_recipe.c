@@ -194,7 +194,8 @@ static void test_supported(void **state) {
     assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 there: B200");
     assert_error(ott_supported(context, "cudo", "mxfp8", &reason), OTT_ERR_ARGUMENT,
                  "did you mean \"cuda\"?");
-    assert_error(ott_supported(context, "abacus", "mxfp8", &reason), OTT_ERR_ARGUMENT, "give auto, cpu or cuda");
+    assert_error(ott_supported(context, "abacus", "mxfp8", &reason), OTT_ERR_ARGUMENT,
+                 "give auto, cpu or cuda");
     assert_error(ott_supported(context, "cpu", "blok", &reason), OTT_ERR_CONFIG, "did you mean \"block\"?");
     assert_error(ott_supported(context, NULL, "block", &reason), OTT_ERR_ARGUMENT, "device_name is NULL");
     assert_error(ott_supported(context, "cpu", NULL, &reason), OTT_ERR_ARGUMENT, "recipe_name is NULL");

@@ -254,9 +254,10 @@ static float *numbers(const operand *x, int64_t k) {
 }
 
 /* sum[i] = fmaf(a[p][i], b[p][j], sum[i]) for each p of [from, to). */
-__attribute__((target_clones("fma", "default"))) static void
-add_products(int64_t lines, int64_t from, int64_t to, const float *a, const float *b, int64_t b_lines,
-             float *sum) {
+__attribute__((target_clones("fma", "default"))) static void add_products(int64_t lines, int64_t from,
+                                                                          int64_t to, const float *a,
+                                                                          const float *b, int64_t b_lines,
+                                                                          float *sum) {
     for (int64_t i = 0; i < lines; i++) sum[i] = 0;
     for (int64_t p = from; p < to; p++) {
         const float *column = a + p * lines;
