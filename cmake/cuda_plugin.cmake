@@ -7,10 +7,11 @@ if(OTTAVA_NVCC)
   set_target_properties(ottava_plugin PROPERTIES OUTPUT_NAME ottava_cuda CUDA_VISIBILITY_PRESET hidden)
   target_link_libraries(ottava_plugin PRIVATE ottava_fp8 CUDA::cudart_static ${OTTAVA_cublasLt})
   target_include_directories(ottava_plugin PRIVATE src include)
-  # No C++ at run time; of the static libraries nothing leaves.
+  # No C++ at run time. Of the static libraries nothing leaves, and what the plugin has itself (src/cuda/library.h) comes first.
   target_compile_options(ottava_plugin PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions,-fno-rtti>)
-  target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
+  target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined
+                      LINKER:--allow-multiple-definition)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
 endif()
