@@ -234,6 +234,9 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
 
+/* Half of the keys' and values' rows, too, is what FP8 takes. */
+static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
+
 static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,
                        const health_options *o) {
     group *groups[RANKS];
@@ -242,7 +245,8 @@ static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture
         rank_measured *r = &ranks[k];
         char path[200];
         *r = (rank_measured){.group = groups[k], .stage = {PP_1F1B, RANKS, k, 1}};
-        rig_options own = {.precision = &fixture_precisions[TENSORWISE], .run_group = groups[k]};
+        rig_options own = {
+            .precision = &fixture_precisions[TENSORWISE], .more = wide_keys, .run_group = groups[k]};
         if (how == COPIES || how == SHARDS) own.data_group = groups[k];
         if (how == SHARDS) own.shard_group = groups[k];
         if (how == LAYERS_CUT) own.tensor_ranks = groups[k];
