@@ -17,7 +17,13 @@ typedef enum phase {
 
 /* What of a training step the ops are part of; recomputation is part of backward. Said by the model's passes and the
    optimizer; what runs between stays with the part before. */
-typedef enum exec_part { PART_NONE, PART_FORWARD, PART_BACKWARD, PART_OPTIMIZER } exec_part;
+typedef enum exec_part {
+    PART_NONE,
+    PART_FORWARD,
+    PART_BACKWARD,
+    PART_REDUCTION, /* of the gradients of all micro-batches, where they travel together */
+    PART_OPTIMIZER
+} exec_part;
 
 /* Looks on while layers run; a NULL member looks at nothing. */
 typedef struct hook {

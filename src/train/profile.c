@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const part_names[] = {"", "forward", "backward", "optimizer"};
+static const char *const part_names[] = {"", "forward", "backward", "reduction", "optimizer"};
 
 enum { OPERATIONS_TRACK };
 

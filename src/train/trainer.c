@@ -131,6 +131,7 @@ static ott_status dry_run_update(trainer *t) {
 /* The gradients of all micro-batches, where they travel together; then a tied head's. */
 static ott_status reduce(trainer *t) {
     t->cx.plan = t->reduce_plan;
+    t->cx.part = PART_REDUCTION;
     TRY(store_reduce_once(&t->cx, &t->m->store));
     return t->stage ? stage_share_gradients(&t->cx, t->stage) : OTT_OK;
 }
