@@ -213,36 +213,41 @@ static int by_birth(const void *a, const void *b) {
     return x->born < y->born ? -1 : x->born > y->born;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
-    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x->born < y->born ? -1 : 1;
-}
-
 static bool alive_together(const plan_entry *a, const plan_entry *b) {
     return a->born < b->died && b->born < a->died;
 }
 
-/* Lowest offset at which `e` fits between the placed entries it lives together with. */
-static int64_t lowest_fit(plan_entry **placed, int32_t count, plan_entry **neighbours, const plan_entry *e) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (alive_together(placed[i], e)) neighbours[n++] = placed[i];
-    qsort(neighbours, (size_t)n, sizeof *neighbours, by_offset);
+/* Lowest offset at which `e` fits between those of the placed entries, which are in the order of their offsets, that it lives
+   together with. */
+static int64_t lowest_fit(plan_entry **placed, int32_t count, const plan_entry *e) {
     int64_t offset = 0;
-    for (int32_t i = 0; i < n && neighbours[i]->offset < offset + e->bytes; i++) {
-        int64_t end = neighbours[i]->offset + neighbours[i]->bytes;
-        if (end > offset) offset = end;
+    for (int32_t i = 0; i < count && placed[i]->offset < offset + e->bytes; i++) {
+        int64_t end = placed[i]->offset + placed[i]->bytes;
+        if (end > offset && alive_together(placed[i], e)) offset = end;
     }
     return offset;
 }
 
+static void insert_placed(plan_entry **placed, int32_t count, plan_entry *e) {
+    int32_t at = 0, end = count;
+    while (at < end) {
+        int32_t middle = at + (end - at) / 2;
+        if (placed[middle]->offset <= e->offset)
+            at = middle + 1;
+        else
+            end = middle;
+    }
+    memmove(placed + at + 1, placed + at, (size_t)(count - at) * sizeof *placed);
+    placed[at] = e;
+}
+
 /* Places all entries in the order given, each at the lowest place free during its whole life; returns the
  * bytes it takes. */
-static int64_t place(plan_entry **order, int32_t count, plan_entry **neighbours) {
+static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < count; i++) {
-        order[i]->offset = lowest_fit(order, i, neighbours, order[i]);
+        order[i]->offset = lowest_fit(placed, i, order[i]);
+        insert_placed(placed, i, order[i]);
         int64_t end = order[i]->offset + order[i]->bytes;
         if (end > bytes) bytes = end;
     }
@@ -255,15 +260,15 @@ static ott_status pack(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
                         "packing the memory plan", &block));
-    plan_entry **order = block, **neighbours = order + p->count;
+    plan_entry **order = block, **placed = order + p->count;
     for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
     qsort(order, (size_t)p->count, sizeof *order, by_size);
-    p->bytes = place(order, p->count, neighbours);
+    p->bytes = place(order, p->count, placed);
     qsort(order, (size_t)p->count, sizeof *order, by_birth);
-    int64_t bytes = place(order, p->count, neighbours);
+    int64_t bytes = place(order, p->count, placed);
     if (bytes > p->bytes) {
         qsort(order, (size_t)p->count, sizeof *order, by_size);
-        place(order, p->count, neighbours);
+        place(order, p->count, placed);
     } else {
         p->bytes = bytes;
     }
