@@ -67,18 +67,47 @@ static int64_t packed_count(const exec *cx, const parameter_store *s, const para
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
+/* Elements from rank r's part of the unit's parameter i to the next rank's, in what is sent. */
+static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
+    int64_t step = s->reduction.rows[r];
+    for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
+        step += packed_count(cx, s, &u->parameters[k], r + 1) - packed_count(cx, s, &u->parameters[k], r);
+    return step;
+}
+
+/* The first rank after r whose part of the parameter is of another size, or lies at another distance. */
+static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
+    const parameter *p = &u->parameters[i];
+    int64_t step = packed_step(cx, s, u, i, r);
+    int next = r + 1;
+    while (next < s->ranks->size && store_count_at(p, next) == store_count_at(p, r) &&
+           packed_step(cx, s, u, i, next - 1) == step)
+        next++;
+    return next;
+}
+
+/* One operation for all ranks whose parts are alike: on hundreds of ranks a part is small. */
+static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
+    const parameter *p = &u->parameters[i];
+    for (int r = 0, next; r < s->ranks->size; r = next) {
+        int64_t count = store_count_at(p, r), step = packed_step(cx, s, u, i, r);
+        next = run_end(cx, s, u, i, r);
+        tensor from = tensor_matrix((float *)p->grad.data + store_first_at(p, r), OTT_F32, next - r, count);
+        tensor packed = tensor_matrix(to.data, to.dtype, next - r, count);
+        packed.ld = step;
+        if (count > 0) TRY(op_convert(cx, &(convert_args){.x = &from, .y = &packed}));
+        step = (next - r - 1) * step + packed_step(cx, s, u, i, next - 1);
+        to.data = (char *)to.data + step * dtype_bytes(to.dtype);
+    }
+    return OTT_OK;
+}
+
 static ott_status pack_gradients(exec *cx, const parameter_store *s, const store_unit *u, tensor to) {
-    for (int r = 0; r < s->ranks->size; r++)
-        for (int i = 0; i < u->parameter_count; i++) {
-            const parameter *p = &u->parameters[i];
-            int64_t count = p->frozen ? 0 : store_count_at(p, r);
-            if (count > 0) {
-                tensor from = tensor_vector((float *)p->grad.data + store_first_at(p, r), OTT_F32, count);
-                tensor packed = tensor_vector(to.data, to.dtype, count);
-                TRY(op_convert(cx, &(convert_args){.x = &from, .y = &packed}));
-            }
-            to.data = (char *)to.data + packed_count(cx, s, p, r) * dtype_bytes(to.dtype);
-        }
+    for (int i = 0; i < u->parameter_count; i++) {
+        const parameter *p = &u->parameters[i];
+        if (!p->frozen) TRY(pack_gradient(cx, s, u, i, to));
+        to.data = (char *)to.data + packed_count(cx, s, p, 0) * dtype_bytes(to.dtype);
+    }
     return OTT_OK;
 }
 
