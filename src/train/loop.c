@@ -30,7 +30,6 @@ typedef struct run {
     world world;
     config asked; /* before its model was resolved */
     model_options shape;
-    pipeline_stage stage; /* this rank's, where there are several */
     hf_model_notes notes; /* of model.hf_path */
     admission_need need;
     precision_plan precision;
@@ -144,21 +143,6 @@ static ott_status find_start(run *r) {
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
 }
 
-/* The groups of ranks that hold the model between them. */
-static void share_model(run *r) {
-    group *shard = r->world.shard, *stages = r->world.stages;
-    config_pp_schedule schedule = r->cfg->distributed.pp_schedule;
-    r->shape.shard_ranks = shard->size > 1 ? shard : NULL;
-    r->shape.tensor_ranks = r->world.tensor;
-    r->shape.sequence_parallel = r->cfg->distributed.sequence_parallel;
-    r->shape.context_ranks = r->world.context;
-    if (stages->size == 1) return;
-    r->stage = (pipeline_stage){schedule, stages->size, stages->rank,
-                                schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};
-    r->shape.stage = &r->stage;
-    r->shape.stage_ranks = stages;
-}
-
 static ott_status open_trainer(run *r) {
     trainer_options options;
     TRY(find_start(r));
@@ -166,7 +150,7 @@ static ott_status open_trainer(run *r) {
     options.run_group = r->world.all;
     options.data_group = r->world.data;
     options.replica_group = r->world.replicate;
-    share_model(r);
+    world_share_model(&r->world, r->cfg, &r->shape);
     TRY(decide_admission(r));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      &r->trainer));

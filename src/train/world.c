@@ -4,6 +4,7 @@
 #include "comm/launch.h"
 #include "comm/mpi.h"
 #include "comm/self.h"
+#include "tensor/dry_run.h"
 #include "tensor/group_host.h"
 #include <stdio.h>
 #include <string.h>
@@ -43,9 +44,14 @@ static ott_status join(world *w) {
     return launch_check_joined(&l, w->size);
 }
 
-ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
-    *w = (world){.account = account, .size = 1, .all = comm_self(), .log = log ? *log : (logger){0}};
+static void stand_alone(world *w) {
+    w->all = comm_self();
     w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->all;
+}
+
+ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
+    *w = (world){.account = account, .size = 1, .log = log ? *log : (logger){0}};
+    stand_alone(w);
     w->threads = (int)cfg->train.threads;
     TRY(join(w));
     choose_log(w, log, cfg->metrics.log_rank);
@@ -56,13 +62,20 @@ ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
 
 /* ---- groups ---- */
 
-static ott_status open_group(const world *w, mesh_set dimensions, const char *name, double timeout,
-                             group **out) {
+/* Of the ranks that differ from this one in the dimensions only, at least two. */
+typedef ott_status (*group_opener)(const world *w, mesh_set dimensions, const char *name, group **out);
+
+static ott_status open_mpi(const world *w, mesh_set dimensions, const char *name, group **out) {
     int ranks[w->size];
-    int64_t size = mesh_group_size(&w->mesh, dimensions);
     mesh_group(&w->mesh, dimensions, w->rank, ranks);
-    if (size == 1) return OTT_OK; /* on every rank */
-    return mpi_group_open(w->account, ranks, (int)size, name, timeout, out);
+    return mpi_group_open(w->account, ranks, (int)mesh_group_size(&w->mesh, dimensions), name, w->timeout,
+                          out);
+}
+
+static ott_status open_absent(const world *w, mesh_set dimensions, const char *name, group **out) {
+    (void)name;
+    return dry_run_group_open(w->account, (int)mesh_group_rank(&w->mesh, dimensions, w->rank),
+                              (int)mesh_group_size(&w->mesh, dimensions), out);
 }
 
 /* All of them, in the order in which every rank opens them. */
@@ -80,15 +93,40 @@ static void list_groups(world *w, group **out[GROUPS]) {
     memcpy(out, groups, sizeof groups);
 }
 
-ott_status world_open(world *w, device *d, const config *cfg) {
-    double timeout = (double)cfg->distributed.nccl_timeout_sec;
+static ott_status open_groups(world *w, group_opener open) {
     group **groups[GROUPS];
+    list_groups(w, groups);
+    for (int i = 0; i < GROUPS; i++)
+        if (mesh_group_size(&w->mesh, group_sets[i]) > 1) /* on every rank */
+            TRY(open(w, group_sets[i], group_names[i], groups[i]));
+    return OTT_OK;
+}
+
+ott_status world_open(world *w, device *d, const config *cfg) {
+    w->timeout = (double)cfg->distributed.nccl_timeout_sec;
     w->device = d;
     if (w->size == 1) return OTT_OK;
     TRY(device_allocate(d, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
-    list_groups(w, groups);
-    for (int i = 0; i < GROUPS; i++) TRY(open_group(w, group_sets[i], group_names[i], timeout, groups[i]));
-    return OTT_OK;
+    return open_groups(w, open_mpi);
+}
+
+ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out) {
+    *out = (world){.account = account, .mesh = *m, .rank = (int)rank, .size = (int)mesh_ranks(m)};
+    stand_alone(out);
+    return open_groups(out, open_absent);
+}
+
+void world_share_model(world *w, const config *cfg, model_options *shape) {
+    config_pp_schedule schedule = cfg->distributed.pp_schedule;
+    shape->shard_ranks = w->shard->size > 1 ? w->shard : NULL;
+    shape->tensor_ranks = w->tensor;
+    shape->sequence_parallel = cfg->distributed.sequence_parallel;
+    shape->context_ranks = w->context;
+    if (w->stages->size == 1) return;
+    w->stage = (pipeline_stage){schedule, w->stages->size, w->stages->rank,
+                                schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};
+    shape->stage = &w->stage;
+    shape->stage_ranks = w->stages;
 }
 
 int64_t world_group_bytes(const mesh *m) {
@@ -99,12 +137,12 @@ int64_t world_group_bytes(const mesh *m) {
 }
 
 void world_close(world *w) {
-    if (!w->device || w->size == 1) return;
     group **groups[GROUPS];
+    if (w->size <= 1) return;
     list_groups(w, groups);
     for (int i = 0; i < GROUPS; i++)
         if (*groups[i] != comm_self()) group_close(*groups[i]);
-    device_release(w->device, w->words);
+    if (w->device) device_release(w->device, w->words);
 }
 
 /* ---- telling and agreeing ---- */

@@ -9,6 +9,7 @@
 
 #include "base/str.h"
 #include "config/config.h"
+#include "model/options.h"
 #include "parallel/mesh.h"
 #include "tensor/exec.h"
 
@@ -24,7 +25,9 @@ typedef struct world {
     group *tensor;    /* that run the same rows together, each a part of every layer */
     group *context;   /* that have different tokens of the same rows */
     group *stages;    /* of the pipeline, in their order, that train on the same rows */
-    group *savers; /* those of the first copy of the model, which write it down, beside what else goes on */
+    pipeline_stage stage; /* this rank's, where there are several */
+    group *savers;  /* those of the first copy of the model, which write it down, beside what else goes on */
+    double timeout; /* seconds */
     device *device;
     void *words; /* device memory through which they tell each other something */
     logger log;  /* this rank's */
@@ -38,6 +41,10 @@ ott_status world_join(mem *account, const logger *log, config *cfg, world *w);
 ott_status world_open(world *w, device *d, const config *cfg);
 /* What the groups of a rank take (MEM_COMM) where MPI carries them. */
 int64_t world_group_bytes(const mesh *m);
+/* The groups of one rank of a mesh of ranks that are not there, for a dry run; nothing is agreed on among them. */
+ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out);
+/* The groups that hold the model between them; the shape borrows them. */
+void world_share_model(world *w, const config *cfg, model_options *shape);
 /* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
 void world_close(world *w);
 
