@@ -94,10 +94,15 @@ static void time_row(const layer_rows *rows, const trainer *t, const model_modul
     row->fp8 = products_seconds(rows->machine, e->linear, row->m, high, &s) + row->casts;
 }
 
+/* Ranks that have other tokens of a micro-batch. */
+static int64_t context_size(const model *m) {
+    return m->options.context_ranks ? m->options.context_ranks->size : 1;
+}
+
 static ott_status add_layer(layer_rows *rows, const trainer *t, const model_module *e) {
     const linear *l = e->linear;
     layer_row row = {.count = 1,
-                     .m = t->options.batch_size * t->options.seq_len,
+                     .m = t->options.batch_size * t->options.seq_len / context_size(t->m),
                      .n = l->out,
                      .k = l->in,
                      .converted = l->spec.fp8};

@@ -206,21 +206,47 @@ double machine_seconds(const machine *m, const work *w) {
     return fmax(w->flops / rate, w->bytes / r->bandwidth) + r->launch;
 }
 
-double machine_ring_seconds(const machine *m, int64_t ranks, double bytes) {
+/* ---- collectives ---- */
+
+machine_group machine_group_along(const mesh *m, mesh_dimension d) {
+    machine_group g = {.ranks = m->size[d], .stride = 1};
+    for (int inner = d + 1; inner < MESH_DIMENSIONS; inner++) g.stride *= m->size[inner];
+    return g;
+}
+
+/* Of the group in one node. */
+static double neighbours(const machine *m, machine_group g) {
+    return fmin((double)g.ranks, fmax(1, floor(m->rate.node / (double)g.stride)));
+}
+
+static double node_count(const machine *m, machine_group g) {
+    return ceil((double)g.ranks / neighbours(m, g));
+}
+
+double machine_ring_seconds(const machine *m, machine_group g, double bytes) {
     const machine_rates *r = &m->rate;
-    if (ranks <= 1) return 0;
-    double rate = (double)ranks > r->node ? fmin(r->link, r->network * r->node) : r->link;
-    return bytes / rate;
+    if (g.ranks <= 1) return 0;
+    return bytes / (node_count(m, g) > 1 ? fmin(r->link, r->network * neighbours(m, g)) : r->link);
 }
 
 /* A hop within a node is about a quarter of one between nodes. */
-double machine_ring_delay(const machine *m, int64_t ranks) {
-    double near = fmin((double)ranks, m->rate.node), nodes = ceil((double)ranks / m->rate.node);
-    return m->rate.latency * ((nodes - 1) + (near - 1) / 4);
+double machine_ring_delay(const machine *m, machine_group g) {
+    return m->rate.latency * ((node_count(m, g) - 1) + (neighbours(m, g) - 1) / 4);
 }
 
-double machine_across_seconds(const machine *m, const mesh *ranks, double bytes) {
-    int64_t copies = ranks->size[MESH_DP_REPLICATE], all = mesh_ranks(ranks);
-    double rate = (double)all > m->rate.node ? m->rate.network : m->rate.link;
-    return bytes / rate + machine_ring_delay(m, copies);
+double machine_tree_delay(const machine *m, machine_group g) {
+    double up = ceil(log2(node_count(m, g))) + (neighbours(m, g) - 1) / 4;
+    return fmin(2 * m->rate.latency * up, machine_ring_delay(m, g));
+}
+
+double machine_exchange_seconds(const machine *m, machine_group g, double bytes) {
+    const machine_rates *r = &m->rate;
+    double others = (double)g.ranks - 1, near = neighbours(m, g) - 1;
+    if (g.ranks <= 1) return 0;
+    return fmax(bytes * near / others / r->link, bytes * (1 - near / others) / r->network) + r->latency;
+}
+
+double machine_send_seconds(const machine *m, machine_group g, double bytes) {
+    const machine_rates *r = &m->rate;
+    return bytes / (neighbours(m, g) > 1 ? r->link : r->network) + r->latency;
 }

@@ -44,12 +44,24 @@ ott_status machine_set_rates(machine *m, const char *text);
 
 /* How long it works on this; a product in a format it has no rate for, as in bf16. */
 double machine_seconds(const machine *m, const work *w);
-/* How long `ranks` devices take for a collective in which each of them receives `bytes`: a ring, which leaves a node over the
-   network's adapters of all its devices; and, of collectives that are started together, until the first bytes are around. */
-double machine_ring_seconds(const machine *m, int64_t ranks, double bytes);
-double machine_ring_delay(const machine *m, int64_t ranks);
-/* Between copies of the model, whose neighbours lie a copy's ranks apart: each node's devices have rings of their own. */
-double machine_across_seconds(const machine *m, const mesh *ranks, double bytes);
+
+/* Devices that communicate: `ranks` of them, each `stride` after the one before among all. */
+typedef struct machine_group {
+    int64_t ranks, stride;
+} machine_group;
+
+/* The ranks that differ along one dimension of a mesh. */
+machine_group machine_group_along(const mesh *m, mesh_dimension d);
+/* A collective in which each device receives `bytes`: a ring, which leaves a node over the network's adapters of those of
+   its devices that are in it; and, of collectives that are started together, until the first bytes are around. An all-reduce
+   of few bytes goes up and down a tree of nodes where that is shorter. */
+double machine_ring_seconds(const machine *m, machine_group g, double bytes);
+double machine_ring_delay(const machine *m, machine_group g);
+double machine_tree_delay(const machine *m, machine_group g);
+/* Each device receives `bytes` in all from the others, every one its own part. */
+double machine_exchange_seconds(const machine *m, machine_group g, double bytes);
+/* From one device to its neighbour in the group. */
+double machine_send_seconds(const machine *m, machine_group g, double bytes);
 bool machine_has_fp8(const machine *m);
 
 #endif

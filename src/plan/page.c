@@ -15,14 +15,17 @@ static void write_head(const page *p, str *out) {
     str_printf(out,
                "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
                "vocabulary %lld%s\n",
-               o->family->name, str_commas(e->parameters, count), (long long)o->dim, (long long)o->layers,
-               (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden, (long long)o->vocab,
-               o->tied ? ", tied head" : "");
+               o->family->name, str_commas(e->rank.parameters, count), (long long)o->dim,
+               (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
+               (long long)o->vocab, o->tied ? ", tied head" : "");
     char shown[128];
     mesh_show(p->mesh, shown);
     if (e->ranks > 1) str_printf(out, "Mesh: %s\n", shown);
-    if (e->on_rank < e->parameters)
-        str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->on_rank, share));
+    if (e->rank.on_rank < e->rank.parameters)
+        str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->rank.on_rank, share));
+    if (p->mesh->size[MESH_PP] > 1)
+        str_printf(out, "Told of stage %lld, which works longest; memory of stage %lld, which needs most\n",
+                   (long long)e->slowest, (long long)e->fullest);
     str_printf(out, "Step: %lld x %lld tokens a micro-batch, %lld micro-batch%s, %s tokens of all ranks\n\n",
                (long long)p->cfg->train.batch_size, (long long)p->cfg->train.seq_len,
                (long long)e->micro_batches, e->micro_batches == 1 ? "" : "es", str_commas(e->tokens, count));
@@ -56,7 +59,7 @@ static void write_work(const page *p, str *out) {
     const estimate *e = p->estimate;
     str_append(out, "Work of a rank in a step                  ms   share      TFLOP        GB\n");
     for (int kind = 0; kind < OP_KINDS; kind++) {
-        const estimate_part *k = &e->kinds[kind];
+        const count_part *k = &e->rank.kinds[kind];
         if (k->calls == 0) continue;
         str_printf(out, "  %-32s %9.2f  %5.1f%%  %9.3f %9.2f\n", op_kind_text((op_kind)kind),
                    1e3 * k->seconds, 100 * k->seconds / e->step_seconds, k->flops / 1e12, k->bytes / 1e9);
@@ -64,10 +67,13 @@ static void write_work(const page *p, str *out) {
     if (e->ranks > 1)
         str_printf(out, "  %-32s %9.2f  %5.1f%%\n", "waiting for other ranks", 1e3 * e->waiting_seconds,
                    100 * e->waiting_seconds / e->step_seconds);
+    if (p->mesh->size[MESH_PP] > 1)
+        str_printf(out, "  %-32s %9.2f  %5.1f%%\n", "waiting for other stages", 1e3 * e->bubble_seconds,
+                   100 * e->bubble_seconds / e->step_seconds);
     str_printf(out, "  %-32s %9.2f\n\n", "step", 1e3 * e->step_seconds);
 }
 
-static void write_traffic_line(const char *what, const estimate_traffic *t, str *out) {
+static void write_traffic_line(const char *what, const count_traffic *t, str *out) {
     if (t->calls > 0)
         str_printf(out, "  %-34s %7.2f  %9.2f  %8lld\n", what, 1e3 * t->seconds, t->bytes / 1e6,
                    (long long)t->calls);
@@ -77,10 +83,8 @@ static void write_traffic(const page *p, str *out) {
     const estimate *e = p->estimate;
     if (e->ranks <= 1) return;
     str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
-    write_traffic_line("gathered parameters", &e->gather, out);
-    write_traffic_line("reduced gradients", &e->reduce, out);
-    write_traffic_line("amaxes and sums", &e->other, out);
-    write_traffic_line("gradients between copies (formula)", &e->replicas, out);
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
+        write_traffic_line(traffic_text((traffic_kind)kind), &e->rank.traffic[kind], out);
     str_append(out, "\n");
 }
 
@@ -139,7 +143,7 @@ static void write_layers(const page *p, str *out) {
 
 static void write_sweep(const page *p, str *out) {
     const sweep *s = p->sweep;
-    char text[256];
+    char text[SWEEP_TEXT];
     if (!s) return;
     str_printf(out, "The same training in other ways: %d tried, %d fit; the fastest of them\n", s->tried,
                s->fitting);

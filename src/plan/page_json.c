@@ -18,7 +18,7 @@ static void write_work(const page *p, str *out) {
     json_write_key(out, "work");
     str_append(out, "{");
     for (int kind = 0; kind < OP_KINDS; kind++) {
-        const estimate_part *k = &p->estimate->kinds[kind];
+        const count_part *k = &p->estimate->rank.kinds[kind];
         if (k->calls == 0) continue;
         json_write_key(out, op_kind_name((op_kind)kind));
         str_append(out, "{");
@@ -30,7 +30,7 @@ static void write_work(const page *p, str *out) {
     str_append(out, "}");
 }
 
-static void write_traffic(const char *name, const estimate_traffic *t, str *out) {
+static void write_traffic(const char *name, const count_traffic *t, str *out) {
     json_write_key(out, name);
     str_append(out, "{");
     json_write_integer(out, "calls", t->calls);
@@ -55,7 +55,7 @@ static void write_layer(const layer_row *r, str *out) {
 }
 
 static void write_sweep(const sweep *s, str *out) {
-    char text[256];
+    char text[SWEEP_TEXT];
     json_write_key(out, "sweep");
     str_append(out, "[");
     for (int i = 0; i < s->count; i++) {
@@ -78,16 +78,15 @@ ott_status page_write_json(const page *p, str *out) {
     json_write_text(out, "device", p->machine->name);
     json_write_text(out, "precision", p->precision);
     json_write_integer(out, "ranks", e->ranks);
-    json_write_integer(out, "parameters", e->parameters);
-    json_write_integer(out, "parameters_of_a_rank", e->on_rank);
+    json_write_integer(out, "parameters", e->rank.parameters);
+    json_write_integer(out, "parameters_of_a_rank", e->rank.on_rank);
     json_write_integer(out, "tokens", e->tokens);
     write_memory(p, out);
     write_work(p, out);
-    write_traffic("gathered", &e->gather, out);
-    write_traffic("reduced", &e->reduce, out);
-    write_traffic("exchanged", &e->other, out);
-    write_traffic("between_copies", &e->replicas, out);
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
+        write_traffic(traffic_name((traffic_kind)kind), &e->rank.traffic[kind], out);
     json_write_real(out, "waiting_seconds", e->waiting_seconds);
+    json_write_real(out, "bubble_seconds", e->bubble_seconds);
     json_write_real(out, "step_seconds", e->step_seconds);
     json_write_real(out, "tokens_per_second", e->tokens_per_second);
     json_write_real(out, "mfu", e->mfu);

@@ -6,6 +6,7 @@
 #include "plan/measure.h"
 #include "plan/page.h"
 #include "train/run.h"
+#include "train/world.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,32 +38,12 @@ static ott_status open_machine(planner *p) {
     return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;
 }
 
-/* As train arranges the ranks that a launcher started. */
-static ott_status arrange(const config *cfg, int64_t ranks, mesh *out) {
-    TRY(mesh_open(cfg, ranks, out));
-    if (out->size[MESH_PP] == 1) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "distributed.pp = %lld: the stages of a pipeline are not planned yet, only trained on; leave it out",
-        (long long)out->size[MESH_PP]);
-}
+enum { MOST_RANKS = 1 << 16 };
 
-/* The dry run of a rank is that of the data's dimensions. */
-static ott_status check_mesh(const mesh *m) {
-    char text[128];
-    mesh_show(m, text);
-    if (mesh_ranks(m) == mesh_group_size(m, MESH_DATA)) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s: plans of pp, cp, ep and tp are not built yet: give dp_shard and dp_replicate",
-                       text);
-}
-
-/* The ranks that share parameters with the first, which are not there. */
-static ott_status open_ranks(planner *p, const mesh *m) {
-    int64_t size = m->size[MESH_DP_SHARD];
-    group_close(p->shape.shard_ranks);
-    p->shape.shard_ranks = NULL;
-    return size > 1 ? dry_run_group_open(p->account, 0, (int)size, &p->shape.shard_ranks) : OTT_OK;
+static ott_status check_ranks(int64_t ranks) {
+    if (ranks >= 1 && ranks <= MOST_RANKS) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: a run has 1 to %d processes", (long long)ranks,
+                       MOST_RANKS);
 }
 
 static ott_status resolve(planner *p) {
@@ -71,24 +52,42 @@ static ott_status resolve(planner *p) {
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
-    TRY(arrange(p->cfg, p->options->ranks, &p->mesh));
-    TRY(check_mesh(&p->mesh));
+    TRY(check_ranks(p->options->ranks));
+    TRY(mesh_open(p->cfg, p->options->ranks, &p->mesh));
     TRY(config_set_data_ranks(p->cfg, mesh_group_size(&p->mesh, MESH_DATA)));
-    TRY(open_ranks(p, &p->mesh));
     return precision_plan_read(p->cfg, &p->precision);
 }
 
-static ott_status look_at_layers(void *user, trainer *t) {
+static count_request request(planner *p, const config *cfg) {
+    return (count_request){.account = p->account,
+                           .machine = &p->machine,
+                           .cfg = cfg,
+                           .asked = &p->asked,
+                           .shape = &p->shape,
+                           .mesh = &p->mesh};
+}
+
+static const recipe *recipe_to_try(const planner *p) {
+    if (p->cfg->train.mixed_precision == PRECISION_FP8) return &p->precision.fp8;
+    const recipe *r = recipe_find(config_word(p->cfg, "float8.recipe_name"));
+    return r ? r : recipe_find("tensorwise");
+}
+
+static ott_status take_layers(void *user, trainer *t) {
     return layers_look(user, t);
 }
 
-static estimate_request request(planner *p, const config *cfg) {
-    return (estimate_request){.account = p->account,
-                              .machine = &p->machine,
-                              .cfg = cfg,
-                              .asked = &p->asked,
-                              .shape = &p->shape,
-                              .mesh = &p->mesh};
+/* Those of all stages of a pipeline. */
+static ott_status look_at_layers(planner *p) {
+    mesh whole = p->mesh;
+    rank_count all;
+    count_request r = request(p, p->cfg);
+    p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
+    whole.size[MESH_PP] = 1;
+    r.mesh = &whole;
+    r.look = take_layers;
+    r.user = &p->layers;
+    return count_run(&r, 0, &all);
 }
 
 /* ---- what else could be ---- */
@@ -100,7 +99,7 @@ static bool estimate_other(planner *p) {
     other.train.mixed_precision = fp8 ? PRECISION_BF16 : PRECISION_FP8;
     snprintf(p->names[1], sizeof p->names[1], "%s%s", fp8 ? "bf16" : "fp8 ",
              fp8 ? "" : p->layers.recipe->name);
-    estimate_request r = request(p, &other);
+    count_request r = request(p, &other);
     return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
 }
 
@@ -109,7 +108,7 @@ static int64_t find_lack(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
     other.train.batch_size = sequences;
-    estimate_request r = request(p, &other);
+    count_request r = request(p, &other);
     return estimate_run(&r, &e) == OTT_OK ? e.lack : INT64_MAX;
 }
 
@@ -128,12 +127,6 @@ static int64_t find_largest_batch(planner *p) {
 
 /* ---- the page ---- */
 
-static const recipe *recipe_to_try(const planner *p) {
-    if (p->cfg->train.mixed_precision == PRECISION_FP8) return &p->precision.fp8;
-    const recipe *r = recipe_find(config_word(p->cfg, "float8.recipe_name"));
-    return r ? r : recipe_find("tensorwise");
-}
-
 static void name_precision(planner *p) {
     bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
     snprintf(p->names[0], sizeof p->names[0], "%s%s%s", config_word(p->cfg, "train.mixed_precision"),
@@ -143,8 +136,8 @@ static void name_precision(planner *p) {
 static ott_status write_page(planner *p, str *out) {
     name_precision(p);
     bool other = estimate_other(p);
-    estimate_request r = request(p, p->cfg);
-    if (p->options->sweep) TRY(sweep_run(&r, &p->sweep));
+    count_request r = request(p, p->cfg);
+    if (p->options->sweep) TRY(sweep_run(&r, &p->estimate, &p->sweep));
     const page told = {.cfg = p->cfg,
                        .shape = &p->shape,
                        .machine = &p->machine,
@@ -162,10 +155,8 @@ static ott_status write_page(planner *p, str *out) {
 static ott_status make(planner *p, str *out) {
     TRY(resolve(p));
     TRY(open_machine(p));
-    p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
-    estimate_request r = request(p, p->cfg);
-    r.look = look_at_layers;
-    r.user = &p->layers;
+    TRY(look_at_layers(p));
+    count_request r = request(p, p->cfg);
     TRY(estimate_run(&r, &p->estimate));
     return write_page(p, out);
 }
@@ -181,7 +172,6 @@ static ott_status run(ott_context *context, config *cfg, const plan_options *o, 
     ott_status status = make(p, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
-    group_close(p->shape.shard_ranks);
     device_close(p->cpu);
     mem_free(context->account, memory);
     return status;

@@ -1,9 +1,126 @@
 /* plan/sweep: trying settings. */
 #include "plan/sweep.h"
-#include "base/str.h"
 #include "config/table.h"
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
+
+enum {
+    MOST_TRIED = 48, /* estimates */
+    MOST_CANDIDATES = 4096,
+    BATCHES_TRIED = 4,  /* of a candidate, */
+    BATCHES_FITTING = 2 /* until so many fit */
+};
+
+typedef struct candidate {
+    mesh mesh;
+    config_checkpointing checkpointing;
+    int64_t sequences; /* of a rank in a step */
+    double least;      /* seconds a step takes at least */
+} candidate;
+
+typedef struct search {
+    const count_request *base;
+    const estimate *asked;
+    sweep *out;
+    int64_t sequences; /* of all ranks in a step */
+    double room;       /* bytes that a rank has */
+    candidate *of;     /* [MOST_CANDIDATES] */
+    int count;
+} search;
+
+/* ---- by arithmetic ---- */
+
+/* Parameters, their gradients and two moments, in fp32. */
+static double state_bytes(const search *s, const mesh *m) {
+    double parts = (double)(m->size[MESH_PP] * m->size[MESH_TP] * m->size[MESH_DP_SHARD]);
+    return 16.0 * (double)s->asked->rank.parameters / parts;
+}
+
+static double product_seconds(const search *s, config_checkpointing kind) {
+    const model_options *o = s->base->shape;
+    const machine_rates *r = &s->base->machine->rate;
+    double quadratic = 12.0 * (double)(o->layers * o->heads * o->head_dim * s->base->cfg->train.seq_len);
+    double rate = fmax(fmax(r->gemm[WORK_FP8], r->gemm[WORK_BF16]), r->gemm[WORK_FP32]);
+    double flops = (double)s->asked->tokens * (s->asked->rank.flops_per_token - quadratic);
+    return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
+}
+
+/* Forward and backward gather and scatter the stream four times a layer, the gathers perhaps as codes. */
+static double tensor_seconds(const search *s, const candidate *c) {
+    machine_group g = machine_group_along(&c->mesh, MESH_TP);
+    double layers = (double)s->base->shape->layers / (double)c->mesh.size[MESH_PP];
+    double tokens = (double)(c->sequences * s->base->cfg->train.seq_len) / (double)c->mesh.size[MESH_CP];
+    double others = (double)(g.ranks - 1) / (double)g.ranks;
+    return machine_ring_seconds(s->base->machine, g,
+                                others * tokens * layers * (double)s->base->shape->dim * 4 * (1 + 2));
+}
+
+static double copies_seconds(const search *s, const candidate *c) {
+    machine_group g = machine_group_along(&c->mesh, MESH_DP_REPLICATE);
+    double others = (double)(g.ranks - 1) / (double)g.ranks;
+    return machine_ring_seconds(s->base->machine, g, others * state_bytes(s, &c->mesh) / 2);
+}
+
+/* The pipeline is filled and emptied, with parts of a stage in half the time. */
+static double least_seconds(const search *s, const candidate *c) {
+    double busy = product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
+    int chunks =
+        s->base->cfg->distributed.pp_schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1;
+    double bubble = (double)(c->mesh.size[MESH_PP] - 1) / chunks / (double)c->sequences;
+    return busy * (1 + bubble) + copies_seconds(s, c);
+}
+
+/* ---- candidates ---- */
+
+static bool divides(int64_t ranks, int64_t length) {
+    return length % ranks == 0;
+}
+
+/* Layers are cut within a node. */
+static bool suits_model(const search *s, const mesh *m) {
+    const model_options *o = s->base->shape;
+    int64_t tp = m->size[MESH_TP], heads = tp * m->size[MESH_CP];
+    if ((double)heads > s->base->machine->rate.node && heads > 1) return false;
+    return divides(heads, o->heads) && divides(heads, o->kv_heads) && divides(tp, o->hidden) &&
+           divides(tp, o->vocab) && m->size[MESH_PP] <= o->layers;
+}
+
+static void add_candidates(search *s, const mesh *m) {
+    static const config_checkpointing kinds[] = {CHECKPOINTING_NONE, CHECKPOINTING_SELECTIVE,
+                                                 CHECKPOINTING_FULL};
+    int64_t readers = mesh_group_size(m, MESH_DATA);
+    if (!divides(readers, s->sequences) || state_bytes(s, m) > s->room) return;
+    int64_t sequences = s->sequences / readers;
+    if (m->size[MESH_PP] > sequences) return; /* stages that never have work together */
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && s->count < MOST_CANDIDATES; i++) {
+        candidate c = {.mesh = *m, .checkpointing = kinds[i], .sequences = sequences};
+        c.least = least_seconds(s, &c);
+        s->of[s->count++] = c;
+    }
+}
+
+/* Splits `left` ranks along dimension d and those before it. */
+static void add_meshes(search *s, mesh *m, int d, int64_t left) {
+    static const mesh_dimension order[] = {MESH_TP, MESH_CP, MESH_PP, MESH_DP_SHARD};
+    if (d == sizeof order / sizeof *order) {
+        m->size[MESH_DP_REPLICATE] = left;
+        if (suits_model(s, m)) add_candidates(s, m);
+        return;
+    }
+    for (int64_t size = 1; size <= left; size++) {
+        if (!divides(size, left)) continue;
+        m->size[order[d]] = size;
+        add_meshes(s, m, d + 1, left / size);
+    }
+}
+
+static int compare(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    return (x->least > y->least) - (x->least < y->least);
+}
+
+/* ---- estimates ---- */
 
 static void insert_row(sweep *s, const sweep_row *row) {
     int at = s->count;
@@ -16,80 +133,88 @@ static void insert_row(sweep *s, const sweep_row *row) {
 }
 
 /* What does not go with the rest of the configuration is no candidate. */
-static bool try_row(const estimate_request *base, const model_options *shape, sweep_row *row, sweep *s) {
-    config cfg = *base->cfg;
+static bool try_row(const search *s, sweep_row *row) {
+    config cfg = *s->base->cfg;
     estimate e;
-    estimate_request r = *base;
+    count_request r = *s->base;
     cfg.train.activation_checkpointing = row->checkpointing;
     cfg.train.batch_size = row->batch_size;
     cfg.train.grad_accum_steps = row->grad_accum;
     r.cfg = &cfg;
-    r.shape = shape;
     r.mesh = &row->mesh;
-    r.look = NULL;
-    s->tried++;
+    s->out->tried++;
     if (estimate_run(&r, &e) != OTT_OK || e.lack > 0) return false;
-    s->fitting++;
+    s->out->fitting++;
     row->bytes = e.need.total;
     row->step_seconds = e.step_seconds;
     row->tokens_per_second = e.tokens_per_second;
     row->mfu = e.mfu;
-    insert_row(s, row);
+    insert_row(s->out, row);
     return true;
 }
 
-/* The step's sequences of a rank in micro-batches as large as fit, and half of that. */
-static void try_batches(const estimate_request *base, const model_options *shape, sweep_row *row, sweep *s) {
-    int64_t sequences = base->cfg->train.batch_size * base->cfg->train.grad_accum_steps;
-    int fitting = 0;
-    for (int64_t parts = 1; parts <= sequences && fitting < 2; parts++) {
-        if (sequences % parts != 0) continue;
-        row->batch_size = sequences / parts;
-        row->grad_accum = parts;
-        fitting += try_row(base, shape, row, s);
+/* The rank's sequences in micro-batches: as many tokens of each on a rank as are asked for, twice as many, and fewer; in a
+   pipeline as many micro-batches as stages. */
+static void try_candidate(const search *s, const candidate *c) {
+    const mesh *m = &c->mesh;
+    int64_t largest = 2 * s->base->cfg->train.batch_size * m->size[MESH_TP] * m->size[MESH_CP];
+    sweep_row row = {.mesh = *m, .checkpointing = c->checkpointing};
+    row.fp8_tensor = s->base->cfg->train.mixed_precision == PRECISION_FP8 && m->size[MESH_TP] > 1;
+    int fitting = 0, tried = 0;
+    for (int64_t parts = m->size[MESH_PP]; parts <= c->sequences; parts++) {
+        if (!divides(parts, c->sequences) || c->sequences / parts > largest) continue;
+        if (fitting == BATCHES_FITTING || tried++ == BATCHES_TRIED) return;
+        row.batch_size = c->sequences / parts;
+        row.grad_accum = parts;
+        fitting += try_row(s, &row);
     }
 }
 
-static void try_checkpointing(const estimate_request *base, const model_options *shape, const mesh *m,
-                              sweep *s) {
-    static const config_checkpointing kinds[] = {CHECKPOINTING_NONE, CHECKPOINTING_SELECTIVE,
-                                                 CHECKPOINTING_FULL};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        sweep_row row = {.mesh = *m, .checkpointing = kinds[i]};
-        try_batches(base, shape, &row, s);
+/* Candidates that promise most first, until none can be among the best. */
+static void try_all(search *s) {
+    const sweep *found = s->out;
+    for (int i = 0; i < s->count && found->tried < MOST_TRIED; i++) {
+        bool full = found->count == SWEEP_SHOWN;
+        if (full && s->of[i].least >= found->best[SWEEP_SHOWN - 1].step_seconds) return;
+        try_candidate(s, &s->of[i]);
     }
 }
 
-static ott_status try_mesh(const estimate_request *base, const mesh *m, sweep *s) {
-    model_options shape = *base->shape;
-    shape.shard_ranks = NULL;
-    if (m->size[MESH_DP_SHARD] > 1)
-        TRY(dry_run_group_open(base->account, 0, (int)m->size[MESH_DP_SHARD], &shape.shard_ranks));
-    try_checkpointing(base, &shape, m, s);
-    group_close(shape.shard_ranks);
-    return OTT_OK;
-}
-
-/* Ranks that read other rows hold shards of one copy of the model, or of several. */
-ott_status sweep_run(const estimate_request *r, sweep *out) {
-    int64_t readers = mesh_group_size(r->mesh, MESH_DATA);
+ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out) {
+    const config *cfg = r->cfg;
+    device_memory memory;
+    mesh m = *r->mesh;
+    void *candidates;
     *out = (sweep){0};
-    for (int64_t shards = 1; shards <= readers; shards++) {
-        mesh m = *r->mesh;
-        if (readers % shards != 0) continue;
-        m.size[MESH_DP_SHARD] = shards;
-        m.size[MESH_DP_REPLICATE] = readers / shards;
-        TRY(try_mesh(r, &m, out));
-    }
+    device_read_memory(r->machine->like, &memory);
+    TRY(mem_alloc_array(r->account, MEM_OTHER, MOST_CANDIDATES, sizeof(candidate), "meshes to try",
+                        &candidates));
+    search s = {.base = r, .asked = asked, .out = out, .of = candidates, .room = (double)memory.room.left};
+    s.sequences = cfg->train.batch_size * cfg->train.grad_accum_steps * mesh_group_size(&m, MESH_DATA);
+    add_meshes(&s, &m, 0, mesh_ranks(r->mesh));
+    qsort(s.of, (size_t)s.count, sizeof *s.of, compare);
+    try_all(&s);
+    mem_free(r->account, candidates);
     return OTT_OK;
 }
 
-void sweep_show(const sweep_row *row, char text[256]) {
+void sweep_show(const sweep_row *row, char text[SWEEP_TEXT]) {
     const key_choice *words = table_find("train.activation_checkpointing")->choices;
-    snprintf(
-        text, 256,
-        "--distributed.dp_shard=%lld --distributed.dp_replicate=%lld --train.activation_checkpointing=%s "
-        "--train.batch_size=%lld --train.grad_accum_steps=%lld",
-        (long long)row->mesh.size[MESH_DP_SHARD], (long long)row->mesh.size[MESH_DP_REPLICATE],
-        words[row->checkpointing].text, (long long)row->batch_size, (long long)row->grad_accum);
+    const int64_t *size = row->mesh.size;
+    char others[96] = "";
+    int length = 0;
+    const struct {
+        const char *name;
+        int64_t size;
+    } cut[] = {{"pp", size[MESH_PP]}, {"cp", size[MESH_CP]}, {"tp", size[MESH_TP]}};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        if (cut[i].size > 1)
+            length += snprintf(others + length, sizeof others - (size_t)length, "--distributed.%s=%lld ",
+                               cut[i].name, (long long)cut[i].size);
+    snprintf(text, SWEEP_TEXT,
+             "%s--distributed.dp_shard=%lld --distributed.dp_replicate=%lld %s"
+             "--train.activation_checkpointing=%s --train.batch_size=%lld --train.grad_accum_steps=%lld",
+             others, (long long)size[MESH_DP_SHARD], (long long)size[MESH_DP_REPLICATE],
+             row->fp8_tensor ? "--float8.tensor_parallel=true " : "", words[row->checkpointing].text,
+             (long long)row->batch_size, (long long)row->grad_accum);
 }

@@ -15,6 +15,7 @@
 
 #include "base/collected.h"
 #include "plan/plan.h"
+#include "plan/stages.h"
 
 /* ---- running ---- */
 
@@ -243,13 +244,99 @@ static void what_fp8_saves_on_the_way(void **state) {
     if (missing) fail_msg("docs/parallelism.md does not have %d of these rows", missing);
 }
 
+/* ---- other dimensions ---- */
+
+#define BF16(more)                                                                                           \
+    (const char *const[]) {                                                                                  \
+        "--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",                               \
+            "--train.mixed_precision=bf16", "--train.grad_accum_steps=4", more, NULL                         \
+    }
+
+/* A rank has half of each layer, and all ranks read the same rows. */
+static void two_share_a_layer(void **state) {
+    const char *const *one = BF16("--distributed.tp=1"), *const *two = BF16("--distributed.tp=2");
+    (void)state;
+    assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
+    assert_true(of_ranks(2, two, "tokens") == of_ranks(1, one, "tokens"));
+    double ours = of_ranks(2, two, "parameters_of_a_rank"), all = of_ranks(2, two, "parameters");
+    assert_true(ours > all / 2 && ours < 0.501 * all);
+    /* Each layer twice forward and twice backward, there and back, at least. */
+    double stream = 2 * 1024 * 768 * 0.5;
+    assert_true(of_ranks(2, two, "tensor/bytes") >= 4 * 12 * 8 * stream);
+    assert_true(of_ranks(2, two, "waiting_seconds") >= of_ranks(2, two, "tensor/seconds"));
+    assert_true(of_ranks(1, one, "tensor/bytes") == 0);
+}
+
+/* Of its own heads' attention a rank sees all tokens, of all else its own half. */
+static void two_share_a_sequence(void **state) {
+    const char *const *one = BF16("--distributed.cp=1"), *const *two = BF16("--distributed.cp=2");
+    (void)state;
+    assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
+    assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
+    /* q, k, v and the output, forward and as gradients; the selective recomputation of attention may add some. */
+    double heads = 2 * 512 * 768 * 0.5;
+    assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
+    assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
+}
+
+/* The last stage gets the stream of each micro-batch, and once the sum of the table's gradient, which is the head's too; while
+   the pipeline fills and empties it waits. */
+static void two_stages(void **state) {
+    const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");
+    (void)state;
+    double bubble = of_ranks(2, two, "bubble_seconds"), step = of_ranks(2, two, "step_seconds");
+    assert_true(of_ranks(2, two, "stages/bytes") == 4 * 2 * 1024 * 768.0 + 4 * 50304 * 768.0);
+    assert_true(bubble > 0.05 * step && bubble < 0.35 * step);
+    assert_true(of_ranks(2, two, "memory_bytes/parameters") <
+                0.75 * of_ranks(1, one, "memory_bytes/parameters"));
+    assert_true(of_ranks(1, one, "bubble_seconds") == 0);
+}
+
+/* All stages alike: (n + p - 1) micro-batches' time, and with two parts a stage half as much waiting. */
+static void schedules_of_alike_stages(void **state) {
+    enum { STAGES = 4, MICRO_BATCHES = 8 };
+    static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+    mem *account;
+    (void)state;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    for (int i = 0; i < 3; i++) {
+        int chunks = schedules[i] == PP_INTERLEAVED_1F1B ? 2 : 1;
+        const pipeline_stage shape = {schedules[i], STAGES, 0, chunks};
+        stage_times of[STAGES];
+        double seconds;
+        for (int s = 0; s < STAGES; s++) of[s] = (stage_times){1.0 / chunks, 2.0 / chunks, 0};
+        assert_int_equal(stages_run(account, &shape, MICRO_BATCHES, of, &seconds), OTT_OK);
+        double expected = 3.0 * MICRO_BATCHES + 3.0 * (STAGES - 1) / chunks;
+        if (fabs(seconds - expected) > 1e-9)
+            fail_msg("schedule %d: %g s in place of %g", i, seconds, expected);
+    }
+    mem_close(account);
+}
+
+/* Gradients of a step's micro-batches that travel once are sent once. */
+static void deferred_gradients_travel_once(void **state) {
+    const char *const *each = BF16("--distributed.defer_fsdp_grad_sync=false");
+    const char *const *once = BF16("--distributed.defer_fsdp_grad_sync=true");
+    (void)state;
+    double bytes = of_ranks(4, once, "reduced/bytes");
+    assert_true(bytes == 0.75 * 4 * of_ranks(4, once, "parameters"));
+    assert_true(of_ranks(4, each, "reduced/bytes") == 4 * bytes);
+}
+
+/* A part of hundreds of ranks is small: laying them out takes no operation each. */
+static void many_ranks_lay_out_at_once(void **state) {
+    (void)state;
+    double few = of_ranks(8, BF16("--train.seed=1"), "work/convert/seconds");
+    assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
+}
+
 /* ---- the sweep ---- */
 
 static void what_is_proposed_fits(void **state) {
     const plan_options asked = {.device = "h100", .ranks = 4, .rates = "gib=1.6", .sweep = 1};
     const char *arguments[MOST] = {"--model.preset=debug", "--train.seq_len=256", "--train.batch_size=8",
                                    NULL};
-    char options[256];
+    char options[320];
     (void)state;
     json_t *root = plan_json(asked, arguments);
     const json_t *rows = json_object_get(root, "sweep"), *first = json_array_get(rows, 0);
@@ -262,8 +349,7 @@ static void what_is_proposed_fits(void **state) {
     snprintf(options, sizeof options, "%s", json_string_value(json_object_get(first, "options")));
     int count = 3;
     for (char *word = strtok(options, " "); word; word = strtok(NULL, " ")) {
-        if (strncmp(word, "--distributed", 13) != 0)
-            arguments[count++] = word; /* dp_shard=4 follows from the ranks */
+        arguments[count++] = word;
     }
     arguments[count] = NULL;
     json_t *again = plan_json((plan_options){.device = "h100", .ranks = 4, .rates = "gib=1.6"}, arguments);
@@ -285,10 +371,16 @@ static void refusals(void **state) {
     const plan_options a100 = {.device = "a100", .ranks = 1}, none = {.device = "h300", .ranks = 1};
     const char *const eight[] = {SIZES("8"), NULL}, *const nothing[] = {"--train.seq_len=64", NULL};
     const char *const odd[] = {SIZES("8"), "--model.n_kv_heads=5", NULL};
-    const plan_options two = {.device = "h100", .ranks = 2};
-    const char *const pipeline[] = {SIZES("8"), "--distributed.pp=2", NULL};
+    const plan_options two = {.device = "h100", .ranks = 2}, nobody = {.device = "h100"};
+    const char *const layers[] = {SIZES("8"), "--distributed.pp=2", "--model.n_layers=1", NULL};
+    const char *const heads[] = {SIZES("8"),          "--train.mixed_precision=bf16", "--distributed.tp=2",
+                                 "--model.n_heads=3", "--model.n_kv_heads=3",         NULL};
+    const char *const tensor[] = {SIZES("8"), "--distributed.tp=2", NULL};
     (void)state;
-    refused(&two, pipeline, OTT_ERR_UNSUPPORTED, "distributed.pp = 2");
+    refused(&two, layers, OTT_ERR_CONFIG, "model.n_layers (1) must be at least distributed.pp (2)");
+    refused(&two, heads, OTT_ERR_CONFIG, "model.n_heads");
+    refused(&two, tensor, OTT_ERR_CONFIG, "float8.tensor_parallel = true");
+    refused(&nobody, eight, OTT_ERR_ARGUMENT, "--ranks 0: a run has 1 to 65536 processes");
     refused(&none, eight, OTT_ERR_ARGUMENT, "there is no device \"h300\"");
     refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores have no FP8");
     refused(&h100, nothing, OTT_ERR_CONFIG, "nothing says what to train");
@@ -306,6 +398,12 @@ int main(void) {
         cmocka_unit_test(bytes_of_four_ranks),
         cmocka_unit_test(fp8_travels_as_codes),
         cmocka_unit_test(what_fp8_saves_on_the_way),
+        cmocka_unit_test(two_share_a_layer),
+        cmocka_unit_test(two_share_a_sequence),
+        cmocka_unit_test(two_stages),
+        cmocka_unit_test(schedules_of_alike_stages),
+        cmocka_unit_test(deferred_gradients_travel_once),
+        cmocka_unit_test(many_ranks_lay_out_at_once),
         cmocka_unit_test(what_is_proposed_fits),
         cmocka_unit_test(refusals),
     };

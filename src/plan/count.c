@@ -1,0 +1,330 @@
+/* plan/count: counting and timing the step that a dry run records. */
+#include "plan/count.h"
+#include "train/world.h"
+#include <string.h>
+
+static const struct {
+    const char *name, *text;
+} traffics[TRAFFIC_KINDS] = {
+#define X(constant, name, text) {name, text},
+    TRAFFIC_MAP(X)
+#undef X
+};
+
+const char *traffic_name(traffic_kind k) {
+    return traffics[k].name;
+}
+
+const char *traffic_text(traffic_kind k) {
+    return traffics[k].text;
+}
+
+/* ---- two clocks ---- */
+
+/* The device computes, and the transport of parameters and gradients moves bytes, each in order. A gather is heard of when it
+   is started, which is when the layers before those that need it begin; the next gather finds it done. A reduction is started
+   when its gradients are there, and nobody waits until the pass ends. What else ranks exchange both wait for. */
+typedef struct clocks {
+    double compute, transport;
+    double waiting;       /* of compute */
+    double gathered;      /* when the gather before will be done */
+    collective_kind last; /* of the collectives that are started together */
+    bool together;
+} clocks;
+
+static void wait_until(clocks *c, double moment) {
+    if (moment <= c->compute) return;
+    c->waiting += moment - c->compute;
+    c->compute = moment;
+}
+
+static void move_bytes(clocks *c, collective_kind kind, double seconds) {
+    if (kind == COLLECTIVE_ALL_GATHER) wait_until(c, c->gathered);
+    c->transport = (c->transport > c->compute ? c->transport : c->compute) + seconds;
+    if (kind == COLLECTIVE_ALL_GATHER)
+        c->gathered = c->transport;
+    else if (kind != COLLECTIVE_REDUCE_SCATTER)
+        wait_until(c, c->transport);
+}
+
+/* ---- listening ---- */
+
+enum { MOST_WEIGHTS = 1 << 14 };
+
+typedef struct counter {
+    const machine *machine;
+    const count_request *request;
+    rank_count *out;
+    world world;
+    double times; /* a step runs what is recorded of a micro-batch, or of all */
+    clocks micro_batch, update;
+    double once;                       /* seconds of what a step does once: weights made anew */
+    const void *weights[MOST_WEIGHTS]; /* made anew, in the order they were seen */
+    int weight_count;
+} counter;
+
+static bool is_once_a_step(const exec *cx) {
+    return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
+}
+
+/* Of the plans that a trainer records, evaluation's is no part of a step. Behind it reduction and update are recorded. */
+static bool is_of_step(const exec *cx) {
+    return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
+}
+
+static bool was_seen(const counter *c, const void *weight) {
+    for (int i = 0; i < c->weight_count; i++)
+        if (c->weights[i] == weight) return true;
+    return false;
+}
+
+static bool is_known(counter *c, const void *weight) {
+    if (was_seen(c, weight)) return true;
+    if (c->weight_count < MOST_WEIGHTS) c->weights[c->weight_count++] = weight;
+    return false;
+}
+
+static const void *amax_of(const qtensor *q) {
+    return cast_spec_is_fp8(&q->spec.rowwise) ? q->rowwise.amax : q->columnwise.amax;
+}
+
+/* A recording makes a weight and its scales anew at each use, a step once: what is made names it. Of a weight that several
+   ranks share each casts its rows at each use. NULL: the operation makes none. */
+static const void *made_weight(counter *c, enum op_index op, const void *args) {
+    const quantize_args *q = args;
+    const convert_args *v = args;
+    const amax_args *a = args;
+    const cast_args *cast = args;
+    const scale_args *s = args;
+    bool shared = c->world.shard->size > 1;
+    if (op == OP_INDEX_amax && a->x->dtype == OTT_F32) {
+        (void)is_known(c, amax_of(a->q));
+        return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
+    }
+    if (op == OP_INDEX_scale && was_seen(c, amax_of(s->q))) return s->q;
+    if (shared) return NULL;
+    if (op == OP_INDEX_quantize && q->x->dtype == OTT_F32) return q->q;
+    if (op == OP_INDEX_cast && cast->x->dtype == OTT_F32) return cast->q->rowwise.data;
+    if (op == OP_INDEX_convert && v->x->dtype == OTT_F32) return v->y;
+    return NULL;
+}
+
+/* The same of the ranks' meeting for the scales of a weight, or of many. */
+static const void *made_scales(const counter *c, const collective *call) {
+    bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
+    return scales && was_seen(c, call->input.data) ? (const char *)call->input.data + 1 : NULL;
+}
+
+static void add_part(count_part *p, const work *w, double seconds, double times) {
+    p->calls += (int64_t)times;
+    p->flops += times * w->flops;
+    p->bytes += times * w->bytes;
+    p->seconds += times * seconds;
+}
+
+/* What the clock of micro-batches has gone on by since `before` is forward's or backward's. */
+static void note_elapsed(counter *c, const exec *cx, double before) {
+    double elapsed = c->micro_batch.compute - before;
+    *(cx->part == PART_BACKWARD ? &c->out->backward : &c->out->forward) += elapsed;
+}
+
+static void add_work(counter *c, const exec *cx, op_kind kind, const work *w, bool once, bool weight) {
+    double seconds = machine_seconds(c->machine, w), before = c->micro_batch.compute;
+    add_part(&c->out->kinds[kind], w, seconds, once ? 1 : c->times);
+    if (weight)
+        c->once += seconds;
+    else
+        (once ? &c->update : &c->micro_batch)->compute += seconds;
+    c->micro_batch.together = false;
+    note_elapsed(c, cx, before);
+}
+
+static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
+    counter *c = user;
+    const void *weight = made_weight(c, op, args);
+    if (!is_of_step(cx) || (weight && is_known(c, weight))) return;
+    work w = work_of(cx, op, args);
+    add_work(c, cx, op_kind_of_call(op, args), &w, weight || is_once_a_step(cx), weight != NULL);
+}
+
+/* ---- collectives ---- */
+
+static mesh_dimension dimension_of(const counter *c, const group *g) {
+    if (g == c->world.tensor) return MESH_TP;
+    if (g == c->world.context) return MESH_CP;
+    return g == c->world.stages ? MESH_PP : MESH_DP_SHARD;
+}
+
+static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g, const collective *call) {
+    if (cx->part == PART_OPTIMIZER) return TRAFFIC_OTHER;
+    if (g == c->world.tensor) return TRAFFIC_TENSOR;
+    if (g == c->world.context) return TRAFFIC_CONTEXT;
+    if (g == c->world.stages) return TRAFFIC_STAGES;
+    return call->kind == COLLECTIVE_ALL_GATHER       ? TRAFFIC_GATHER
+           : call->kind == COLLECTIVE_REDUCE_SCATTER ? TRAFFIC_REDUCE
+                                                     : TRAFFIC_OTHER;
+}
+
+/* Bytes that a rank receives. */
+static double received(const group *g, const collective *call) {
+    double others = (double)(g->size - 1) / g->size;
+    switch (call->kind) {
+    case COLLECTIVE_ALL_TO_ALL:
+    case COLLECTIVE_ALL_GATHER: return others * (double)tensor_bytes(call->output);
+    case COLLECTIVE_REDUCE_SCATTER: return others * (double)tensor_bytes(call->input);
+    case COLLECTIVE_ALL_REDUCE: return 2 * others * (double)tensor_bytes(call->input);
+    case COLLECTIVE_BROADCAST: return (double)tensor_bytes(call->input);
+    case COLLECTIVE_RECEIVE: return (double)tensor_bytes(call->output);
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_BARRIER: return 0;
+    }
+    return 0;
+}
+
+static double seconds_of(const machine *m, machine_group g, const collective *call, double bytes,
+                         bool together) {
+    if (call->kind == COLLECTIVE_ALL_TO_ALL) return machine_exchange_seconds(m, g, bytes);
+    if (call->kind == COLLECTIVE_SEND) return 0; /* counted where it is received */
+    if (call->kind == COLLECTIVE_RECEIVE) return machine_send_seconds(m, g, bytes);
+    double delay = call->kind == COLLECTIVE_ALL_REDUCE ? machine_tree_delay(m, g) : machine_ring_delay(m, g);
+    return machine_ring_seconds(m, g, bytes) + (together ? 0 : delay);
+}
+
+static void add_traffic(count_traffic *t, double bytes, double seconds, double times) {
+    t->calls += (int64_t)times;
+    t->bytes += times * bytes;
+    t->seconds += times * seconds;
+}
+
+/* What was gathered is taken apart to where layers read it. */
+static void add_unpacking(counter *c, const exec *cx, const collective *call) {
+    const work w = {
+        .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
+    add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
+}
+
+/* Layers wait for what they exchange, and stages for what comes from others. */
+static void advance(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
+    if (kind == TRAFFIC_STAGES && !once) return;
+    if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
+        move_bytes(c, call, seconds);
+    else
+        wait_until(c, c->compute + seconds);
+}
+
+static void hear_collective(void *user, const exec *cx, const group *g, const collective *call) {
+    counter *c = user;
+    const void *scales = made_scales(c, call);
+    if (!is_of_step(cx) || (scales && is_known(c, scales))) return;
+    bool once = scales || is_once_a_step(cx);
+    traffic_kind kind = traffic_of(c, cx, g, call);
+    clocks *clock = once ? &c->update : &c->micro_batch;
+    double before = c->micro_batch.compute, bytes = received(g, call);
+    clock->together = clock->together && clock->last == call->kind;
+    double seconds = seconds_of(c->machine, machine_group_along(c->request->mesh, dimension_of(c, g)), call,
+                                bytes, clock->together);
+    advance(clock, kind, call->kind, seconds, once);
+    clock->together = true;
+    clock->last = call->kind;
+    note_elapsed(c, cx, before);
+    add_traffic(&c->out->traffic[kind], bytes, seconds, once ? 1 : c->times);
+    if (call->kind == COLLECTIVE_RECEIVE && seconds > c->out->message) c->out->message = seconds;
+    if (kind == TRAFFIC_GATHER) add_unpacking(c, cx, call);
+}
+
+/* ---- beside the plans ---- */
+
+static void add_zeroing(counter *c, const model *m) {
+    work w = {.op = OP_INDEX_convert, .format = WORK_BF16, .bytes = (double)m->trained_bytes};
+    double seconds = w.bytes / c->machine->rate.bandwidth;
+    add_part(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
+    c->once += seconds;
+}
+
+/* Gradients of this rank's part, in fp32, between ranks that hold the same. */
+static void add_copies(counter *c, const model *m, mesh_dimension d) {
+    machine_group g = machine_group_along(c->request->mesh, d);
+    double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;
+    if (copies <= 1) return;
+    double seconds = machine_ring_seconds(c->machine, g, bytes) + machine_ring_delay(c->machine, g);
+    add_traffic(&c->out->traffic[TRAFFIC_COPIES], bytes, seconds, 1);
+    move_bytes(&c->update, COLLECTIVE_ALL_REDUCE, seconds);
+}
+
+static ott_status look(void *user, trainer *t) {
+    counter *c = user;
+    rank_count *out = c->out;
+    out->parameters = model_parameter_count(t->m);
+    out->on_rank = model_shard_count(t->m);
+    out->flops_per_token = model_flops_per_token(t->m, t->options.seq_len);
+    add_zeroing(c, t->m);
+    add_copies(c, t->m, MESH_DP_REPLICATE);
+    add_copies(c, t->m, MESH_CP);
+    return c->request->look ? c->request->look(c->request->user, t) : OTT_OK;
+}
+
+/* ---- a rank ---- */
+
+/* Of ranks that are not there nothing has been opened. A GPU's are not on the host. */
+static void add_groups(const count_request *r, admission_need *need) {
+    if (!r->machine->here) return;
+    int64_t bytes = world_group_bytes(r->mesh);
+    need->of[MEM_COMM] += bytes;
+    need->total += bytes;
+}
+
+static void finish(counter *c, double recorded) {
+    rank_count *out = c->out;
+    double before = c->micro_batch.compute;
+    wait_until(&c->micro_batch, c->micro_batch.transport); /* for the last gradients */
+    out->backward += c->micro_batch.compute - before;
+    out->forward /= recorded;
+    out->backward /= recorded;
+    out->waiting = c->micro_batch.waiting / recorded;
+    out->once = c->update.compute + c->once;
+    out->once_waiting = c->update.waiting;
+}
+
+static ott_status run(counter *c, int64_t at) {
+    const count_request *r = c->request;
+    const dry_run_listener listener = {.op = hear_op, .collective = hear_collective, .user = c};
+    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost */
+    double micro_batches = (double)r->cfg->train.grad_accum_steps;
+    double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
+    model_options shape = *r->shape;
+    TRY(world_open_absent(r->account, r->mesh, first, &c->world));
+    world_share_model(&c->world, r->cfg, &shape);
+    c->times = micro_batches / recorded;
+    TRY(admission_measure(&(admission){.account = r->account,
+                                       .device = r->machine->like,
+                                       .cfg = r->cfg,
+                                       .asked = r->asked,
+                                       .shape = &shape,
+                                       .listener = &listener,
+                                       .look = look,
+                                       .user = c},
+                          &c->out->need));
+    add_groups(r, &c->out->need);
+    finish(c, recorded);
+    return OTT_OK;
+}
+
+ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
+    void *memory;
+    *out = (rank_count){0};
+    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(counter), "counts of a step", &memory));
+    counter *c = memory;
+    *c = (counter){.machine = r->machine, .out = out, .request = r};
+    ott_status status = run(c, at);
+    world_close(&c->world);
+    mem_free(r->account, memory);
+    return status;
+}
+
+double count_busy(const rank_count *c, int64_t micro_batches) {
+    return (double)micro_batches * (c->forward + c->backward);
+}
+
+double count_step(const rank_count *c, int64_t micro_batches) {
+    return count_busy(c, micro_batches) + c->once;
+}
