@@ -171,8 +171,8 @@ static void write_rates(const page *p, str *out) {
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
     if (p->estimate->ranks > 1)
         str_printf(out,
-                   "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s a device to other nodes; rings; "
-                   "stated, not measured.\n",
+                   "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s a device to other nodes; rings, "
+                   "and trees for all-reduces of few bytes; stated, not measured.\n",
                    r->link / 1e9, r->node, r->network / 1e9);
 }
 
@@ -187,9 +187,13 @@ static void write_assumptions(const page *p, str *out) {
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
                     "take no time.\n");
     if (p->estimate->ranks > 1)
-        str_append(out, "- A block's parameters are gathered under the work of the block before, and "
-                        "gradients reduced under that of the next;\n"
-                        "  what moves beside the work does not slow it down.\n");
+        str_append(
+            out,
+            "- A block's parameters are gathered under the work of the block before, and "
+            "gradients reduced under that of the next;\n"
+            "  what moves beside the work does not slow it down. What layers exchange (tp, cp) is waited "
+            "for.\n"
+            "- One kernel lays out what a unit's ranks have sent.\n");
 }
 
 ott_status page_write(const page *p, str *out) {

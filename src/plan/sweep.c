@@ -82,7 +82,7 @@ static bool suits_model(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int64_t tp = m->size[MESH_TP], heads = tp * m->size[MESH_CP];
     if ((double)heads > s->base->machine->rate.node && heads > 1) return false;
-    return divides(heads, o->heads) && divides(heads, o->kv_heads) && divides(tp, o->hidden) &&
+    return divides(heads, o->heads) && divides(tp, o->kv_heads) && divides(tp, o->hidden) &&
            divides(tp, o->vocab) && m->size[MESH_PP] <= o->layers;
 }
 
