@@ -135,10 +135,13 @@ static void rings(void **state) {
     static machine m;
     (void)state;
     FIXTURE_OK(machine_open("h100", cpu, &m));
-    assert_true(machine_ring_seconds(&m, 1, 1e9) == 0);
-    assert_true(machine_ring_seconds(&m, 8, 360e9) == 1);  /* inside a node */
-    assert_true(machine_ring_seconds(&m, 16, 320e9) == 1); /* over eight adapters of 40 GB/s */
-    assert_true(machine_ring_delay(&m, 1) == 0 && machine_ring_delay(&m, 512) > machine_ring_delay(&m, 8));
+    assert_true(machine_ring_seconds(&m, (machine_group){1, 1}, 1e9) == 0);
+    assert_true(machine_ring_seconds(&m, (machine_group){8, 1}, 360e9) == 1); /* inside a node */
+    assert_true(machine_ring_seconds(&m, (machine_group){16, 1}, 320e9) ==
+                1); /* over eight adapters of 40 GB/s */
+    assert_true(machine_ring_delay(&m, (machine_group){1, 1}) == 0 &&
+                machine_ring_delay(&m, (machine_group){512, 1}) >
+                    machine_ring_delay(&m, (machine_group){8, 1}));
 }
 
 static void refusals(void **state) {
