@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make_plan_pages.sh [PROGRAM]: the plans of Llama 8B and 70B on H100s, as docs/plans has them: a page for 8, 64 and 512 devices
-# each, and scaling.md, a table up to 1,024 devices with several meshes.
+# each, and scaling.md, a table up to 1,024 devices with several meshes. Ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/release/ottava}
