@@ -11,11 +11,11 @@ static const struct {
 #undef X
 };
 
-const char *traffic_name(traffic_kind k) {
+const char *count_traffic_name(traffic_kind k) {
     return traffics[k].name;
 }
 
-const char *traffic_text(traffic_kind k) {
+const char *count_traffic_text(traffic_kind k) {
     return traffics[k].text;
 }
 

@@ -45,8 +45,8 @@ typedef enum traffic_kind {
         TRAFFIC_KINDS
 } traffic_kind;
 
-const char *traffic_name(traffic_kind k);
-const char *traffic_text(traffic_kind k);
+const char *count_traffic_name(traffic_kind k);
+const char *count_traffic_text(traffic_kind k);
 
 /* Bytes are those that the rank receives. */
 typedef struct count_traffic {

@@ -84,7 +84,7 @@ static void write_traffic(const page *p, str *out) {
     if (e->ranks <= 1) return;
     str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
-        write_traffic_line(traffic_text((traffic_kind)kind), &e->rank.traffic[kind], out);
+        write_traffic_line(count_traffic_text((traffic_kind)kind), &e->rank.traffic[kind], out);
     str_append(out, "\n");
 }
 

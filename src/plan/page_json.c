@@ -84,7 +84,7 @@ ott_status page_write_json(const page *p, str *out) {
     write_memory(p, out);
     write_work(p, out);
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
-        write_traffic(traffic_name((traffic_kind)kind), &e->rank.traffic[kind], out);
+        write_traffic(count_traffic_name((traffic_kind)kind), &e->rank.traffic[kind], out);
     json_write_real(out, "waiting_seconds", e->waiting_seconds);
     json_write_real(out, "bubble_seconds", e->bubble_seconds);
     json_write_real(out, "step_seconds", e->step_seconds);
