@@ -18,7 +18,7 @@ enum { FP8_MULTIPLE = 16, BLOCK_MULTIPLE = 4, BLOCK = 128 };
 
 /* A product by the library, and what lies where in the workspace, in bytes from its beginning; -1: nothing. */
 typedef struct gemm_way {
-    bool library;
+    bool by_cublaslt;
     matmul_spec spec; /* without alignment */
     int64_t library_at, a_scales_at, b_scales_at, a_codes_at, b_codes_at, sum_at;
     int64_t bytes;
@@ -113,8 +113,8 @@ static void find_way(const gemm_args *g, gemm_way *w) {
     s->scales = SCALES_NONE;
     s->accumulate = g->accumulate;
     if (s->m == 0 || s->n == 0 || s->k == 0) return;
-    w->library = dtype_is_fp8(g->a->t.dtype) ? describe_fp8(g, s) : describe_high_precision(g);
-    if (w->library) plan_workspace(w, g);
+    w->by_cublaslt = dtype_is_fp8(g->a->t.dtype) ? describe_fp8(g, s) : describe_high_precision(g);
+    if (w->by_cublaslt) plan_workspace(w, g);
 }
 
 int64_t cuda_gemm_workspace(const gemm_args *g) {
@@ -211,5 +211,5 @@ ott_status cuda_gemm(exec *cx, const gemm_args *g) {
                            recipe_accumulate_name(g->spec.accumulate), refused);
     if (tensor_count(*g->c) == 0) return OTT_OK;
     find_way(g, &w);
-    return w.library ? multiply(cx, g, &w) : multiply_by_kernel(cx, g);
+    return w.by_cublaslt ? multiply(cx, g, &w) : multiply_by_kernel(cx, g);
 }
