@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <tuple>
 #include <vector>
 #include <vector_types.h>
 #include "cudart.h"
@@ -250,8 +251,11 @@ template <class Place, class T> T &shared() {
 #define blockDim        emulate::block_size
 #define gridDim         emulate::grid_size
 
+/* The arguments are what they are now, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
-    emulate::launch(#kernel, (grid), (block), (stream), [=] { kernel(__VA_ARGS__); })
+    emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {         \
+        std::apply([](const auto &...argument) { kernel(argument...); }, arguments);                         \
+    })
 
 static inline void __syncthreads() {
     emulate::wait(emulate::waits::block);
