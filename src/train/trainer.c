@@ -96,12 +96,31 @@ static ott_status open_buffers(trainer *t) {
 
 /* ---- memory plan ---- */
 
-/* What is on the device: a micro-batch, or all of a step on a stage of a pipeline; one to evaluate. */
-static ott_status run_pass(trainer *t, bool trains) {
+static tensor state_slot(const trainer *t, enum step_state slot) {
+    return tensor_columns(t->state, slot, 1);
+}
+
+/* Adds the losses of what a pass ran to STEP_LOSS; the last stage of a pipeline has them. */
+static ott_status sum_losses(trainer *t, int64_t count) {
+    tensor sum = state_slot(t, STEP_LOSS);
+    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
+        tensor own = model_own_tokens(t->m, t->losses[i]);
+        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
+    }
+    return OTT_OK;
+}
+
+static ott_status run_model(trainer *t, bool trains) {
     const tensor *grad_scale = trains ? &t->grad_scale : NULL;
     if (!t->stage) return model_run(&t->cx, t->m, t->slot, t->batches, grad_scale, t->losses);
     return trains ? stage_train(&t->cx, t->stage, t->batches, grad_scale, t->losses)
                   : stage_evaluate(&t->cx, t->stage, t->batches, t->losses);
+}
+
+/* What is on the device: a micro-batch, or all of a step on a stage of a pipeline; one to evaluate. */
+static ott_status run_pass(trainer *t, bool trains) {
+    TRY(run_model(t, trains));
+    return sum_losses(t, trains ? t->resident : 1);
 }
 
 static ott_status dry_run(trainer *t, plan *p, bool trains) {
@@ -365,10 +384,6 @@ static ott_status feed_validation(trainer *t, int64_t first, int64_t *labels) {
     return send_batch(t, t->options.grad_accum, 0);
 }
 
-static tensor state_slot(const trainer *t, enum step_state slot) {
-    return tensor_columns(t->state, slot, 1);
-}
-
 /* A step's passes: one for as many micro-batches as are on the device at once. */
 static int64_t pass_count(const trainer *t) {
     return t->options.grad_accum / t->resident;
@@ -414,15 +429,6 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     return device_copy_in(t->device, t->state.data, t->host_state, sizeof t->host_state);
 }
 
-/* Adds the losses of what the last pass ran, which the last stage of a pipeline has. */
-static ott_status sum_losses(trainer *t, int64_t count, const tensor *sum) {
-    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
-        tensor own = model_own_tokens(t->m, t->losses[i]);
-        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = sum}));
-    }
-    return OTT_OK;
-}
-
 /* What ranks have of the same rows: of other tokens, or the last stage for all stages. */
 static ott_status sum_of_rows(trainer *t, const tensor *sum) {
     group *parts[] = {t->m->options.context_ranks, t->m->options.stage_ranks};
@@ -440,7 +446,6 @@ static ott_status accumulate(trainer *t) {
     for (int64_t i = 0; i < pass_count(t); i++) {
         TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL));
         if (!t->stage) TRY(model_update_scales(&t->cx, t->m, t->cx.data_group)); /* which does so itself */
-        TRY(sum_losses(t, t->resident, &loss));
         if (t->micro_batch_done)
             t->micro_batch_done(t->micro_batch_user, (i + 1) * t->resident, t->options.grad_accum);
     }
@@ -527,7 +532,6 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     TRY(run_pass(t, false));
-    TRY(sum_losses(t, 1, &sum));
     TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += labels;
