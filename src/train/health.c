@@ -64,7 +64,10 @@ static ott_status measure(void *user, exec *cx, const char *module, recipe_tenso
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->specs[at] = q->spec;
     h->elements[at] = (float)tensor_count(*t);
-    return op_quantize_statistics(cx, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
+    exec apart =
+        *cx; /* a recorded step does not measure: workspace is taken and given back beside its plan */
+    apart.plan = NULL;
+    return op_quantize_statistics(&apart, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
 }
 
 void health_begin_step(health *h) {
