@@ -1,34 +1,10 @@
 /*
- * base/rng: Philox4x32-10 and what is made of it. The normal draws use own polynomials for logarithm, sine
+ * base/rng: what is made of Philox4x32-10. The normal draws use own polynomials for logarithm, sine
  * and cosine, of + - * / and sqrt alone, because the C library's last bits differ between machines.
  */
 #include "base/rng.h"
 #include <math.h>
 #include <stdbool.h>
-
-static uint32_t multiply_wide(uint32_t a, uint32_t b, uint32_t *high) {
-    uint64_t product = (uint64_t)a * b;
-    *high = (uint32_t)(product >> 32);
-    return (uint32_t)product;
-}
-
-rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
-    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
-    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint32_t high0, high1;
-        uint32_t low0 = multiply_wide(c0, UINT32_C(0xD2511F53), &high0);
-        uint32_t low1 = multiply_wide(c2, UINT32_C(0xCD9E8D57), &high1);
-        c0 = high1 ^ c1 ^ k0;
-        c1 = low1;
-        c2 = high0 ^ c3 ^ k1;
-        c3 = low0;
-        k0 += UINT32_C(0x9E3779B9);
-        k1 += UINT32_C(0xBB67AE85);
-    }
-    return (rng_block){{c0, c1, c2, c3}};
-}
 
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index) {
     return rng_philox(seed, stream, index / 4).word[index % 4];

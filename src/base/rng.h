@@ -5,6 +5,7 @@
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
+#include "base/anywhere.h"
 #include <stdint.h>
 
 typedef struct rng_block {
@@ -13,7 +14,22 @@ typedef struct rng_block {
 
 /* The four words of counter `index` of stream `stream` under key `seed`: counter = {index lo, index hi,
  * stream lo, stream hi}. */
-rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index);
+ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
+    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t product0 = (uint64_t)c0 * 0xD2511F53u, product1 = (uint64_t)c2 * 0xCD9E8D57u;
+        c0 = (uint32_t)(product1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)product1;
+        c2 = (uint32_t)(product0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)product0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    const rng_block words = {{c0, c1, c2, c3}};
+    return words;
+}
 /* Word `index` of a stream: word index%4 of block index/4. */
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */

@@ -36,11 +36,32 @@ ott_status ISA(embedding_forward)(exec *cx, const embedding_forward_args *a) {
     return OTT_OK;
 }
 
-SIMD void add_row(ott_dtype d, const void *dy, float *dtable, int64_t columns) {
+SIMD void add_row(ott_dtype d, const void *dy, float *sum, int64_t columns) {
     BY_16(c, lanes, columns, {
-        v16 sum = v16_add(v16_get(dtable, OTT_F32, c, lanes), v16_get(dy, d, c, lanes));
-        v16_put(dtable, OTT_F32, c, sum, lanes);
+        v16 both = v16_add(v16_get(sum, OTT_F32, c, lanes), v16_get(dy, d, c, lanes));
+        v16_put(sum, OTT_F32, c, both, lanes);
     });
+}
+
+/* The first of the tokens [t, end) that is `token`; end: none. */
+SIMD int64_t find_token(const int32_t *tokens, int64_t t, int64_t end, int32_t token) {
+    v16i wanted = v16i_set1((uint32_t)token);
+    while (t + 16 <= end && v16m_count(v16i_eq(v16i_load(tokens + t), wanted)) == 0) t += 16;
+    while (t < end && tokens[t] != token) t++;
+    return t;
+}
+
+/* All gradients of token t, the first of its kind, to a row in bf16, rounded once. */
+static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16_t *row) {
+    enum { PIECE = 1024 };
+    float sum[PIECE];
+    for (int64_t c = 0; c < dy->columns; c += PIECE) {
+        tensor piece = tensor_columns(*dy, c, dy->columns - c < PIECE ? dy->columns - c : PIECE);
+        copy_row(OTT_BF16, OTT_F32, row + c, sum, piece.columns);
+        for (int64_t u = t; u < dy->rows; u = find_token(tokens, u + 1, dy->rows, tokens[t]))
+            WITH_DTYPE(dy->dtype, D, add_row(D, row_of(&piece, u), sum, piece.columns));
+        copy_row(OTT_F32, OTT_BF16, sum, row + c, piece.columns);
+    }
 }
 
 /* Each thread takes some columns of every token, so that a table row's additions keep the order of the
@@ -55,7 +76,10 @@ static void backward_task(void *argument, int thread, int threads) {
     for (int64_t t = 0; t < dy.rows; t++) {
         int64_t row = token[t] - a->before;
         if ((a->has_padding && token[t] == a->padding) || row < 0 || row >= dtable.rows) continue;
-        WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, row), dy.columns));
+        if (dtable.dtype == OTT_F32)
+            WITH_DTYPE(dy.dtype, D, add_row(D, row_of(&dy, t), row_of(&dtable, row), dy.columns));
+        else if (find_token(token, 0, t, token[t]) == t)
+            add_token(token, &dy, t, row_of(&dtable, row));
     }
 }
 

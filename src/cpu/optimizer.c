@@ -1,6 +1,7 @@
 /* cpu/optimizer: the gradient norm with what follows from it (clipping, skipping, the loss scale), and AdamW.
  */
 #include "cpu/rows.h"
+#include "tensor/stochastic.h"
 
 /* A non-finite gradient halves the scale, though never below 1; STEP_GROWTH_INTERVAL finite steps double it.
  */
@@ -37,49 +38,95 @@ ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
+/* ---- AdamW ---- */
+
+typedef struct adamw_formats {
+    ott_dtype param, grad, moment1, moment2;
+} adamw_formats;
+
 /* What is the same for every element. */
 typedef struct adamw_job {
     tensor param, grad, moment1, moment2;
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
+    uint64_t seed, update;
+    int64_t first, row_step;
 } adamw_job;
+
+/* Some neighbours in a row: where they are, and the number of the first in the whole parameter. */
+typedef struct adamw_place {
+    void *param, *moment1, *moment2;
+    const void *grad;
+    int64_t index;
+} adamw_place;
 
 /* Asks for what comes a page later, into the second cache: four arrays that no cache holds, and so little to
    do for each element that a processor's own looking ahead, which ends with a page, leaves it waiting. */
-SIMD void fetch_all(const float *param, const float *grad, const float *moment1, const float *moment2) {
-    enum { AHEAD = 1024 };
-    __builtin_prefetch(param + AHEAD, 1, 2);
-    __builtin_prefetch(grad + AHEAD, 0, 2);
-    __builtin_prefetch(moment1 + AHEAD, 1, 2);
-    __builtin_prefetch(moment2 + AHEAD, 1, 2);
+#define FETCH(array, d, i, written)                                                                          \
+    __builtin_prefetch((const char *)(array) + (i)*dtype_bytes(d) + 4096, written, 2)
+
+/* Draws of 16 elements from `index` on: their lower words, then their upper ones. */
+static void draw_16(const adamw_job *j, int64_t index, uint32_t word[2][16]) {
+    for (int lane = 0; lane < 16; lane++) {
+        uint64_t at = (uint64_t)(index + lane);
+        uint64_t draw = stochastic_draw(stochastic_block(j->seed, j->update, at), at);
+        word[0][lane] = (uint32_t)draw;
+        word[1][lane] = (uint32_t)(draw >> 32);
+    }
 }
 
-SIMD void adamw_row(const adamw_job *j, float *param, const float *grad, float *moment1, float *moment2,
-                    int64_t count) {
+/* stochastic_bf16 with number `which` of the draws; fp32 stays as it is. */
+SIMD v16 round_state(v16 x, ott_dtype d, uint32_t word[2][16], int which) {
+    if (d == OTT_F32) return x;
+    v16i draw = v16i_load(word[which / 2]);
+    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
+    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
+    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+}
+
+SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t count) {
+    bool draws = f.param != OTT_F32 || f.moment1 != OTT_F32 || f.moment2 != OTT_F32;
+    uint32_t word[2][16];
     v16 clip = v16_set1(j->clip), decay = v16_set1(j->decay), step_size = v16_set1(j->step_size);
     v16 keep1 = v16_set1(j->keep1), keep2 = v16_set1(j->keep2), beta2 = v16_set1(j->beta2);
     v16 correction = v16_set1(j->sqrt_correction2), epsilon = v16_set1(j->epsilon);
     BY_16(i, lanes, count, {
-        fetch_all(param + i, grad + i, moment1 + i, moment2 + i);
-        v16 p = v16_get(param, OTT_F32, i, lanes), g = v16_mul(v16_get(grad, OTT_F32, i, lanes), clip);
-        v16 m = v16_get(moment1, OTT_F32, i, lanes), v = v16_get(moment2, OTT_F32, i, lanes);
+        FETCH(at.param, f.param, i, 1), FETCH(at.grad, f.grad, i, 0);
+        FETCH(at.moment1, f.moment1, i, 1), FETCH(at.moment2, f.moment2, i, 1);
+        v16 p = v16_get(at.param, f.param, i, lanes), g = v16_mul(v16_get(at.grad, f.grad, i, lanes), clip);
+        v16 m = v16_get(at.moment1, f.moment1, i, lanes), v = v16_get(at.moment2, f.moment2, i, lanes);
         p = v16_sub(p, v16_mul(decay, p));
         m = v16_fma(v16_sub(g, m), keep1, m);
         v = v16_fma(v16_mul(g, g), keep2, v16_mul(v, beta2));
         v16 denominator = v16_add(v16_div(v16_sqrt(v), correction), epsilon);
         p = v16_sub(p, v16_mul(step_size, v16_div(m, denominator)));
-        v16_put(param, OTT_F32, i, p, lanes);
-        v16_put(moment1, OTT_F32, i, m, lanes);
-        v16_put(moment2, OTT_F32, i, v, lanes);
+        if (draws) draw_16(j, at.index + i, word);
+        v16_put(at.param, f.param, i, round_state(p, f.param, word, STOCHASTIC_PARAM), lanes);
+        v16_put(at.moment1, f.moment1, i, round_state(m, f.moment1, word, STOCHASTIC_MOMENT1), lanes);
+        v16_put(at.moment2, f.moment2, i, round_state(v, f.moment2, word, STOCHASTIC_MOMENT2), lanes);
     });
+}
+
+static void *element_of(const tensor *t, int64_t row, int64_t column) {
+    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
 }
 
 static void adamw_task(void *argument, int thread, int threads) {
     const adamw_job *j = argument;
+    const adamw_formats all_f32 = {OTT_F32, OTT_F32, OTT_F32, OTT_F32};
+    const adamw_formats f = {j->param.dtype, j->grad.dtype, j->moment1.dtype, j->moment2.dtype};
+    bool is_f32 = memcmp(&f, &all_f32, sizeof f) == 0;
     row_share s = row_share_of(j->param.rows, j->param.columns, thread, threads);
-    for (int64_t r = s.row; r < s.row_end; r++)
-        adamw_row(j, (float *)row_of(&j->param, r) + s.column, (const float *)row_of(&j->grad, r) + s.column,
-                  (float *)row_of(&j->moment1, r) + s.column, (float *)row_of(&j->moment2, r) + s.column,
-                  s.columns);
+    for (int64_t r = s.row; r < s.row_end; r++) {
+        adamw_place at = {.param = element_of(&j->param, r, s.column),
+                          .grad = element_of(&j->grad, r, s.column),
+                          .moment1 = element_of(&j->moment1, r, s.column),
+                          .moment2 = element_of(&j->moment2, r, s.column),
+                          .index = j->first + r * j->row_step + s.column};
+        if (is_f32)
+            adamw_row(j, all_f32, at, s.columns);
+        else
+            adamw_row(j, f, at, s.columns);
+    }
 }
 
 ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
@@ -98,9 +145,13 @@ ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
         .keep2 = 1.0f - a->beta2,
         .beta2 = a->beta2,
         .epsilon = a->epsilon,
+        .seed = a->seed,
+        .update = step_state_update(state),
+        .first = a->first,
+        .row_step = a->row_step,
     };
     tensor *all[] = {&j.param, &j.grad, &j.moment1, &j.moment2};
-    bool dense = true;
+    bool dense = j.row_step == j.param.columns || j.param.rows == 1;
     for (int i = 0; i < 4; i++) dense = dense && all[i]->ld == all[i]->columns;
     for (int i = 0; dense && i < 4; i++) *all[i] = row_flattened(all[i]);
     cpu_run_sized(cx, tensor_count(j.param), adamw_task, &j);

@@ -31,10 +31,10 @@ ott_status ISA(column_sum)(exec *cx, const column_sum_args *a) {
 
 /* ---- over all elements, by blocks ---- */
 
-SIMD float block_sum(const float *x, int64_t count, bool squares) {
+SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     v16 sum = v16_zero();
     BY_16(i, lanes, count, {
-        v16 value = v16_get(x, OTT_F32, i, lanes);
+        v16 value = v16_get(x, d, i, lanes);
         sum = squares ? v16_fma(value, value, sum) : v16_add(sum, value);
     });
     return v16_fold_sum(sum);
@@ -42,13 +42,14 @@ SIMD float block_sum(const float *x, int64_t count, bool squares) {
 
 /* Elements [first, first + count) of x's rows laid end to end: in place where they lie so, else copied to
  * buffer. */
-static const float *block_elements(const tensor *x, int64_t first, int64_t count, float *buffer) {
-    const float *data = x->data;
-    int64_t row = first / x->columns, column = first % x->columns;
-    if (x->ld == x->columns || column + count <= x->columns) return data + row * x->ld + column;
+static const void *block_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
+    int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
+    if (x->ld == x->columns || column + count <= x->columns)
+        return (const char *)row_of(x, row) + column * size;
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
-        memcpy(buffer + done, data + row * x->ld + column, (size_t)part * sizeof(float));
+        memcpy((char *)buffer + done * size, (const char *)row_of(x, row) + column * size,
+               (size_t)(part * size));
         done += part;
     }
     return buffer;
@@ -70,8 +71,10 @@ static void block_task(void *argument, int thread, int threads) {
     for (; block < end; block++) {
         int64_t at = (j->first + block) * REDUCE_BLOCK;
         int64_t count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK;
-        const float *x = block_elements(j->x, at, count, cpu_scratch(j->cx, thread));
-        j->sums[block] = j->squares ? block_sum(x, count, true) : block_sum(x, count, false);
+        const void *x = block_elements(j->x, at, count, cpu_scratch(j->cx, thread));
+        j->sums[block] = !j->squares               ? block_sum(OTT_F32, x, count, false)
+                         : j->x->dtype == OTT_BF16 ? block_sum(OTT_BF16, x, count, true)
+                                                   : block_sum(OTT_F32, x, count, true);
     }
 }
 

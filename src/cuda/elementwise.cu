@@ -18,10 +18,11 @@ extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStre
     return cudaGetLastError();
 }
 
-template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) add_kernel(view x, view delta, view y) {
+template <ott_dtype D, ott_dtype E>
+__global__ void __launch_bounds__(ROW_THREADS) add_kernel(view x, view delta, view y) {
     row_place p = row_place_of(x.columns);
     if (p.column >= x.columns) return;
-    eight a = load8<D>(x, p.row, p.column), b = load8<D>(delta, p.row, p.column);
+    eight a = load8<D>(x, p.row, p.column), b = load8<E>(delta, p.row, p.column);
 #pragma unroll
     for (int i = 0; i < 8; i++) a.x[i] = a.x[i] + b.x[i];
     store8<D>(y, p.row, p.column, a);
@@ -32,7 +33,9 @@ extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const te
     view a = view_of(x), b = view_of(delta), sum = view_of(y);
     view_flatten(a, b, sum);
     int64_t blocks = a.rows * view_row_pieces(a.columns);
-    WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(add_kernel<D>, blocks, ROW_THREADS, stream, a, b, sum));
+    WITH_DTYPE(x->dtype, D,
+               WITH_DTYPE(delta->dtype, E,
+                          LAUNCH_BLOCKS((add_kernel<D, E>), blocks, ROW_THREADS, stream, a, b, sum)));
     return cudaGetLastError();
 }
 

@@ -56,7 +56,7 @@ __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *to
 /* The block of token t, a piece of its columns: adds all of that token's gradients if t is the first of its kind, else
    nothing. So each element of dtable has one block, and that one goes through the tokens in their order. Bytes moved: dy
    once, the rows of dtable twice; and for each block the tokens, which stay in the cache. */
-template <ott_dtype D>
+template <ott_dtype D, ott_dtype G>
 __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embedding_job j) {
     SHARED(found, thread_bits[2]);
     row_place p = row_place_of(j.dy.columns);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embeddi
     }
     bool adds = p.column < j.dy.columns;
     eight sum = {};
-    if (adds) sum = load8<OTT_F32>(j.dtable, row, p.column);
+    if (adds) sum = load8<G>(j.dtable, row, p.column);
     for (int64_t first = p.row; first < j.dy.rows; first += ROW_THREADS, turn ^= 1) {
         find_token(found[turn], j.token, first, j.dy.rows, token);
         for (int w = 0; w < ROW_THREADS / 32 && adds; w++)
@@ -83,13 +83,15 @@ __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embeddi
                 for (int i = 0; i < 8; i++) sum.x[i] = sum.x[i] + e.x[i];
             }
     }
-    if (adds) store8<OTT_F32>(j.dtable, row, p.column, sum);
+    if (adds) store8<G>(j.dtable, row, p.column, sum);
 }
 
 extern "C" cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                                  int64_t before, int64_t skipped, cudaStream_t stream) {
     embedding_job j = {(const int32_t *)token->data, view_of(dy), view_of(dtable), before, skipped};
     int64_t blocks = j.dy.rows * view_row_pieces(j.dy.columns);
-    WITH_DTYPE(dy->dtype, D, LAUNCH_BLOCKS(embedding_backward_kernel<D>, blocks, ROW_THREADS, stream, j));
+    WITH_DTYPE(dy->dtype, D,
+               WITH_STATE(dtable->dtype, G,
+                          LAUNCH_BLOCKS((embedding_backward_kernel<D, G>), blocks, ROW_THREADS, stream, j)));
     return cudaGetLastError();
 }

@@ -60,11 +60,16 @@ cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStr
 typedef struct adamw_rates {
     float beta1, beta2, epsilon, weight_decay;
 } adamw_rates;
+/* Which elements of a parameter these are, for what is rounded at random (tensor/ops.def). */
+typedef struct adamw_draws {
+    uint64_t seed;
+    int64_t first, row_step;
+} adamw_draws;
 cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
                              cudaStream_t stream);
 cudaError_t adamw_launch(const tensor *param, const tensor *grad, const tensor *moment1,
                          const tensor *moment2, const tensor *state, const adamw_rates *rates,
-                         cudaStream_t stream);
+                         const adamw_draws *draws, cudaStream_t stream);
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
 /* max: the format's largest value. */
 cudaError_t amax_update_launch(const tensor *seen, const tensor *history, const tensor *scale,

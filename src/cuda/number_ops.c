@@ -44,8 +44,10 @@ ott_status cuda_grad_norm(exec *cx, const grad_norm_args *a) {
 
 ott_status cuda_adamw(exec *cx, const adamw_args *a) {
     adamw_rates rates = {a->beta1, a->beta2, a->epsilon, a->weight_decay};
+    adamw_draws draws = {a->seed, a->first, a->row_step};
     return cuda_check(
-        adamw_launch(a->param, a->grad, a->moment1, a->moment2, a->state, &rates, cuda_stream(cx)), "adamw");
+        adamw_launch(a->param, a->grad, a->moment1, a->moment2, a->state, &rates, &draws, cuda_stream(cx)),
+        "adamw");
 }
 
 /* ---- delayed scaling ---- */

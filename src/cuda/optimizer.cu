@@ -3,6 +3,7 @@
 #include "cuda/ordered.h"
 #include "fp8/history.h"
 #include "tensor/step_state.h"
+#include "tensor/stochastic.h"
 
 /* fp16's loss scale after a step (tensor/step_state.h). */
 __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
@@ -42,17 +43,27 @@ struct adamw_job {
     view param, grad, moment1, moment2;
     const float *state;
     float beta2, keep1, keep2, epsilon, weight_decay;
+    adamw_draws draws;
 };
 
+/* x as D will store it, by number `which` of its draw. */
+template <ott_dtype D> __device__ __forceinline__ void round_state(float &x, uint64_t draw, int which) {
+    if constexpr (D == OTT_BF16) x = stochastic_bf16(x, draw, which);
+}
+
 /* Bytes moved: four arrays read, three written, once. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
 __global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(adamw_job j) {
     row_place at = row_place_of(j.param.columns);
     if (at.column >= j.param.columns || j.state[STEP_SKIP] != 0.0f) return;
     float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
           step_size = lr / j.state[STEP_CORRECTION1];
     float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
-    eight p = load8<OTT_F32>(j.param, at.row, at.column), g = load8<OTT_F32>(j.grad, at.row, at.column);
-    eight m = load8<OTT_F32>(j.moment1, at.row, at.column), v = load8<OTT_F32>(j.moment2, at.row, at.column);
+    uint64_t update = step_state_update(j.state);
+    uint64_t first = (uint64_t)(j.draws.first + at.row * j.draws.row_step + at.column);
+    rng_block block;
+    eight p = load8<P>(j.param, at.row, at.column), g = load8<G>(j.grad, at.row, at.column);
+    eight m = load8<M1>(j.moment1, at.row, at.column), v = load8<M2>(j.moment2, at.row, at.column);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float gradient = g.x[i] * clip;
@@ -60,15 +71,22 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(adamw_job j) {
         m.x[i] = fmaf(gradient - m.x[i], j.keep1, m.x[i]);
         v.x[i] = fmaf(gradient * gradient, j.keep2, v.x[i] * j.beta2);
         p.x[i] = p.x[i] - step_size * (m.x[i] / (sqrtf(v.x[i]) / correction + j.epsilon));
+        if constexpr (P == OTT_F32 && M1 == OTT_F32 && M2 == OTT_F32) continue;
+        uint64_t index = first + i;
+        if (i == 0 || index % 2 == 0) block = stochastic_block(j.draws.seed, update, index);
+        uint64_t draw = stochastic_draw(block, index);
+        round_state<P>(p.x[i], draw, STOCHASTIC_PARAM);
+        round_state<M1>(m.x[i], draw, STOCHASTIC_MOMENT1);
+        round_state<M2>(v.x[i], draw, STOCHASTIC_MOMENT2);
     }
-    store8<OTT_F32>(j.param, at.row, at.column, p);
-    store8<OTT_F32>(j.moment1, at.row, at.column, m);
-    store8<OTT_F32>(j.moment2, at.row, at.column, v);
+    store8<P>(j.param, at.row, at.column, p);
+    store8<M1>(j.moment1, at.row, at.column, m);
+    store8<M2>(j.moment2, at.row, at.column, v);
 }
 
 extern "C" cudaError_t adamw_launch(const tensor *param, const tensor *grad, const tensor *moment1,
                                     const tensor *moment2, const tensor *state, const adamw_rates *rates,
-                                    cudaStream_t stream) {
+                                    const adamw_draws *draws, cudaStream_t stream) {
     adamw_job j = {view_of(param),
                    view_of(grad),
                    view_of(moment1),
@@ -78,10 +96,16 @@ extern "C" cudaError_t adamw_launch(const tensor *param, const tensor *grad, con
                    1.0f - rates->beta1,
                    1.0f - rates->beta2,
                    rates->epsilon,
-                   rates->weight_decay};
-    view_flatten(j.param, j.grad, j.moment1, j.moment2);
+                   rates->weight_decay,
+                   *draws};
+    if (draws->row_step == param->columns) view_flatten(j.param, j.grad, j.moment1, j.moment2);
     int64_t blocks = j.param.rows * view_row_pieces(j.param.columns);
-    LAUNCH_BLOCKS(adamw_kernel, blocks, ROW_THREADS, stream, j);
+    WITH_STATE(param->dtype, P,
+               WITH_STATE(grad->dtype, G,
+                          WITH_STATE(moment1->dtype, M1,
+                                     WITH_STATE(moment2->dtype, M2,
+                                                LAUNCH_BLOCKS((adamw_kernel<P, G, M1, M2>), blocks,
+                                                              ROW_THREADS, stream, j)))));
     return cudaGetLastError();
 }
 

@@ -10,7 +10,7 @@
 
 enum { REDUCE_THREADS = 256, REDUCE_SUMS = REDUCE_THREADS / 16 };
 
-template <bool SQUARES>
+template <ott_dtype D, bool SQUARES>
 __global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(view x, float *sums) {
     int64_t block = (int64_t)blockIdx.x * REDUCE_SUMS + threadIdx.x / 16, elements = x.rows * x.columns;
     int64_t first = block * REDUCE_BLOCK,
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(view x, floa
     element_walk at = element_walk_from(first + threadIdx.x % 16, x.columns);
 #pragma unroll 8
     for (int64_t e = first + threadIdx.x % 16; e < end; e += 16, element_walk_on(at, 16, x.columns)) {
-        float value = load<OTT_F32>(x, at.row, at.column);
+        float value = load<D>(x, at.row, at.column);
         lane = SQUARES ? fmaf(value, value, lane) : lane + value;
     }
     lane = fold16(lane);
@@ -37,12 +37,12 @@ extern "C" int64_t sum_workspace(int64_t elements) {
     return op_reduce_blocks(elements) * (int64_t)sizeof(float);
 }
 
-template <bool SQUARES>
+template <ott_dtype D, bool SQUARES>
 static cudaError_t block_sums_launch(const tensor *x, float *sums, cudaStream_t stream) {
     view from = view_of(x);
     view_flatten(from);
     int64_t blocks = (op_reduce_blocks(x->rows * x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
-    LAUNCH_BLOCKS(block_sums_kernel<SQUARES>, blocks, REDUCE_THREADS, stream, from, sums);
+    LAUNCH_BLOCKS((block_sums_kernel<D, SQUARES>), blocks, REDUCE_THREADS, stream, from, sums);
     return cudaGetLastError();
 }
 
@@ -54,13 +54,15 @@ static cudaError_t ordered_sum_launch(const float *sums, int64_t count, bool add
 }
 
 extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream) {
-    cudaError_t status = block_sums_launch<false>(x, workspace, stream);
+    cudaError_t status = block_sums_launch<OTT_F32, false>(x, workspace, stream);
     if (status != cudaSuccess) return status;
     return ordered_sum_launch(workspace, op_reduce_blocks(x->rows * x->columns), true, sum, stream);
 }
 
 extern "C" cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream) {
-    return block_sums_launch<true>(x, (float *)sums->data, stream);
+    float *to = (float *)sums->data;
+    return x->dtype == OTT_BF16 ? block_sums_launch<OTT_BF16, true>(x, to, stream)
+                                : block_sums_launch<OTT_F32, true>(x, to, stream);
 }
 
 extern "C" cudaError_t sum_blocks_launch(const tensor *sums, const tensor *sum, cudaStream_t stream) {

@@ -53,6 +53,16 @@ template <class... V> static inline void view_flatten(V &...v) {
     }                                                                                                        \
     }
 
+/* The same for the formats of a state: fp32 and bf16. */
+#define WITH_STATE(d, D, ...)                                                                                \
+    if ((d) == OTT_BF16) {                                                                                   \
+        constexpr ott_dtype D = OTT_BF16;                                                                    \
+        __VA_ARGS__;                                                                                         \
+    } else {                                                                                                 \
+        constexpr ott_dtype D = OTT_F32;                                                                     \
+        __VA_ARGS__;                                                                                         \
+    }
+
 /* ---- one number ---- */
 
 template <ott_dtype D> struct stored { using type = uint16_t; };

@@ -6,6 +6,9 @@
 #ifndef TENSOR_STEP_STATE_H
 #define TENSOR_STEP_STATE_H
 
+#include "base/anywhere.h"
+#include <stdint.h>
+
 #define STEP_STATE_MAP(X)                                                                                    \
     /* written by the host */                                                                                \
     X(LEARNING_RATE)                                                                                         \
@@ -13,6 +16,8 @@
     X(SQRT_CORRECTION2) /* sqrt(1 - beta2^t) */                                                              \
     X(TOKENS)           /* label tokens of the global batch */                                               \
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE stays as it is */                   \
+    X(UPDATE_LOW)       /* the update's number: its low 24 bits, which a float holds */                      \
+    X(UPDATE_HIGH)      /* and the bits above them */                                                        \
     /* kept on the device from step to step */                                                               \
     X(LOSS_SCALE) /* 1 unless fp16 */                                                                        \
     X(GOOD_STEPS) /* finite steps since the loss scale last changed */                                       \
@@ -28,6 +33,15 @@ enum step_state {
 #undef X
         STEP_STATE_COUNT
 };
+
+/* The number of the update. */
+static inline void step_state_set_update(float *state, uint64_t update) {
+    state[STEP_UPDATE_LOW] = (float)(update & 0xffffffu);
+    state[STEP_UPDATE_HIGH] = (float)(update >> 24);
+}
+ANYWHERE uint64_t step_state_update(const float *state) {
+    return (uint64_t)state[STEP_UPDATE_HIGH] << 24 | (uint64_t)state[STEP_UPDATE_LOW];
+}
 
 /* Dynamic loss scaling (Micikevicius et al. 2018, PyTorch GradScaler's numbers): a non-finite gradient halves
    the scale, but not below 1; STEP_GROWTH_INTERVAL finite steps in a row double it, but not to infinity. */

@@ -336,6 +336,7 @@ static void fill_state(op_case *c) {
     state[STEP_LOSS_SCALING] = scaling;
     state[STEP_LOSS_SCALE] = scaling ? STEP_LOSS_SCALE_START : 1.0f;
     state[STEP_GOOD_STEPS] = good_steps[case_draw(c, 4)];
+    step_state_set_update(state, case_draw(c, 2) ? 3 : ((uint64_t)5 << 33) + 0xffffff);
     state[STEP_CLIP] = case_draw(c, 2) ? 0.7f : 1.0f;
     state[STEP_SKIP] = case_draw(c, 8) == 0;
 }
@@ -354,6 +355,9 @@ static void adamw_prepare(op_case *c) {
     set_float(c, "beta2", case_draw(c, 2) ? 0.95f : 0.999f);
     set_float(c, "epsilon", 1e-8f);
     set_float(c, "weight_decay", case_draw(c, 2) ? 0.1f : 0.0f);
+    set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
+    set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
+    set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
 }
 
 /* ---- the table ---- */
@@ -415,7 +419,10 @@ static const op_fixture fixtures[] = {
      .present = cross_entropy_present},
     {.op = "block_squares", .bind = block_squares_bind},
     {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
-    {.op = "adamw", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = adamw_prepare},
+    {.op = "adamw",
+     .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
+     .bind = state_bind,
+     .prepare = adamw_prepare},
 };
 
 const op_fixture *fixture_find(const op_info *op) {

@@ -15,12 +15,13 @@ ott_status reference_op_embedding_forward(exec *cx, const embedding_forward_args
 
 ott_status reference_op_embedding_backward(exec *cx, const embedding_backward_args *a) {
     (void)cx;
-    for (int64_t t = 0; t < a->dy->rows; t++)
+    for (int64_t row = 0; row < a->dtable->rows; row++)
         for (int64_t j = 0; j < a->dy->columns; j++) {
-            int64_t row = integer_at(a->token, t) - a->before;
+            float sum = at(a->dtable, row, j);
             if (a->has_padding && row + a->before == a->padding) continue;
-            if (row < 0 || row >= a->dtable->rows) continue;
-            put(a->dtable, row, j, at(a->dtable, row, j) + at(a->dy, t, j));
+            for (int64_t t = 0; t < a->dy->rows; t++)
+                if (integer_at(a->token, t) - a->before == row) sum += at(a->dy, t, j);
+            put(a->dtable, row, j, sum);
         }
     return OTT_OK;
 }

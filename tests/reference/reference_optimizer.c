@@ -1,5 +1,6 @@
 /* reference_optimizer: gradient norm with the loss scale, and AdamW. */
 #include "reference/reference_parts.h"
+#include "tensor/stochastic.h"
 
 /* The loss scale after a step whose gradients were finite or not. */
 static void update_loss_scale(float *state, bool finite) {
@@ -27,6 +28,14 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
+/* Number `which` of element (i, j). */
+static void put_rounded(const adamw_args *a, const tensor *t, int64_t i, int64_t j, float x, int which) {
+    uint64_t index = (uint64_t)(a->first + i * a->row_step + j);
+    rng_block block = stochastic_block(a->seed, step_state_update(a->state->data), index);
+    uint64_t draw = stochastic_draw(block, index);
+    put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, draw, which));
+}
+
 /* Element (i, j) of parameter and moments. */
 static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     const float *state = a->state->data;
@@ -37,9 +46,9 @@ static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     m = fmaf(g - m, 1.0f - a->beta1, m);
     v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
     p = p - (lr / state[STEP_CORRECTION1]) * (m / (sqrtf(v) / state[STEP_SQRT_CORRECTION2] + a->epsilon));
-    put(a->param, i, j, p);
-    put(a->moment1, i, j, m);
-    put(a->moment2, i, j, v);
+    put_rounded(a, a->param, i, j, p, STOCHASTIC_PARAM);
+    put_rounded(a, a->moment1, i, j, m, STOCHASTIC_MOMENT1);
+    put_rounded(a, a->moment2, i, j, v, STOCHASTIC_MOMENT2);
 }
 
 ott_status reference_op_adamw(exec *cx, const adamw_args *a) {

@@ -1,0 +1,30 @@
+/*
+ * tensor/stochastic: rounding of fp32 to bf16 at random, so that sums of many small updates stay right on average: up with
+ * the probability that the dropped bits are of a whole step. A draw belongs to an element of a parameter and to an update, so
+ * instruction sets, threads, shards, ranks and resumed runs round alike.
+ */
+#ifndef TENSOR_STOCHASTIC_H
+#define TENSOR_STOCHASTIC_H
+
+#include "base/fmath.h"
+#include "base/rng.h"
+
+/* A draw is 64 bits: 16 for each of four numbers, which are a parameter's element and its first and second moment. */
+enum { STOCHASTIC_PARAM, STOCHASTIC_MOMENT1, STOCHASTIC_MOMENT2 };
+
+/* That of element `index` in update `update`, of the block that two neighbours share. */
+ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t update, uint64_t index) {
+    return rng_philox(seed, update, index / 2);
+}
+ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t index) {
+    return index % 2 ? b.word[2] | (uint64_t)b.word[3] << 32 : b.word[0] | (uint64_t)b.word[1] << 32;
+}
+
+/* x, whose lower 16 bits are then 0, by number `which` of a draw. */
+ANYWHERE float stochastic_bf16(float x, uint64_t draw, int which) {
+    uint32_t bits = fmath_bits(x), r = (uint32_t)(draw >> 16 * which) & 0xffffu;
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return is_nan ? x : fmath_from_bits((bits + r) & 0xffff0000u);
+}
+
+#endif
