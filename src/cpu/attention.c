@@ -26,15 +26,7 @@ static ott_status check_documents(const char *op, const attention *s) {
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s) {
-    if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
-        q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || cu_seqlens->columns < 1)
-        return status_fail(
-            OTT_ERR_SHAPE,
-            "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
-            (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
-    if (past < 0 || k->rows != past + q->rows)
-        return status_fail(OTT_ERR_SHAPE, "%s: k has %lld rows; past %lld and %lld rows of q need as many",
-                           op, (long long)k->rows, (long long)past, (long long)q->rows);
+    TRY(attention_check_heads(op, q, k, cu_seqlens, lse, head_dim, past));
     *s = (attention){.head_dim = head_dim,
                      .width = (head_dim + 15) / 16 * 16,
                      .heads = q->columns / head_dim,

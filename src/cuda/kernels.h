@@ -8,7 +8,7 @@
 #define CUDA_KERNELS_H
 
 #include "fp8/cast_spec.h"
-#include "tensor/tensor.h"
+#include "tensor/ops.h"
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -38,6 +38,13 @@ cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, c
 /* skipped: the token that counts for nothing, or one that there is not. */
 cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                       int64_t before, int64_t skipped, cudaStream_t stream);
+
+/* ---- attention.cu ---- */
+cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
+/* Bytes of workspace that attention_backward_launch takes. */
+int64_t attention_backward_workspace(const attention_backward_args *a);
+cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
+                                      cudaStream_t stream);
 
 /* ---- loss.cu ---- */
 /* parts NULL: the rows are whole. */

@@ -11,6 +11,7 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
+    case OP_INDEX_attention_backward: return attention_backward_workspace(args);
     default: return 0;
     }
 }
@@ -35,6 +36,8 @@ const op_table cuda_ops = {
     .rmsnorm_forward = cuda_rmsnorm_forward,
     .rmsnorm_backward = cuda_rmsnorm_backward,
     .rope = cuda_rope,
+    .attention_forward = cuda_attention_forward,
+    .attention_backward = cuda_attention_backward,
     .swiglu_forward = cuda_swiglu_forward,
     .swiglu_backward = cuda_swiglu_backward,
     .cross_entropy = cuda_cross_entropy,

@@ -27,6 +27,25 @@
 #ifndef TENSOR_ATTENTION_H
 #define TENSOR_ATTENTION_H
 
+#include "base/status.h"
+#include "tensor/tensor.h"
+
 #define ATTENTION_TILE 64
+
+/* Whether shapes are heads, which the op's letters do not say: OTT_ERR_SHAPE. */
+static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
+                                               const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
+                                               int64_t past) {
+    if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
+        q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || cu_seqlens->columns < 1)
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
+            (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
+    if (past < 0 || k->rows != past + q->rows)
+        return status_fail(OTT_ERR_SHAPE, "%s: k has %lld rows; past %lld and %lld rows of q need as many",
+                           op, (long long)k->rows, (long long)past, (long long)q->rows);
+    return OTT_OK;
+}
 
 #endif
