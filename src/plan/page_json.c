@@ -22,6 +22,7 @@ static void write_work(const page *p, str *out) {
         if (k->calls == 0) continue;
         json_write_key(out, op_kind_name((op_kind)kind));
         str_append(out, "{");
+        json_write_integer(out, "calls", k->calls);
         json_write_real(out, "seconds", k->seconds);
         json_write_real(out, "flops", k->flops);
         json_write_real(out, "bytes", k->bytes);

@@ -177,6 +177,16 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
+/* Seven products of each of 12 layers and the head, each with two for gradients; twice as many of two micro-batches. */
+static void products_are_counted(void **state) {
+    const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
+                                                                  NULL};
+    (void)state;
+    double calls = 3 * (12 * 7 + 1);
+    assert_true(of_ranks(1, one, "work/gemm_fp8/calls") == calls);
+    assert_true(of_ranks(1, two, "work/gemm_fp8/calls") == 2 * calls);
+}
+
 static void fp8_travels_as_codes(void **state) {
     const char *const bf16[] = {SIZES("1"), "--train.mixed_precision=bf16", NULL}, *const fp8[] = {SIZES("1"),
                                                                                                    NULL};
@@ -396,6 +406,7 @@ int main(void) {
         cmocka_unit_test(this_machine),
         cmocka_unit_test(more_ranks_need_less),
         cmocka_unit_test(bytes_of_four_ranks),
+        cmocka_unit_test(products_are_counted),
         cmocka_unit_test(fp8_travels_as_codes),
         cmocka_unit_test(what_fp8_saves_on_the_way),
         cmocka_unit_test(two_share_a_layer),
