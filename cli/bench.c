@@ -9,7 +9,8 @@ static const char about[] =
     "attention  forward and backward\n"
     "norm       RMSNorm and SwiGLU, forward and backward\n"
     "optimizer  AdamW and the gradient norm\n"
-    "step       whole training steps\n"
+    "products FILE  each kind of product and attention in a step of a configuration\n"
+    "step [FILE]    whole training steps\n"
     "generate   tokens added to one text\n"
     "load PATH  a Hugging Face folder's weights into a model\n\n"
     "Speeds stand beside the peaks of this machine, measured in the same run: of fp32\n"
@@ -28,7 +29,7 @@ int verb_bench(int argc, char **argv) {
          "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
-         "step, generate: of fp8, bf16 and fp32 those to compare (fp8,bf16)"},
+         "step, generate: of fp8, bf16 and fp32 those to compare (fp8,bf16); products: that one"},
         {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8's (tensorwise)"},
         {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences of a batch (4)"},
         {"--seq-len", "N", OPTION_INT64, &o.seq_len, "step: tokens of a sequence (256; from 124M on 512)"},

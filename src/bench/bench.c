@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const bench_entry *const entries[] = {&bench_gemm,      &bench_gemv,     &bench_quantize,
-                                             &bench_attention, &bench_norm,     &bench_optimizer,
-                                             &bench_step,      &bench_generate, &bench_load};
+static const bench_entry *const entries[] = {
+    &bench_gemm,      &bench_gemv,     &bench_quantize, &bench_attention, &bench_norm,
+    &bench_optimizer, &bench_products, &bench_step,     &bench_generate,  &bench_load};
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 static ott_status find_benchmark(const char *what, const bench_entry **out) {
@@ -36,13 +36,14 @@ static ott_status check_taken(const bench_entry *entry, const bench_options *o) 
                  {"recipe", o->recipe != NULL, BENCH_TAKES_MODEL},
                  {"batch_size", o->batch_size != 0, BENCH_TAKES_BATCH},
                  {"seq_len", o->seq_len != 0, BENCH_TAKES_BATCH},
-                 {"path", o->path != NULL, BENCH_TAKES_PATH}};
+                 {"path", o->path != NULL, BENCH_TAKES_PATH | BENCH_NEEDS_PATH}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (given[i].given && !(entry->takes & given[i].takes))
             return status_fail(OTT_ERR_ARGUMENT, "%s: does not take the option %s: leave it out", entry->name,
                                given[i].name);
-    if ((entry->takes & BENCH_TAKES_PATH) && !o->path)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: path is missing: give a Hugging Face folder", entry->name);
+    if ((entry->takes & BENCH_NEEDS_PATH) && !o->path)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: path is missing: give a %s", entry->name,
+                           entry == &bench_load ? "Hugging Face folder" : "configuration file");
     return OTT_OK;
 }
 

@@ -9,8 +9,8 @@
 
 /* What a benchmark does not take must be left as bench_options_init leaves it. */
 typedef struct bench_options {
-    const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "step", "generate" or
-                         "load" */
+    const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "products", "step",
+                         "generate" or "load" */
     int threads;      /* 0: all cores */
     int repeats;      /* interleaved; the median counts */
     int json;         /* 1: one JSON object, 0: a table */
@@ -22,8 +22,9 @@ typedef struct bench_options {
                                     between; NULL: "fp8,bf16" */
     const char *recipe;          /* step, generate: FP8's, as float8.recipe_name; NULL: tensorwise */
     int64_t batch_size, seq_len; /* step; 0: 4, and 256 or, from 124M on, 512 */
-    const char *path;            /* load: a Hugging Face folder */
-    const char *device;          /* as in ott_context_options */
+    const char *
+        path; /* load: a Hugging Face folder; products, step: a configuration file, for step instead of preset */
+    const char *device; /* as in ott_context_options */
 } bench_options;
 
 void bench_options_init(bench_options *options);

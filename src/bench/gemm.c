@@ -50,7 +50,7 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* One buffer for each operand and format serves all shapes. */
 typedef struct gemm_buffers {
-    tensor a[FORMATS], b[FORMATS], c;
+    tensor a[FORMATS], b[FORMATS], c, scale;
 } gemm_buffers;
 
 static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *out) {
@@ -65,19 +65,30 @@ static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *ou
         TRY(bench_tensor(b, formats[f].a, 1, most_a, &out->a[f]));
         TRY(bench_tensor(b, formats[f].b, 1, most_b, &out->b[f]));
     }
+    TRY(bench_tensor(b, OTT_F32, 1, 1, &out->scale));
     return bench_tensor(b, OTT_F32, 1, most_c, &out->c);
+}
+
+/* One scale for a tensor of codes, which lie as the device wants them. */
+static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor data, int64_t lines, int64_t k,
+                            bool transposed) {
+    bool fp8 = dtype_is_fp8(data.dtype), contiguous = fp8 && b->cx.device->can->contiguous_contraction;
+    operand o = make_operand(data.data, data.dtype, lines, k, transposed && !contiguous);
+    if (fp8) o.scale_inv = from->scale.data;
+    return o;
 }
 
 static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_product *p, int l, int f) {
     void *memory;
     TRY(bench_alloc(b, sizeof(product), &memory));
     product *state = memory;
-    state->a = make_operand(from->a[f].data, formats[f].a, p->m, p->k, layouts[l].a_transposed);
-    state->b = make_operand(from->b[f].data, formats[f].b, p->n, p->k, layouts[l].b_transposed);
+    state->a = gemm_operand(b, from, from->a[f], p->m, p->k, layouts[l].a_transposed);
+    state->b = gemm_operand(b, from, from->b[f], p->n, p->k, layouts[l].b_transposed);
     state->c = tensor_matrix(from->c.data, OTT_F32, p->m, p->n);
     bench_case c = {.what = layouts[l].name,
                     .variant = formats[f].name,
                     .flops = 2.0 * (double)(p->m * p->n * p->k),
+                    .format = formats[f].a,
                     .run = run_product,
                     .state = state};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)p->m, (long long)p->n,

@@ -26,23 +26,26 @@ ott_status bench_alloc(bench *b, int64_t bytes, void **out) {
     return arena_alloc(b->arena, bytes, out);
 }
 
+enum { STRETCH = 65521 };
+
 /* Repeating a stretch of an odd length gives every line of a matrix other values. */
-static void fill_bytes(char *data, ott_dtype d, int64_t count) {
-    enum { STRETCH = 65521 };
-    int64_t size = dtype_bytes(d), first = count < STRETCH ? count : STRETCH;
+static ott_status fill_tensor(device *d, const tensor *t) {
+    float values[STRETCH];
+    int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;
     for (int64_t i = 0; i < first; i++)
-        cast_store(data, d, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
+        cast_store(values, t->dtype, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
+    TRY(device_copy_in(d, t->data, values, first * size));
     for (int64_t at = first, n; at < count; at += n) {
-        n = count - at < first ? count - at : first;
-        memcpy(data + at * size, data, (size_t)(n * size));
+        n = count - at < at ? count - at : at;
+        TRY(device_copy(d, (char *)t->data + at * size, t->data, n * size));
     }
+    return OTT_OK;
 }
 
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
     plan_buffer buffer; /* open until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
-    fill_bytes(out->data, d, rows * columns);
-    return OTT_OK;
+    return fill_tensor(b->cx.device, out);
 }
 
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant) {
@@ -162,9 +165,14 @@ static double rate(const bench *b, const bench_case *c) {
     return (c->flops > 0 ? c->flops : c->bytes) / bench_seconds(b, c) / 1e9;
 }
 
-/* Of the peak. */
+static bool is_on_gpu(const bench *b) {
+    return b->cx.device->threads == 0;
+}
+
+/* Of the peak; 0: nobody knows it. */
 static double share_of_peak(const bench *b, const bench_case *c) {
-    if (c->flops > 0) return c->flops / bench_seconds(b, c) / b->peak;
+    double peak = is_on_gpu(b) ? device_peak(b->cx.device, c->format) : b->peak;
+    if (c->flops > 0) return peak > 0 ? c->flops / bench_seconds(b, c) / peak : 0;
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
@@ -244,7 +252,9 @@ static void write_table(bench *b, str *out) {
     bench_processor(processor);
     str_printf(out, "%s; %s; medians of %d interleaved repeats\n", processor, b->cx.device->name,
                b->options->repeats);
-    if (b->cases[0].flops > 0)
+    if (b->cases[0].flops > 0 && is_on_gpu(b))
+        str_append(out, "GFLOP/s (of the data sheet's peak in that format)\n");
+    else if (b->cases[0].flops > 0)
         str_printf(out, "GFLOP/s (of the fp32 multiply-add peak, %.1f GFLOP/s)\n", b->peak / 1e9);
     else
         str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");

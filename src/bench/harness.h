@@ -4,8 +4,8 @@
  * are repeats, so that every case meets the same disturbances of a shared machine; the first round only warms
  * up. The median of a case's rounds counts.
  *
- * In each round the peaks are measured too: that of fp32 multiply-adds, and, right after a case whose work is
- * bytes, memcpy on as many bytes. On one thread, time is the processor time of that thread, which other
+ * In each round the peaks are measured too: that of fp32 multiply-adds (a GPU's are those of its data sheet), and, right
+ * after a case whose work is bytes, memcpy on as many bytes. On one thread, time is the processor time of that thread, which other
  * programs on the machine do not enter.
  */
 #ifndef BENCH_HARNESS_H
@@ -25,6 +25,7 @@ typedef struct bench_case {
     char shape[64];      /* "2048 x 768 x 3072" */
     const char *variant; /* "bf16": the column */
     double flops;        /* of one run; 0: its work is bytes */
+    ott_dtype format;    /* of its products: a GPU has a peak for each, a CPU one for all */
     double bytes;        /* of one run: read and written, each byte once */
     int64_t region;      /* bytes that its runs cycle through, memcpy likewise; 0: the same bytes each time */
     bool once;           /* a measurement is one run; else as many as take a while */
@@ -70,11 +71,12 @@ enum {
     BENCH_TAKES_SHAPES = 1,
     BENCH_TAKES_MODEL = 2, /* preset, precision, recipe */
     BENCH_TAKES_BATCH = 4, /* batch_size, seq_len */
-    BENCH_TAKES_PATH = 8   /* needs it */
+    BENCH_TAKES_PATH = 8,
+    BENCH_NEEDS_PATH = 16 /* and takes it */
 };
 
 extern const bench_entry bench_gemm, bench_gemv, bench_quantize, bench_attention, bench_norm, bench_optimizer,
-    bench_step, bench_generate, bench_load;
+    bench_products, bench_step, bench_generate, bench_load;
 
 /* bench_run without a context. */
 ott_status bench_measure(mem *account, const logger *log, const bench_options *options, ott_text_fn write,
@@ -91,6 +93,16 @@ ott_status bench_add(bench *b, const bench_case *c);
 ott_status bench_alloc(bench *b, int64_t bytes, void **out);
 /* A device buffer of random values in [-1, 1). */
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out);
+
+/* Attention over one document. */
+typedef struct bench_attention_shape {
+    ott_dtype format;
+    int64_t tokens, heads, kv_heads, head_dim;
+    int64_t window; /* 0: none */
+} bench_attention_shape;
+
+/* Adds its two cases, forward and backward. */
+ott_status bench_add_attention(bench *b, const bench_attention_shape *shape);
 
 /* ---- shapes ---- */
 

@@ -43,22 +43,42 @@ ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECIS
     return OTT_OK;
 }
 
-/* A benchmark's option as an argument of `ottava train`. */
+enum { MORE_MOST = 5 };
+
+ott_status bench_config(mem *account, const logger *log, const bench_options *o, const char *const *more,
+                        int count, config **out) {
+    const char *arguments[MORE_MOST + 4] = {"--data.format=synthetic"};
+    int n = 1;
+    STATUS_REQUIRE(count <= MORE_MOST);
+    if (o->path) {
+        arguments[n++] = "--data.dataset_path="; /* what the file names need not be there */
+        arguments[n++] = "--eval.enabled=false";
+        arguments[n++] = o->path;
+    }
+    for (int i = 0; i < count; i++) arguments[n++] = more[i];
+    return config_parse(account, log, n, arguments, out);
+}
+
+/* A benchmark's options as arguments of `ottava train`. */
 static ott_status read_config(const bench_options *o, const char *preset, const char *const *sizes, int count,
                               bench_model *m) {
-    enum { MOST = 9 };
     char text[3][128];
-    const char *arguments[MOST];
+    const char *arguments[MORE_MOST];
     int n = 0;
-    STATUS_REQUIRE(count <= MOST - 4);
+    STATUS_REQUIRE(count <= MORE_MOST - 3);
     for (int i = 0; i < count; i++) arguments[n++] = sizes[i];
-    arguments[n++] = "--data.format=synthetic";
-    snprintf(text[0], sizeof text[0], "--model.preset=%s", preset);
+    if (preset) {
+        snprintf(text[0], sizeof text[0], "--model.preset=%s", preset);
+        arguments[n++] = text[0];
+    }
     snprintf(text[1], sizeof text[1], "--train.mixed_precision=%s", m->name);
-    snprintf(text[2], sizeof text[2], "--float8.recipe_name=%s", o->recipe ? o->recipe : "tensorwise");
-    for (int i = 0; i < (strcmp(m->name, "fp8") == 0 ? 3 : 2); i++) arguments[n++] = text[i];
-    TRY(config_parse(m->account, NULL, n, arguments, &m->cfg));
-    if (m->cfg->model.preset == PRESET_NONE)
+    arguments[n++] = text[1];
+    if (strcmp(m->name, "fp8") == 0) {
+        snprintf(text[2], sizeof text[2], "--float8.recipe_name=%s", o->recipe ? o->recipe : "tensorwise");
+        arguments[n++] = text[2];
+    }
+    TRY(bench_config(m->account, NULL, o, arguments, n, &m->cfg));
+    if (preset && m->cfg->model.preset == PRESET_NONE)
         return status_fail(OTT_ERR_ARGUMENT, "preset \"%s\" is no model", preset);
     TRY(model_options_resolve(m->cfg, &m->shape));
     return precision_plan_read(m->cfg, &m->precision);

@@ -19,7 +19,12 @@ typedef struct bench_model {
 
 /* The names of the precisions that the options ask for. */
 ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
-/* `sizes`: further arguments as the command line of `ottava train` takes them, [count]. */
+/* The configuration of the options' path, if there is one, with `more` arguments as the command line of `ottava train` takes them,
+   [count], on data that is made up. Closed with config_close. */
+ott_status bench_config(mem *account, const logger *log, const bench_options *o, const char *const *more,
+                        int count, config **out);
+/* Of the options' path, if there is one, or a preset (else NULL). `sizes`: further arguments as the command line of
+   `ottava train` takes them, [count]. */
 ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
 void bench_model_close(bench_model *m); /* also one that was not opened whole */

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/collected.h"
+#include "backend/open.h"
 #include "bench/harness.h"
 #include "train/train_fixture.h"
 
@@ -152,16 +153,39 @@ static void every_family_of_ops_runs(void **state) {
     expect_results("gemv", 2 * 4 * 3, "gbytes_per_second");
     expect_results("quantize", 2 * 7 * 2, "gbytes_per_second");
     expect_results("norm", 2 * 4 * 3, "gbytes_per_second");
-    if (FIXTURE_SANITIZED) return; /* their sizes take a while */
+    if (FIXTURE_SANITIZED || getenv(TEST_DEVICE_VARIABLE)) return; /* their sizes take a while */
     expect_results("attention", 2 * 4 * 2 * 2, "gflops");
     expect_results("optimizer", 3 * 2, "gbytes_per_second");
+}
+
+/* Three layers of seven linear ones and a head: forward and for each two gradients, in kinds that are measured once. */
+static void products_are_those_of_a_configuration(void **state) {
+    (void)state;
+    bench_options o = options_of("products");
+    o.path = TEST_SOURCE_DIR "/configs/demo.toml";
+    o.recipe = "rowwise";
+    o.precision = "fp8";
+    json_t *root = run_json(&o), *step = json_object_get(root, "step"), *result;
+    size_t i, attentions = 0, products = 0;
+    double calls = number(step, "calls");
+    assert_true(calls == 3 * 7 * 3 + 3 + 2 * 3);
+    assert_true(number(step, "seconds") > 0);
+    json_array_foreach(json_object_get(root, "results"), i, result) {
+        const char *what = json_string_value(json_object_get(result, "what"));
+        attentions += strstr(what, "attention") != NULL;
+        products += strcmp(what, "e4m3 x e4m3 row") == 0;
+        assert_true(number(result, "gflops") > 0);
+    }
+    assert_int_equal(attentions, 2);
+    assert_true(products >= 3 && i < 20);
+    json_decref(root);
 }
 
 static void a_step_says_where_its_time_went(void **state) {
     (void)state;
     static const char *const precisions[] = {"fp8", "bf16", "fp32"};
     bench_options o = options_of("step");
-    o.preset = "demo";
+    o.path = TEST_SOURCE_DIR "/configs/demo.toml";
     o.precision = "fp8,bf16,fp32";
     o.recipe = "rowwise";
     o.batch_size = 1;
@@ -229,13 +253,14 @@ static void wrong_options_are_errors(void **state) {
         {{.what = "gemm", .preset = "42M"}, "gemm: does not take the option preset"},
         {{.what = "step", .shapes = "small"}, "step: does not take the option shapes"},
         {{.what = "generate", .seq_len = 8}, "generate: does not take the option seq_len"},
-        {{.what = "step", .path = "x"}, "step: does not take the option path"},
+        {{.what = "norm", .path = "x"}, "norm: does not take the option path"},
         {{.what = "step", .precision = "fp8,,bf16"}, "precision \"\""},
         {{.what = "step", .precision = "bf16,bf16"}, "precision \"bf16\""},
         {{.what = "step", .precision = "bf16", .recipe = "rowwise"}, "recipe = \"rowwise\" is of fp8"},
         {{.what = "step", .preset = "none"}, "preset \"none\""},
         {{.what = "step", .batch_size = -1}, "batch_size = -1"},
-        {{.what = "load"}, "load: path is missing"},
+        {{.what = "load"}, "load: path is missing: give a Hugging Face folder"},
+        {{.what = "products"}, "products: path is missing: give a configuration file"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bench_options o = rows[i].o;
@@ -254,6 +279,7 @@ int main(void) {
         cmocka_unit_test(the_median_is_of_the_middle),
         cmocka_unit_test(a_failure_gives_everything_back),
         cmocka_unit_test(every_family_of_ops_runs),
+        cmocka_unit_test(products_are_those_of_a_configuration),
         cmocka_unit_test(a_step_says_where_its_time_went),
         cmocka_unit_test(generation_goes_beyond_its_window),
         cmocka_unit_test(tables_have_a_line_for_each_number),

@@ -3,6 +3,7 @@
 . "$(dirname "$0")/checks.sh"
 
 quick="--threads=1 --repeats=1"
+configs=$(dirname "$0")/../../configs
 
 works "a table of products" "GFLOP/s|grad_weight|geometric mean|e4m3 x e4m3|bf16|fp32" bench gemm --shapes=tiny $quick
 works "products of one's own" "64 x 96 x 32 |5 x 7 x 3 |times bf16" bench gemm --shapes="64,32,96 5,3,7" $quick
@@ -16,6 +17,9 @@ works "JSON" '{"bench":"quantize"|"variant":"bf16"|"of_peak":' bench quantize --
 holds "it is one line" test "$(wc -l <out)" -eq 1
 works "a step, where its time goes" "demo, 1 x 32|tokens/s|quantize|between ops" \
     bench step --preset=demo --batch=1 --seq-len=32 $quick
+works "products of a configuration" "attention_backward|in a step: 72 calls" bench products "$configs/demo.toml" $quick
+works "a step of it, in a recipe" "x 32|times bf16's speed" \
+    bench step "$configs/demo.toml" --recipe=rowwise --batch=1 --seq-len=32 $quick
 works "generation" "tokens/s|times bf16's speed" bench generate --preset=demo $quick
 
 call train $small --run.dir=run

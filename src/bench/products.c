@@ -1,0 +1,273 @@
+/*
+ * bench/products: each distinct matrix product and attention of a training step, as a configuration's dry run records it, and
+ * how much of a step's time all its products take. A device's library that cannot make one of them says so in the log.
+ */
+#include "bench/model.h"
+#include "train/admission.h"
+#include <stdio.h>
+#include <string.h>
+
+/* The arguments of a call without what lies behind its addresses. */
+typedef struct product_key {
+    enum op_index op;
+    gemm_args gemm;
+    operand a, b;
+    tensor c;
+    bench_attention_shape attention;
+    char text[48];
+    int64_t calls, backward_calls; /* in a step; the latter of attention */
+} product_key;
+
+enum { KEYS_MOST = 256 };
+
+typedef struct products_bench {
+    config *cfg;
+    int64_t micro_batches;
+    product_key of[KEYS_MOST];
+    int count, lost;              /* lost: that had no place */
+    int64_t calls[2 * KEYS_MOST]; /* of a step, for each case */
+} products_bench;
+
+/* ---- what a step does ---- */
+
+static void describe_product(product_key *k) {
+    const operand *a = &k->a;
+    snprintf(k->text, sizeof k->text, "%s%s x %s%s%s%s%s", dtype_name(a->t.dtype), a->transposed ? "'" : "",
+             dtype_name(k->b.t.dtype), k->b.transposed ? "'" : "", a->scale_inv ? " " : "",
+             a->scale_inv ? granularity_name(a->grain) : "", k->gemm.accumulate ? ", added" : "");
+}
+
+static bool same_operand(const operand *a, const operand *b) {
+    return a->t.rows == b->t.rows && a->t.columns == b->t.columns && a->t.ld == b->t.ld &&
+           a->t.dtype == b->t.dtype && a->transposed == b->transposed && a->grain == b->grain &&
+           !a->scale_inv == !b->scale_inv && a->mn_step == b->mn_step && a->k_step == b->k_step;
+}
+
+static bool same_product(const product_key *x, const product_key *y) {
+    const gemm_args *a = &x->gemm, *b = &y->gemm;
+    return same_operand(&x->a, &y->a) && same_operand(&x->b, &y->b) && x->c.dtype == y->c.dtype &&
+           x->c.ld == y->c.ld && a->accumulate == b->accumulate && !a->bias == !b->bias &&
+           a->spec.fast_accumulate == b->spec.fast_accumulate && a->spec.order == b->spec.order;
+}
+
+static bool same_attention(const bench_attention_shape *a, const bench_attention_shape *b) {
+    return a->format == b->format && a->tokens == b->tokens && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->window == b->window;
+}
+
+static void note_key(products_bench *p, const product_key *k) {
+    for (int i = 0; i < p->count; i++) {
+        product_key *known = &p->of[i];
+        if (known->op != k->op) continue;
+        if (k->op == OP_INDEX_gemm ? !same_product(known, k)
+                                   : !same_attention(&known->attention, &k->attention))
+            continue;
+        known->calls += k->calls;
+        known->backward_calls += k->backward_calls;
+        return;
+    }
+    if (p->count < KEYS_MOST)
+        p->of[p->count++] = *k;
+    else
+        p->lost++;
+}
+
+static bench_attention_shape shape_of_attention(const tensor *q, const tensor *k, int64_t head_dim,
+                                                int64_t window) {
+    return (bench_attention_shape){.format = q->dtype,
+                                   .tokens = q->rows,
+                                   .heads = q->columns / head_dim,
+                                   .kv_heads = k->columns / head_dim,
+                                   .head_dim = head_dim,
+                                   .window = window};
+}
+
+static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
+    products_bench *p = user;
+    product_key k = {.op = op, .calls = p->micro_batches};
+    if (cx->phase == PHASE_EVALUATE) return; /* recorded beside the step */
+    if (op == OP_INDEX_gemm) {
+        const gemm_args *g = args;
+        k.gemm = *g;
+        k.a = *g->a;
+        k.b = *g->b;
+        k.c = *g->c;
+        describe_product(&k);
+    } else if (op == OP_INDEX_attention_forward) {
+        const attention_forward_args *a = args;
+        k.attention = shape_of_attention(a->q, a->k, a->head_dim, a->window);
+    } else if (op == OP_INDEX_attention_backward) {
+        const attention_backward_args *a = args;
+        k.op = OP_INDEX_attention_forward;
+        k.calls = 0;
+        k.backward_calls = p->micro_batches;
+        k.attention = shape_of_attention(a->q, a->k, a->head_dim, a->window);
+    } else {
+        return;
+    }
+    note_key(p, &k);
+}
+
+/* The configuration in the precision and recipe that were asked for; else in its own. */
+static ott_status read_config(bench *b, products_bench *p, model_options *shape) {
+    const bench_options *o = b->options;
+    char text[3][128];
+    const char *arguments[3];
+    const struct {
+        const char *key, *value;
+    } given[] = {{"model.preset", o->preset},
+                 {"train.mixed_precision", o->precision},
+                 {"float8.recipe_name", o->recipe}};
+    int count = 0;
+    for (int i = 0; i < 3; i++) {
+        if (!given[i].value) continue;
+        snprintf(text[i], sizeof text[i], "--%s=%s", given[i].key, given[i].value);
+        arguments[count++] = text[i];
+    }
+    TRY(bench_config(b->account, b->log, o, arguments, count, &p->cfg));
+    return model_options_resolve(p->cfg, shape);
+}
+
+static ott_status record_step(bench *b, products_bench *p) {
+    const dry_run_listener listener = {.op = hear_op, .user = p};
+    model_options shape;
+    admission_need need;
+    TRY(read_config(b, p, &shape));
+    p->micro_batches = p->cfg->train.grad_accum_steps;
+    TRY(admission_measure(&(admission){.account = b->account,
+                                       .device = b->cx.device,
+                                       .cfg = p->cfg,
+                                       .shape = &shape,
+                                       .listener = &listener},
+                          &need));
+    if (p->lost == 0) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "products: %s has %d more than the %d kinds that have a place here", b->options->path,
+                       p->lost, KEYS_MOST);
+}
+
+/* ---- cases ---- */
+
+/* Buffers that all cases share, one for each format. */
+typedef struct product_buffers {
+    tensor a[OTT_DTYPE_COUNT], b[OTT_DTYPE_COUNT], c[OTT_DTYPE_COUNT], a_scale, b_scale, bias;
+} product_buffers;
+
+static void widen(tensor *t, ott_dtype d, int64_t elements) {
+    t->dtype = d;
+    t->rows = 1;
+    if (elements > t->columns) t->columns = elements;
+}
+
+/* Of an operand's blocks at their steps. */
+static int64_t scale_elements(const operand *o) {
+    scale_block each = granularity_block(o->grain);
+    if (!o->scale_inv) return 0;
+    return (operand_mn(o) - 1) / each.mn * o->mn_step + (operand_k(o) - 1) / each.k * o->k_step + 1;
+}
+
+static ott_status open_wanted(bench *b, tensor *t) {
+    return t->columns > 0 ? bench_tensor(b, t->dtype, 1, t->columns, t) : OTT_OK;
+}
+
+static ott_status open_buffers(bench *b, const products_bench *p, product_buffers *out) {
+    for (int i = 0; i < p->count; i++) {
+        const product_key *k = &p->of[i];
+        if (k->op != OP_INDEX_gemm) continue;
+        widen(&out->a[k->a.t.dtype], k->a.t.dtype, k->a.t.rows * k->a.t.ld);
+        widen(&out->b[k->b.t.dtype], k->b.t.dtype, k->b.t.rows * k->b.t.ld);
+        widen(&out->c[k->c.dtype], k->c.dtype, k->c.rows * k->c.ld);
+        widen(&out->a_scale, OTT_F32, scale_elements(&k->a));
+        widen(&out->b_scale, OTT_F32, scale_elements(&k->b));
+        widen(&out->bias, OTT_F32, k->gemm.bias ? k->c.columns : 0);
+    }
+    for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
+        TRY(open_wanted(b, &out->a[d]));
+        TRY(open_wanted(b, &out->b[d]));
+        TRY(open_wanted(b, &out->c[d]));
+    }
+    TRY(open_wanted(b, &out->a_scale));
+    TRY(open_wanted(b, &out->b_scale));
+    return open_wanted(b, &out->bias);
+}
+
+static ott_status run_product(bench *b, void *state) {
+    const product_key *k = state;
+    return op_gemm(&b->cx, &k->gemm);
+}
+
+static ott_status add_product(bench *b, product_key *k, product_buffers *from) {
+    k->a.t.data = from->a[k->a.t.dtype].data;
+    k->b.t.data = from->b[k->b.t.dtype].data;
+    k->c.data = from->c[k->c.dtype].data;
+    if (k->a.scale_inv) k->a.scale_inv = from->a_scale.data;
+    if (k->b.scale_inv) k->b.scale_inv = from->b_scale.data;
+    k->gemm.a = &k->a;
+    k->gemm.b = &k->b;
+    k->gemm.c = &k->c;
+    if (k->gemm.bias) k->gemm.bias = &from->bias;
+    bench_case c = {.what = k->text,
+                    .variant = dtype_name(k->c.dtype),
+                    .flops = 2.0 * (double)k->c.rows * (double)k->c.columns * (double)operand_k(&k->a),
+                    .format = k->a.t.dtype,
+                    .run = run_product,
+                    .state = k};
+    snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)k->c.rows, (long long)k->c.columns,
+             (long long)operand_k(&k->a));
+    return bench_add(b, &c);
+}
+
+static ott_status add_key(bench *b, products_bench *p, product_key *k, product_buffers *from) {
+    int at = b->count;
+    p->calls[at] = k->calls;
+    p->calls[at + 1] = k->backward_calls;
+    return k->op == OP_INDEX_gemm ? add_product(b, k, from) : bench_add_attention(b, &k->attention);
+}
+
+static ott_status add_products(bench *b) {
+    void *memory, *buffers;
+    TRY(bench_alloc(b, sizeof(products_bench), &memory));
+    TRY(bench_alloc(b, sizeof(product_buffers), &buffers));
+    products_bench *p = b->state = memory;
+    TRY(record_step(b, p));
+    TRY(open_buffers(b, p, buffers));
+    for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->of[i], buffers));
+    return OTT_OK;
+}
+
+static void close_products(bench *b) {
+    products_bench *p = b->state;
+    if (p) config_close(p->cfg);
+}
+
+/* ---- what came out ---- */
+
+static double step_seconds(const bench *b, int64_t *calls) {
+    const products_bench *p = b->state;
+    double seconds = 0;
+    *calls = 0;
+    for (int i = 0; i < b->count; i++) {
+        seconds += (double)p->calls[i] * bench_seconds(b, &b->cases[i]);
+        *calls += p->calls[i];
+    }
+    return seconds;
+}
+
+static void write_sum(bench *b, str *out) {
+    int64_t calls;
+    double seconds = step_seconds(b, &calls);
+    str_printf(out, "in a step: %lld calls, %.3f ms\n", (long long)calls, 1e3 * seconds);
+}
+
+static void write_sum_json(bench *b, str *out) {
+    int64_t calls;
+    double seconds = step_seconds(b, &calls);
+    str_printf(out, ",\"step\":{\"calls\":%lld,\"seconds\":%.9g}", (long long)calls, seconds);
+}
+
+const bench_entry bench_products = {.name = "products",
+                                    .takes = BENCH_NEEDS_PATH | BENCH_TAKES_MODEL,
+                                    .add = add_products,
+                                    .text = write_sum,
+                                    .json = write_sum_json,
+                                    .close = close_products};
