@@ -16,6 +16,16 @@ bool size_add(int64_t a, int64_t b, int64_t *out);
  */
 ott_status size_product(const char *what, const int64_t *factors, int count, int64_t *out);
 
+/* The largest number that divides both, of which one is positive and none negative. */
+static inline int64_t size_common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 enum { SIZE_TEXT = 32 };
 /* "29.92 GiB", "60.0 MiB", "512 bytes"; returns out. */
 const char *size_text(int64_t bytes, char out[SIZE_TEXT]);

@@ -1,5 +1,6 @@
 /* nn/context_ranks: heads of tokens change places. What travels lies as a block for each rank, one below the other. */
 #include "nn/context_ranks.h"
+#include "base/size.h"
 
 /* ---- who gets what ---- */
 
@@ -7,18 +8,9 @@ context_deal context_deal_queries(int ranks, int64_t heads, int64_t head_dim) {
     return (context_deal){heads / ranks * head_dim, 1, 1};
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Attention wants as many query heads for each key head: a copy serves as many as divide a rank's and a group's. */
 context_deal context_deal_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
-    int64_t all = heads / kv_heads, queries = common_divisor(heads / ranks, all);
+    int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_deal_queries(ranks, kv_heads, head_dim);
     return (context_deal){head_dim, queries, all};
 }

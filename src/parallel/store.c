@@ -1,5 +1,6 @@
 /* parallel/store: how parameters are cut, and what of them travels. */
 #include "parallel/store.h"
+#include "base/size.h"
 
 /* ---- shards ---- */
 
@@ -9,13 +10,7 @@ static int64_t line_elements(const parameter *p) {
 
 /* Lines that stay together: of whole blocks of a reduction, so that a shard's sums are among those of the whole. */
 static int64_t unit_lines(const parameter *p) {
-    int64_t a = REDUCE_BLOCK, b = line_elements(p);
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return REDUCE_BLOCK / a;
+    return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, line_elements(p));
 }
 
 static int rank_with_least(const parameter_store *s) {

@@ -62,6 +62,13 @@ void harness_replay(harness *h, harness_step step, void *user) {
     HARNESS_OK(device_synchronize(h->device));
 }
 
+ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks) {
+    plan_replay(h->plan);
+    ott_status status = step(&h->cx, user);
+    group_close(ranks);
+    return status;
+}
+
 /* ---- tensors ---- */
 
 tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns) {

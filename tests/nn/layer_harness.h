@@ -35,6 +35,8 @@ void harness_close(harness *h); /* every byte must have been given back */
 void harness_record(harness *h, harness_step step, void *user);
 /* Replays it, as the step after the one before: parameters may have changed. */
 void harness_replay(harness *h, harness_step step, void *user);
+/* The same for a rank on its own thread (tests/comm/ranks.h), whose failure is the caller's to see; leaves the group. */
+ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks);
 
 /* Zero-filled, owned by the harness. */
 tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns);

@@ -61,10 +61,7 @@ static void open_part(part *p, const quant_spec *spec, tensor_cut cut, int64_t r
 
 static ott_status run_part(void *argument) {
     part *p = argument;
-    plan_replay(p->h.plan);
-    ott_status status = step(&p->h.cx, p);
-    group_close(p->ranks);
-    return status;
+    return harness_replay_rank(&p->h, step, p, p->ranks);
 }
 
 static bool part_is_equal(part *p, const float *all) {
@@ -232,10 +229,7 @@ static void close_layer(layer_part *p) {
 
 static ott_status run_layer_part(void *argument) {
     layer_part *p = argument;
-    plan_replay(p->h.plan);
-    ott_status status = run_layer(&p->h.cx, p);
-    group_close(p->ranks);
-    return status;
+    return harness_replay_rank(&p->h, run_layer, p, p->ranks);
 }
 
 /* 2 K 2^-24 of the sum of magnitudes, whose factors codes may have made larger, by half a step: 2^-4. */

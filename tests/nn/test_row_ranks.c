@@ -83,10 +83,7 @@ static void close_part(part *p) {
 
 static ott_status run_part(void *argument) {
     part *p = argument;
-    plan_replay(p->h.plan);
-    ott_status status = step(&p->h.cx, p);
-    group_close(p->ranks);
-    return status;
+    return harness_replay_rank(&p->h, step, p, p->ranks);
 }
 
 static void expect_rows(part *whole, part *p, int64_t first) {
@@ -146,10 +143,7 @@ static ott_status exchange(exec *cx, void *user) {
 
 static ott_status run_sharer(void *argument) {
     sharer *s = argument;
-    plan_replay(s->h.plan);
-    ott_status status = exchange(&s->h.cx, s);
-    group_close(s->ranks);
-    return status;
+    return harness_replay_rank(&s->h, exchange, s, s->ranks);
 }
 
 /* Key heads of token `row` of all; gradients of what rank r was dealt. */
