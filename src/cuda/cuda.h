@@ -26,6 +26,7 @@ typedef struct cuda_device {
     pthread_mutex_t lock;
     cuda_block *blocks; /* device memory that is taken, and its account */
     mem_stats taken;
+    bool own_products;        /* none by cuBLASLt */
     cublasLtHandle_t library; /* NULL: no product has been asked for */
     cuda_product *products;   /* that it has planned (cuda/products.h) */
     char name[320];           /* "cuda:0 NVIDIA H200" */

@@ -8,6 +8,7 @@
 #include "cuda/ops.h"
 #include "cuda/products.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RESERVED ((int64_t)2 << 30) /* bytes left to the libraries: handles, kernels, collectives */
@@ -301,6 +302,15 @@ static ott_status fill_device(cuda_device *c, int index) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
+/* Who computes products: OTTAVA_CUDA_GEMM. */
+static ott_status read_products(bool *own) {
+    const char *who = getenv("OTTAVA_CUDA_GEMM");
+    *own = who && strcmp(who, "own") == 0;
+    if (!who || !*who || *own) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "OTTAVA_CUDA_GEMM=%s: give own, or leave it unset for cuBLASLt",
+                       who);
+}
+
 ott_status cuda_open(mem *account, int index, device **out) {
     void *memory;
     *out = NULL;
@@ -310,7 +320,8 @@ ott_status cuda_open(mem *account, int index, device **out) {
     c->base =
         (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->name};
     pthread_mutex_init(&c->lock, NULL);
-    ott_status status = fill_device(c, index);
+    ott_status status = read_products(&c->own_products);
+    if (status == OTT_OK) status = fill_device(c, index);
     if (status != OTT_OK) {
         close_device(&c->base);
         return status;

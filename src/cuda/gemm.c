@@ -6,6 +6,7 @@
 #include "cuda/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"
+#include "cuda/gemm_check.h"
 #include "cuda/matmul.h"
 #include "cuda/ops.h"
 #include "cuda/products.h"
@@ -191,16 +192,32 @@ static bool lies_badly(const gemm_args *g, const matmul_data *data) {
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
+/* The product, and behind it what the library's cannot do. */
+static ott_status run_product(exec *cx, const gemm_args *g, const gemm_way *w, cuda_product *p,
+                              const matmul_data *data, bool *ran) {
+    TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));
+    if (!*ran || !g->bias) return OTT_OK;
+    return cuda_check(gemm_epilogue_launch(data->d, g->bias, g->c, g->accumulate, cuda_stream(cx)), "gemm");
+}
+
+static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_way *w, cuda_product *p,
+                              const matmul_data *data, bool *ran) {
+    gemm_check check;
+    TRY(gemm_check_begin(&check, cx, g));
+    TRY(run_product(cx, g, w, p, data, ran));
+    return *ran ? gemm_check_end(&check, cx, g, products_checked(p)) : OTT_OK;
+}
+
 static ott_status multiply(exec *cx, const gemm_args *g, gemm_way *w) {
     matmul_data data;
-    bool ran;
+    cuda_product *p;
+    bool ran = false;
     TRY(place_operands(cx, g, w, &data));
     if (lies_badly(g, &data)) return multiply_by_kernel(cx, g);
     w->spec.alignment = common_alignment(g, &data);
-    TRY(products_run(cx, &w->spec, &data, (char *)cx->workspace + w->library_at, &ran));
-    if (!ran) return multiply_by_kernel(cx, g);
-    if (!g->bias) return OTT_OK;
-    return cuda_check(gemm_epilogue_launch(data.d, g->bias, g->c, g->accumulate, cuda_stream(cx)), "gemm");
+    TRY(products_find(cx, &w->spec, &data, &p));
+    if (p) TRY((*products_checked(p) ? run_product : run_checked)(cx, g, w, p, &data, &ran));
+    return ran ? OTT_OK : multiply_by_kernel(cx, g);
 }
 
 ott_status cuda_gemm(exec *cx, const gemm_args *g) {
@@ -211,5 +228,6 @@ ott_status cuda_gemm(exec *cx, const gemm_args *g) {
                            recipe_accumulate_name(g->spec.accumulate), refused);
     if (tensor_count(*g->c) == 0) return OTT_OK;
     find_way(g, &w);
-    return w.by_cublaslt ? multiply(cx, g, &w) : multiply_by_kernel(cx, g);
+    bool own = !w.by_cublaslt || cuda_device_of(cx->device)->own_products;
+    return own ? multiply_by_kernel(cx, g) : multiply(cx, g, &w);
 }

@@ -7,6 +7,7 @@ struct cuda_product {
     matmul_spec spec;
     matmul plan;
     bool refused; /* the library cannot */
+    bool checked;
     cuda_product *next;
 };
 
@@ -56,17 +57,23 @@ static cuda_product *find_product(const cuda_device *c, const matmul_spec *spec)
     return p;
 }
 
-ott_status products_run(exec *cx, const matmul_spec *spec, const matmul_data *data, void *workspace,
-                        bool *ran) {
+ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out) {
     cuda_product *p = find_product(cuda_device_of(cx->device), spec);
     if (!p) TRY(add_product(cx, spec, data, &p));
-    *ran = !p->refused;
-    if (p->refused) return OTT_OK;
-    cublasStatus_t status = matmul_run(&p->plan, 0, spec, data, workspace, cuda_stream(cx));
+    *out = p->refused ? NULL : p;
+    return OTT_OK;
+}
+
+ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran) {
+    cublasStatus_t status = matmul_run(&p->plan, 0, &p->spec, data, workspace, cuda_stream(cx));
     p->refused = is_refusal(status);
     *ran = !p->refused;
-    if (p->refused) tell_refusal(cx, spec, status);
+    if (p->refused) tell_refusal(cx, &p->spec, status);
     return p->refused ? OTT_OK : check(status, "a product");
+}
+
+bool *products_checked(cuda_product *p) {
+    return &p->checked;
 }
 
 void products_close(cuda_device *c) {

@@ -20,6 +20,8 @@ void cudart_require_device(const char *what, const void *data, size_t bytes);
 extern int cublaslt_products;
 /* It has no algorithm for anything. */
 extern bool cublaslt_refuses;
+/* Its products are twice what they should be. */
+extern bool cublaslt_lies;
 
 #ifdef __cplusplus
 }

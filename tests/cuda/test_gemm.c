@@ -37,7 +37,7 @@ static int open_all(void **state) {
     (void)state;
     device *d;
     cublaslt_products = 0;
-    cublaslt_refuses = false;
+    cublaslt_refuses = cublaslt_lies = false;
     warnings = 0;
     succeed(mem_open(&account));
     succeed(reference_device_open(account, &d));
@@ -214,6 +214,37 @@ static void a_refusal_is_said_once_and_replaced(void **state) {
     device_release(gpu.device, data);
 }
 
+/* The first product of a kind is held against the host; the second is believed. */
+static void a_wrong_product_is_found(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        float four[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+        bool accumulate = i & 1, added = i & 2, bf16 = i & 4;
+        exec cx = {.device = gpu.device, .log = &lg};
+        int64_t k = i % 4 + 1; /* else a product with bias is that without */
+        tensor x = tensor_matrix(to_device(four, sizeof four), bf16 ? OTT_BF16 : OTT_F32, bf16 ? k : 2,
+                                 bf16 ? 2 : k);
+        tensor y = tensor_matrix(NULL, x.dtype, 2, 2);
+        tensor one = tensor_vector(to_device(four, sizeof four), OTT_F32, 2);
+        y.data = to_device(four, sizeof four);
+        operand o = {.t = x, .transposed = bf16};
+        gemm_args g = {.a = &o, .b = &o, .c = &y, .bias = added ? &one : NULL, .accumulate = accumulate};
+        void *workspace = to_device(codes, sizeof codes);
+        cx.workspace = workspace;
+        cublaslt_lies = true;
+        assert_int_equal(op_gemm(&cx, &g), OTT_ERR_DEVICE);
+        assert_non_null(strstr(status_text(), "product 2 x 2 x "));
+        assert_non_null(strstr(status_text(), "OTTAVA_CUDA_GEMM=own"));
+        cublaslt_lies = false;
+        succeed(op_gemm(&cx, &g));
+        succeed(op_gemm(&cx, &g));
+        device_release(gpu.device, x.data);
+        device_release(gpu.device, one.data);
+        device_release(gpu.device, y.data);
+        device_release(gpu.device, workspace);
+    }
+}
+
 static void an_accumulator_of_the_host_is_refused(void **state) {
     (void)state;
     exec cx = {.device = gpu.device};
@@ -230,6 +261,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),
         TEST(a_refusal_is_said_once_and_replaced),
+        TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,188 @@
+/*
+ * cuda/gemm_check: whole lines of the operands are brought to the host, where fp8/reference multiplies them. The tensor cores' sums
+ * are not the host's to the bit (docs/numerics.md), so errors are weighed by their energy: rounding and short accumulators
+ * are 40 dB below the result or more, anything that is wrong is beside it.
+ */
+#include "cuda/gemm_check.h"
+#include "fp8/cast.h"
+#include "fp8/reference.h"
+#include <math.h>
+#include <string.h>
+
+enum { LINES = GEMM_CHECK_LINES };
+#define NOISE_MAX 1e-3 /* of the energy of the result: 30 dB */
+
+/* ---- which lines ---- */
+
+static int64_t line_count(int64_t lines) {
+    return lines < LINES ? lines : LINES;
+}
+
+/* Evenly spaced up to the last, where tails are. */
+static int64_t line_at(int64_t lines, int64_t i) {
+    int64_t count = line_count(lines);
+    int64_t step = count > 1 ? (lines - 1) / (count - 1) : 0;
+    return lines - 1 - step * (count - 1 - i);
+}
+
+/* ---- from the device ---- */
+
+static ott_status fetch(exec *cx, void *to, const void *from, int64_t step, int64_t width, int64_t count) {
+    if (step < width) step = width;
+    return cuda_check(cudaMemcpy2DAsync(to, (size_t)width, from, (size_t)step, (size_t)width, (size_t)count,
+                                        cudaMemcpyDeviceToHost, cuda_stream(cx)),
+                      "fetching samples of a product");
+}
+
+static ott_status finish(exec *cx) {
+    return cuda_check(cudaStreamSynchronize(cuda_stream(cx)), "fetching samples of a product");
+}
+
+/* Sampled elements of c, as floats. */
+static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * LINES]) {
+    uint32_t stored[LINES * LINES];
+    int64_t rows = line_count(c->rows), columns = line_count(c->columns), bytes = dtype_bytes(c->dtype);
+    int64_t step = columns > 1 ? line_at(c->columns, 1) - line_at(c->columns, 0) : 1;
+    for (int64_t i = 0; i < rows; i++) {
+        const char *from =
+            (const char *)c->data + (line_at(c->rows, i) * c->ld + line_at(c->columns, 0)) * bytes;
+        TRY(fetch(cx, (char *)stored + i * columns * bytes, from, step * bytes, bytes, columns));
+    }
+    TRY(finish(cx));
+    for (int64_t i = 0; i < rows * columns; i++) values[i] = cast_load(stored, c->dtype, i);
+    return OTT_OK;
+}
+
+/* An operand's sampled lines on the host: values, then scales. */
+typedef struct lines {
+    const operand *of;
+    int64_t count, k, scales; /* scales: of one line */
+    char *values;             /* [count][k] */
+    float *inverse;           /* [count][scales] */
+} lines;
+
+static lines describe_lines(const operand *o) {
+    scale_block block = granularity_block(o->grain);
+    int64_t k = operand_k(o);
+    return (lines){.of = o,
+                   .count = line_count(operand_mn(o)),
+                   .k = k,
+                   .scales = !o->scale_inv          ? 0
+                             : block.k == INT64_MAX ? 1
+                                                    : (k + block.k - 1) / block.k};
+}
+
+static int64_t lines_bytes(const lines *l) {
+    return (l->count * l->k * dtype_bytes(l->of->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
+}
+
+/* Into memory of lines_bytes. */
+static ott_status fetch_lines(exec *cx, lines *l, char *memory) {
+    const operand *o = l->of;
+    int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);
+    scale_block block = granularity_block(o->grain);
+    l->values = memory;
+    l->inverse = (float *)(void *)(memory + (l->count * l->k * each + 7) / 8 * 8);
+    for (int64_t i = 0; i < l->count; i++) {
+        int64_t line = line_at(all, i);
+        const char *from = (const char *)o->t.data + line * (o->transposed ? 1 : o->t.ld) * each;
+        char *to = l->values + i * l->k * each;
+        if (o->transposed)
+            TRY(fetch(cx, to, from, o->t.ld * each, each, l->k));
+        else
+            TRY(fetch(cx, to, from, l->k * each, l->k * each, 1));
+        if (!l->scales) continue;
+        const float *scale = o->scale_inv + (block.mn == INT64_MAX ? 0 : line / block.mn) * o->mn_step;
+        TRY(fetch(cx, l->inverse + i * l->scales, scale, o->k_step * 4, 4, l->scales));
+    }
+    return OTT_OK;
+}
+
+/* ---- on the host ---- */
+
+static reference_operand reference_line(const lines *l, int64_t i) {
+    return (reference_operand){.data = l->values + i * l->k * dtype_bytes(l->of->t.dtype),
+                               .format = l->of->t.dtype,
+                               .ld = l->k,
+                               .grain = l->of->grain,
+                               .scale_inv = l->scales ? l->inverse + i * l->scales : NULL,
+                               .k_step = 1};
+}
+
+typedef struct energy {
+    double signal, noise;
+} energy;
+
+/* One sampled element; `before` counts for what was added to it. A result of 16 bits may be its neighbour. */
+static void weigh(energy *e, float wanted, float got, float before, ott_dtype format) {
+    if (!isfinite(wanted) || !isfinite(got)) {
+        if (isfinite(wanted) || isfinite(got)) e->noise = INFINITY;
+        return;
+    }
+    double error = fabs((double)got - (double)wanted), change = (double)wanted - (double)before;
+    error -= format == OTT_F32 ? 0 : fabs((double)wanted) / 128;
+    e->signal += change * change;
+    e->noise += error > 0 ? error * error : 0;
+}
+
+static energy compare(const gemm_check *check, const gemm_args *g, const lines *a, const lines *b,
+                      const float *bias, const float *got) {
+    energy e = {0, 0};
+    for (int64_t i = 0; i < a->count * b->count; i++) {
+        reference_operand left = reference_line(a, i / b->count), right = reference_line(b, i % b->count);
+        float before = g->accumulate ? check->before[i] : 0;
+        uint32_t element = 0;
+        cast_store(&element, g->c->dtype, 0, before);
+        reference_gemm(1, 1, a->k, &left, &right, &g->spec, g->bias ? &bias[i % b->count] : NULL,
+                       g->accumulate, &element, g->c->dtype, 1);
+        weigh(&e, cast_load(&element, g->c->dtype, 0), got[i], before, g->c->dtype);
+    }
+    return e;
+}
+
+static ott_status fail_product(const gemm_args *g, const energy *e) {
+    return status_fail(
+        OTT_ERR_DEVICE,
+        "cuBLASLt %zu's product %lld x %lld x %lld of %s and %s (scales: %s and %s) to %s%s is wrong on this "
+        "GPU: its error has %.2g times the energy of the result, at most %.2g wanted; with "
+        "OTTAVA_CUDA_GEMM=own "
+        "all products are computed by a kernel of Ottava's own, slowly",
+        cublasLtGetVersion(), (long long)g->c->rows, (long long)g->c->columns, (long long)operand_k(g->a),
+        dtype_name(g->a->t.dtype), dtype_name(g->b->t.dtype),
+        g->a->scale_inv ? granularity_name(g->a->grain) : "none",
+        g->b->scale_inv ? granularity_name(g->b->grain) : "none", dtype_name(g->c->dtype),
+        g->accumulate ? ", added to what was there," : "", e->noise / e->signal, NOISE_MAX);
+}
+
+ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g) {
+    return g->accumulate ? fetch_result(cx, g->c, check->before) : OTT_OK;
+}
+
+static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[LINES]) {
+    for (int64_t j = 0; g->bias && j < line_count(g->c->columns); j++)
+        TRY(fetch(cx, bias + j, (const float *)g->bias->data + line_at(g->c->columns, j), 4, 4, 1));
+    return OTT_OK;
+}
+
+static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g, lines *a, lines *b,
+                           char *memory, bool *told) {
+    float got[LINES * LINES], bias[LINES];
+    TRY(fetch_lines(cx, a, memory));
+    TRY(fetch_lines(cx, b, memory + (lines_bytes(a) + 7) / 8 * 8));
+    TRY(fetch_bias(cx, g, bias));
+    TRY(fetch_result(cx, g->c, got)); /* waits for all */
+    energy e = compare(check, g, a, b, bias, got);
+    *told = e.signal > 0;
+    return e.noise > NOISE_MAX * e.signal ? fail_product(g, &e) : OTT_OK;
+}
+
+ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *told) {
+    lines a = describe_lines(g->a), b = describe_lines(g->b);
+    mem *account = cuda_device_of(cx->device)->base.account;
+    void *memory;
+    TRY(mem_alloc(account, MEM_OTHER, (lines_bytes(&a) + 7) / 8 * 8 + lines_bytes(&b), "samples of a product",
+                  &memory));
+    ott_status status = check_in(check, cx, g, &a, &b, memory, told);
+    mem_free(account, memory);
+    return status;
+}
