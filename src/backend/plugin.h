@@ -43,6 +43,7 @@ static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
 static inline uint64_t plugin_abi(void) {
     static const char ops[] =
 #define OP(name, ...) #name "(" #__VA_ARGS__ ")"
+#define MANY(name)    "*"
 #include "tensor/ops.def"
 #undef OP
         ;

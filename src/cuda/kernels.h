@@ -2,12 +2,11 @@
  * cuda/kernels: the launches of the kernels, each an op of tensor/ops.def or a part of one (those of the quantize family:
  * cuda/quantize.h). They check nothing and wait for nothing; what they return is whether the launch was accepted. An index that is out of range makes NaN
  * of what it was to find. An optional
- * tensor may be NULL.
+ * tensor may be NULL. What takes `items` does a list of calls.
  */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
-#include "fp8/cast_spec.h"
 #include "tensor/ops.h"
 #include <cuda_runtime_api.h>
 
@@ -58,29 +57,17 @@ cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target
 /* Bytes of workspace to sum a tensor of so many elements. */
 int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
-cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream);
-cudaError_t sum_blocks_launch(const tensor *sums, const tensor *sum, cudaStream_t stream);
+cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
+cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream);
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
 
 /* ---- optimizer.cu ---- */
-typedef struct adamw_rates {
-    float beta1, beta2, epsilon, weight_decay;
-} adamw_rates;
-/* Which elements of a parameter these are, for what is rounded at random (tensor/ops.def). */
-typedef struct adamw_draws {
-    uint64_t seed;
-    int64_t first, row_step;
-} adamw_draws;
 cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
                              cudaStream_t stream);
-cudaError_t adamw_launch(const tensor *param, const tensor *grad, const tensor *moment1,
-                         const tensor *moment2, const tensor *state, const adamw_rates *rates,
-                         const adamw_draws *draws, cudaStream_t stream);
+cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream);
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
-/* max: the format's largest value. */
-cudaError_t amax_update_launch(const tensor *seen, const tensor *history, const tensor *scale,
-                               amax_algorithm algorithm, float max, int margin, cudaStream_t stream);
+cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -21,12 +21,12 @@ ott_status cuda_sum(exec *cx, const sum_args *a) {
     return cuda_check(sum_launch(a->x, a->sum, cx->workspace, cuda_stream(cx)), "sum");
 }
 
-ott_status cuda_block_squares(exec *cx, const block_squares_args *a) {
-    return cuda_check(block_squares_launch(a->x, a->sums, cuda_stream(cx)), "block_squares");
+ott_status cuda_block_squares_many(exec *cx, const block_squares_args *items, int64_t count) {
+    return cuda_check(block_squares_launch(items, count, cuda_stream(cx)), "block_squares");
 }
 
-ott_status cuda_sum_blocks(exec *cx, const sum_blocks_args *a) {
-    return cuda_check(sum_blocks_launch(a->sums, a->sum, cuda_stream(cx)), "sum_blocks");
+ott_status cuda_sum_blocks_many(exec *cx, const sum_blocks_args *items, int64_t count) {
+    return cuda_check(sum_blocks_launch(items, count, cuda_stream(cx)), "sum_blocks");
 }
 
 ott_status cuda_count_nonfinite(exec *cx, const count_nonfinite_args *a) {
@@ -42,12 +42,8 @@ ott_status cuda_grad_norm(exec *cx, const grad_norm_args *a) {
     return cuda_check(grad_norm_launch(a->sum_squares, a->state, a->max_norm, cuda_stream(cx)), "grad_norm");
 }
 
-ott_status cuda_adamw(exec *cx, const adamw_args *a) {
-    adamw_rates rates = {a->beta1, a->beta2, a->epsilon, a->weight_decay};
-    adamw_draws draws = {a->seed, a->first, a->row_step};
-    return cuda_check(
-        adamw_launch(a->param, a->grad, a->moment1, a->moment2, a->state, &rates, &draws, cuda_stream(cx)),
-        "adamw");
+ott_status cuda_adamw_many(exec *cx, const adamw_args *items, int64_t count) {
+    return cuda_check(adamw_launch(items, count, cuda_stream(cx)), "adamw");
 }
 
 /* ---- delayed scaling ---- */
@@ -57,14 +53,26 @@ ott_status cuda_amax_record(exec *cx, const amax_record_args *a) {
     return cuda_check(amax_record_launch(use->amax, a->seen, cuda_stream(cx)), "amax_record");
 }
 
-ott_status cuda_amax_update(exec *cx, const amax_update_args *a) {
+static ott_status check_update(const amax_update_args *a) {
     STATUS_REQUIRE(a->spec.history == a->amax_history->columns);
-    if (a->spec.callbacks)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "amax_update: functions of the user for delayed scaling run on the host, not on a GPU; "
-            "train with them on --device=cpu");
-    return cuda_check(amax_update_launch(a->seen, a->amax_history, a->scale, a->spec.algorithm,
-                                         dtype_max(a->spec.format), a->spec.scale.margin, cuda_stream(cx)),
-                      "amax_update");
+    if (!a->spec.callbacks) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "amax_update: functions of the user for delayed scaling run on the host, not on a GPU; "
+        "train with them on --device=cpu");
 }
+
+ott_status cuda_amax_update_many(exec *cx, const amax_update_args *items, int64_t count) {
+    for (int64_t i = 0; i < count; i++) TRY(check_update(&items[i]));
+    return cuda_check(amax_update_launch(items, count, cuda_stream(cx)), "amax_update");
+}
+
+/* ---- one call is a list of one ---- */
+
+#define OP(name, fields)
+#define MANY(name)                                                                                           \
+    ott_status cuda_##name(exec *cx, const name##_args *a) {                                                 \
+        return cuda_##name##_many(cx, a, 1);                                                                 \
+    }
+#include "tensor/ops.def"
+#undef OP

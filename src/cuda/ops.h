@@ -5,6 +5,7 @@
 #include "tensor/ops.h"
 
 #define OP(name, fields) ott_status cuda_##name(exec *cx, const name##_args *a);
+#define MANY(name)       ott_status cuda_##name##_many(exec *cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
 

@@ -1,5 +1,6 @@
 /* cuda/optimizer: the gradient norm with what follows from it, AdamW, and delayed scaling's amax and scales. */
 #include "cuda/kernels.h"
+#include "cuda/list.h"
 #include "cuda/ordered.h"
 #include "fp8/history.h"
 #include "tensor/step_state.h"
@@ -43,7 +44,8 @@ struct adamw_job {
     view param, grad, moment1, moment2;
     const float *state;
     float beta2, keep1, keep2, epsilon, weight_decay;
-    adamw_draws draws;
+    uint64_t seed;
+    int64_t first, row_step;
 };
 
 /* x as D will store it, by number `which` of its draw. */
@@ -53,14 +55,16 @@ template <ott_dtype D> __device__ __forceinline__ void round_state(float &x, uin
 
 /* Bytes moved: four arrays read, three written, once. */
 template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(adamw_job j) {
-    row_place at = row_place_of(j.param.columns);
+__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(JOB_LIST(adamw_job) list) {
+    list_place place = list_place_of(list);
+    const adamw_job &j = list.job[place.job];
+    row_place at = row_place_of(place.block, j.param.columns);
     if (at.column >= j.param.columns || j.state[STEP_SKIP] != 0.0f) return;
     float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
           step_size = lr / j.state[STEP_CORRECTION1];
     float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
     uint64_t update = step_state_update(j.state);
-    uint64_t first = (uint64_t)(j.draws.first + at.row * j.draws.row_step + at.column);
+    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
     rng_block block;
     eight p = load8<P>(j.param, at.row, at.column), g = load8<G>(j.grad, at.row, at.column);
     eight m = load8<M1>(j.moment1, at.row, at.column), v = load8<M2>(j.moment2, at.row, at.column);
@@ -73,7 +77,7 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(adamw_job j) {
         p.x[i] = p.x[i] - step_size * (m.x[i] / (sqrtf(v.x[i]) / correction + j.epsilon));
         if constexpr (P == OTT_F32 && M1 == OTT_F32 && M2 == OTT_F32) continue;
         uint64_t index = first + i;
-        if (i == 0 || index % 2 == 0) block = stochastic_block(j.draws.seed, update, index);
+        if (i == 0 || index % 2 == 0) block = stochastic_block(j.seed, update, index);
         uint64_t draw = stochastic_draw(block, index);
         round_state<P>(p.x[i], draw, STOCHASTIC_PARAM);
         round_state<M1>(m.x[i], draw, STOCHASTIC_MOMENT1);
@@ -84,29 +88,49 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(adamw_job j) {
     store8<M2>(j.moment2, at.row, at.column, v);
 }
 
-extern "C" cudaError_t adamw_launch(const tensor *param, const tensor *grad, const tensor *moment1,
-                                    const tensor *moment2, const tensor *state, const adamw_rates *rates,
-                                    const adamw_draws *draws, cudaStream_t stream) {
-    adamw_job j = {view_of(param),
-                   view_of(grad),
-                   view_of(moment1),
-                   view_of(moment2),
-                   (const float *)state->data,
-                   rates->beta2,
-                   1.0f - rates->beta1,
-                   1.0f - rates->beta2,
-                   rates->epsilon,
-                   rates->weight_decay,
-                   *draws};
-    if (draws->row_step == param->columns) view_flatten(j.param, j.grad, j.moment1, j.moment2);
-    int64_t blocks = j.param.rows * view_row_pieces(j.param.columns);
-    WITH_STATE(param->dtype, P,
-               WITH_STATE(grad->dtype, G,
-                          WITH_STATE(moment1->dtype, M1,
-                                     WITH_STATE(moment2->dtype, M2,
-                                                LAUNCH_BLOCKS((adamw_kernel<P, G, M1, M2>), blocks,
-                                                              ROW_THREADS, stream, j)))));
-    return cudaGetLastError();
+/* No blocks for a call in other formats, which another launch is for. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+static int64_t fill_adamw(const adamw_args &a, adamw_job &j) {
+    if (a.param->dtype != P || a.grad->dtype != G || a.moment1->dtype != M1 || a.moment2->dtype != M2)
+        return 0;
+    j = {view_of(a.param),
+         view_of(a.grad),
+         view_of(a.moment1),
+         view_of(a.moment2),
+         (const float *)a.state->data,
+         a.beta2,
+         1.0f - a.beta1,
+         1.0f - a.beta2,
+         a.epsilon,
+         a.weight_decay,
+         a.seed,
+         a.first,
+         a.row_step};
+    if (a.row_step == a.param->columns) view_flatten(j.param, j.grad, j.moment1, j.moment2);
+    return j.param.rows * view_row_pieces(j.param.columns);
+}
+
+static inline bool has_formats_of(const adamw_args &a, const adamw_args &b) {
+    return a.param->dtype == b.param->dtype && a.grad->dtype == b.grad->dtype &&
+           a.moment1->dtype == b.moment1->dtype && a.moment2->dtype == b.moment2->dtype;
+}
+
+/* A launch of the list for each combination of formats that is in it: matrices' and vectors' differ. */
+extern "C" cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status = cudaSuccess;
+    for (int64_t i = 0; i < count && status == cudaSuccess; i++) {
+        int64_t before = 0;
+        while (!has_formats_of(items[before], items[i])) before++;
+        if (before < i) continue;
+        WITH_STATE(items[i].param->dtype, P,
+                   WITH_STATE(items[i].grad->dtype, G,
+                              WITH_STATE(items[i].moment1->dtype, M1,
+                                         WITH_STATE(items[i].moment2->dtype, M2,
+                                                    status = list_launch<adamw_kernel<P, G, M1, M2>>(
+                                                        ROW_THREADS, fill_adamw<P, G, M1, M2>, items, count,
+                                                        stream)))));
+    }
+    return status;
 }
 
 /* ---- delayed scaling ---- */
@@ -139,7 +163,8 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
 }
 
 /* history_update by one warp: barriers part the reading of a place from its writing. */
-__global__ void __launch_bounds__(32) amax_update_kernel(history_job j) {
+__global__ void __launch_bounds__(32) amax_update_kernel(JOB_LIST(history_job) list) {
+    const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;
     if (seen == 0.0f) return;
     float amax = j.algorithm == AMAX_MAX ? largest_of_history(j, seen) : seen;
@@ -156,16 +181,13 @@ __global__ void __launch_bounds__(32) amax_update_kernel(history_job j) {
     }
 }
 
-extern "C" cudaError_t amax_update_launch(const tensor *seen, const tensor *history, const tensor *scale,
-                                          amax_algorithm algorithm, float max, int margin,
-                                          cudaStream_t stream) {
-    history_job j = {(float *)seen->data,
-                     (float *)history->data,
-                     (float *)scale->data,
-                     history->columns,
-                     algorithm,
-                     max,
-                     margin};
-    LAUNCH_BLOCKS(amax_update_kernel, 1, 32, stream, j);
-    return cudaGetLastError();
+static int64_t fill_history(const amax_update_args &a, history_job &j) {
+    j = {
+        (float *)a.seen->data, (float *)a.amax_history->data, (float *)a.scale->data, a.amax_history->columns,
+        a.spec.algorithm,      dtype_max(a.spec.format),      a.spec.scale.margin};
+    return 1;
+}
+
+extern "C" cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream) {
+    return list_launch<amax_update_kernel>(32, fill_history, items, count, stream);
 }

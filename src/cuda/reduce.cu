@@ -5,14 +5,21 @@
  */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
+#include "cuda/list.h"
 #include "cuda/ordered.h"
-#include "tensor/ops.h"
 
 enum { REDUCE_THREADS = 256, REDUCE_SUMS = REDUCE_THREADS / 16 };
 
+struct block_sums_job {
+    view x;
+    float *sums;
+};
+
 template <ott_dtype D, bool SQUARES>
-__global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(view x, float *sums) {
-    int64_t block = (int64_t)blockIdx.x * REDUCE_SUMS + threadIdx.x / 16, elements = x.rows * x.columns;
+__global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(JOB_LIST(block_sums_job) list) {
+    list_place place = list_place_of(list);
+    const view &x = list.job[place.job].x;
+    int64_t block = place.block * REDUCE_SUMS + threadIdx.x / 16, elements = x.rows * x.columns;
     int64_t first = block * REDUCE_BLOCK,
             end = first + REDUCE_BLOCK < elements ? first + REDUCE_BLOCK : elements;
     float lane = 0;
@@ -23,50 +30,61 @@ __global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(view x, floa
         lane = SQUARES ? fmaf(value, value, lane) : lane + value;
     }
     lane = fold16(lane);
-    if (threadIdx.x % 16 == 0 && first < elements) sums[block] = lane;
+    if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* sum[0] = the sums in order; with `adds` after what was there. */
-__global__ void __launch_bounds__(ORDERED_THREADS)
-    ordered_sum_kernel(const float *sums, int64_t count, bool adds, float *sum) {
-    float whole = (float)ordered_sum(sums, 1, count);
-    if (threadIdx.x == 0) sum[0] = adds ? sum[0] + whole : whole;
+/* No blocks for an x in another format, which another launch is for. */
+template <ott_dtype D> static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
+    if (a.x->dtype != D) return 0;
+    j = {view_of(a.x), (float *)a.sums->data};
+    view_flatten(j.x);
+    return (op_reduce_blocks(a.x->rows * a.x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
+}
+
+struct ordered_sum_job {
+    const float *sums;
+    int64_t count;
+    float *sum;
+};
+
+/* sum[0] = the sums in order; with ADDS after what was there. */
+template <bool ADDS>
+__global__ void __launch_bounds__(ORDERED_THREADS) ordered_sum_kernel(JOB_LIST(ordered_sum_job) list) {
+    const ordered_sum_job &j = list.job[list_place_of(list).job];
+    float whole = (float)ordered_sum(j.sums, 1, j.count);
+    if (threadIdx.x == 0) j.sum[0] = ADDS ? j.sum[0] + whole : whole;
+}
+
+static int64_t fill_ordered_sum(const sum_blocks_args &a, ordered_sum_job &j) {
+    j = {(const float *)a.sums->data, a.sums->columns, (float *)a.sum->data};
+    return 1;
 }
 
 extern "C" int64_t sum_workspace(int64_t elements) {
     return op_reduce_blocks(elements) * (int64_t)sizeof(float);
 }
 
-template <ott_dtype D, bool SQUARES>
-static cudaError_t block_sums_launch(const tensor *x, float *sums, cudaStream_t stream) {
-    view from = view_of(x);
-    view_flatten(from);
-    int64_t blocks = (op_reduce_blocks(x->rows * x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
-    LAUNCH_BLOCKS((block_sums_kernel<D, SQUARES>), blocks, REDUCE_THREADS, stream, from, sums);
-    return cudaGetLastError();
-}
-
-static cudaError_t ordered_sum_launch(const float *sums, int64_t count, bool adds, const tensor *sum,
-                                      cudaStream_t stream) {
-    float *to = (float *)sum->data;
-    LAUNCH_BLOCKS(ordered_sum_kernel, 1, ORDERED_THREADS, stream, sums, count, adds, to);
-    return cudaGetLastError();
-}
-
 extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream) {
-    cudaError_t status = block_sums_launch<OTT_F32, false>(x, workspace, stream);
+    tensor blocks = tensor_vector(workspace, OTT_F32, op_reduce_blocks(x->rows * x->columns));
+    const block_squares_args parts = {x, &blocks};
+    const sum_blocks_args whole = {&blocks, sum};
+    cudaError_t status = list_launch<block_sums_kernel<OTT_F32, false>>(
+        REDUCE_THREADS, fill_block_sums<OTT_F32>, &parts, 1, stream);
     if (status != cudaSuccess) return status;
-    return ordered_sum_launch(workspace, op_reduce_blocks(x->rows * x->columns), true, sum, stream);
+    return list_launch<ordered_sum_kernel<true>>(ORDERED_THREADS, fill_ordered_sum, &whole, 1, stream);
 }
 
-extern "C" cudaError_t block_squares_launch(const tensor *x, const tensor *sums, cudaStream_t stream) {
-    float *to = (float *)sums->data;
-    return x->dtype == OTT_BF16 ? block_sums_launch<OTT_BF16, true>(x, to, stream)
-                                : block_sums_launch<OTT_F32, true>(x, to, stream);
+extern "C" cudaError_t block_squares_launch(const block_squares_args *items, int64_t count,
+                                            cudaStream_t stream) {
+    cudaError_t status = list_launch<block_sums_kernel<OTT_F32, true>>(
+        REDUCE_THREADS, fill_block_sums<OTT_F32>, items, count, stream);
+    if (status != cudaSuccess) return status;
+    return list_launch<block_sums_kernel<OTT_BF16, true>>(REDUCE_THREADS, fill_block_sums<OTT_BF16>, items,
+                                                          count, stream);
 }
 
-extern "C" cudaError_t sum_blocks_launch(const tensor *sums, const tensor *sum, cudaStream_t stream) {
-    return ordered_sum_launch((const float *)sums->data, sums->columns, false, sum, stream);
+extern "C" cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream) {
+    return list_launch<ordered_sum_kernel<false>>(ORDERED_THREADS, fill_ordered_sum, items, count, stream);
 }
 
 /* ---- down the columns ---- */

@@ -198,10 +198,14 @@ static inline int64_t view_row_pieces(int64_t columns) {
 struct row_place {
     int64_t row, column;
 };
-/* This thread's eight columns. */
-__device__ __forceinline__ row_place row_place_of(int64_t columns) {
+/* This thread's eight columns, in the matrix's block of that number; or in the grid's, where that is one matrix's. */
+__device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
     unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
-    return {blockIdx.x / pieces, (int64_t)(blockIdx.x % pieces) * ROW_PIECE + 8 * (int64_t)threadIdx.x};
+    return {(unsigned)block / pieces,
+            (int64_t)((unsigned)block % pieces) * ROW_PIECE + 8 * (int64_t)threadIdx.x};
+}
+__device__ __forceinline__ row_place row_place_of(int64_t columns) {
+    return row_place_of(blockIdx.x, columns);
 }
 
 /* LAUNCH of `blocks` blocks in a row, from a function that returns cudaError_t; no blocks, no launch. */

@@ -443,7 +443,7 @@ void model_weights_changed(model *m) {
 }
 
 static ott_status update_scales(void *user, linear *l) {
-    for (int t = 0; t < TENSOR_COUNT; t++) TRY(delayed_update(user, &l->delayed[t]));
+    for (int t = 0; t < TENSOR_COUNT; t++) TRY(delayed_updates_add(user, &l->delayed[t]));
     return OTT_OK;
 }
 
@@ -453,5 +453,7 @@ ott_status model_update_scales(exec *cx, model *m, group *g) {
     for (int i = 0; i < 2; i++) /* they have parts of the same tensors, whatever the recipe says */
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));
-    return model_visit_linears(m, update_scales, cx);
+    delayed_updates u = {.cx = cx};
+    TRY(model_visit_linears(m, update_scales, &u));
+    return delayed_updates_do(&u);
 }

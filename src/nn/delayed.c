@@ -130,10 +130,22 @@ out:
     return status;
 }
 
-ott_status delayed_update(exec *cx, const delayed_state *s) {
+ott_status delayed_updates_do(delayed_updates *u) {
+    int count = u->count;
+    u->count = 0;
+    return op_amax_update_many(u->cx, u->items, count);
+}
+
+ott_status delayed_updates_add(delayed_updates *u, const delayed_state *s) {
     if (!s->seen.data) return OTT_OK;
-    if (s->spec.callbacks) return update_on_host(cx, s);
-    return op_amax_update(
-        cx, &(amax_update_args){
-                .seen = &s->seen, .amax_history = &s->amax_history, .scale = &s->scale, .spec = s->spec});
+    if (s->spec.callbacks) return update_on_host(u->cx, s);
+    u->items[u->count++] = (amax_update_args){
+        .seen = &s->seen, .amax_history = &s->amax_history, .scale = &s->scale, .spec = s->spec};
+    return u->count < DELAYED_LIST ? OTT_OK : delayed_updates_do(u);
+}
+
+ott_status delayed_update(exec *cx, const delayed_state *s) {
+    delayed_updates u = {.cx = cx};
+    TRY(delayed_updates_add(&u, s));
+    return delayed_updates_do(&u);
 }

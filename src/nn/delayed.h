@@ -45,4 +45,14 @@ ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
 /* What was seen moves the amax_history on and gives the next scale. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
 
+/* Updates of many states, which stay where they are until the rest is done. */
+enum { DELAYED_LIST = 64 };
+typedef struct delayed_updates {
+    exec *cx;
+    int count; /* put off */
+    amax_update_args items[DELAYED_LIST];
+} delayed_updates;
+ott_status delayed_updates_add(delayed_updates *u, const delayed_state *state);
+ott_status delayed_updates_do(delayed_updates *u); /* those that were put off */
+
 #endif

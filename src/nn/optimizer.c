@@ -12,16 +12,22 @@ static void schedule_adamw(const optimizer_options *o, int64_t update, float *ho
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
 
-static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state) {
-    return op_adamw(cx, &(adamw_args){.param = &p->shard.value,
-                                      .grad = &p->shard.grad,
-                                      .moment1 = &p->shard.slot[ADAMW_MOMENT1],
-                                      .moment2 = &p->shard.slot[ADAMW_MOMENT2],
-                                      .state = state,
-                                      .beta1 = o->beta1,
-                                      .beta2 = o->beta2,
-                                      .epsilon = o->epsilon,
-                                      .weight_decay = p->decay ? o->weight_decay : 0.0f});
+static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                             const tensor *state) {
+    adamw_args items[OPTIMIZER_LIST];
+    for (int i = 0; i < count; i++) {
+        const parameter *p = trained[i];
+        items[i] = (adamw_args){.param = &p->shard.value,
+                                .grad = &p->shard.grad,
+                                .moment1 = &p->shard.slot[ADAMW_MOMENT1],
+                                .moment2 = &p->shard.slot[ADAMW_MOMENT2],
+                                .state = state,
+                                .beta1 = o->beta1,
+                                .beta2 = o->beta2,
+                                .epsilon = o->epsilon,
+                                .weight_decay = p->decay ? o->weight_decay : 0.0f};
+    }
+    return op_adamw_many(cx, items, count);
 }
 
 /* ---- the rows ---- */
@@ -76,16 +82,23 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
-    for (int64_t i = 0, at = 0, first; i < count; i++) {
-        const parameter *p = &parameters[i];
+    block_squares_args items[OPTIMIZER_LIST];
+    tensor sums[OPTIMIZER_LIST];
+    int64_t at = 0, first, filled = 0;
+    for (const parameter *p = parameters; p < parameters + count; p++) {
         if (!is_measured(p)) continue;
         int64_t all = count_blocks(p, ranks, &first), here = op_reduce_blocks(tensor_count(p->shard.grad));
-        tensor sums = tensor_columns(*blocks, at + first, here);
-        if (here > 0 && (counts_all || parameter_is_cut(p)))
-            TRY(op_block_squares(cx, &(block_squares_args){.x = &p->shard.grad, .sums = &sums}));
+        if (here > 0 && (counts_all || parameter_is_cut(p))) {
+            sums[filled] = tensor_columns(*blocks, at + first, here);
+            items[filled] = (block_squares_args){.x = &p->shard.grad, .sums = &sums[filled]};
+            filled++;
+        }
         at += all;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(op_block_squares_many(cx, items, filled));
+        filled = 0;
     }
-    return OTT_OK;
+    return op_block_squares_many(cx, items, filled);
 }
 
 /* Of each parameter into the first places of `squares`; on a stage of a pipeline into its own among those of all stages, so
@@ -93,18 +106,24 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {
+    sum_blocks_args items[OPTIMIZER_LIST];
+    tensor sums[OPTIMIZER_LIST], sum[OPTIMIZER_LIST];
+    int64_t at = 0, first, filled = 0;
     *measured = 0;
-    for (int64_t i = 0, at = 0, first; i < count; i++) {
-        const parameter *p = &parameters[i];
+    for (const parameter *p = parameters; p < parameters + count; p++) {
         if (!is_measured(p)) continue;
         int64_t all = count_blocks(p, ranks, &first);
-        tensor sums = tensor_columns(*blocks, at, all);
-        tensor sum = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
-        TRY(op_sum_blocks(cx, &(sum_blocks_args){.sums = &sums, .sum = &sum}));
+        sums[filled] = tensor_columns(*blocks, at, all);
+        sum[filled] = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
+        items[filled] = (sum_blocks_args){.sums = &sums[filled], .sum = &sum[filled]};
+        filled++;
         ++*measured;
         at += all;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(op_sum_blocks_many(cx, items, filled));
+        filled = 0;
     }
-    return OTT_OK;
+    return op_sum_blocks_many(cx, items, filled);
 }
 
 /* The ranks' block sums beside each other, whoever has them, and then one order. */
@@ -135,6 +154,19 @@ static ott_status measure_norm(exec *cx, const optimizer_options *o, const param
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }
 
+static ott_status step_all(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                           const parameter *parameters, int count, const tensor *state) {
+    const parameter *trained[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        if (!parameters[i].frozen) trained[filled++] = &parameters[i];
+        if (filled == 0 || (filled < OPTIMIZER_LIST && i + 1 < count)) continue;
+        TRY(rule->step(cx, o, trained, filled, state));
+        filled = 0;
+    }
+    return OTT_OK;
+}
+
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                             const parameter *parameters, int count, const optimizer_ranks *ranks,
                             const tensor *state) {
@@ -145,7 +177,6 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
     TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, ranks && ranks->stages ? ranks->trained : count,
                   &squares, &buffer));
     TRY(measure_norm(cx, o, parameters, count, ranks ? ranks : &none, &squares, state));
-    for (int i = 0; i < count; i++)
-        if (!parameters[i].frozen) TRY(rule->step(cx, o, &parameters[i], state));
+    TRY(step_all(cx, rule, o, parameters, count, state));
     return plan_close(cx->plan, &buffer);
 }

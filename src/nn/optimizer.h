@@ -13,6 +13,8 @@ typedef struct optimizer_options {
     float max_norm; /* 0: no clipping */
 } optimizer_options;
 
+enum { OPTIMIZER_LIST = 64 };
+
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
     /* State tensors of a parameter, fp32 of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
@@ -20,8 +22,10 @@ typedef struct optimizer_rule {
     const char *slot[PARAMETER_SLOTS];
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* Updates p.shard's value and slots from its gradient; nothing when state[STEP_SKIP] != 0. Workspace is the plan's. */
-    ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *p, const tensor *state);
+    /* Updates the shards' values and slots of trained[count], at most OPTIMIZER_LIST, from their gradients; nothing when
+       state[STEP_SKIP] != 0. Workspace is the plan's. */
+    ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                       const tensor *state);
 } optimizer_rule;
 
 /* The row of this name; NULL when there is none. */

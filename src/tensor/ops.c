@@ -278,6 +278,38 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
+/* Calls the table's function for lists; false: it has none. */
+static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
+                          ott_status *status) {
+    switch (op) {
+#define OP(name, fields)
+#define MANY(name)                                                                                           \
+    case OP_INDEX_##name:                                                                                    \
+        if (!table->name##_many) return false;                                                               \
+        *status = table->name##_many(cx, items, count);                                                      \
+        return true;
+#include "tensor/ops.def"
+#undef OP
+    default: return false;
+    }
+}
+
+/* Where each op is recorded or timed, one by one. */
+static ott_status run_many(const op_table *table, exec *cx, enum op_index op, const void *items,
+                           int64_t count) {
+    bool apart = cx->times || (cx->plan && plan_recording(cx->plan));
+    ott_status status = OTT_OK;
+    if (count == 0 || (!apart && dispatch_many(table, cx, op, items, count, &status))) return status;
+    for (int64_t i = 0; i < count; i++)
+        TRY(run_op(table, cx, op, (const char *)items + (size_t)i * op_at((int)op)->args_size));
+    return OTT_OK;
+}
+
+static ott_status check_many(const op_info *op, const void *items, int64_t count) {
+    for (int64_t i = 0; i < count; i++) TRY(op_check(op, (const char *)items + (size_t)i * op->args_size));
+    return OTT_OK;
+}
+
 int64_t op_packed_count(const exec *cx, const operand *b) {
     const op_table *table = cx->device->ops;
     return table->packed_count ? table->packed_count(real_device(cx), b) : tensor_count(b->t);
@@ -289,11 +321,32 @@ ott_status op_call(const op_table *table, exec *cx, const op_info *op, const voi
     return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
 }
 
+bool op_is_for_lists(const op_info *op) {
+#define OP(name, fields)
+#define MANY(name)                                                                                           \
+    if (op == info_##name()) return true;
+#include "tensor/ops.def"
+#undef OP
+    return false;
+}
+
+ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items,
+                        int64_t count) {
+    for (int i = 0; i < OP_COUNT; i++)
+        if (op_at(i) == op) return run_many(table, cx, (enum op_index)i, items, count);
+    return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
+}
+
 /* Checks always, runs unless the memory plan is being recorded. */
 #define OP(name, fields)                                                                                     \
     ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
         TRY(op_check(info_##name(), a));                                                                     \
         return run_op(cx->device->ops, cx, OP_INDEX_##name, a);                                              \
+    }
+#define MANY(name)                                                                                           \
+    ott_status op_##name##_many(exec *cx, const name##_args *items, int64_t count) {                         \
+        TRY(check_many(info_##name(), items, count));                                                        \
+        return run_many(cx->device->ops, cx, OP_INDEX_##name, items, count);                                 \
     }
 #include "tensor/ops.def"
 #undef OP

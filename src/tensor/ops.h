@@ -7,6 +7,9 @@
  * The call checks dtypes, shapes and missing tensors against the entry's text, asks the plan for the workspace that the
  * backend's function needs, does nothing more while the memory plan is being recorded, and otherwise runs the function.
  * Ops queue work and return no host value.
+ *
+ * An op marked MANY has op_<name>_many too, which takes a list of calls that touch nothing of each other's: one launch does
+ * many of them where the backend can, with the bits of the calls one after the other.
  */
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
@@ -55,6 +58,8 @@ enum op_index {
 /* The op table: what a backend fills in. A NULL entry is an op the backend does not have. */
 typedef struct op_table {
 #define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
+/* A list of calls, none of which needs workspace; NULL: they are made one by one. */
+#define MANY(name) ott_status (*name##_many)(exec * cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
     /* Bytes of device memory that the backend's algorithm needs while it runs on these arguments (exec.workspace; nothing in
@@ -69,6 +74,7 @@ bool op_is_there(const op_table *table, enum op_index op);
 int64_t op_packed_count(const exec *cx, const operand *b);
 
 #define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
+#define MANY(name)       ott_status op_##name##_many(exec *cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
 
@@ -115,6 +121,9 @@ const op_info *op_at(int index);          /* index in [0, op_count()) */
 const op_info *op_find(const char *name); /* NULL when there is none */
 /* Runs an op by its description: what the generated test and benchmark use. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
+bool op_is_for_lists(const op_info *op); /* MANY */
+/* The same for such an op; items are its argument structs side by side. */
+ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
 /* Checks arguments against the entry. Names op, field, found and wanted. */
 ott_status op_check(const op_info *op, const void *args);
 

@@ -99,6 +99,52 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
 #include "tensor/ops.def"
 #undef OP
 
+/* Items as inner sees them. */
+typedef struct inner_list {
+    inner_call *calls; /* what the items point at */
+    char *items;       /* side by side */
+} inner_list;
+
+static ott_status fill_list(const exec *cx, enum op_index op, const void *items, int64_t count,
+                            const inner_list *out) {
+    size_t size = op_at((int)op)->args_size;
+    for (int64_t i = 0; i < count; i++) {
+        TRY(prepare_call(cx, op, (const char *)items + (size_t)i * size, &out->calls[i]));
+        memcpy(out->items + (size_t)i * size, out->calls[i].args.args, size);
+    }
+    return OTT_OK;
+}
+
+static inner_list open_list(enum op_index op, int64_t count) {
+    inner_list list = {.calls = calloc((size_t)count, sizeof *list.calls),
+                       .items = calloc((size_t)count, op_at((int)op)->args_size)};
+    if (!list.calls || !list.items) abort();
+    return list;
+}
+
+/* inner's function for lists, or its op for each. */
+#define OP(name, fields)
+#define MANY(name)                                                                                           \
+    static ott_status run_##name##_many(const op_table *kernels, exec *cx, const name##_args *items,         \
+                                        int64_t count) {                                                     \
+        if (kernels->name##_many) return kernels->name##_many(cx, items, count);                             \
+        for (int64_t i = 0; i < count; i++) TRY(kernels->name(cx, &items[i]));                               \
+        return OTT_OK;                                                                                       \
+    }                                                                                                        \
+    static ott_status fenced_op_##name##_many(exec *cx, const name##_args *items, int64_t count) {           \
+        const op_table *kernels = fenced_of(cx->device)->kernels;                                            \
+        inner_list list = open_list(OP_INDEX_##name, count);                                                 \
+        ott_status status = fill_list(cx, OP_INDEX_##name, items, count, &list);                             \
+        if (status == OTT_OK)                                                                                \
+            status = run_##name##_many(kernels, &list.calls[0].cx, (const name##_args *)(void *)list.items,  \
+                                       count);                                                               \
+        free(list.calls);                                                                                    \
+        free(list.items);                                                                                    \
+        return status;                                                                                       \
+    }
+#include "tensor/ops.def"
+#undef OP
+
 static int64_t workspace(const device *d, enum op_index op, const void *args) {
     const fenced_device *f = (const fenced_device *)d;
     return f->kernels->workspace ? f->kernels->workspace(f->inner, op, args) : 0;
@@ -111,6 +157,7 @@ static int64_t packed_count(const device *d, const operand *b) {
 
 static const op_table fenced_ops = {
 #define OP(name, fields) .name = fenced_op_##name,
+#define MANY(name)       .name##_many = fenced_op_##name##_many,
 #include "tensor/ops.def"
 #undef OP
     .workspace = workspace,

@@ -325,10 +325,10 @@ static ott_status to_block(void *user, const char *what, void **address, int64_t
     return OTT_OK;
 }
 
-ott_status case_load(op_case *c, const case_device *d) {
+ott_status case_load(op_case *c, const case_device *d, op_args *loaded) {
     c->block = d->block;
     TRY(device_copy_in(d->device, d->block, c->pristine, c->bytes));
-    return op_args_copy(c->op, c->args, to_block, c, &c->loaded);
+    return op_args_copy(c->op, c->args, to_block, c, loaded);
 }
 
 ott_status case_store(op_case *c, const case_device *d) {
@@ -352,7 +352,7 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
 ott_status case_run(op_case *c, const case_device *d) {
     exec cx = {.device = d->device};
     void *packed = NULL;
-    TRY(case_load(c, d));
+    TRY(case_load(c, d, &c->loaded));
     ott_status status = pack_operands(c, &cx, &packed);
     if (status == OTT_OK) status = op_call(d->device->ops, &cx, c->op, c->loaded.args);
     device_release(d->device, packed);

@@ -63,7 +63,7 @@ typedef struct op_case {
     unsigned char *live, *pristine,
         *expected;        /* the block: after the last run, before, and after the reference */
     unsigned char *block; /* that the addresses in `loaded` are to be in */
-    op_args loaded;       /* args as the device of the last case_load sees them */
+    op_args loaded;       /* args as the device of the last case_run sees them */
     char message[400];    /* what case_compare found */
 } op_case;
 
@@ -118,8 +118,8 @@ typedef struct case_device {
 /* Takes the device over, and closes it when this fails. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
-/* The pristine block to the device, with c->loaded; and the device's block to c->live. */
-ott_status case_load(op_case *c, const case_device *d);
+/* The pristine block to the device, with the arguments as it sees them; and the device's block to c->live. */
+ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_store(op_case *c, const case_device *d);
 /* Loads, runs the case's op and stores; case_expect keeps what comes out as what is expected. */
 ott_status case_run(op_case *c, const case_device *d);

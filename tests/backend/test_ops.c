@@ -129,6 +129,56 @@ static void test_op(void **state) {
                 }
 }
 
+/* ---- a list of calls does what the calls do alone ---- */
+
+enum {
+    LIST_CALLS = 70,
+    LIST_PLACE = 64 << 10
+}; /* more than one launch of the GPU's takes; bytes of a device's block for each */
+
+/* Item `number`, or the first after it that its place has room for. */
+static void make_item(op_case *c, const op_info *op, int number) {
+    for (int shape = number % case_shapes(op);; shape = 0) {
+        assert_true(case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number));
+        if (c->bytes <= LIST_PLACE) return;
+    }
+}
+
+static case_device place_of(const case_device *d, int number) {
+    return (case_device){.device = d->device, .block = (char *)d->block + (ptrdiff_t)number * LIST_PLACE};
+}
+
+static ott_status run_list(op_case *c, const op_info *op, const case_device *d) {
+    static op_args loaded[LIST_CALLS]; /* what the items point at */
+    static _Alignas(16) char items[LIST_CALLS * OP_ARGS_BYTES_MAX];
+    exec cx = {.device = d->device};
+    for (int i = 0; i < LIST_CALLS; i++) {
+        case_device place = place_of(d, i);
+        make_item(c, op, i);
+        TRY(case_load(c, &place, &loaded[i]));
+        memcpy(items + (size_t)i * op->args_size, loaded[i].args, op->args_size);
+    }
+    return op_call_many(d->device->ops, &cx, op, items, LIST_CALLS);
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    op_case *c = &all.c;
+    for (int n = 0; n < op_count() * all.count; n++) {
+        const op_info *op = op_at(n / all.count);
+        const case_device *d = &all.devices[n % all.count];
+        if (!op_is_for_lists(op)) continue;
+        if (run_list(c, op, d) != OTT_OK) fail_msg("%s: %s: %s", d->device->name, op->name, status_text());
+        for (int i = 0; i < LIST_CALLS; i++) {
+            case_device place = place_of(d, i);
+            make_item(c, op, i);
+            succeed(case_expect(c, &all.reference));
+            succeed(case_store(c, &place));
+            if (!case_compare(c)) fail_msg("%s: %s, call %d: %s", d->device->name, op->name, i, c->message);
+        }
+    }
+}
+
 /* ---- the definition agrees with itself ---- */
 
 /* amax, scale and cast one after the other make what quantize makes. */
@@ -140,7 +190,7 @@ static void test_quantize_is_its_three_parts(void **state) {
         assert_true(case_make(c, op_find("quantize"), act_dtypes[number % 3], (int)(number % 8),
                               (value_kind)(number % VALUE_KINDS), number));
         succeed(case_expect(c, &all.reference));
-        succeed(case_load(c, &all.reference));
+        succeed(case_load(c, &all.reference, &c->loaded));
         const quantize_args *a = (const quantize_args *)(void *)c->loaded.args;
         succeed(reference_ops.amax(&cx, &(amax_args){.x = a->x, .q = a->q}));
         succeed(reference_ops.scale(&cx, &(scale_args){.q = a->q}));
@@ -253,7 +303,7 @@ static void test_comparison_sees_damage(void **state) {
 
 int main(void) {
     int count = op_count();
-    struct CMUnitTest *tests = calloc((size_t)count + 4, sizeof *tests);
+    struct CMUnitTest *tests = calloc((size_t)count + 5, sizeof *tests);
     if (!tests) return 1;
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){
@@ -262,7 +312,8 @@ int main(void) {
     tests[count + 1] = (struct CMUnitTest)cmocka_unit_test(test_comparison_sees_damage);
     tests[count + 2] = (struct CMUnitTest)cmocka_unit_test(test_arguments_are_refused);
     tests[count + 3] = (struct CMUnitTest)cmocka_unit_test(test_indices_out_of_range_are_seen);
-    int failed = _cmocka_run_group_tests("ops", tests, (size_t)count + 4, open_devices, close_devices);
+    tests[count + 4] = (struct CMUnitTest)cmocka_unit_test(test_lists);
+    int failed = _cmocka_run_group_tests("ops", tests, (size_t)count + 5, open_devices, close_devices);
     free(tests);
     return failed;
 }

@@ -30,6 +30,8 @@ typedef struct block {
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* of all that is here */
 static block *blocks;
 
+int64_t cudart_launches, cudart_waits;
+
 static void die(const char *message, size_t bytes) {
     fprintf(stderr, "CUDA stand-in: %s (%zu bytes)\n", message, bytes);
     abort();
@@ -246,12 +248,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    cudart_waits++;
     struct CUstream_st *s = stream_of(stream);
     run_until(s, s->queued);
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
+    cudart_waits++;
     pthread_mutex_lock(&lock);
     run_all_streams();
     pthread_mutex_unlock(&lock);
@@ -417,6 +421,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    cudart_waits += event->stream && event->stream->done < event->number;
     run_until_event(event);
     return cudaSuccess;
 }

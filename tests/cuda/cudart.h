@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,8 @@ extern "C" {
 void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument);
 /* Ends the program with a message unless all `bytes` from `data` on are in one block of device memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
+/* Kernels of ours that were launched, and how often the host waited for a stream. */
+extern int64_t cudart_launches, cudart_waits;
 /* Products that the stand-in for cuBLASLt was given and did not refuse. */
 extern int cublaslt_products;
 /* It has no algorithm for anything. */

@@ -187,6 +187,7 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
 inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
                    std::function<void()> kernel) {
     check_launch(name, grid, block);
+    cudart_launches++;
     cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)});
 }
 
@@ -239,12 +240,14 @@ template <class Place, class T> T &shared() {
 #undef __device__
 #undef __launch_bounds__
 #undef __forceinline__
+#undef __grid_constant__
 #define __global__ static
 #define __device__ static
 #define SHARED(name, ...)                                                                                    \
     struct shared_##name;                                                                                    \
     auto &name = emulate::shared<shared_##name, __VA_ARGS__>()
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __forceinline__ inline
 #define threadIdx       emulate::thread_index
 #define blockIdx        emulate::block_index

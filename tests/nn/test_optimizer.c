@@ -33,16 +33,21 @@ static void schedule_nothing(const optimizer_options *o, int64_t update, float *
     (void)o, (void)update, (void)host_state;
 }
 
-static ott_status step_summing(exec *cx, const optimizer_options *o, const parameter *p,
-                               const tensor *state) {
+static ott_status add_gradient(exec *cx, const parameter *p) {
     tensor sum;
     plan_buffer buffer;
-    (void)o, (void)state;
     TRY(exec_open(cx, "sum of gradients", OTT_F32, p->rows, p->columns, &sum, &buffer));
     TRY(op_add(cx, &(add_args){.x = &p->shard.slot[0], .delta = &p->shard.grad, .y = &sum}));
     TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &p->shard.slot[0]}));
     TRY(op_add(cx, &(add_args){.x = &p->shard.value, .delta = &sum, .y = &p->shard.value}));
     return plan_close(cx->plan, &buffer);
+}
+
+static ott_status step_summing(exec *cx, const optimizer_options *o, const parameter *const *trained,
+                               int count, const tensor *state) {
+    (void)o, (void)state;
+    for (int i = 0; i < count; i++) TRY(add_gradient(cx, trained[i]));
+    return OTT_OK;
 }
 
 static const optimizer_rule summing = {

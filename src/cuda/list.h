@@ -1,0 +1,61 @@
+/*
+ * cuda/list: one launch for a list of jobs, each with blocks of its own, as if each were launched alone. The jobs are the
+ * kernel's parameters, of which a GPU that runs CUDA 13 takes 32,764 bytes: nothing is copied to the device before.
+ */
+#ifndef CUDA_LIST_H
+#define CUDA_LIST_H
+
+#include "cuda/view.h"
+
+enum { LIST_JOBS = 64, LIST_PARAMETER_BYTES = 32764 };
+
+template <class Job> struct job_list {
+    int count;
+    int64_t end[LIST_JOBS]; /* blocks of the grid up to the job's last */
+    Job job[LIST_JOBS];
+};
+/* A kernel's parameter: read where it lies, whichever job it is. */
+#define JOB_LIST(Job) const __grid_constant__ job_list<Job>
+
+struct list_place {
+    int job;
+    int64_t block; /* of the job's */
+};
+/* What of the list the calling block does. */
+template <class Job> __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l) {
+    int first = 0, last = l.count - 1;
+    while (first < last) {
+        int middle = (first + last) / 2;
+        if ((int64_t)blockIdx.x < l.end[middle])
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    return {first, (int64_t)blockIdx.x - (first > 0 ? l.end[first - 1] : 0)};
+}
+
+/* Launches the kernel for all items, LIST_JOBS at a time. fill makes an item's job and returns its blocks. */
+template <auto Kernel, class Job, class Item>
+static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Job &job), const Item *items,
+                               int64_t count, cudaStream_t stream) {
+    static_assert(sizeof(job_list<Job>) <= LIST_PARAMETER_BYTES, "a launch takes no longer list");
+    job_list<Job> list = {};
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < count; i++) {
+        Job job;
+        int64_t own = fill(items[i], job);
+        if (list.count == LIST_JOBS || blocks + own > INT32_MAX) {
+            LAUNCH_BLOCKS(Kernel, blocks, threads, stream, list);
+            list.count = 0;
+            blocks = 0;
+        }
+        if (own == 0) continue;
+        blocks += own;
+        list.job[list.count] = job;
+        list.end[list.count++] = blocks;
+    }
+    LAUNCH_BLOCKS(Kernel, blocks, threads, stream, list);
+    return cudaGetLastError();
+}
+
+#endif
