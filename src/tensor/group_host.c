@@ -1,5 +1,6 @@
 /* tensor/group_host: in, over the group, and out. */
 #include "tensor/group_host.h"
+#include <string.h>
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -33,13 +34,17 @@ ott_status group_host_reduce(const group_host *h, float *values, int64_t count, 
 
 /* In pieces that fp32 adds without rounding. */
 ott_status group_host_count(const group_host *h, int64_t *values, int64_t count) {
-    enum { PIECES = 4, BITS = 12 };
-    for (int64_t i = 0; i < count; i++) {
-        float piece[PIECES];
-        for (int k = 0; k < PIECES; k++) piece[k] = (float)(values[i] >> k * BITS & ((1 << BITS) - 1));
-        TRY(group_host_reduce(h, piece, PIECES, REDUCE_SUM));
-        values[i] = 0;
-        for (int k = 0; k < PIECES; k++) values[i] += (int64_t)piece[k] << k * BITS;
+    enum { PIECES = 4, BITS = 12, AT_ONCE = 8 };
+    float piece[AT_ONCE][PIECES];
+    for (int64_t part; count > 0; count -= part, values += part) {
+        part = smaller(count, AT_ONCE);
+        for (int64_t i = 0; i < part * PIECES; i++)
+            piece[i / PIECES][i % PIECES] =
+                (float)(values[i / PIECES] >> i % PIECES * BITS & ((1 << BITS) - 1));
+        TRY(group_host_reduce(h, piece[0], part * PIECES, REDUCE_SUM));
+        memset(values, 0, (size_t)part * sizeof *values);
+        for (int64_t i = 0; i < part * PIECES; i++)
+            values[i / PIECES] += (int64_t)piece[i / PIECES][i % PIECES] << i % PIECES * BITS;
     }
     return OTT_OK;
 }

@@ -200,6 +200,7 @@ static ott_status convert(trainer *t, const recipe *r) {
     convert_options o = t->options.convert;
     o.recipe = t->recipe = r;
     o.log = t->log;
+    t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
     return reserve_delayed(t);
 }
@@ -347,20 +348,46 @@ static ott_status sum_counts(trainer *t, group *g, int64_t *values, int64_t coun
     return g->size == 1 ? OTT_OK : group_host_count(&t->told, values, count);
 }
 
-/* Adds the matrix products since the last call. */
-static ott_status count_gemms(trainer *t) {
-    int64_t own[2] = {0, 0}, more[2];
+/* This rank's matrix products since the last call. */
+static void take_gemms(trainer *t, int64_t more[2]) {
+    int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
         own[0] += t->cx.gemms[role][1];
         own[1] += t->cx.gemms[role][0] + t->cx.gemms[role][1];
     }
-    for (int i = 0; i < 2; i++) more[i] = own[i] - t->counted[i];
-    TRY(sum_counts(t, t->options.run_group, more, 2));
     for (int i = 0; i < 2; i++) {
-        t->gemms[i] += more[i];
+        more[i] = own[i] - t->counted[i];
         t->counted[i] = own[i];
     }
+}
+
+static ott_status count_gemms(trainer *t) {
+    int64_t more[2];
+    take_gemms(t, more);
+    TRY(sum_counts(t, t->options.run_group, more, 2));
+    for (int i = 0; i < 2; i++) t->gemms[i] += more[i];
     return OTT_OK;
+}
+
+/* Every step between two conversions runs the same products: the ranks tell each other of the first one's. */
+static ott_status count_step_gemms(trainer *t) {
+    step_gemms *s = &t->step_gemms;
+    int64_t own[2];
+    take_gemms(t, own);
+    if (!s->known) {
+        memcpy(s->own, own, sizeof own);
+        memcpy(s->all, own, sizeof own);
+        TRY(sum_counts(t, t->options.run_group, s->all, 2));
+        s->known = true;
+    }
+    for (int i = 0; i < 2; i++) t->gemms[i] += s->all[i];
+    if (memcmp(s->own, own, sizeof own) == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_INTERNAL,
+        "step %lld ran %lld matrix products, %lld of them in FP8, where those before it ran %lld "
+        "and %lld",
+        (long long)t->run.step, (long long)own[1], (long long)own[0], (long long)s->own[1],
+        (long long)s->own[0]);
 }
 
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
@@ -507,7 +534,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
     finish_step(t, out);
     t->whole = true;
-    return count_gemms(t);
+    return count_step_gemms(t);
 }
 
 /* ---- evaluation ---- */

@@ -31,6 +31,12 @@ typedef struct trainer_options {
         replica_group; /* of them those that hold the same part of the parameters: their gradients are summed */
 } trainer_options;
 
+/* Matrix products of a step: in FP8, and all. */
+typedef struct step_gemms {
+    bool known;
+    int64_t own[2], all[2]; /* of this rank; of all ranks */
+} step_gemms;
+
 typedef struct trainer {
     trainer_options options;
     const logger *log;
@@ -56,6 +62,7 @@ typedef struct trainer {
     int64_t *documents;  /* [grad_accum + 1] in each of them */
     float host_state[STEP_STATE_COUNT];
     int64_t gemms[2], counted[2]; /* in FP8, and all: of all ranks; of this one, as far as those have them */
+    step_gemms step_gemms;        /* of each step since the last conversion */
     run_state run;
     bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
