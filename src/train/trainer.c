@@ -1,8 +1,6 @@
 /* train/trainer: opening a trainer, and its step. */
 #include "train/trainer.h"
-#include "base/size.h"
 #include "comm/self.h"
-#include "tensor/dry_run.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,54 +9,6 @@
 
 static int64_t tokens_of(const trainer *t) {
     return t->options.batch_size * t->options.seq_len;
-}
-
-/* A micro-batch as it is made on the host and copied to the device: token[T], target[T], position[T],
-   start[T + 1] of which documents + 1 count. */
-static int64_t batch_ints(const trainer *t) {
-    return 4 * tokens_of(t) + 1;
-}
-
-static batch lay_out_batch(const trainer *t, int32_t *data) {
-    int64_t tokens = tokens_of(t), count = t->options.batch_size;
-    return (batch){.count = count,
-                   .length = t->options.seq_len,
-                   .token = tensor_vector(data, OTT_I32, tokens),
-                   .target = tensor_vector(data + tokens, OTT_I32, tokens),
-                   .at = {.position = tensor_vector(data + 2 * tokens, OTT_I32, tokens),
-                          .cu_seqlens = tensor_vector(data + 3 * tokens, OTT_I32, count + 1)}};
-}
-
-/* A document for each sequence: what the memory is planned with. */
-static void fill_placement(trainer *t) {
-    int64_t tokens = tokens_of(t), length = t->options.seq_len;
-    for (int64_t i = 0; i <= t->options.grad_accum; i++) {
-        int32_t *position = t->host_batch + i * batch_ints(t) + 2 * tokens, *start = position + tokens;
-        for (int64_t j = 0; j < tokens; j++) position[j] = (int32_t)(j % length);
-        for (int64_t j = 0; j <= t->options.batch_size; j++) start[j] = (int32_t)(j * length);
-        t->documents[i] = t->options.batch_size;
-    }
-}
-
-static ott_status take_documents(const trainer *t, int64_t count, void **out) {
-    *out = NULL;
-    if (t->device->dry_run)
-        return dry_run_note(t->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
-    return mem_alloc_array(t->account, MEM_DATA, count, sizeof(int64_t), "documents of a step", out);
-}
-
-/* Host memory of all micro-batches of a step and, behind them, of one of evaluation. */
-static ott_status open_host_batches(trainer *t) {
-    int64_t count = t->options.grad_accum + 1, bytes;
-    void *memory;
-    TRY(size_product("batches of a step: train.grad_accum_steps x train.batch_size x train.seq_len",
-                     (int64_t[]){count, batch_ints(t), sizeof(int32_t)}, 3, &bytes));
-    TRY(device_allocate_host(t->device, MEM_DATA, bytes, "batches of a step", &memory));
-    t->host_batch = memory;
-    TRY(take_documents(t, count, &memory));
-    t->documents = memory;
-    if (!t->device->dry_run) fill_placement(t);
-    return device_event_open(t->device, &t->sent);
 }
 
 static ott_status open_resident(trainer *t) {
@@ -72,25 +22,46 @@ static ott_status open_resident(trainer *t) {
     return OTT_OK;
 }
 
+/* What a step begins with, as it goes to the device: the step's state, then the gradients' scale. */
+enum { GRAD_SCALE = STEP_STATE_COUNT, SENT_WORDS };
+
+static ott_status open_host_state(trainer *t) {
+    void *memory;
+    TRY(device_allocate_host(t->device, MEM_DATA, SENT_WORDS * (int64_t)sizeof *t->host_state, "step state",
+                             &memory));
+    t->host_state = memory;
+    return device_event_open(t->device, &t->state_sent);
+}
+
 static ott_status open_buffers(trainer *t) {
-    enum { TOLD_WORDS = 256 };
+    enum { TOLD_WORDS = 256, WORDS = SENT_WORDS + 1 };
     int64_t tokens = tokens_of(t), told = TOLD_WORDS;
     if (told < t->options.data_group->size) told = t->options.data_group->size;
     if (told < t->options.run_group->size) told = t->options.run_group->size;
-    int64_t words = 2 + STEP_STATE_COUNT + told;
-    TRY(open_host_batches(t));
+    int64_t losses = backend_align(t->device->can, 4 * tokens),
+            head = backend_align(t->device->can, 4 * WORDS);
+    TRY(feed_open(&t->feed, t->device,
+                  &(feed_options){.train_data = t->train_data,
+                                  .validation_data = t->validation_data,
+                                  .seed = t->options.data_seed,
+                                  .ranks = t->options.data_group,
+                                  .batch_size = t->options.batch_size,
+                                  .seq_len = t->options.seq_len,
+                                  .grad_accum = t->options.grad_accum}));
     TRY(open_resident(t));
-    TRY(device_allocate(t->device, MEM_DATA, 4 * (t->resident * (batch_ints(t) + tokens) + words),
-                        "batch and step state", &t->device_block));
-    int32_t *data = t->device_block;
-    for (int64_t i = 0; i < t->resident; i++, data += batch_ints(t)) t->batches[i] = lay_out_batch(t, data);
-    float *f = (float *)data;
-    for (int64_t i = 0; i < t->resident; i++, f += tokens) t->losses[i] = tensor_vector(f, OTT_F32, tokens);
-    t->grad_scale = tensor_vector(f, OTT_F32, 1);
-    t->nonfinite = tensor_vector(f + 1, OTT_I32, 1);
-    t->state = tensor_vector(f + 2, OTT_F32, STEP_STATE_COUNT);
-    t->told = (group_host){
-        .device = t->device, .buffer = f + 2 + STEP_STATE_COUNT, .bytes = told * (int64_t)sizeof *f};
+    TRY(open_host_state(t));
+    int64_t resident = t->resident * (feed_batch_bytes(&t->feed) + losses);
+    TRY(device_allocate(t->device, MEM_DATA, resident + head + 4 * told, "batch and step state",
+                        &t->device_block));
+    char *at = t->device_block;
+    for (int64_t i = 0; i < t->resident; i++, at += feed_batch_bytes(&t->feed))
+        t->batches[i] = feed_batch_at(&t->feed, at);
+    for (int64_t i = 0; i < t->resident; i++, at += losses) t->losses[i] = tensor_vector(at, OTT_F32, tokens);
+    float *words = (float *)(void *)at;
+    t->state = tensor_vector(words, OTT_F32, STEP_STATE_COUNT);
+    t->grad_scale = tensor_vector(words + GRAD_SCALE, OTT_F32, 1);
+    t->nonfinite = tensor_vector(words + GRAD_SCALE + 1, OTT_I32, 1);
+    t->told = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * told};
     return OTT_OK;
 }
 
@@ -268,9 +239,9 @@ void trainer_close(trainer *t) {
     device_release(t->device, t->arena);
     device_release(t->device, t->device_block);
     device_release(t->device, t->delayed_before);
-    device_event_close(t->device, t->sent);
-    device_release_host(t->device, t->host_batch);
-    mem_free(t->account, t->documents);
+    device_event_close(t->device, t->state_sent);
+    device_release_host(t->device, t->host_state);
+    feed_close(&t->feed);
     mem_free(t->account, t->batches);
     mem_free(t->account, t->losses);
     model_close(t->m);
@@ -302,45 +273,6 @@ ott_status trainer_load(trainer *t, const char *path) {
 }
 
 /* ---- one step ---- */
-
-/* Writes row b of host batch `index`; its documents follow those of the rows before it. */
-static ott_status feed_row(trainer *t, int64_t index, int64_t b, dataset_row *row, bool training,
-                           int64_t number) {
-    int64_t tokens = tokens_of(t), length = t->options.seq_len;
-    int32_t *host = t->host_batch + index * batch_ints(t);
-    int32_t *start = host + 3 * tokens + t->documents[index];
-    *row = (dataset_row){.token = host + b * length,
-                         .target = host + tokens + b * length,
-                         .position = host + 2 * tokens + b * length,
-                         .start = start};
-    TRY(training ? dataset_load_row(t->train_data, t->options.data_seed, number, row)
-                 : dataset_read_row(t->validation_data, number, row));
-    for (int64_t i = 0; i < row->documents; i++) start[i] += (int32_t)(b * length);
-    start[row->documents] = (int32_t)((b + 1) * length);
-    t->documents[index] += row->documents;
-    return OTT_OK;
-}
-
-/* Host batch `index` gets rows first, first + 1, ... of the run, or of the validation data. */
-static ott_status feed(trainer *t, int64_t index, bool training, int64_t first, int64_t *labels) {
-    dataset_row row;
-    TRY(device_event_wait(t->device, t->sent));
-    t->documents[index] = 0;
-    for (int64_t b = 0; b < t->options.batch_size; b++) {
-        TRY(feed_row(t, index, b, &row, training, first + b));
-        *labels += row.labels;
-    }
-    return OTT_OK;
-}
-
-/* Gives the device host batch `index`, as its batch `place`, and the attention its documents. */
-static ott_status send_batch(trainer *t, int64_t index, int64_t place) {
-    int64_t used = 3 * tokens_of(t) + t->documents[index] + 1;
-    batch *to = &t->batches[place];
-    to->at.cu_seqlens.columns = t->documents[index] + 1;
-    TRY(device_copy_in_async(t->device, to->token.data, t->host_batch + index * batch_ints(t), 4 * used));
-    return device_event_record(t->device, t->sent);
-}
 
 /* Of all ranks of the group. */
 static ott_status sum_counts(trainer *t, group *g, int64_t *values, int64_t count) {
@@ -395,29 +327,14 @@ void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
     *all = t->gemms[1];
 }
 
-/* The rows of all micro-batches of this rank's step, for the loss is a mean over the labels of all: they are
-   counted before the first backward. */
-static ott_status feed_training(trainer *t, int64_t *labels) {
-    const group *g = t->cx.data_group;
-    int64_t batch_size = t->options.batch_size;
-    *labels = 0;
-    for (int64_t i = 0; i < t->options.grad_accum; i++)
-        TRY(feed(t, i, true, t->run.samples + (i * g->size + g->rank) * batch_size, labels));
-    return OTT_OK;
-}
-
-static ott_status feed_validation(trainer *t, int64_t first, int64_t *labels) {
-    TRY(feed(t, t->options.grad_accum, false, first, labels));
-    return send_batch(t, t->options.grad_accum, 0);
-}
-
 /* A step's passes: one for as many micro-batches as are on the device at once. */
 static int64_t pass_count(const trainer *t) {
     return t->options.grad_accum / t->resident;
 }
 
 static ott_status run_micro_batches(trainer *t, int64_t index, const hook *p) {
-    for (int64_t i = 0; i < t->resident; i++) TRY(send_batch(t, index * t->resident + i, i));
+    for (int64_t i = 0; i < t->resident; i++)
+        TRY(feed_send(&t->feed, t->set, index * t->resident + i, &t->batches[i]));
     t->cx.plan = t->train_plan;
     t->cx.hook = p;
     t->cx.is_first_microbatch = index == 0;
@@ -444,6 +361,7 @@ static ott_status add_labels(trainer *t, int64_t *labels) {
 }
 
 static ott_status write_state(trainer *t, double learning_rate, int64_t labels) {
+    TRY(device_event_wait(t->device, t->state_sent)); /* a step may have been abandoned */
     optimizer_schedule(t->m->options.optimizer, &t->options.optimizer, learning_rate, t->run.updates + 1,
                        t->host_state);
     t->host_state[STEP_TOKENS] = (float)labels;
@@ -451,9 +369,10 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
     t->host_state[STEP_GOOD_STEPS] = t->run.good_steps;
     t->host_state[STEP_LOSS] = 0.0f;
-    float grad_scale = loss_scale(t) / (float)labels;
-    TRY(device_copy_in(t->device, t->grad_scale.data, &grad_scale, sizeof grad_scale));
-    return device_copy_in(t->device, t->state.data, t->host_state, sizeof t->host_state);
+    t->host_state[GRAD_SCALE] = loss_scale(t) / (float)labels;
+    TRY(device_copy_in_async(t->device, t->state.data, t->host_state,
+                             SENT_WORDS * (int64_t)sizeof *t->host_state));
+    return device_event_record(t->device, t->state_sent);
 }
 
 /* What ranks have of the same rows: of other tokens, or the last stage for all stages. */
@@ -486,9 +405,13 @@ static ott_status accumulate(trainer *t) {
     return context ? group_all_reduce(context, &t->cx, &grads, REDUCE_SUM) : OTT_OK;
 }
 
+/* Of all ranks. */
+static int64_t rows_of_step(const trainer *t) {
+    return t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
+}
+
 static void finish_step(trainer *t, step_result *out) {
-    int64_t sequences = t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
-    out->tokens = sequences * t->options.seq_len;
+    out->tokens = rows_of_step(t) * t->options.seq_len;
     out->loss = (double)t->host_state[STEP_LOSS] / (double)out->labels;
     out->grad_norm = t->host_state[STEP_GRAD_NORM];
     out->skipped = t->host_state[STEP_SKIP] != 0.0f;
@@ -499,7 +422,7 @@ static void finish_step(trainer *t, step_result *out) {
     t->run.nan_steps = out->skipped ? t->run.nan_steps + 1 : 0;
     t->run.step++;
     t->run.updates += !out->skipped;
-    t->run.samples += sequences;
+    t->run.samples += rows_of_step(t);
     t->run.tokens += out->tokens;
     t->cx.step = t->run.step;
 }
@@ -522,8 +445,17 @@ static ott_status accumulate_or_abandon(trainer *t) {
     return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
 }
 
+/* While the device works on this step. What fails here fails again when that one begins, and is told then. */
+static void prepare_next(trainer *t) {
+    (void)feed_step(&t->feed, !t->set, t->run.samples + rows_of_step(t));
+}
+
+/* The loss is a mean over the labels of all micro-batches: they are counted before the first backward. The host waits once,
+   for the state at the end. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
-    TRY(feed_training(t, &out->labels));
+    t->set = (int)(t->run.step % FEED_STEPS);
+    TRY(feed_step(&t->feed, t->set, t->run.samples));
+    out->labels = t->feed.sets[t->set].labels;
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
     t->whole = false;
@@ -531,7 +463,8 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(accumulate_or_abandon(t));
     plan_replay(t->update_plan);
     TRY(update(t));
-    TRY(device_copy_out(t->device, t->host_state, t->state.data, sizeof t->host_state));
+    prepare_next(t);
+    TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     finish_step(t, out);
     t->whole = true;
     return count_step_gemms(t);
@@ -552,16 +485,17 @@ static ott_status gather_values(trainer *t, group *g, float own, float *all) {
    as on one rank. A rank for which none is left runs the last one once more, for nothing. */
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
-    int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1, labels = 0;
+    int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
     tensor sum = state_slot(t, STEP_LOSS);
     float loss, losses[g->size];
-    TRY(feed_validation(t, taken * t->options.batch_size, &labels));
+    TRY(feed_evaluation(&t->feed, taken * t->options.batch_size));
+    TRY(feed_send(&t->feed, FEED_EVALUATION, 0, &t->batches[0]));
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     TRY(run_pass(t, false));
     TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
-    if (taken == own) e->labels += labels;
+    if (taken == own) e->labels += t->feed.sets[FEED_EVALUATION].labels;
     TRY(gather_values(t, t->cx.data_group, loss, losses));
     for (int64_t i = 0; i < g->size && first + i < e->batches; i++) *total += losses[i];
     return OTT_OK;

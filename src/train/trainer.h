@@ -7,10 +7,10 @@
 #define TRAIN_TRAINER_H
 
 #include "checkpoint/checkpoint.h"
-#include "data/dataset.h"
 #include "model/convert.h"
 #include "model/run.h"
 #include "tensor/group_host.h"
+#include "train/feed.h"
 #include "train/stage.h"
 
 typedef struct trainer_options {
@@ -56,11 +56,11 @@ typedef struct trainer {
     batch *batches; /* [resident] */
     tensor *losses; /* [resident] */
     tensor grad_scale, nonfinite, state;
-    group_host told;     /* what ranks tell each other; its group is the one that is spoken to */
-    int32_t *host_batch; /* staging of all micro-batches of a step, and of one of evaluation */
-    device_event *sent;  /* the last of them that was given to the device is there */
-    int64_t *documents;  /* [grad_accum + 1] in each of them */
-    float host_state[STEP_STATE_COUNT];
+    group_host told; /* what ranks tell each other; its group is the one that is spoken to */
+    feed feed;
+    int set;                      /* of its micro-batches: the step's that runs, or ran last */
+    float *host_state;            /* staging of the step's state and of grad_scale */
+    device_event *state_sent;     /* the device has it */
     int64_t gemms[2], counted[2]; /* in FP8, and all: of all ranks; of this one, as far as those have them */
     step_gemms step_gemms;        /* of each step since the last conversion */
     run_state run;

@@ -23,11 +23,40 @@ typedef struct fenced_device {
     pthread_mutex_t lock;    /* of the blocks: a checkpoint's thread copies beside training */
     fenced_block *blocks;
     int count, room;
+    int64_t given, done,
+        waits; /* calls that a GPU would queue; of them those that the host has waited for; how often it did */
     char name[80];
 } fenced_device;
 
 static fenced_device *fenced_of(device *d) {
     return (fenced_device *)d;
+}
+
+/* ---- what would be queued ---- */
+
+static void give(fenced_device *f) {
+    pthread_mutex_lock(&f->lock);
+    f->given++;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static int64_t given_so_far(fenced_device *f) {
+    pthread_mutex_lock(&f->lock);
+    int64_t given = f->given;
+    pthread_mutex_unlock(&f->lock);
+    return given;
+}
+
+/* Until so many are done. */
+static void wait_for(fenced_device *f, int64_t given) {
+    pthread_mutex_lock(&f->lock);
+    f->waits += f->done < given;
+    if (f->done < given) f->done = given;
+    pthread_mutex_unlock(&f->lock);
+}
+
+int64_t fenced_waits(const device *d) {
+    return ((const fenced_device *)d)->waits;
 }
 
 /* ---- from a fenced address to the memory behind it ---- */
@@ -86,6 +115,7 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
     const op_info *info = op_at((int)op);
     out->cx = *cx;
     out->cx.device = f->inner;
+    give(f);
     if (cx->workspace) TRY(behind_fence(f, "workspace", &out->cx.workspace, 1));
     return op_args_copy(info, args, behind_fence, f, &out->args);
 }
@@ -216,6 +246,8 @@ static ott_status copy_in(device *d, void *to_device, const void *from_host, int
     if (bytes == 0) return OTT_OK;
     TRY(behind_fence(f, "", &to_device, bytes));
     TRY(check_host(f, from_host));
+    give(f);
+    wait_for(f, given_so_far(f));
     return device_copy_in(f->inner, to_device, from_host, bytes);
 }
 
@@ -224,6 +256,7 @@ static ott_status copy_in_async(device *d, void *to_device, const void *staging,
     if (bytes == 0) return OTT_OK;
     TRY(behind_fence(f, "", &to_device, bytes));
     TRY(check_host(f, staging));
+    give(f);
     return device_copy_in_async(f->inner, to_device, staging, bytes);
 }
 
@@ -233,6 +266,8 @@ static ott_status copy_out(device *d, void *to_host, const void *from_device, in
     if (bytes == 0) return OTT_OK;
     TRY(behind_fence(f, "", &from, bytes));
     TRY(check_host(f, to_host));
+    give(f);
+    wait_for(f, given_so_far(f));
     return device_copy_out(f->inner, to_host, from, bytes);
 }
 
@@ -242,6 +277,7 @@ static ott_status copy(device *d, void *to, const void *from_device, int64_t byt
     if (bytes == 0) return OTT_OK;
     TRY(behind_fence(f, "", &to, bytes));
     TRY(behind_fence(f, "", &from, bytes));
+    give(f);
     return device_copy(f->inner, to, from, bytes);
 }
 
@@ -253,7 +289,9 @@ static ott_status zero(device *d, void *data, int64_t bytes) {
 }
 
 static ott_status synchronize(device *d) {
-    return device_synchronize(fenced_of(d)->inner);
+    fenced_device *f = fenced_of(d);
+    wait_for(f, given_so_far(f));
+    return device_synchronize(f->inner);
 }
 
 static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
@@ -264,24 +302,41 @@ static void release_host(device *d, void *data) {
     device_release_host(fenced_of(d)->inner, data);
 }
 
+struct device_event {
+    device_event *inner;
+    int64_t given; /* when it was recorded */
+};
+
 static ott_status event_open(device *d, device_event **out) {
-    return device_event_open(fenced_of(d)->inner, out);
+    device_event *e = calloc(1, sizeof *e);
+    if (!e) return status_fail(OTT_ERR_MEMORY, "no memory for an event");
+    ott_status status = device_event_open(fenced_of(d)->inner, &e->inner);
+    if (status == OTT_OK)
+        *out = e;
+    else
+        free(e);
+    return status;
 }
 
 static void event_close(device *d, device_event *e) {
-    device_event_close(fenced_of(d)->inner, e);
+    device_event_close(fenced_of(d)->inner, e->inner);
+    free(e);
 }
 
 static ott_status event_record(device *d, device_event *e) {
-    return device_event_record(fenced_of(d)->inner, e);
+    e->given = given_so_far(fenced_of(d));
+    return device_event_record(fenced_of(d)->inner, e->inner);
 }
 
 static ott_status event_wait(device *d, device_event *e) {
-    return device_event_wait(fenced_of(d)->inner, e);
+    wait_for(fenced_of(d), e->given);
+    return device_event_wait(fenced_of(d)->inner, e->inner);
 }
 
 static ott_status event_seconds(device *d, device_event *from, device_event *to, double *out) {
-    return device_event_seconds(fenced_of(d)->inner, from, to, out);
+    wait_for(fenced_of(d), from->given);
+    wait_for(fenced_of(d), to->given);
+    return device_event_seconds(fenced_of(d)->inner, from->inner, to->inner, out);
 }
 
 static mem_stats taken(const device *d) {

@@ -14,4 +14,8 @@
    is closed with device_close; its account is inner's. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
+/* How often the host has waited for such a device so far, were all it is given queued: copies out and from memory that is no
+   staging, and waits for what is not done by then. */
+int64_t fenced_waits(const device *d);
+
 #endif

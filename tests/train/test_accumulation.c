@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/fenced.h"
 #include "train/train_fixture.h"
 
 /* The state after one step at learning rate 0.01. */
@@ -208,6 +209,29 @@ static void update_is_adamw(void **state) {
     rig_close(&r);
 }
 
+/* ---- what the host waits for ---- */
+
+/* For the state at the end of a step, and for nothing within one. */
+static void a_step_waits_once(void **state) {
+    static const int precisions[] = {BF16, TENSORWISE, DELAYED};
+    rig r;
+    for (int i = 0; i < 3; i++) {
+        rig_open(&r, *state,
+                 &(rig_options){.precision = &fixture_precisions[precisions[i]],
+                                .more = (const char *const[]){"--train.grad_accum_steps=2", NULL}});
+        if (!strstr(r.device->name, "fenced")) {
+            rig_close(&r);
+            skip();
+        }
+        for (int step = 0; step < 4; step++) {
+            int64_t before = fenced_waits(r.device);
+            rig_step(&r);
+            assert_int_equal(fenced_waits(r.device) - before, 1);
+        }
+        rig_close(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_are_one_batch),
@@ -215,6 +239,7 @@ int main(void) {
         cmocka_unit_test(clipping_is_by_the_global_norm),
         cmocka_unit_test(decay_is_for_matrices),
         cmocka_unit_test(update_is_adamw),
+        cmocka_unit_test(a_step_waits_once),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

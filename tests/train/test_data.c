@@ -329,6 +329,39 @@ static void packing_changes_no_loss(void **state) {
     check_near("packed gradient", other, grad_norm);
 }
 
+/* Behind a row's own documents empty ones, so that attention meets few counts; and what a batch is made of lies aligned. */
+static void check_batch(const rig *r, const batch *b) {
+    int64_t tokens = b->count * b->length, documents = b->at.cu_seqlens.columns - 1, places = b->count;
+    const tensor *parts[] = {&b->token, &b->target, &b->at.position, &b->at.cu_seqlens, &r->t->losses[0]};
+    int32_t *start = (int32_t *)(void *)rig_copy(r, b->at.cu_seqlens.data, documents + 1);
+    while (places < documents) places *= 2;
+    assert_true(documents == (places < tokens ? places : tokens));
+    assert_int_equal(start[0], 0);
+    assert_int_equal(start[documents], tokens);
+    for (int64_t i = 0; i < documents; i++) assert_true(start[i] <= start[i + 1]);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal((uintptr_t)parts[i]->data % (uintptr_t)r->device->can->alignment, 0);
+    free(start);
+}
+
+static void documents_have_few_counts(void **state) {
+    const fixture *f = *state;
+    int64_t most = 0;
+    rig r;
+    write_samples(f, "many.jsonl", 40);
+    open_rig(&r, f,
+             WITH(data_path(f, "many.jsonl"), QA, "--train.batch_size=3", "--train.seq_len=31",
+                  "--data.pack_sequences=true"));
+    for (int step = 0; step < 5; step++) {
+        rig_step(&r);
+        const batch *b = &r.t->batches[0];
+        check_batch(&r, b);
+        if (b->at.cu_seqlens.columns > most) most = b->at.cu_seqlens.columns;
+    }
+    assert_true(most > 4); /* rows have several */
+    rig_close(&r);
+}
+
 static void evaluates_over_labels(void **state) {
     const fixture *f = *state;
     write_samples(f, "six.jsonl", 6);
@@ -444,6 +477,7 @@ int main(void) {
         TEST(mixes_datasets),
         TEST(epochs_set_the_steps),
         TEST(packing_changes_no_loss),
+        TEST(documents_have_few_counts),
 
         TEST(evaluates_over_labels),
         TEST(no_label_is_an_error),

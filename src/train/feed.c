@@ -1,0 +1,142 @@
+/* train/feed: staging memory of micro-batches, rows into it, and from it to the device. */
+#include "train/feed.h"
+#include "base/size.h"
+#include "tensor/dry_run.h"
+
+/* ---- a micro-batch: token[T], target[T], position[T], start[T + 1] ---- */
+
+static int64_t tokens_of(const feed *f) {
+    return f->options.batch_size * f->options.seq_len;
+}
+
+/* Numbers from the beginning of a part of `count` to that of the next. */
+static int64_t part_ints(const feed *f, int64_t count) {
+    const int64_t size = (int64_t)sizeof(int32_t);
+    return backend_align(f->device->can, count * size) / size;
+}
+
+static int64_t batch_ints(const feed *f) {
+    return 3 * part_ints(f, tokens_of(f)) + part_ints(f, tokens_of(f) + 1);
+}
+
+int64_t feed_batch_bytes(const feed *f) {
+    return batch_ints(f) * (int64_t)sizeof(int32_t);
+}
+
+batch feed_batch_at(const feed *f, void *data) {
+    int64_t tokens = tokens_of(f), part = part_ints(f, tokens), count = f->options.batch_size;
+    int32_t *at = data;
+    return (batch){.count = count,
+                   .length = f->options.seq_len,
+                   .token = tensor_vector(at, OTT_I32, tokens),
+                   .target = tensor_vector(at + part, OTT_I32, tokens),
+                   .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
+                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, count + 1)}};
+}
+
+/* ---- open and close ---- */
+
+static ott_status open_documents(feed *f, int64_t count) {
+    void *memory;
+    if (f->device->dry_run)
+        return dry_run_note(f->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
+    TRY(mem_alloc_array(f->device->account, MEM_DATA, count, sizeof(int64_t), "documents of a step",
+                        &memory));
+    f->documents = memory;
+    return OTT_OK;
+}
+
+ott_status feed_open(feed *f, device *d, const feed_options *o) {
+    int64_t count = FEED_STEPS * o->grad_accum + 1, bytes;
+    void *memory;
+    *f = (feed){.options = *o, .device = d};
+    TRY(size_product("batches of two steps: train.grad_accum_steps x train.batch_size x train.seq_len",
+                     (int64_t[]){count, batch_ints(f), sizeof(int32_t)}, 3, &bytes));
+    TRY(device_allocate_host(d, MEM_DATA, bytes, "batches of two steps", &memory));
+    f->staging = memory;
+    TRY(open_documents(f, count));
+    for (int i = 0; i < FEED_SETS; i++) TRY(device_event_open(d, &f->sets[i].sent));
+    return OTT_OK;
+}
+
+void feed_close(feed *f) {
+    if (!f->device) return;
+    for (int i = 0; i < FEED_SETS; i++) device_event_close(f->device, f->sets[i].sent);
+    device_release_host(f->device, f->staging);
+    mem_free(f->device->account, f->documents);
+    *f = (feed){0};
+}
+
+/* ---- rows ---- */
+
+/* Row b of micro-batch `index` of all; its documents follow those of the rows before it. */
+static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
+                           int64_t *labels) {
+    int64_t part = part_ints(f, tokens_of(f)), length = f->options.seq_len;
+    int32_t *host = f->staging + index * batch_ints(f);
+    int32_t *start = host + 3 * part + f->documents[index];
+    dataset_row row = {.token = host + b * length,
+                       .target = host + part + b * length,
+                       .position = host + 2 * part + b * length,
+                       .start = start};
+    TRY(training ? dataset_load_row(f->options.train_data, f->options.seed, number, &row)
+                 : dataset_read_row(f->options.validation_data, number, &row));
+    for (int64_t i = 0; i < row.documents; i++) start[i] += (int32_t)(b * length);
+    f->documents[index] += row.documents;
+    start[row.documents] = (int32_t)((b + 1) * length);
+    *labels += row.labels;
+    return OTT_OK;
+}
+
+/* As many as there are sequences, or twice that, or four times: a plan of attention, or a recorded step, is of one count. */
+static void add_empty_documents(feed *f, int64_t index) {
+    int64_t tokens = tokens_of(f), places = f->options.batch_size;
+    int32_t *start = f->staging + index * batch_ints(f) + 3 * part_ints(f, tokens);
+    while (places < f->documents[index]) places *= 2;
+    if (places > tokens) places = tokens;
+    while (f->documents[index] < places) start[++f->documents[index]] = (int32_t)tokens;
+}
+
+static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
+    f->documents[index] = 0;
+    for (int64_t b = 0; b < f->options.batch_size; b++)
+        TRY(make_row(f, index, b, training, first + b, labels));
+    add_empty_documents(f, index);
+    return OTT_OK;
+}
+
+/* Its staging memory may be written. */
+static ott_status begin_set(feed *f, int set, int64_t first) {
+    feed_set *s = &f->sets[set];
+    s->ready = false;
+    s->first = first;
+    s->labels = 0;
+    return device_event_wait(f->device, s->sent);
+}
+
+ott_status feed_step(feed *f, int set, int64_t first) {
+    const feed_options *o = &f->options;
+    feed_set *s = &f->sets[set];
+    if (s->ready && s->first == first) return OTT_OK;
+    TRY(begin_set(f, set, first));
+    for (int64_t i = 0; i < o->grad_accum; i++)
+        TRY(make_batch(f, set * o->grad_accum + i, true,
+                       first + (i * o->ranks->size + o->ranks->rank) * o->batch_size, &s->labels));
+    s->ready = true;
+    return OTT_OK;
+}
+
+ott_status feed_evaluation(feed *f, int64_t first) {
+    TRY(begin_set(f, FEED_EVALUATION, first));
+    return make_batch(f, FEED_EVALUATION * f->options.grad_accum, false, first,
+                      &f->sets[FEED_EVALUATION].labels);
+}
+
+ott_status feed_send(feed *f, int set, int64_t index, batch *to) {
+    int64_t at = set * f->options.grad_accum + index, documents = f->documents[at];
+    int64_t ints = 3 * part_ints(f, tokens_of(f)) + documents + 1;
+    to->at.cu_seqlens.columns = documents + 1;
+    TRY(device_copy_in_async(f->device, to->token.data, f->staging + at * batch_ints(f),
+                             ints * (int64_t)sizeof(int32_t)));
+    return device_event_record(f->device, f->sets[set].sent);
+}
