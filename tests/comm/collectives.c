@@ -256,16 +256,24 @@ static void host_memory_moves_in_pieces(void **state) {
     }
 }
 
-/* Counts of which fp32 would round most. */
+/* Counts of which fp32 would round most, more of them than one reduction takes. */
 static ott_status count_together(rank_run *r) {
+    enum { THREES = 4 };
     float buffer[3];
     const group_host h = {r->group, r->cx.device, buffer, sizeof buffer};
-    int64_t rank = r->group->rank, size = r->group->size;
-    int64_t counts[] = {rank, (INT64_C(1) << 40) + rank, (INT64_C(1) << 24) + 1};
-    TRY(group_host_count(&h, counts, 3));
-    STATUS_REQUIRE(counts[0] == size * (size - 1) / 2);
-    STATUS_REQUIRE(counts[1] == size * (INT64_C(1) << 40) + counts[0]);
-    STATUS_REQUIRE(counts[2] == size * ((INT64_C(1) << 24) + 1));
+    int64_t rank = r->group->rank, size = r->group->size, ranks = size * (size - 1) / 2;
+    int64_t counts[3 * THREES];
+    for (int i = 0; i < THREES; i++) {
+        counts[3 * i] = rank + i;
+        counts[3 * i + 1] = (INT64_C(1) << 40) + rank;
+        counts[3 * i + 2] = (INT64_C(1) << 24) + 1;
+    }
+    TRY(group_host_count(&h, counts, 3 * THREES));
+    for (int i = 0; i < THREES; i++) {
+        STATUS_REQUIRE(counts[3 * i] == ranks + size * i);
+        STATUS_REQUIRE(counts[3 * i + 1] == size * (INT64_C(1) << 40) + ranks);
+        STATUS_REQUIRE(counts[3 * i + 2] == size * ((INT64_C(1) << 24) + 1));
+    }
     return OTT_OK;
 }
 
