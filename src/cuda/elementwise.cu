@@ -1,4 +1,4 @@
-/* cuda/elementwise: convert, add, SwiGLU and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
+/* cuda/elementwise: convert, add and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -11,10 +11,9 @@ __global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
 extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
     view from = view_of(x), to = view_of(y);
     view_flatten(from, to);
-    int64_t blocks = from.rows * view_row_pieces(from.columns);
     WITH_DTYPE(x->dtype, X,
                WITH_DTYPE(y->dtype, Y,
-                          LAUNCH_BLOCKS((convert_kernel<X, Y>), blocks, ROW_THREADS, stream, from, to)));
+                          LAUNCH_ROWS((convert_kernel<X, Y>), from.rows, from.columns, stream, from, to)));
     return cudaGetLastError();
 }
 
@@ -32,65 +31,9 @@ extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const te
                                   cudaStream_t stream) {
     view a = view_of(x), b = view_of(delta), sum = view_of(y);
     view_flatten(a, b, sum);
-    int64_t blocks = a.rows * view_row_pieces(a.columns);
-    WITH_DTYPE(x->dtype, D,
-               WITH_DTYPE(delta->dtype, E,
-                          LAUNCH_BLOCKS((add_kernel<D, E>), blocks, ROW_THREADS, stream, a, b, sum)));
-    return cudaGetLastError();
-}
-
-/* ---- SwiGLU ---- */
-
-__device__ __forceinline__ float sigmoid(float x) {
-    return 1.0f / (1.0f + fmath_exp(-x));
-}
-
-template <ott_dtype D>
-__global__ void __launch_bounds__(ROW_THREADS) swiglu_forward_kernel(view gate, view up, view y) {
-    row_place p = row_place_of(gate.columns);
-    if (p.column >= gate.columns) return;
-    eight g = load8<D>(gate, p.row, p.column), u = load8<D>(up, p.row, p.column);
-#pragma unroll
-    for (int i = 0; i < 8; i++) u.x[i] = (g.x[i] * sigmoid(g.x[i])) * u.x[i];
-    store8<D>(y, p.row, p.column, u);
-}
-
-extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
-                                             cudaStream_t stream) {
-    view g = view_of(gate), u = view_of(up), to = view_of(y);
-    view_flatten(g, u, to);
-    int64_t blocks = g.rows * view_row_pieces(g.columns);
-    WITH_DTYPE(gate->dtype, D,
-               LAUNCH_BLOCKS(swiglu_forward_kernel<D>, blocks, ROW_THREADS, stream, g, u, to));
-    return cudaGetLastError();
-}
-
-/* A thread stores where it has loaded, so dgate and dup may be gate and up. */
-template <ott_dtype D>
-__global__ void __launch_bounds__(ROW_THREADS)
-    swiglu_backward_kernel(view dy, view gate, view up, view dgate, view dup) {
-    row_place p = row_place_of(gate.columns);
-    if (p.column >= gate.columns) return;
-    eight d = load8<D>(dy, p.row, p.column), g = load8<D>(gate, p.row, p.column),
-          u = load8<D>(up, p.row, p.column);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float sig = sigmoid(g.x[i]), silu = g.x[i] * sig, dy_up = d.x[i] * u.x[i];
-        u.x[i] = d.x[i] * silu;
-        g.x[i] = dy_up * (sig * fmaf(g.x[i], 1.0f - sig, 1.0f));
-    }
-    store8<D>(dgate, p.row, p.column, g);
-    store8<D>(dup, p.row, p.column, u);
-}
-
-extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
-                                              const tensor *dgate, const tensor *dup, cudaStream_t stream) {
-    view d = view_of(dy), g = view_of(gate), u = view_of(up), to_gate = view_of(dgate), to_up = view_of(dup);
-    view_flatten(d, g, u, to_gate, to_up);
-    int64_t blocks = g.rows * view_row_pieces(g.columns);
     WITH_DTYPE(
-        dy->dtype, D,
-        LAUNCH_BLOCKS(swiglu_backward_kernel<D>, blocks, ROW_THREADS, stream, d, g, u, to_gate, to_up));
+        x->dtype, D,
+        WITH_DTYPE(delta->dtype, E, LAUNCH_ROWS((add_kernel<D, E>), a.rows, a.columns, stream, a, b, sum)));
     return cudaGetLastError();
 }
 
@@ -133,7 +76,7 @@ extern "C" cudaError_t rope_launch(const tensor *x, const tensor *position, cons
                   0,          inverse};
     r.x.vectors = r.x.vectors && r.half % 8 == 0;
     r.eights = (r.half + 7) / 8;
-    int64_t blocks = x->rows * view_row_pieces(8 * r.eights * (x->columns / head_dim));
-    WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(rope_kernel<D>, blocks, ROW_THREADS, stream, r));
+    WITH_DTYPE(x->dtype, D,
+               LAUNCH_ROWS(rope_kernel<D>, x->rows, 8 * r.eights * (x->columns / head_dim), stream, r));
     return cudaGetLastError();
 }

@@ -20,11 +20,10 @@ extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tenso
                                                 int64_t before, int64_t after, cudaStream_t stream) {
     view from = view_of(table), to = view_of(y);
     const int32_t *tokens = (const int32_t *)token->data;
-    int64_t blocks = to.rows * view_row_pieces(to.columns);
     WITH_DTYPE(table->dtype, T,
                WITH_DTYPE(y->dtype, D,
-                          LAUNCH_BLOCKS((embedding_forward_kernel<T, D>), blocks, ROW_THREADS, stream, tokens,
-                                        from, to, before, after)));
+                          LAUNCH_ROWS((embedding_forward_kernel<T, D>), to.rows, to.columns, stream, tokens,
+                                      from, to, before, after)));
     return cudaGetLastError();
 }
 
@@ -89,9 +88,9 @@ __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embeddi
 extern "C" cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                                  int64_t before, int64_t skipped, cudaStream_t stream) {
     embedding_job j = {(const int32_t *)token->data, view_of(dy), view_of(dtable), before, skipped};
-    int64_t blocks = j.dy.rows * view_row_pieces(j.dy.columns);
-    WITH_DTYPE(dy->dtype, D,
-               WITH_STATE(dtable->dtype, G,
-                          LAUNCH_BLOCKS((embedding_backward_kernel<D, G>), blocks, ROW_THREADS, stream, j)));
+    WITH_DTYPE(
+        dy->dtype, D,
+        WITH_STATE(dtable->dtype, G,
+                   LAUNCH_ROWS((embedding_backward_kernel<D, G>), j.dy.rows, j.dy.columns, stream, j)));
     return cudaGetLastError();
 }

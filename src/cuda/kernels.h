@@ -7,6 +7,7 @@
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
+#include "cuda/quantize.h"
 #include "tensor/ops.h"
 #include <cuda_runtime_api.h>
 
@@ -17,17 +18,27 @@ extern "C" {
 /* ---- elementwise.cu ---- */
 cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
-cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y, cudaStream_t stream);
-cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
-                                   const tensor *dgate, const tensor *dup, cudaStream_t stream);
 cudaError_t rope_launch(const tensor *x, const tensor *position, const tensor *cosine, const tensor *sine,
                         int64_t head_dim, bool inverse, cudaStream_t stream);
 
-/* ---- norm.cu ---- */
+/* `uses`: what of the output's quantized form the kernel makes as well (cuda/quantize.h: quantize_begin), count 0: nothing. */
+
+/* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
+cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
+                                  const quantize_uses *uses, cudaStream_t stream);
+/* uses: of dgate, of dup. */
+cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
+                                   const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
+                                   cudaStream_t stream);
+
+/* ---- norm.cu: QUANTIZE_BY_ROWS where rows are wide, else nothing ---- */
+bool norm_is_wide(int64_t columns);
 cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight, const tensor *h,
-                                const tensor *y, const tensor *rstd, float eps, cudaStream_t stream);
+                                const tensor *y, const tensor *rstd, float eps, const quantize_uses *uses,
+                                cudaStream_t stream);
 cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, const tensor *weight, const tensor *rstd,
-                                 const tensor *dresidual, const tensor *dx, cudaStream_t stream);
+                                 const tensor *dresidual, const tensor *dx, const quantize_uses *uses,
+                                 cudaStream_t stream);
 cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const tensor *rstd,
                                         const tensor *dweight, cudaStream_t stream);
 
@@ -45,11 +56,11 @@ int64_t attention_backward_workspace(const attention_backward_args *a);
 cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
                                       cudaStream_t stream);
 
-/* ---- loss.cu ---- */
+/* ---- loss.cu: QUANTIZE_ROW_AMAX, of gradients ---- */
 /* parts NULL: the rows are whole. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                  const tensor *grad_scale, const tensor *loss, int64_t before, int64_t after,
-                                 cudaStream_t stream);
+                                 const quantize_uses *uses, cudaStream_t stream);
 cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target, const tensor *part,
                                       int64_t before, int64_t after, cudaStream_t stream);
 

@@ -17,24 +17,33 @@ ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
         "embedding_backward");
 }
 
+/* The kernel of narrow rows leaves quantized forms to passes of their own. */
+static ott_status begin_norm(exec *cx, const char *op, const tensor *y, const qlist *q, quantize_uses *made) {
+    return cuda_quantize_begin(cx, op, norm_is_wide(y->columns) ? q : NULL, QUANTIZE_BY_ROWS, made);
+}
+
 ott_status cuda_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
     if (a->delta && !a->h)
         return status_fail(OTT_ERR_ARGUMENT,
                            "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
+    quantize_uses made;
+    TRY(begin_norm(cx, "rmsnorm_forward", a->y, a->q, &made));
     TRY(cuda_check(
-        norm_forward_launch(a->x, a->delta, a->weight, a->h, a->y, a->rstd, a->eps, cuda_stream(cx)),
+        norm_forward_launch(a->x, a->delta, a->weight, a->h, a->y, a->rstd, a->eps, &made, cuda_stream(cx)),
         "rmsnorm_forward"));
-    return cuda_quantize_list(cx, "rmsnorm_forward", a->y, a->q);
+    return cuda_quantize_finish(cx, "rmsnorm_forward", a->y, a->q, &made);
 }
 
 ott_status cuda_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
     cudaStream_t stream = cuda_stream(cx);
-    TRY(cuda_check(norm_backward_launch(a->dy, a->h, a->weight, a->rstd, a->dresidual, a->dx, stream),
+    quantize_uses made;
+    TRY(begin_norm(cx, "rmsnorm_backward", a->dx, a->q, &made));
+    TRY(cuda_check(norm_backward_launch(a->dy, a->h, a->weight, a->rstd, a->dresidual, a->dx, &made, stream),
                    "rmsnorm_backward"));
     if (a->dweight)
         TRY(cuda_check(norm_weight_gradient_launch(a->dy, a->h, a->rstd, a->dweight, stream),
                        "rmsnorm_backward"));
-    return cuda_quantize_list(cx, "rmsnorm_backward", a->dx, a->q);
+    return cuda_quantize_finish(cx, "rmsnorm_backward", a->dx, a->q, &made);
 }
 
 ott_status cuda_rope(exec *cx, const rope_args *a) {
@@ -43,22 +52,31 @@ ott_status cuda_rope(exec *cx, const rope_args *a) {
 }
 
 ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {
-    TRY(cuda_check(swiglu_forward_launch(a->gate, a->up, a->y, cuda_stream(cx)), "swiglu_forward"));
-    return cuda_quantize_list(cx, "swiglu_forward", a->y, a->q);
+    quantize_uses made;
+    TRY(cuda_quantize_begin(cx, "swiglu_forward", a->q, QUANTIZE_BY_TILES, &made));
+    TRY(cuda_check(swiglu_forward_launch(a->gate, a->up, a->y, &made, cuda_stream(cx)), "swiglu_forward"));
+    return cuda_quantize_finish(cx, "swiglu_forward", a->y, a->q, &made);
 }
 
 ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
-    TRY(cuda_check(swiglu_backward_launch(a->dy, a->gate, a->up, a->dgate, a->dup, cuda_stream(cx)),
+    quantize_uses made[2];
+    TRY(cuda_quantize_begin(cx, "swiglu_backward", a->q_gate, QUANTIZE_BY_TILES, &made[0]));
+    TRY(cuda_quantize_begin(cx, "swiglu_backward", a->q_up, QUANTIZE_BY_TILES, &made[1]));
+    TRY(cuda_check(swiglu_backward_launch(a->dy, a->gate, a->up, a->dgate, a->dup, made, cuda_stream(cx)),
                    "swiglu_backward"));
-    TRY(cuda_quantize_list(cx, "swiglu_backward", a->dgate, a->q_gate));
-    return cuda_quantize_list(cx, "swiglu_backward", a->dup, a->q_up);
+    TRY(cuda_quantize_finish(cx, "swiglu_backward", a->dgate, a->q_gate, &made[0]));
+    return cuda_quantize_finish(cx, "swiglu_backward", a->dup, a->q_up, &made[1]);
 }
 
+/* Logits stay what they are without a gradient. */
 ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
-    TRY(cuda_check(
-        cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, 0, cuda_stream(cx)),
-        "cross_entropy"));
-    return cuda_quantize_list(cx, "cross_entropy", a->logits, a->q);
+    const qlist *q = a->grad_scale ? a->q : NULL;
+    quantize_uses made;
+    TRY(cuda_quantize_begin(cx, "cross_entropy", q, QUANTIZE_ROW_AMAX, &made));
+    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, 0, &made,
+                                        cuda_stream(cx)),
+                   "cross_entropy"));
+    return cuda_quantize_finish(cx, "cross_entropy", a->logits, q, &made);
 }
 
 ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
@@ -68,8 +86,11 @@ ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
 }
 
 ott_status cuda_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
+    const qlist *q = a->grad_scale ? a->q : NULL;
+    quantize_uses made;
+    TRY(cuda_quantize_begin(cx, "cross_entropy_whole", q, QUANTIZE_ROW_AMAX, &made));
     TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->before,
-                                        a->after, cuda_stream(cx)),
+                                        a->after, &made, cuda_stream(cx)),
                    "cross_entropy_whole"));
-    return cuda_quantize_list(cx, "cross_entropy_whole", a->logits, a->q);
+    return cuda_quantize_finish(cx, "cross_entropy_whole", a->logits, q, &made);
 }

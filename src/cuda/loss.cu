@@ -4,9 +4,9 @@
  * moved: the logits three times without their gradient, else four, unless a row stays in the cache.
  */
 #include "cuda/kernels.h"
-#include "cuda/view.h"
+#include "cuda/row.h"
 
-enum { LOSS_THREADS = 256, LOSS_TILE = 2048 };
+enum { LOSS_THREADS = ROW_THREADS, LOSS_TILE = 2048 };
 
 struct loss_tile {
     float term[LOSS_TILE];
@@ -25,6 +25,7 @@ struct loss_job {
     int64_t part_rows, step;
     float *part;         /* [3, T]: what this part says of a row, and nothing more; NULL: the loss */
     int64_t before, all; /* columns of the row before these, and in the whole row */
+    quantize_uses uses;  /* of the gradient */
 };
 
 struct row_sum {
@@ -89,10 +90,11 @@ __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) 
     return s;
 }
 
-/* x becomes its gradient; with NO_TARGET all of it 0. */
+/* x becomes its gradient, whose amax is found; with NO_TARGET all of it 0. */
 template <ott_dtype D>
 __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
     float inverse = 1.0f / s.sum, scale = *j.grad_scale;
+    uint32_t most = 0;
     for (int64_t c = 8 * (int64_t)threadIdx.x; c < j.logits.columns; c += 8 * LOSS_THREADS) {
         eight e = {};
         if (target >= 0) e = load8<D>(j.logits, row, c);
@@ -101,8 +103,11 @@ __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, r
             float p = fmath_exp(e.x[i] - s.most) * inverse;
             e.x[i] = (p - (j.before + c + i == target ? 1.0f : 0.0f)) * scale;
         }
-        store8<D>(j.logits, row, c, e);
+        held<D> gradient = narrowed<D>(e);
+        most = row_raised<D>(most, gradient, c, j.logits.columns);
+        store8<D>(j.logits, row, c, j.logits.columns, gradient);
     }
+    if (j.uses.count > 0) settle_row(j.uses, row, row_amax(most));
 }
 
 /* The row's largest number, sum and target, for all threads. */
@@ -141,7 +146,7 @@ static cudaError_t launch(const tensor *logits, const loss_job &j, cudaStream_t 
 
 extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                             const tensor *grad_scale, const tensor *loss, int64_t before,
-                                            int64_t after, cudaStream_t stream) {
+                                            int64_t after, const quantize_uses *uses, cudaStream_t stream) {
     loss_job j = {};
     j.logits = view_of(logits);
     j.target = (const int32_t *)target->data;
@@ -150,6 +155,7 @@ extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *
     if (parts) j.parts = (const float *)parts->data, j.part_rows = parts->rows, j.step = parts->ld;
     j.before = before;
     j.all = before + logits->columns + after;
+    j.uses = *uses;
     return launch(logits, j, stream);
 }
 

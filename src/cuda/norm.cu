@@ -1,10 +1,14 @@
 /*
- * cuda/norm: RMSNorm forward and backward. A half warp has a row, a thread one of SUM16's lanes: each load is of 16
- * neighbours. The second pass of a thread over its numbers finds them in the cache, so the bytes moved are those of each
- * tensor once; and a thread reads again only what it has itself written, so it waits for nobody.
+ * cuda/norm: RMSNorm forward and backward. A wide row lies in the registers of a block, eight neighbours at a time; the first half
+ * warp adds, each thread one of SUM16's lanes, what all put into shared memory. Of other rows a half warp has one, a thread again a
+ * lane, and the second pass over its numbers finds them in the cache. Either way the bytes moved are those of each tensor once,
+ * and a thread reads again only what it has itself written, so it waits for nobody.
+ *
+ * Quantized forms: of a wide row the block has the amax while it has the row (cuda/quantize.h: QUANTIZE_BY_ROWS).
  */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
+#include "cuda/row.h"
 
 enum { NORM_THREADS = 256, NORM_ROWS = NORM_THREADS / 16 };
 
@@ -15,13 +19,107 @@ __device__ __forceinline__ int64_t norm_row() {
     return (int64_t)blockIdx.x * NORM_ROWS + threadIdx.x / 16;
 }
 
+/* ---- wide rows ---- */
+
+enum { NORM_NARROW = 256, NORM_WIDE = 4 * ROW_PIECE };
+
+extern "C" bool norm_is_wide(int64_t columns) {
+    return columns > NORM_NARROW && columns <= NORM_WIDE;
+}
+
+/* `statement` with N how many eights of a wide row a thread has. */
+#define WITH_EIGHTS(columns, N, ...)                                                                         \
+    if ((columns) <= 2 * ROW_PIECE) {                                                                        \
+        constexpr int N = 2;                                                                                 \
+        __VA_ARGS__;                                                                                         \
+    } else {                                                                                                 \
+        constexpr int N = 4;                                                                                 \
+        __VA_ARGS__;                                                                                         \
+    }
+
+/* Of ROW_PIECE terms of a row's sum the two factors. */
+struct norm_terms {
+    float a[ROW_PIECE], b[ROW_PIECE];
+};
+
+__device__ __forceinline__ void put_eight(float *terms, const eight &e) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) terms[8 * threadIdx.x + i] = e.x[i];
+}
+
+/* The next `count` terms of this thread's lane, for the first 16. */
+__device__ __forceinline__ float add_products(float lane, const float *a, const float *b, int64_t count) {
+    if (threadIdx.x < 16)
+#pragma unroll 8
+        for (int i = threadIdx.x; i < count; i += 16) lane = fmaf(a[i], b[i], lane);
+    return lane;
+}
+
+/* SUM16's total from the lanes of the first 16 threads, for all. */
+__device__ __forceinline__ float norm_total(float lane) {
+    SHARED(total, float);
+    if (threadIdx.x < 32) lane = fold16(lane);
+    if (threadIdx.x == 0) total = lane;
+    __syncthreads();
+    return total;
+}
+
 /* ---- forward ---- */
 
 struct norm_forward {
-    view x, delta, h, y; /* delta and h may be views of nothing */
-    const float *weight;
+    view x, delta, h, y, weight; /* delta and h may be views of nothing */
     float *rstd, eps;
+    quantize_uses uses; /* of a wide row */
 };
+
+/* h of eight columns, which goes to memory too. */
+template <ott_dtype D>
+__device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row, int64_t column) {
+    held<D> h = hold8<D>(n.x, row, column, n.x.columns);
+    if (n.delta.data) {
+        eight x = widened(h), delta = load8<D>(n.delta, row, column);
+#pragma unroll
+        for (int i = 0; i < 8; i++) x.x[i] = x.x[i] + delta.x[i];
+        h = narrowed<D>(x);
+    }
+    if (n.h.data) store8<D>(n.h, row, column, n.h.columns, h);
+    return h;
+}
+
+/* Two tiles take turns: one barrier parts a tile's filling from its use, and the use lies before the next barrier. */
+template <ott_dtype D, int N>
+__device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
+    SHARED(tiles, float[2][ROW_PIECE]);
+    float lane = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        put_eight(tiles[k % 2], widened(h[k]));
+        __syncthreads();
+        lane = add_products(lane, tiles[k % 2], tiles[k % 2], row_filled(k, columns));
+    }
+    return norm_total(lane);
+}
+
+template <ott_dtype D, int N>
+__global__ void __launch_bounds__(ROW_THREADS) norm_forward_wide_kernel(norm_forward n) {
+    int64_t row = blockIdx.x, columns = n.x.columns;
+    held<D> own[N] = {};
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (row_column(k) < columns) own[k] = residual8<D>(n, row, row_column(k));
+    float rstd = 1.0f / sqrtf(sum_of_squares<D>(own, columns) / (float)columns + n.eps);
+    if (threadIdx.x == 0) n.rstd[row] = rstd;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (row_column(k) >= columns) continue;
+        eight h = widened(own[k]), weight = load8<OTT_F32>(n.weight, 0, row_column(k));
+#pragma unroll
+        for (int i = 0; i < 8; i++) h.x[i] = (h.x[i] * rstd) * weight.x[i];
+        own[k] = narrowed<D>(h);
+        store8<D>(n.y, row, row_column(k), columns, own[k]);
+    }
+    quantize_row<D>(own, n.uses, row, columns);
+}
 
 template <ott_dtype D>
 __device__ __forceinline__ float residual_of(const norm_forward &n, int64_t row, int64_t column) {
@@ -43,37 +141,109 @@ template <ott_dtype D> __global__ void __launch_bounds__(NORM_THREADS) norm_forw
     const view &from = n.h.data ? n.h : n.x;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16)
-        store<D>(n.y, row, c, (load<D>(from, row, c) * rstd) * n.weight[c]);
+        store<D>(n.y, row, c, (load<D>(from, row, c) * rstd) * load<OTT_F32>(n.weight, 0, c));
 }
 
 extern "C" cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight,
                                            const tensor *h, const tensor *y, const tensor *rstd, float eps,
-                                           cudaStream_t stream) {
-    norm_forward n = {
-        view_of(x), view_of(delta), view_of(h), view_of(y), (const float *)weight->data, (float *)rstd->data,
-        eps};
-    WITH_DTYPE(x->dtype, D,
-               LAUNCH_BLOCKS(norm_forward_kernel<D>, norm_blocks(x->rows), NORM_THREADS, stream, n));
+                                           const quantize_uses *uses, cudaStream_t stream) {
+    norm_forward n = {view_of(x),      view_of(delta),      view_of(h), view_of(y),
+                      view_of(weight), (float *)rstd->data, eps,        *uses};
+    if (norm_is_wide(x->columns)) {
+        WITH_DTYPE(
+            x->dtype, D,
+            WITH_EIGHTS(x->columns, N,
+                        LAUNCH_BLOCKS((norm_forward_wide_kernel<D, N>), x->rows, ROW_THREADS, stream, n)));
+    } else
+        WITH_DTYPE(x->dtype, D,
+                   LAUNCH_BLOCKS(norm_forward_kernel<D>, norm_blocks(x->rows), NORM_THREADS, stream, n));
     return cudaGetLastError();
 }
 
 /* ---- backward ---- */
 
 struct norm_backward {
-    view dy, h, dresidual, dx; /* dresidual may be a view of nothing, or dx */
-    const float *weight, *rstd;
+    view dy, h, dresidual, dx, weight; /* dresidual may be a view of nothing, or dx */
+    const float *rstd;
+    quantize_uses uses; /* of a wide row */
 };
+
+/* Eight columns' wdy and xhat. */
+struct norm_factors {
+    eight wdy, xhat;
+};
+template <ott_dtype D>
+__device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const held<D> &dy,
+                                                   const held<D> &h, int64_t column, float rstd) {
+    norm_factors f = {widened(dy), widened(h)};
+    eight weight = load8<OTT_F32>(n.weight, 0, column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        f.wdy.x[i] = f.wdy.x[i] * weight.x[i];
+        f.xhat.x[i] = f.xhat.x[i] * rstd;
+    }
+    return f;
+}
+
+/* As sum_of_squares. */
+template <ott_dtype D, int N>
+__device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
+                                                const held<D> (&h)[N], float rstd) {
+    SHARED(tiles, norm_terms[2]);
+    float lane = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        norm_terms &tile = tiles[k % 2];
+        if (row_column(k) < n.dy.columns) {
+            norm_factors f = factors_of<D>(n, dy[k], h[k], row_column(k), rstd);
+            put_eight(tile.a, f.wdy);
+            put_eight(tile.b, f.xhat);
+        }
+        __syncthreads();
+        lane = add_products(lane, tile.a, tile.b, row_filled(k, n.dy.columns));
+    }
+    return norm_total(lane);
+}
+
+template <ott_dtype D, int N>
+__global__ void __launch_bounds__(ROW_THREADS) norm_backward_wide_kernel(norm_backward n) {
+    int64_t row = blockIdx.x, columns = n.dy.columns;
+    float rstd = n.rstd[row];
+    held<D> dy[N] = {}, h[N] = {};
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (row_column(k) >= columns) continue;
+        dy[k] = hold8<D>(n.dy, row, row_column(k), columns);
+        h[k] = hold8<D>(n.h, row, row_column(k), columns);
+    }
+    float mean = sum_of_factors<D>(n, dy, h, rstd) / (float)columns;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (row_column(k) >= columns) continue;
+        norm_factors f = factors_of<D>(n, dy[k], h[k], row_column(k), rstd);
+        eight d, residual = {};
+        if (n.dresidual.data) residual = load8<D>(n.dresidual, row, row_column(k));
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            d.x[i] = (f.wdy.x[i] - f.xhat.x[i] * mean) * rstd;
+            if (n.dresidual.data) d.x[i] = residual.x[i] + d.x[i];
+        }
+        dy[k] = narrowed<D>(d);
+        store8<D>(n.dx, row, row_column(k), columns, dy[k]);
+    }
+    quantize_row<D>(dy, n.uses, row, columns);
+}
 
 template <ott_dtype D> __global__ void __launch_bounds__(NORM_THREADS) norm_backward_kernel(norm_backward n) {
     int64_t row = norm_row(), columns = n.dy.columns, end = row < n.dy.rows ? columns : 0;
     float rstd = end > 0 ? n.rstd[row] : 0, sum = 0;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16)
-        sum = fmaf(load<D>(n.dy, row, c) * n.weight[c], load<D>(n.h, row, c) * rstd, sum);
+        sum = fmaf(load<D>(n.dy, row, c) * load<OTT_F32>(n.weight, 0, c), load<D>(n.h, row, c) * rstd, sum);
     float mean = fold16(sum) / (float)columns;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16) {
-        float wdy = load<D>(n.dy, row, c) * n.weight[c], xhat = load<D>(n.h, row, c) * rstd;
+        float wdy = load<D>(n.dy, row, c) * load<OTT_F32>(n.weight, 0, c), xhat = load<D>(n.h, row, c) * rstd;
         float d = (wdy - xhat * mean) * rstd;
         store<D>(n.dx, row, c, n.dresidual.data ? load<D>(n.dresidual, row, c) + d : d);
     }
@@ -81,15 +251,18 @@ template <ott_dtype D> __global__ void __launch_bounds__(NORM_THREADS) norm_back
 
 extern "C" cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, const tensor *weight,
                                             const tensor *rstd, const tensor *dresidual, const tensor *dx,
-                                            cudaStream_t stream) {
-    norm_backward n = {view_of(dy),
-                       view_of(h),
-                       view_of(dresidual),
-                       view_of(dx),
-                       (const float *)weight->data,
-                       (const float *)rstd->data};
-    WITH_DTYPE(dy->dtype, D,
-               LAUNCH_BLOCKS(norm_backward_kernel<D>, norm_blocks(dy->rows), NORM_THREADS, stream, n));
+                                            const quantize_uses *uses, cudaStream_t stream) {
+    norm_backward n = {view_of(dy), view_of(h),      view_of(dresidual),
+                       view_of(dx), view_of(weight), (const float *)rstd->data,
+                       *uses};
+    if (norm_is_wide(dy->columns)) {
+        WITH_DTYPE(
+            dy->dtype, D,
+            WITH_EIGHTS(dy->columns, N,
+                        LAUNCH_BLOCKS((norm_backward_wide_kernel<D, N>), dy->rows, ROW_THREADS, stream, n)));
+    } else
+        WITH_DTYPE(dy->dtype, D,
+                   LAUNCH_BLOCKS(norm_backward_kernel<D>, norm_blocks(dy->rows), NORM_THREADS, stream, n));
     return cudaGetLastError();
 }
 

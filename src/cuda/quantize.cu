@@ -1,276 +1,29 @@
 /*
- * cuda/quantize: amax, scales and codes of a tensor. A block has a tile of 128 x 128 elements in its registers, which all
- * scale blocks divide or cover; what it finds of groups that reach beyond the tile it raises with atomic operations, whose
- * order does not matter to a maximum. Groups within tiles and delayed scaling take one pass: bytes moved are the tensor once
- * and the codes once. Those that wait for the amax of whole rows, columns or all take two: the tensor twice.
- *
- * A magnitude is held as fp32's bits without the sign and compared as an integer, so that a NaN is larger than everything.
+ * cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Groups within tiles and delayed scaling take one
+ * pass: bytes moved are the tensor once and the codes once. Those that wait for the amax of whole rows, columns or all take two:
+ * the tensor twice.
  */
-#include "cuda/codes.h"
+#include "cuda/tile.h"
 
-enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
-
-/* A thread has rows [row, row + 8) and columns [column, column + 8) of the tile. A row of the tile lies in 16 threads, so a
-   load is of 256 neighbouring bytes of bf16, and a store of 128 codes. */
-struct tile_place {
-    int64_t first_row, first_column; /* of the tile, in the tensor */
-    int row, column;                 /* of this thread, in the tile */
-};
-
-__device__ __forceinline__ tile_place tile_place_of(int64_t columns) {
-    unsigned across = (unsigned)((columns + TILE - 1) / TILE);
-    return {(int64_t)(blockIdx.x / across) * TILE, (int64_t)(blockIdx.x % across) * TILE,
-            (int)threadIdx.x / 16 * 8, (int)threadIdx.x % 16 * 8};
-}
-
-static inline int64_t tile_blocks(const tensor *x) {
-    return ((x->rows + TILE - 1) / TILE) * ((x->columns + TILE - 1) / TILE);
-}
-
-/* ---- the largest magnitudes ---- */
-
-__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-__device__ __forceinline__ uint32_t magnitude(float x) {
-    return fmath_bits(x) & 0x7fffffffu;
-}
-
-/* Of the tile: of 32 columns of a row, of 16 rows of a column, of a warp's elements. From these follow those of any group. */
-struct tile_largest {
-    uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
-};
-
-/* Each entry is written by one thread; they are whole after a barrier. */
-template <ott_dtype D>
-__device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
-                                             const tile_place &p) {
-    const unsigned all = 0xffffffffu;
-    uint32_t of_column[8] = {}, of_thread = 0;
-#pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++) {
-        uint32_t of_row = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            of_row = larger(of_row, magnitude(number(own[k], i)));
-            of_column[i] = larger(of_column[i], magnitude(number(own[k], i)));
-        }
-        of_thread = larger(of_thread, of_row);
-        of_row = larger(of_row, __shfl_xor_sync(all, of_row, 1));
-        of_row = larger(of_row, __shfl_xor_sync(all, of_row, 2));
-        if (threadIdx.x % 4 == 0) largest.row[p.row + k][p.column / 32] = of_row;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        uint32_t most = larger(of_column[i], __shfl_xor_sync(all, of_column[i], 16));
-        if (threadIdx.x % 32 < 16) largest.column[threadIdx.x / 32][p.column + i] = most;
-    }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        of_thread = larger(of_thread, __shfl_xor_sync(all, of_thread, step));
-    if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
-}
-
-/* The part within the tile of the group that begins at its row and column: 2^row_shift x 2^column_shift elements, of which one
-   is a single row or column, or both the tile. */
-__device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
-                                                  int row_shift, int column_shift) {
-    uint32_t most = 0;
-    if (row_shift == 0)
-        for (int i = 0; i < 1 << (column_shift - 5); i++)
-            most = larger(most, largest.row[row][column / 32 + i]);
-    else if (column_shift == 0)
-        for (int i = 0; i < 1 << (row_shift - 4); i++)
-            most = larger(most, largest.column[row / 16 + i][column]);
-    else
-        for (int i = 0; i < TILE_WARPS; i++) most = larger(most, largest.warp[i]);
-    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* one NaN for all */
-}
-
-__device__ __forceinline__ void raise_amax(float *amax, float found) {
-    atomicMax((int *)amax, (int)fmath_bits(found));
-}
-
-/* ---- scales ---- */
-
-/* A use's groups in the tile have at most 2^shift rows and columns there. */
-__device__ __forceinline__ int tile_shift(int shift) {
-    return shift < TILE_SHIFT ? shift : TILE_SHIFT;
-}
-
-/* The scales of a tile's groups, [group along rows][group along columns]. */
-struct tile_scales {
-    float of[TILE * TILE / 32];
-};
-
-__device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, float amax) {
-    if (!(u.work & QUANTIZE_SCALE)) return u.scale[group];
-    if (!u.delayed) return scale_from_amax(amax, u.format, &u.options);
-    return u.next ? *u.next : u.scale[group];
-}
-
-/* One group: its amax, its scale. Of the tiles that a group lies in the first one stores its scale; the others make it of what
-   it is made of, so that none waits for another. */
-__device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
-                                              const tile_place &p, int row, int column) {
-    int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
-    bool local = u.row_shift != QUANTIZE_WHOLE && u.column_shift != QUANTIZE_WHOLE;
-    float amax = 0;
-    if (u.work & QUANTIZE_AMAX) {
-        amax = largest_of_group(largest, row, column, tile_shift(u.row_shift), tile_shift(u.column_shift));
-        if (local)
-            u.amax[group] = amax;
-        else
-            raise_amax(u.amax + group, amax);
-    }
-    if (!(u.work & (QUANTIZE_SCALE | QUANTIZE_CAST))) return 0;
-    if (!local && !u.delayed) amax = u.amax[group];
-    float scale = scale_of(u, group, amax);
-    bool first = (u.row_shift != QUANTIZE_WHOLE || p.first_row == 0) &&
-                 (u.column_shift != QUANTIZE_WHOLE || p.first_column == 0);
-    if (first && u.work & QUANTIZE_SCALE) {
-        if (!u.delayed || u.next) u.scale[group] = scale;
-        u.scale_inv[group] = scale_inverse(scale);
-    }
-    return scale;
-}
-
-__device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_use &u,
-                                           const tile_largest &largest, const tile_place &p, const view &x) {
-    int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift),
-        across = TILE >> column_shift;
-    for (int i = threadIdx.x; i < (TILE >> row_shift) * across; i += TILE_THREADS) {
-        int row = i / across << row_shift, column = i % across << column_shift;
-        if (p.first_row + row < x.rows && p.first_column + column < x.columns)
-            scales.of[i] = settle_group(u, largest, p, row, column);
-    }
-}
-
-/* ---- codes ---- */
-
-/* The scales of eight neighbours in a row of the tile. */
-__device__ __forceinline__ eight scales_at(const tile_scales &scales, const quantize_use &u, int row,
-                                           int column) {
-    int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift);
-    const float *from = scales.of + (row >> row_shift) * (TILE >> column_shift) + (column >> column_shift);
-    eight s;
-#pragma unroll
-    for (int i = 0; i < 8; i++) s.x[i] = from[column_shift == 0 ? i : 0];
-    return s;
-}
-
-/* The codes of a thread's eight rows. */
-struct own_codes {
-    uint2 row[OWN_ROWS];
-};
-
-template <ott_dtype D>
-__device__ __forceinline__ own_codes cast_tile(const held<D> (&own)[OWN_ROWS], const tile_scales &scales,
-                                               const quantize_use &u, const tile_place &p) {
-    own_codes codes;
-    eight s = scales_at(scales, u, p.row, p.column);
-#pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++) {
-        if (u.row_shift == 0) s = scales_at(scales, u, p.row + k, p.column);
-        eight scaled;
-#pragma unroll
-        for (int i = 0; i < 8; i++) scaled.x[i] = number(own[k], i) * s.x[i];
-        codes.row[k] = codes8(scaled, u.format, u.mode);
-    }
-    return codes;
-}
-
-__device__ __forceinline__ void store_rows(const quantize_codes &to, const own_codes &codes,
-                                           const tile_place &p, int64_t rows, int64_t columns) {
-    int64_t row = p.first_row + p.row, column = p.first_column + p.column, count = columns - column;
-    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
-#pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++)
-        if (row + k < rows) store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, whole);
-}
-
-/* The transposed tile: TILE columns of 16 units of 8 rows. Unit u of column c lies at u ^ (c / 8): the 16 threads that
-   store, 8 columns apart, and the 16 that load a column meet in no bank. */
-struct transposed_tile {
-    uint2 unit[TILE][TILE / 8];
-};
-
-__device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own_codes &codes,
-                                                const tile_place &p) {
-    const uint2(&r)[OWN_ROWS] = codes.row;
-    uint32_t top[8], bottom[8]; /* rows 0 to 3 and 4 to 7 of each column */
-    transpose4({r[0].x, r[1].x, r[2].x, r[3].x}, top);
-    transpose4({r[0].y, r[1].y, r[2].y, r[3].y}, top + 4);
-    transpose4({r[4].x, r[5].x, r[6].x, r[7].x}, bottom);
-    transpose4({r[4].y, r[5].y, r[6].y, r[7].y}, bottom + 4);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        tile.unit[p.column + i][p.row / 8 ^ p.column / 8] = make_uint2(top[i], bottom[i]);
-}
-
-/* A column's 128 codes by 16 threads. */
-__device__ __forceinline__ void store_transposed(const quantize_codes &to, const transposed_tile &tile,
-                                                 const tile_place &p, int64_t rows, int64_t columns) {
-    int unit = threadIdx.x % 16;
-    int64_t row = p.first_row + unit * 8, count = rows - row;
-    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
-    for (int c = threadIdx.x / 16; c < TILE && p.first_column + c < columns; c += TILE_THREADS / 16)
-        if (count > 0)
-            store_codes8(to.data + (p.first_column + c) * to.ld + row, tile.unit[c][unit ^ c / 8], count,
-                         whole);
-}
-
-/* Barriers part the tile's filling from its reading, and from that of the codes before. */
-__device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
-                                             const tile_place &p, int64_t rows, int64_t columns) {
-    SHARED(tile, transposed_tile);
-    for (int i = 0; i < u.copies; i++) {
-        if (!u.codes[i].transposed) {
-            store_rows(u.codes[i], codes, p, rows, columns);
-            continue;
-        }
-        __syncthreads();
-        keep_transposed(tile, codes, p);
-        __syncthreads();
-        store_transposed(u.codes[i], tile, p, rows, columns);
-    }
-}
-
-/* ---- a pass ---- */
-
-struct pass {
+template <ott_dtype D> struct memory_source {
+    static constexpr ott_dtype dtype = D;
+    static constexpr int outputs = 1;
+    int64_t rows, columns;
     view x;
-    quantize_uses uses;
+    quantize_uses uses[1];
 };
-
 template <ott_dtype D>
-__global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2) quantize_kernel(pass q) {
-    SHARED(largest, tile_largest);
-    SHARED(scales, tile_scales[2]);
-    tile_place p = tile_place_of(q.x.columns);
-    held<D> own[OWN_ROWS];
-    bool finds = false;
-#pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++) {
-        int64_t row = p.first_row + p.row + k, column = p.first_column + p.column;
-        own[k] = {};
-        if (row < q.x.rows && column < q.x.columns) own[k] = hold8<D>(q.x, row, column, q.x.columns);
-    }
-    for (int i = 0; i < q.uses.count; i++) finds = finds || q.uses.use[i].work & QUANTIZE_AMAX;
-    if (finds) find_largest(largest, own, p);
-    __syncthreads();
-    for (int i = 0; i < q.uses.count; i++) settle_use(scales[i], q.uses.use[i], largest, p, q.x);
-    __syncthreads();
-    for (int i = 0; i < q.uses.count; i++) {
-        const quantize_use &u = q.uses.use[i];
-        if (u.work & QUANTIZE_CAST)
-            store_copies(u, cast_tile(own, scales[i], u, p), p, q.x.rows, q.x.columns);
-    }
+__device__ __forceinline__ void take_eight(const memory_source<D> &s, held<D> (&own)[1], int64_t row,
+                                           int64_t column) {
+    own[0] = hold8<D>(s.x, row, column, s.columns);
 }
 
 extern "C" cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
-    pass q = {view_of(x), *uses};
-    WITH_DTYPE(x->dtype, D, LAUNCH_BLOCKS(quantize_kernel<D>, tile_blocks(x), TILE_THREADS, stream, q));
+    WITH_DTYPE(x->dtype, D, {
+        memory_source<D> source = {x->rows, x->columns, view_of(x), {*uses}};
+        LAUNCH_BLOCKS(tile_kernel<memory_source<D>>, tile_blocks(x->rows, x->columns), TILE_THREADS, stream,
+                      source);
+    });
     return cudaGetLastError();
 }
 
@@ -308,9 +61,7 @@ __global__ void __launch_bounds__(ROW_THREADS) dequantize_kernel(quantize_use u,
 extern "C" cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream) {
     view to = view_of(y);
     quantize_use u = *use;
-    WITH_DTYPE(y->dtype, D,
-               LAUNCH_BLOCKS(dequantize_kernel<D>, to.rows * view_row_pieces(to.columns), ROW_THREADS, stream,
-                             u, to));
+    WITH_DTYPE(y->dtype, D, LAUNCH_ROWS(dequantize_kernel<D>, to.rows, to.columns, stream, u, to));
     return cudaGetLastError();
 }
 
@@ -346,6 +97,6 @@ __global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j
 extern "C" cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
     transpose_job j = {
         (const uint8_t *)x->data, x->rows, x->columns, x->ld, {(uint8_t *)y->data, y->ld, true}};
-    LAUNCH_BLOCKS(transpose_kernel, tile_blocks(x), TILE_THREADS, stream, j);
+    LAUNCH_BLOCKS(transpose_kernel, tile_blocks(x->rows, x->columns), TILE_THREADS, stream, j);
     return cudaGetLastError();
 }

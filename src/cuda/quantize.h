@@ -5,8 +5,7 @@
 #ifndef CUDA_QUANTIZE_H
 #define CUDA_QUANTIZE_H
 
-#include "fp8/cast_spec.h"
-#include "tensor/tensor.h"
+#include "tensor/qtensor.h"
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -45,19 +44,45 @@ typedef struct quantize_uses {
     quantize_use use[2];
 } quantize_uses;
 
-/* A pass over x, which does each use's `work`. Groups that reach beyond a tile have amax 0 before it, and their scale's
-   amax is whole: quantize_is_local. */
-cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
-/* Scales of all groups from their amax. */
-cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
 /* Do all groups lie within tiles, so that one pass finds amax and casts? */
 static inline bool quantize_is_local(const quantize_use *u) {
     return u->row_shift != QUANTIZE_WHOLE && u->column_shift != QUANTIZE_WHOLE;
 }
 
+/* ---- quantize_uses.c: which work is done when ---- */
+
+quantize_uses quantize_uses_of(const qtensor *q);
+/* One use of it as a whole. */
+quantize_use quantize_use_of(const qtensor *q, bool columnwise);
+
+/* What a kernel that makes a tensor can do of its quantized form. */
+typedef enum quantize_producer {
+    QUANTIZE_BY_TILES, /* a pass: cuda/tile.h */
+    QUANTIZE_BY_ROWS,  /* amax of rows and of all; codes of rows that have a scale each */
+    QUANTIZE_ROW_AMAX  /* amax of rows and of all */
+} quantize_producer;
+
+/* What the producer of a tensor is to do of q, its form: *made; clears what it raises. */
+cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
+                           cudaStream_t stream);
+/* What is left to do when x is in memory. made->count 0: all. */
+cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
+                            cudaStream_t stream);
+/* This work of all uses, in one pass. */
+cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStream_t stream);
+
+/* ---- quantize.cu ---- */
+
+/* A pass over x, which does each use's `work`. Groups that reach beyond a tile have amax 0 before it, and their scale's
+   amax is whole: quantize_is_local. */
+cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
+/* Scales of all groups from their amax. */
+cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
 /* y = code * scale_inv of copy 0. */
 cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream);
 cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stream);
+
+/* ---- statistics.cu ---- */
 
 /* Bytes of workspace, and statistics of a use of x (tensor/statistics.h) to out. */
 int64_t statistics_workspace(int64_t elements);

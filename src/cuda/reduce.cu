@@ -144,14 +144,13 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) count_nonfinit
 extern "C" cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream) {
     count_job j = {x->data, x->rows, x->columns, x->ld, nonfinite_mask(x->dtype), (int32_t *)count->data};
     if (j.ld == j.columns) j.columns *= j.rows, j.rows = 1;
-    int64_t blocks = j.rows * view_row_pieces(j.columns);
     cudaError_t status = cudaMemsetAsync(j.count, 0, sizeof *j.count, stream);
     if (status != cudaSuccess) return status;
     if (x->dtype == OTT_F32)
-        LAUNCH_BLOCKS(count_nonfinite_kernel<uint32_t>, blocks, ROW_THREADS, stream, j);
+        LAUNCH_ROWS(count_nonfinite_kernel<uint32_t>, j.rows, j.columns, stream, j);
     else if (x->dtype == OTT_BF16 || x->dtype == OTT_F16)
-        LAUNCH_BLOCKS(count_nonfinite_kernel<uint16_t>, blocks, ROW_THREADS, stream, j);
+        LAUNCH_ROWS(count_nonfinite_kernel<uint16_t>, j.rows, j.columns, stream, j);
     else
-        LAUNCH_BLOCKS(count_nonfinite_kernel<uint8_t>, blocks, ROW_THREADS, stream, j);
+        LAUNCH_ROWS(count_nonfinite_kernel<uint8_t>, j.rows, j.columns, stream, j);
     return cudaGetLastError();
 }

@@ -121,18 +121,21 @@ template <ott_dtype D> __device__ __forceinline__ float number(const held<D> &h,
         return widened<D>((uint16_t)(h.word[i / 2] >> i % 2 * 16));
 }
 
-template <ott_dtype D>
-__device__ __forceinline__ void store_vector(typename stored<D>::type *to, const eight &e) {
-    if constexpr (D == OTT_F32) {
-        ((float4 *)to)[0] = make_float4(e.x[0], e.x[1], e.x[2], e.x[3]);
-        ((float4 *)to)[1] = make_float4(e.x[4], e.x[5], e.x[6], e.x[7]);
-    } else {
-        uint32_t word[4];
+template <ott_dtype D> __device__ __forceinline__ held<D> narrowed(const eight &e) {
+    held<D> h;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            word[i] = rounded<D>(e.x[2 * i]) | (uint32_t)rounded<D>(e.x[2 * i + 1]) << 16;
-        *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
-    }
+    for (int i = 0; i < (D == OTT_F32 ? 8 : 4); i++)
+        if constexpr (D == OTT_F32)
+            h.word[i] = fmath_bits(e.x[i]);
+        else
+            h.word[i] = rounded<D>(e.x[2 * i]) | (uint32_t)rounded<D>(e.x[2 * i + 1]) << 16;
+    return h;
+}
+template <ott_dtype D> __device__ __forceinline__ eight widened(const held<D> &h) {
+    eight e;
+#pragma unroll
+    for (int i = 0; i < 8; i++) e.x[i] = number(h, i);
+    return e;
 }
 
 /* Columns [column, column + 8) of a row, those before `end`: the others are 0 and are not stored. column is a multiple of
@@ -161,26 +164,35 @@ __device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t col
 }
 template <ott_dtype D>
 __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column, int64_t end) {
-    held<D> h = hold8<D>(v, row, column, end);
-    eight e;
-#pragma unroll
-    for (int i = 0; i < 8; i++) e.x[i] = number(h, i);
-    return e;
+    return widened(hold8<D>(v, row, column, end));
 }
 template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
     return load8<D>(v, row, column, v.columns);
 }
 template <ott_dtype D>
 __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, int64_t end,
-                                       const eight &e) {
+                                       const held<D> &h) {
     typename stored<D>::type *to = number_at<D>(v, row, column);
     if (v.vectors && column + 8 <= end) {
-        store_vector<D>(to, e);
+#pragma unroll
+        for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++)
+            ((uint4 *)to)[i] =
+                make_uint4(h.word[4 * i], h.word[4 * i + 1], h.word[4 * i + 2], h.word[4 * i + 3]);
         return;
     }
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (column + i < end) to[i] = rounded<D>(e.x[i]);
+    for (int i = 0; i < 8; i++) {
+        if (column + i >= end) continue;
+        if constexpr (D == OTT_F32)
+            to[i] = fmath_from_bits(h.word[i]);
+        else
+            to[i] = (uint16_t)(h.word[i / 2] >> i % 2 * 16);
+    }
+}
+template <ott_dtype D>
+__device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, int64_t end,
+                                       const eight &e) {
+    store8<D>(v, row, column, end, narrowed<D>(e));
 }
 template <ott_dtype D>
 __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, const eight &e) {
@@ -215,6 +227,10 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
         if (blocks_ > INT32_MAX) return cudaErrorInvalidConfiguration;                                       \
         if (blocks_ > 0) LAUNCH(kernel, dim3((unsigned)blocks_), threads, stream, __VA_ARGS__);              \
     } while (0)
+
+/* The same for a kernel that goes by row_place. */
+#define LAUNCH_ROWS(kernel, rows, columns, stream, ...)                                                      \
+    LAUNCH_BLOCKS(kernel, (rows)*view_row_pieces(columns), ROW_THREADS, stream, __VA_ARGS__)
 
 /* ---- sixteen lanes ---- */
 

@@ -1,0 +1,38 @@
+/*
+ * cuda/amax: the largest magnitude of a group, and its scale. A magnitude is held as fp32's bits without the sign and compared as
+ * an integer, so that a NaN is larger than everything.
+ */
+#ifndef CUDA_AMAX_H
+#define CUDA_AMAX_H
+
+#include "cuda/quantize.h"
+#include "cuda/view.h"
+
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+__device__ __forceinline__ uint32_t magnitude(float x) {
+    return fmath_bits(x) & 0x7fffffffu;
+}
+
+__device__ __forceinline__ float amax_of(uint32_t most) {
+    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* one NaN for all */
+}
+
+__device__ __forceinline__ void raise_amax(float *amax, float found) {
+    atomicMax((int *)amax, (int)fmath_bits(found));
+}
+
+__device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, float amax) {
+    if (!(u.work & QUANTIZE_SCALE)) return u.scale[group];
+    if (!u.delayed) return scale_from_amax(amax, u.format, &u.options);
+    return u.next ? *u.next : u.scale[group];
+}
+
+/* A group's scale and its inverse, where the use's owner is to have them. */
+__device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
+    if (!u.delayed || u.next) u.scale[group] = scale;
+    u.scale_inv[group] = scale_inverse(scale);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* cuda/quantize_uses: a quantized tensor as its kernels are told of it, and which of its work is done in which pass. */
+#include "cuda/quantize.h"
+
+/* ---- what the kernels are told ---- */
+
+static int shift_of(int64_t block) {
+    return block == INT64_MAX ? QUANTIZE_WHOLE : __builtin_ctzll((unsigned long long)block);
+}
+
+static quantize_codes codes_of(const qdata *d) {
+    return (quantize_codes){.data = d->data, .ld = d->ld, .transposed = d->transposed};
+}
+
+quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
+    const cast_spec *spec = columnwise ? &q->spec.columnwise : &q->spec.rowwise;
+    const qdata *d = columnwise ? &q->columnwise : &q->rowwise;
+    scale_block block = granularity_block(spec->grain);
+    return (quantize_use){
+        .row_shift = shift_of(columnwise ? block.k : block.mn),
+        .column_shift = shift_of(columnwise ? block.mn : block.k),
+        .row_step = columnwise ? d->k_step : d->mn_step,
+        .column_step = columnwise ? d->mn_step : d->k_step,
+        .groups = columnwise ? granularity_groups(spec->grain, q->columns, q->rows)
+                             : granularity_groups(spec->grain, q->rows, q->columns),
+        .amax = d->amax,
+        .scale = d->scale,
+        .scale_inv = d->scale_inv,
+        .next = d->next,
+        .delayed = spec->policy == AMAX_DELAYED,
+        .format = spec->format,
+        .mode = spec->mode,
+        .options = spec->scale,
+        .copies = 1,
+        .codes = {codes_of(d)},
+    };
+}
+
+/* The uses that are FP8 and have scales of their own; one that shares only these is a copy of the other's codes. */
+quantize_uses quantize_uses_of(const qtensor *q) {
+    quantize_uses uses = {.count = 0};
+    if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
+    if (!qtensor_shares_scales(q)) {
+        if (cast_spec_is_fp8(&q->spec.columnwise)) uses.use[uses.count++] = quantize_use_of(q, true);
+    } else if (!qtensor_shares_codes(q))
+        uses.use[0].codes[uses.use[0].copies++] = codes_of(&q->columnwise);
+    return uses;
+}
+
+/* ---- passes ---- */
+
+/* What a use needs before its scale: that of groups which reach beyond a tile and wait for their amax. */
+static bool waits(const quantize_use *u) {
+    return !quantize_is_local(u) && !u->delayed;
+}
+
+static cudaError_t run_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
+    for (int i = 0; i < uses->count; i++)
+        if (uses->use[i].work) return quantize_pass(x, uses, stream);
+    return cudaSuccess;
+}
+
+/* Groups that reach beyond a tile are raised from 0. */
+static cudaError_t clear_amax(const quantize_uses *uses, cudaStream_t stream) {
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < uses->count && error == cudaSuccess; i++) {
+        const quantize_use *u = &uses->use[i];
+        if (u->work & QUANTIZE_AMAX && !quantize_is_local(u))
+            error = cudaMemsetAsync(u->amax, 0, (size_t)u->groups * sizeof(float), stream);
+    }
+    return error;
+}
+
+cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStream_t stream) {
+    quantize_uses uses = quantize_uses_of(q);
+    for (int i = 0; i < uses.count; i++) uses.use[i].work = work;
+    cudaError_t error = clear_amax(&uses, stream);
+    return error == cudaSuccess ? run_pass(x, &uses, stream) : error;
+}
+
+/* ---- with the producer of the tensor ---- */
+
+static int producer_work(const quantize_use *u, quantize_producer producer) {
+    const int all = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
+    if (producer == QUANTIZE_BY_TILES) return waits(u) ? QUANTIZE_AMAX : all;
+    bool of_rows = u->column_shift == QUANTIZE_WHOLE && !u->delayed;
+    if (!of_rows || (u->row_shift != QUANTIZE_WHOLE && u->row_shift != 0)) return 0;
+    bool casts =
+        producer == QUANTIZE_BY_ROWS && u->row_shift == 0 && u->copies == 1 && !u->codes[0].transposed;
+    return casts ? all : QUANTIZE_AMAX;
+}
+
+cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
+                           cudaStream_t stream) {
+    *made = quantize_uses_of(q);
+    for (int i = 0; i < made->count; i++) made->use[i].work = producer_work(&made->use[i], producer);
+    return clear_amax(made, stream);
+}
+
+/* What has its scale in time is cast in the first pass, the rest in a second one. */
+cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
+                            cudaStream_t stream) {
+    quantize_uses first = quantize_uses_of(q), second = first;
+    for (int i = 0; i < first.count; i++) {
+        int done = i < made->count ? made->use[i].work : 0, cast = QUANTIZE_SCALE | QUANTIZE_CAST;
+        bool late = waits(&first.use[i]);
+        first.use[i].work = (late ? QUANTIZE_AMAX : QUANTIZE_AMAX | cast) & ~done;
+        second.use[i].work = (late ? cast : 0) & ~done;
+    }
+    cudaError_t error = clear_amax(&first, stream);
+    if (error == cudaSuccess) error = run_pass(x, &first, stream);
+    return error == cudaSuccess ? run_pass(x, &second, stream) : error;
+}

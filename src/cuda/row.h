@@ -1,0 +1,89 @@
+/*
+ * cuda/row: a row in the registers of a block of ROW_THREADS: thread t has eights t, t + ROW_THREADS, ...; and its amax, scale and
+ * codes while it is there.
+ */
+#ifndef CUDA_ROW_H
+#define CUDA_ROW_H
+
+#include "cuda/amax.h"
+#include "cuda/codes.h"
+
+/* The first of the columns that are this thread's eight number k. */
+__device__ __forceinline__ int64_t row_column(int k) {
+    return k * (int64_t)ROW_PIECE + 8 * (int64_t)threadIdx.x;
+}
+/* How many columns of piece k there are. */
+__device__ __forceinline__ int64_t row_filled(int k, int64_t columns) {
+    int64_t left = columns - k * (int64_t)ROW_PIECE;
+    return left < ROW_PIECE ? left : (int64_t)ROW_PIECE;
+}
+
+/* Of eight columns, as far as the row has them. */
+template <ott_dtype D>
+__device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, int64_t column,
+                                               int64_t columns) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (column + i < columns) most = larger(most, magnitude(number(h, i)));
+    return most;
+}
+
+/* The amax of the block's row for all threads, from what each has found. */
+__device__ __forceinline__ float row_amax(uint32_t most) {
+    SHARED(of_warp, uint32_t[ROW_THREADS / 32]);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) most = larger(most, __shfl_xor_sync(0xffffffffu, most, step));
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < ROW_THREADS / 32; w++) most = larger(most, of_warp[w]);
+    return amax_of(most);
+}
+
+/* The amax to where a use has it: that of the row, or of all rows. */
+__device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
+    for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
+        const quantize_use &u = uses.use[i];
+        if (!(u.work & QUANTIZE_AMAX)) continue;
+        if (u.row_shift == QUANTIZE_WHOLE)
+            raise_amax(u.amax, amax);
+        else
+            u.amax[row * u.row_step] = amax;
+    }
+}
+
+/* A use whose groups are rows: scale and codes of this one. */
+template <ott_dtype D, int N>
+__device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize_use &u, int64_t row,
+                                         int64_t columns, float amax) {
+    int64_t group = row * u.row_step;
+    float scale = scale_of(u, group, amax);
+    uint8_t *to = u.codes[0].data + row * u.codes[0].ld;
+    if (threadIdx.x == 0) store_scale(u, group, scale);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        int64_t column = row_column(k), count = columns - column;
+        if (count <= 0) continue;
+        eight scaled = widened(own[k]);
+#pragma unroll
+        for (int i = 0; i < 8; i++) scaled.x[i] = scaled.x[i] * scale;
+        store_codes8(to + column, codes8(scaled, u.format, u.mode), count,
+                     count >= 8 && (uintptr_t)to % 8 == 0);
+    }
+}
+
+/* The work of uses as QUANTIZE_BY_ROWS gives it. */
+template <ott_dtype D, int N>
+__device__ __forceinline__ void quantize_row(const held<D> (&own)[N], const quantize_uses &uses, int64_t row,
+                                             int64_t columns) {
+    if (uses.count == 0) return;
+    uint32_t most = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) most = row_raised<D>(most, own[k], row_column(k), columns);
+    float amax = row_amax(most);
+    settle_row(uses, row, amax);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.use[i].work & QUANTIZE_CAST) cast_row<D>(own, uses.use[i], row, columns, amax);
+}
+
+#endif

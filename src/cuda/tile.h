@@ -1,0 +1,260 @@
+/*
+ * cuda/tile: amax, scales and codes of a tensor that lies in memory or is just being made. A block has a tile of 128 x 128
+ * elements in its registers, which all scale blocks divide or cover; what it finds of groups that reach beyond the tile it
+ * raises with atomic operations, whose order does not matter to a maximum.
+ */
+#ifndef CUDA_TILE_H
+#define CUDA_TILE_H
+
+#include "cuda/amax.h"
+#include "cuda/codes.h"
+
+enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
+
+/* A thread has rows [row, row + 8) and columns [column, column + 8) of the tile. A row of the tile lies in 16 threads, so a
+   load is of 256 neighbouring bytes of bf16, and a store of 128 codes. */
+struct tile_place {
+    int64_t first_row, first_column; /* of the tile, in the tensor */
+    int row, column;                 /* of this thread, in the tile */
+};
+
+__device__ __forceinline__ tile_place tile_place_of(int64_t columns) {
+    unsigned across = (unsigned)((columns + TILE - 1) / TILE);
+    return {(int64_t)(blockIdx.x / across) * TILE, (int64_t)(blockIdx.x % across) * TILE,
+            (int)threadIdx.x / 16 * 8, (int)threadIdx.x % 16 * 8};
+}
+
+static inline int64_t tile_blocks(int64_t rows, int64_t columns) {
+    return ((rows + TILE - 1) / TILE) * ((columns + TILE - 1) / TILE);
+}
+
+/* ---- the largest magnitudes ---- */
+
+/* Of the tile: of 32 columns of a row, of 16 rows of a column, of a warp's elements. From these follow those of any group. */
+struct tile_largest {
+    uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
+};
+
+/* Each entry is written by one thread; they are whole after a barrier. */
+template <ott_dtype D>
+__device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
+                                             const tile_place &p) {
+    const unsigned all = 0xffffffffu;
+    uint32_t of_column[8] = {}, of_thread = 0;
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++) {
+        uint32_t of_row = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            of_row = larger(of_row, magnitude(number(own[k], i)));
+            of_column[i] = larger(of_column[i], magnitude(number(own[k], i)));
+        }
+        of_thread = larger(of_thread, of_row);
+        of_row = larger(of_row, __shfl_xor_sync(all, of_row, 1));
+        of_row = larger(of_row, __shfl_xor_sync(all, of_row, 2));
+        if (threadIdx.x % 4 == 0) largest.row[p.row + k][p.column / 32] = of_row;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        uint32_t most = larger(of_column[i], __shfl_xor_sync(all, of_column[i], 16));
+        if (threadIdx.x % 32 < 16) largest.column[threadIdx.x / 32][p.column + i] = most;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        of_thread = larger(of_thread, __shfl_xor_sync(all, of_thread, step));
+    if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
+}
+
+/* The part within the tile of the group that begins at its row and column: 2^row_shift x 2^column_shift elements, of which one
+   is a single row or column, or both the tile. */
+__device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
+                                                  int row_shift, int column_shift) {
+    uint32_t most = 0;
+    if (row_shift == 0)
+        for (int i = 0; i < 1 << (column_shift - 5); i++)
+            most = larger(most, largest.row[row][column / 32 + i]);
+    else if (column_shift == 0)
+        for (int i = 0; i < 1 << (row_shift - 4); i++)
+            most = larger(most, largest.column[row / 16 + i][column]);
+    else
+        for (int i = 0; i < TILE_WARPS; i++) most = larger(most, largest.warp[i]);
+    return amax_of(most);
+}
+
+/* ---- scales ---- */
+
+/* A use's groups in the tile have at most 2^shift rows and columns there. */
+__device__ __forceinline__ int tile_shift(int shift) {
+    return shift < TILE_SHIFT ? shift : TILE_SHIFT;
+}
+
+/* The scales of a tile's groups, [group along rows][group along columns]. */
+struct tile_scales {
+    float of[TILE * TILE / 32];
+};
+
+/* One group: its amax, its scale. Of the tiles that a group lies in the first one stores its scale; the others make it of what
+   it is made of, so that none waits for another. */
+__device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
+                                              const tile_place &p, int row, int column) {
+    int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
+    bool local = u.row_shift != QUANTIZE_WHOLE && u.column_shift != QUANTIZE_WHOLE;
+    float amax = 0;
+    if (u.work & QUANTIZE_AMAX) {
+        amax = largest_of_group(largest, row, column, tile_shift(u.row_shift), tile_shift(u.column_shift));
+        if (local)
+            u.amax[group] = amax;
+        else
+            raise_amax(u.amax + group, amax);
+    }
+    if (!(u.work & (QUANTIZE_SCALE | QUANTIZE_CAST))) return 0;
+    if (!local && !u.delayed) amax = u.amax[group];
+    float scale = scale_of(u, group, amax);
+    bool first = (u.row_shift != QUANTIZE_WHOLE || p.first_row == 0) &&
+                 (u.column_shift != QUANTIZE_WHOLE || p.first_column == 0);
+    if (first && u.work & QUANTIZE_SCALE) store_scale(u, group, scale);
+    return scale;
+}
+
+__device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_use &u,
+                                           const tile_largest &largest, const tile_place &p, int64_t rows,
+                                           int64_t columns) {
+    int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift),
+        across = TILE >> column_shift;
+    for (int i = threadIdx.x; i < (TILE >> row_shift) * across; i += TILE_THREADS) {
+        int row = i / across << row_shift, column = i % across << column_shift;
+        if (p.first_row + row < rows && p.first_column + column < columns)
+            scales.of[i] = settle_group(u, largest, p, row, column);
+    }
+}
+
+/* ---- codes ---- */
+
+/* The scales of eight neighbours in a row of the tile. */
+__device__ __forceinline__ eight scales_at(const tile_scales &scales, const quantize_use &u, int row,
+                                           int column) {
+    int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift);
+    const float *from = scales.of + (row >> row_shift) * (TILE >> column_shift) + (column >> column_shift);
+    eight s;
+#pragma unroll
+    for (int i = 0; i < 8; i++) s.x[i] = from[column_shift == 0 ? i : 0];
+    return s;
+}
+
+/* The codes of a thread's eight rows. */
+struct own_codes {
+    uint2 row[OWN_ROWS];
+};
+
+template <ott_dtype D>
+__device__ __forceinline__ own_codes cast_tile(const held<D> (&own)[OWN_ROWS], const tile_scales &scales,
+                                               const quantize_use &u, const tile_place &p) {
+    own_codes codes;
+    eight s = scales_at(scales, u, p.row, p.column);
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++) {
+        if (u.row_shift == 0) s = scales_at(scales, u, p.row + k, p.column);
+        eight scaled;
+#pragma unroll
+        for (int i = 0; i < 8; i++) scaled.x[i] = number(own[k], i) * s.x[i];
+        codes.row[k] = codes8(scaled, u.format, u.mode);
+    }
+    return codes;
+}
+
+__device__ __forceinline__ void store_rows(const quantize_codes &to, const own_codes &codes,
+                                           const tile_place &p, int64_t rows, int64_t columns) {
+    int64_t row = p.first_row + p.row, column = p.first_column + p.column, count = columns - column;
+    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++)
+        if (row + k < rows) store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, whole);
+}
+
+/* The transposed tile: TILE columns of 16 units of 8 rows. Unit u of column c lies at u ^ (c / 8): the 16 threads that
+   store, 8 columns apart, and the 16 that load a column meet in no bank. */
+struct transposed_tile {
+    uint2 unit[TILE][TILE / 8];
+};
+
+__device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own_codes &codes,
+                                                const tile_place &p) {
+    const uint2(&r)[OWN_ROWS] = codes.row;
+    uint32_t top[8], bottom[8]; /* rows 0 to 3 and 4 to 7 of each column */
+    transpose4({r[0].x, r[1].x, r[2].x, r[3].x}, top);
+    transpose4({r[0].y, r[1].y, r[2].y, r[3].y}, top + 4);
+    transpose4({r[4].x, r[5].x, r[6].x, r[7].x}, bottom);
+    transpose4({r[4].y, r[5].y, r[6].y, r[7].y}, bottom + 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        tile.unit[p.column + i][p.row / 8 ^ p.column / 8] = make_uint2(top[i], bottom[i]);
+}
+
+/* A column's 128 codes by 16 threads. */
+__device__ __forceinline__ void store_transposed(const quantize_codes &to, const transposed_tile &tile,
+                                                 const tile_place &p, int64_t rows, int64_t columns) {
+    int unit = threadIdx.x % 16;
+    int64_t row = p.first_row + unit * 8, count = rows - row;
+    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
+    for (int c = threadIdx.x / 16; c < TILE && p.first_column + c < columns; c += TILE_THREADS / 16)
+        if (count > 0)
+            store_codes8(to.data + (p.first_column + c) * to.ld + row, tile.unit[c][unit ^ c / 8], count,
+                         whole);
+}
+
+/* Barriers part the tile's filling from its reading, and from that of the codes before. */
+__device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
+                                             const tile_place &p, int64_t rows, int64_t columns) {
+    SHARED(tile, transposed_tile);
+    for (int i = 0; i < u.copies; i++) {
+        if (!u.codes[i].transposed) {
+            store_rows(u.codes[i], codes, p, rows, columns);
+            continue;
+        }
+        __syncthreads();
+        keep_transposed(tile, codes, p);
+        __syncthreads();
+        store_transposed(u.codes[i], tile, p, rows, columns);
+    }
+}
+
+/* ---- a pass ---- */
+
+/* Each use's work on the tile. */
+template <ott_dtype D>
+__device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
+                                              const tile_place &p, int64_t rows, int64_t columns) {
+    SHARED(largest, tile_largest);
+    SHARED(scales, tile_scales[2]);
+    bool finds = false;
+    for (int i = 0; i < uses.count; i++) finds = finds || uses.use[i].work & QUANTIZE_AMAX;
+    if (finds) find_largest(largest, own, p);
+    __syncthreads();
+    for (int i = 0; i < uses.count; i++) settle_use(scales[i], uses.use[i], largest, p, rows, columns);
+    __syncthreads();
+    for (int i = 0; i < uses.count; i++) {
+        const quantize_use &u = uses.use[i];
+        if (u.work & QUANTIZE_CAST) store_copies(u, cast_tile(own, scales[i], u, p), p, rows, columns);
+    }
+}
+
+/* A source S of dtype S::dtype makes S::outputs tensors of rows x columns, each with its uses: take_eight(source, eights, row,
+   column) gives eight neighbours of each, and stores them where they are to be in memory. */
+template <class S>
+__global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
+    tile_place p = tile_place_of(source.columns);
+    held<S::dtype> own[S::outputs][OWN_ROWS];
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++) {
+        int64_t row = p.first_row + p.row + k, column = p.first_column + p.column;
+        held<S::dtype> taken[S::outputs] = {};
+        if (row < source.rows && column < source.columns) take_eight(source, taken, row, column);
+#pragma unroll
+        for (int i = 0; i < S::outputs; i++) own[i][k] = taken[i];
+    }
+#pragma unroll
+    for (int i = 0; i < S::outputs; i++)
+        quantize_tile(own[i], source.uses[i], p, source.rows, source.columns);
+}
+
+#endif
