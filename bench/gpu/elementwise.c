@@ -1,89 +1,179 @@
 /*
- * bench/gpu/elementwise: what kernels that read, compute little and write reach of the device's copy, at the
- * sizes of Llama 3.1 8B; each is checked against src/fp8/reference.h first. Ends with code 1 when a check
- * fails.
+ * bench/gpu/elementwise: what the CUDA backend's kernels that read, compute little and write reach of the device's copy, at the
+ * sizes of Llama 3.1 8B. That they are right the tests of the backend say (cuda.ops).
  */
-#include "elementwise_case.h"
-#include "elementwise_check.h"
+#include "cuda/kernels.h"
+#include "fill.h"
+#include "fp8/recipe.h"
+#include "gpu.h"
 #include <math.h>
+#include <string.h>
+
+/* ---- what a case works on ---- */
+
+enum { ARRAYS = 5 };
+
+/* Tensors of [rows, columns], a vector for each dimension, and a quantized form of each of up to two outputs. */
+typedef struct arrays {
+    tensor t[ARRAYS], weight, rstd;
+    qtensor form[2];
+    void *blocks[2][2];
+} arrays;
+
+typedef struct kernel_case {
+    const char *name, *recipe; /* recipe NULL: without quantized forms */
+    recipe_tensor which;       /* of the recipe */
+    cudaError_t (*run)(const struct kernel_case *c, const arrays *a, cudaStream_t stream);
+    int64_t rows, columns;
+    int forms;
+    double bytes; /* read and written for each of the elements, scales left out */
+} kernel_case;
+
+static const quant_spec *spec_of(const kernel_case *c) {
+    const recipe *r = recipe_find(c->recipe);
+    return c->which == TENSOR_INPUT ? &r->input : c->which == TENSOR_WEIGHT ? &r->weight : &r->grad_output;
+}
+
+static tensor open_tensor(gpu *g, ott_dtype d, int64_t rows, int64_t columns, uint64_t seed) {
+    tensor t = tensor_matrix(gpu_alloc((size_t)(rows * columns * dtype_bytes(d))), d, rows, columns);
+    GPU_CHECK(fill_normal(t.data, d, (size_t)(rows * columns), 1, seed, g->stream));
+    return t;
+}
+
+static void open_form(gpu *g, const kernel_case *c, const tensor *t, arrays *a, int i) {
+    const backend_capabilities can = {.alignment = 256, .contiguous_contraction = true};
+    qblocks blocks = {{NULL, 0}, {NULL, 0}};
+    qtensor *q = &a->form[i];
+    *q = (qtensor){.rows = t->rows, .columns = t->columns, .spec = quant_spec_from(*spec_of(c), t->dtype)};
+    if (qtensor_lay_out(q, &can, &blocks) != OTT_OK) return;
+    qblock *parts[] = {&blocks.rowwise, &blocks.columnwise};
+    for (int k = 0; k < 2; k++) {
+        if (parts[k]->bytes == 0) continue;
+        a->blocks[i][k] = parts[k]->data = gpu_alloc((size_t)parts[k]->bytes);
+        GPU_CHECK(fill_normal(parts[k]->data, OTT_F32, (size_t)parts[k]->bytes / 4, 1, 9, g->stream));
+        parts[k]->bytes = 0;
+    }
+    qtensor_lay_out(q, &can, &blocks);
+}
+
+static void open_arrays(gpu *g, const kernel_case *c, int64_t rows, int64_t columns, uint64_t seed,
+                        arrays *a) {
+    *a = (arrays){.weight = open_tensor(g, OTT_F32, 1, columns, seed),
+                  .rstd = open_tensor(g, OTT_F32, 1, rows, seed)};
+    ott_dtype d = c->which == TENSOR_WEIGHT ? OTT_F32 : OTT_BF16;
+    for (int i = 0; i < ARRAYS; i++) a->t[i] = open_tensor(g, d, rows, columns, seed + (uint64_t)i);
+    for (int i = 0; i < c->forms; i++) open_form(g, c, &a->t[0], a, i);
+}
+
+static void close_arrays(const arrays *a) {
+    for (int i = 0; i < ARRAYS; i++) gpu_free(a->t[i].data);
+    for (int i = 0; i < 4; i++) gpu_free(a->blocks[i / 2][i % 2]);
+    gpu_free(a->weight.data);
+    gpu_free(a->rstd.data);
+}
+
+/* ---- the kernels, each with what the backend's op queues ---- */
+
+static const quantize_uses nothing = {.count = 0};
+
+static cudaError_t run_copy(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    (void)c;
+    return cudaMemcpyAsync(a->t[1].data, a->t[0].data, (size_t)tensor_bytes(a->t[0]),
+                           cudaMemcpyDeviceToDevice, stream);
+}
+
+static cudaError_t run_amax(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    (void)c;
+    return quantize_work(&a->t[0], &a->form[0], QUANTIZE_AMAX, stream);
+}
+
+static cudaError_t run_quantize(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    (void)c;
+    return quantize_finish(&a->t[0], &a->form[0], &nothing, stream);
+}
+
+/* Of the case's forms what the kernel makes. */
+static cudaError_t begin(const kernel_case *c, const arrays *a, quantize_producer producer,
+                         quantize_uses made[2], cudaStream_t stream) {
+    made[0] = made[1] = nothing;
+    cudaError_t status = cudaSuccess;
+    for (int i = 0; i < c->forms && status == cudaSuccess; i++)
+        status = quantize_begin(&a->form[i], producer, &made[i], stream);
+    return status;
+}
+
+static cudaError_t finish(const kernel_case *c, const arrays *a, const tensor *const made_of[2],
+                          const quantize_uses made[2], cudaError_t status, cudaStream_t stream) {
+    for (int i = 0; i < c->forms && status == cudaSuccess; i++)
+        status = quantize_finish(made_of[i], &a->form[i], &made[i], stream);
+    return status;
+}
+
+static cudaError_t run_norm(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    const tensor *t = a->t, *const out[2] = {&t[3], NULL};
+    quantize_uses made[2];
+    cudaError_t status = begin(c, a, QUANTIZE_BY_ROWS, made, stream);
+    if (status == cudaSuccess)
+        status =
+            norm_forward_launch(&t[0], &t[1], &a->weight, &t[2], &t[3], &a->rstd, 1e-5f, &made[0], stream);
+    return finish(c, a, out, made, status, stream);
+}
+
+static cudaError_t run_norm_backward(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    const tensor *t = a->t, *const out[2] = {&t[3], NULL};
+    quantize_uses made[2];
+    cudaError_t status = begin(c, a, QUANTIZE_BY_ROWS, made, stream);
+    if (status == cudaSuccess)
+        status = norm_backward_launch(&t[0], &t[1], &a->weight, &a->rstd, &t[2], &t[3], &made[0], stream);
+    return finish(c, a, out, made, status, stream);
+}
+
+static cudaError_t run_swiglu(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    const tensor *t = a->t, *const out[2] = {&t[2], NULL};
+    quantize_uses made[2];
+    cudaError_t status = begin(c, a, QUANTIZE_BY_TILES, made, stream);
+    if (status == cudaSuccess) status = swiglu_forward_launch(&t[0], &t[1], &t[2], &made[0], stream);
+    return finish(c, a, out, made, status, stream);
+}
+
+static cudaError_t run_swiglu_backward(const kernel_case *c, const arrays *a, cudaStream_t stream) {
+    const tensor *t = a->t, *const out[2] = {&t[3], &t[4]};
+    quantize_uses made[2];
+    cudaError_t status = begin(c, a, QUANTIZE_BY_TILES, made, stream);
+    if (status == cudaSuccess)
+        status = swiglu_backward_launch(&t[0], &t[1], &t[2], &t[3], &t[4], made, stream);
+    return finish(c, a, out, made, status, stream);
+}
 
 /* ---- the cases ---- */
 
-enum { SHAPE_D = 1, SHAPE_FF = 2, SHAPE_WEIGHT = 4, SHAPES = 3 };
+#define D      8192, 4096
+#define FF     8192, 14336
+#define WEIGHT 14336, 4096
 
-/* [rows, columns] of SHAPE_D, _FF, _WEIGHT. */
-static const int64_t shapes[SHAPES][2] = {{8192, 4096}, {8192, 14336}, {14336, 4096}};
-static const int64_t tiny_shapes[SHAPES][2] = {{32, 1040}, {32, 4112}, {272, 144}};
-
-/* Both sides' inverse scales of blocks of 1 x 128 elements. */
-#define BLOCK_SCALES (2 * 4 / 128.0)
-#define BOTH         (WRITES_Q | WRITES_QT)
-#define TORCHAO                                                                                              \
-    { .rule = SCALE_TORCHAO, .power_of_two = true }
-/* As the recipe "block" has it; power_of_two off is the other choice that TransformerEngine leaves. */
-#define TE(pow2)                                                                                             \
-    { .rule = SCALE_TE, .power_of_two = (pow2), .infinite = 0x1.fep127f }
-
-#define CASE(text, from, what, where, moved, ...)                                                            \
-    {                                                                                                        \
-        .name = (text), .source = SOURCE_##from, .writes = (what), .shapes = (where), .bytes = (moved),      \
-        __VA_ARGS__                                                                                          \
-    }
-#define TENSOR(d, run) .grain = GRANULARITY_TENSOR, .format = OTT_##d, .kernel = (run)
-#define ROW(...)       .grain = GRANULARITY_ROW, .format = OTT_E4M3, .rule = TORCHAO, __VA_ARGS__
-#define BLOCK(granule, pow2, run)                                                                            \
-    .grain = GRANULARITY_##granule, .format = OTT_E4M3, .rule = TE(pow2), .kernel = (run)
-
-static cudaError_t copy_by_runtime(const elementwise_args *a, cudaStream_t stream) {
-    if (a->columns % 8) return cudaErrorInvalidValue; /* as the others */
-    size_t bytes = (size_t)(2 * a->rows * a->columns);
-    return cudaMemcpyAsync(a->y, a->x, bytes, cudaMemcpyDeviceToDevice, stream);
-}
-
-/* The copies come first: the others' share is of the faster one. */
-enum { COPIES = 2 };
+/* A form of current scaling is made in a second pass over what it is made of, with the amax of columns in one before it. */
 static const kernel_case cases[] = {
-    CASE("memcpy", X, WRITES_Y, SHAPE_FF, 4, TENSOR(E4M3, copy_by_runtime)),
-    CASE("copy", X, WRITES_Y, SHAPE_FF, 4, TENSOR(E4M3, quantize_copy)),
-    CASE("amax", X, WRITES_AMAX, SHAPE_FF, 2, TENSOR(E4M3, quantize_amax)),
-    CASE("cast e4m3", X, WRITES_Q, SHAPE_FF, 3, TENSOR(E4M3, quantize_cast)),
-    CASE("cast e5m2", X, WRITES_Q, SHAPE_FF, 3, TENSOR(E5M2, quantize_cast)),
-    CASE("cast, transposed e4m3", X, BOTH | WRITES_AMAX, SHAPE_D | SHAPE_FF, 4,
-         TENSOR(E4M3, quantize_tensor)),
-    CASE("cast, transposed e5m2", X, BOTH | WRITES_AMAX, SHAPE_D, 4, TENSOR(E5M2, quantize_tensor)),
-
-    CASE("rows", X, WRITES_Q, SHAPE_D | SHAPE_FF, 3, ROW(.kernel = quantize_rows)),
-    CASE("rows, column amax", X, WRITES_Q | WRITES_COLUMN_AMAX, SHAPE_D | SHAPE_FF, 3,
-         ROW(.kernel = quantize_rows)),
-    CASE("column amax", X, WRITES_COLUMN_AMAX, SHAPE_D | SHAPE_FF, 2, ROW(.kernel = quantize_column_amax)),
-    CASE("columns", X, WRITES_QT | WRITES_COLUMN_AMAX, SHAPE_D | SHAPE_FF, 3,
-         ROW(.before = quantize_column_amax, .kernel = quantize_columns)),
-    CASE("rows, then columns", X, BOTH | WRITES_COLUMN_AMAX, SHAPE_D | SHAPE_FF, 6,
-         ROW(.kernel = quantize_rows, .then = quantize_columns)),
-
-    CASE("blocks 1x128", X, BOTH, SHAPE_D | SHAPE_FF, 4 + BLOCK_SCALES, BLOCK(1X128, false, quantize_blocks)),
-    CASE("blocks 1x128, powers of two", X, BOTH, SHAPE_D | SHAPE_FF, 4 + BLOCK_SCALES,
-         BLOCK(1X128, true, quantize_blocks)),
-    CASE("weight, blocks 128x128", WEIGHT, BOTH, SHAPE_WEIGHT, 6,
-         BLOCK(128X128, false, quantize_weight_blocks)),
-    CASE("weight, blocks 128x128, powers of two", WEIGHT, BOTH, SHAPE_WEIGHT, 6,
-         BLOCK(128X128, true, quantize_weight_blocks)),
-    CASE("weight", WEIGHT, BOTH, SHAPE_WEIGHT, 6, TENSOR(E4M3, quantize_weight)),
-
-    CASE("norm", NORM, WRITES_Y, SHAPE_D, 8, TENSOR(E4M3, norm_forward)),
-    CASE("norm, amax", NORM, WRITES_Y | WRITES_AMAX, SHAPE_D, 8, TENSOR(E4M3, norm_forward)),
-    CASE("norm, cast, transposed", NORM, BOTH | WRITES_AMAX, SHAPE_D, 8, TENSOR(E4M3, norm_tensor)),
-    CASE("norm, rows, column amax", NORM, WRITES_Y | WRITES_Q | WRITES_COLUMN_AMAX, SHAPE_D, 9,
-         ROW(.kernel = norm_rows)),
-
-    CASE("swiglu", SWIGLU, WRITES_Y, SHAPE_FF, 6, TENSOR(E4M3, swiglu_forward)),
-    CASE("swiglu, amax", SWIGLU, WRITES_Y | WRITES_AMAX, SHAPE_FF, 6, TENSOR(E4M3, swiglu_forward)),
-    CASE("swiglu, cast, transposed", SWIGLU, BOTH | WRITES_AMAX, SHAPE_FF, 6, TENSOR(E4M3, swiglu_tensor)),
-    CASE("swiglu backward", SWIGLU_BACKWARD, WRITES_Y, SHAPE_FF, 10, TENSOR(E5M2, swiglu_backward)),
-    CASE("swiglu backward, amax", SWIGLU_BACKWARD, WRITES_Y | WRITES_AMAX, SHAPE_FF, 10,
-         TENSOR(E5M2, swiglu_backward)),
-    CASE("swiglu backward, cast, transposed", SWIGLU_BACKWARD, BOTH | WRITES_AMAX, SHAPE_FF, 10,
-         TENSOR(E5M2, swiglu_backward_tensor)),
+    {"copy", NULL, TENSOR_INPUT, run_copy, FF, 0, 4},
+    {"amax", "tensorwise", TENSOR_INPUT, run_amax, FF, 1, 2},
+    {"quantize, tensorwise", "tensorwise", TENSOR_INPUT, run_quantize, FF, 1, 6},
+    {"quantize, delayed", "delayed", TENSOR_INPUT, run_quantize, FF, 1, 4},
+    {"quantize, rowwise", "rowwise", TENSOR_INPUT, run_quantize, FF, 1, 6},
+    {"quantize, block", "block", TENSOR_INPUT, run_quantize, FF, 1, 4},
+    {"quantize weight, tensorwise", "tensorwise", TENSOR_WEIGHT, run_quantize, WEIGHT, 1, 10},
+    {"quantize weight, block", "block", TENSOR_WEIGHT, run_quantize, WEIGHT, 1, 6},
+    {"norm", NULL, TENSOR_INPUT, run_norm, D, 0, 8},
+    {"norm, tensorwise", "tensorwise", TENSOR_INPUT, run_norm, D, 1, 12},
+    {"norm, delayed", "delayed", TENSOR_INPUT, run_norm, D, 1, 12},
+    {"norm, rowwise", "rowwise", TENSOR_INPUT, run_norm, D, 1, 14},
+    {"norm backward", NULL, TENSOR_INPUT, run_norm_backward, D, 0, 8},
+    {"norm backward, tensorwise", "tensorwise", TENSOR_GRAD_OUTPUT, run_norm_backward, D, 1, 12},
+    {"swiglu", NULL, TENSOR_INPUT, run_swiglu, FF, 0, 6},
+    {"swiglu, tensorwise", "tensorwise", TENSOR_INPUT, run_swiglu, FF, 1, 10},
+    {"swiglu, delayed", "delayed", TENSOR_INPUT, run_swiglu, FF, 1, 8},
+    {"swiglu, rowwise", "rowwise", TENSOR_INPUT, run_swiglu, FF, 1, 10},
+    {"swiglu backward", NULL, TENSOR_INPUT, run_swiglu_backward, FF, 0, 10},
+    {"swiglu backward, tensorwise", "tensorwise", TENSOR_GRAD_OUTPUT, run_swiglu_backward, FF, 2, 18},
+    {"swiglu backward, delayed", "delayed", TENSOR_GRAD_OUTPUT, run_swiglu_backward, FF, 2, 14},
 };
 
 /* ---- measuring ---- */
@@ -92,88 +182,49 @@ enum { SETS_MOST = 16 };
 
 typedef struct run {
     const kernel_case *c;
-    int sets;
-    elementwise_args set[SETS_MOST];
+    cudaError_t status;
+    arrays set[SETS_MOST];
 } run;
 
 static void run_set(gpu *g, void *context, int set) {
-    const run *r = context;
-    GPU_CHECK(case_run(g, r->c, &r->set[set]));
+    run *r = context;
+    cudaError_t status = r->c->run(r->c, &r->set[set], g->stream);
+    if (status != cudaSuccess) r->status = status;
 }
 
-typedef struct outcome {
-    case_check check;
-    gpu_time time;
-    double rate; /* GB/s */
-} outcome;
-
-static bool is_sound(const outcome *o) {
-    return o->check.status == cudaSuccess && o->check.mismatches == 0;
-}
-
-/* Checks and times a case. `check`: what its small shapes gave. */
-static outcome measure(gpu *g, const kernel_case *c, int64_t rows, int64_t columns, case_check check) {
-    outcome o = {.check = check};
+/* GB/s; *copy_rate: those of the copy, of which others are a share. */
+static void measure(gpu *g, const kernel_case *c, double *copy_rate) {
+    int64_t rows = g->tiny ? 32 : c->rows, columns = g->tiny ? 1040 : c->columns;
     double bytes = c->bytes * (double)(rows * columns);
-    run r = {.c = c, .sets = gpu_sets(g, (size_t)bytes)};
-    for (int i = 0; i < r.sets; i++) case_open(g, c, rows, columns, (uint64_t)i + 1, &r.set[i]);
-    check_case(g, c, &r.set[0], &o.check);
-    for (int i = 0; i < r.sets; i++)
-        if (o.check.status == cudaSuccess) o.check.status = case_prepare(g, c, &r.set[i]);
-    if (o.check.status == cudaSuccess) {
-        o.time = gpu_measure(g, run_set, &r, r.sets);
-        o.rate = bytes / o.time.median / 1e3;
-    }
-    for (int i = 0; i < r.sets; i++) case_close(&r.set[i]);
-    return o;
-}
-
-static void write_result(gpu *g, const kernel_case *c, const int64_t shape[2], const outcome *o,
-                         double share) {
-    const char *failure = o->check.status == cudaSuccess ? "mismatch" : cudaGetErrorString(o->check.status);
-    const char *status = is_sound(o) ? "ok" : failure;
+    run r = {.c = c, .status = cudaSuccess};
+    int sets = gpu_sets(g, (size_t)bytes);
+    for (int i = 0; i < sets; i++) open_arrays(g, c, rows, columns, (uint64_t)i + 1, &r.set[i]);
+    gpu_time time = gpu_measure(g, run_set, &r, sets);
+    for (int i = 0; i < sets; i++) close_arrays(&r.set[i]);
+    double rate = bytes / time.median / 1e3;
+    const char *status = r.status == cudaSuccess ? "ok" : cudaGetErrorString(r.status);
+    if (c == cases) *copy_rate = rate;
     result_begin(g);
     result_text(g, "case", c->name);
-    result_int(g, "rows", shape[0]);
-    result_int(g, "columns", shape[1]);
+    result_int(g, "rows", rows);
+    result_int(g, "columns", columns);
     result_number(g, "bytes_per_element", c->bytes);
-    result_int(g, "bytes", (int64_t)(c->bytes * (double)(shape[0] * shape[1])));
-    if (o->check.status == cudaSuccess) {
-        result_time(g, &o->time);
-        result_number(g, "gb_per_s", o->rate);
-        result_number(g, "share", share);
+    if (r.status == cudaSuccess) {
+        result_time(g, &time);
+        result_number(g, "gb_per_s", rate);
+        result_number(g, "share", rate / *copy_rate);
     }
     result_text(g, "status", status);
-    result_int(g, "mismatches", o->check.mismatches);
-    if (c->source >= SOURCE_NORM) result_number(g, "rel_error", o->check.rel_error);
     result_end(g);
-    printf("%-40s %5lld x %5lld %8.1f us %7.0f GB/s %5.1f %%  %s\n", c->name, (long long)shape[0],
-           (long long)shape[1], o->time.median, o->rate, 100 * share, status);
-}
-
-/* Whether all of it was as it should be. *copy_rate: GB/s of the fastest copy so far. */
-static bool run_shapes(gpu *g, const kernel_case *c, double *copy_rate) {
-    case_check small = {0};
-    bool sound = true, copies = c - cases < COPIES;
-    check_small(g, c, &small);
-    for (int s = 0; s < SHAPES; s++) {
-        if (!(c->shapes & 1u << s)) continue;
-        const int64_t *shape = (g->tiny ? tiny_shapes : shapes)[s];
-        outcome o = measure(g, c, shape[0], shape[1], small);
-        if (copies && o.rate > *copy_rate) *copy_rate = o.rate;
-        write_result(g, c, shape, &o, *copy_rate > 0 ? o.rate / *copy_rate : NAN);
-        sound = sound && is_sound(&o);
-    }
-    return sound;
+    printf("%-30s %5lld x %5lld %8.1f us %7.0f GB/s %5.1f %%  %s\n", c->name, (long long)rows,
+           (long long)columns, time.median, rate, 100 * rate / *copy_rate, status);
 }
 
 int main(int argc, char **argv) {
     gpu g;
-    gpu_open(&g, "elementwise", argc, argv);
     double copy_rate = 0;
-    bool sound = true;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        sound = run_shapes(&g, &cases[i], &copy_rate) && sound;
+    gpu_open(&g, "elementwise", argc, argv);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) measure(&g, &cases[i], &copy_rate);
     gpu_close(&g);
-    return sound ? 0 : 1;
+    return 0;
 }

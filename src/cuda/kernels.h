@@ -32,7 +32,7 @@ cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const t
                                    cudaStream_t stream);
 
 /* ---- norm.cu: QUANTIZE_BY_ROWS where rows are wide, else nothing ---- */
-bool norm_is_wide(int64_t columns);
+bool norm_is_wide(const tensor *x);
 cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight, const tensor *h,
                                 const tensor *y, const tensor *rstd, float eps, const quantize_uses *uses,
                                 cudaStream_t stream);

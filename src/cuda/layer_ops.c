@@ -19,7 +19,7 @@ ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
 
 /* The kernel of narrow rows leaves quantized forms to passes of their own. */
 static ott_status begin_norm(exec *cx, const char *op, const tensor *y, const qlist *q, quantize_uses *made) {
-    return cuda_quantize_begin(cx, op, norm_is_wide(y->columns) ? q : NULL, QUANTIZE_BY_ROWS, made);
+    return cuda_quantize_begin(cx, op, norm_is_wide(y) ? q : NULL, QUANTIZE_BY_ROWS, made);
 }
 
 ott_status cuda_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {

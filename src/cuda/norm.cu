@@ -21,19 +21,24 @@ __device__ __forceinline__ int64_t norm_row() {
 
 /* ---- wide rows ---- */
 
-enum { NORM_NARROW = 256, NORM_WIDE = 4 * ROW_PIECE };
+enum { NORM_NARROW = 256 };
 
-extern "C" bool norm_is_wide(int64_t columns) {
-    return columns > NORM_NARROW && columns <= NORM_WIDE;
+/* The most eights that a thread has room for: numbers of fp32 take twice the registers. */
+static constexpr int norm_eights(ott_dtype d) {
+    return d == OTT_F32 ? 2 : 4;
 }
 
-/* `statement` with N how many eights of a wide row a thread has. */
-#define WITH_EIGHTS(columns, N, ...)                                                                         \
+extern "C" bool norm_is_wide(const tensor *x) {
+    return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
+}
+
+/* `statement` with N how many eights of a wide row of D a thread has. */
+#define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \
         constexpr int N = 2;                                                                                 \
         __VA_ARGS__;                                                                                         \
     } else {                                                                                                 \
-        constexpr int N = 4;                                                                                 \
+        constexpr int N = norm_eights(D);                                                                    \
         __VA_ARGS__;                                                                                         \
     }
 
@@ -149,10 +154,10 @@ extern "C" cudaError_t norm_forward_launch(const tensor *x, const tensor *delta,
                                            const quantize_uses *uses, cudaStream_t stream) {
     norm_forward n = {view_of(x),      view_of(delta),      view_of(h), view_of(y),
                       view_of(weight), (float *)rstd->data, eps,        *uses};
-    if (norm_is_wide(x->columns)) {
+    if (norm_is_wide(x)) {
         WITH_DTYPE(
             x->dtype, D,
-            WITH_EIGHTS(x->columns, N,
+            WITH_EIGHTS(x->columns, D, N,
                         LAUNCH_BLOCKS((norm_forward_wide_kernel<D, N>), x->rows, ROW_THREADS, stream, n)));
     } else
         WITH_DTYPE(x->dtype, D,
@@ -255,10 +260,10 @@ extern "C" cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, c
     norm_backward n = {view_of(dy), view_of(h),      view_of(dresidual),
                        view_of(dx), view_of(weight), (const float *)rstd->data,
                        *uses};
-    if (norm_is_wide(dy->columns)) {
+    if (norm_is_wide(dy)) {
         WITH_DTYPE(
             dy->dtype, D,
-            WITH_EIGHTS(dy->columns, N,
+            WITH_EIGHTS(dy->columns, D, N,
                         LAUNCH_BLOCKS((norm_backward_wide_kernel<D, N>), dy->rows, ROW_THREADS, stream, n)));
     } else
         WITH_DTYPE(dy->dtype, D,

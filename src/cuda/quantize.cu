@@ -9,18 +9,15 @@ template <ott_dtype D> struct memory_source {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 1;
     int64_t rows, columns;
-    view x;
+    view made[1];
     quantize_uses uses[1];
 };
 template <ott_dtype D>
-__device__ __forceinline__ void take_eight(const memory_source<D> &s, held<D> (&own)[1], int64_t row,
-                                           int64_t column) {
-    own[0] = hold8<D>(s.x, row, column, s.columns);
-}
+__device__ __forceinline__ void make_eight(const memory_source<D> &, int64_t, int64_t) {}
 
 extern "C" cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
     WITH_DTYPE(x->dtype, D, {
-        memory_source<D> source = {x->rows, x->columns, view_of(x), {*uses}};
+        memory_source<D> source = {x->rows, x->columns, {view_of(x)}, {*uses}};
         LAUNCH_BLOCKS(tile_kernel<memory_source<D>>, tile_blocks(x->rows, x->columns), TILE_THREADS, stream,
                       source);
     });

@@ -1,6 +1,6 @@
 /*
  * cuda/swiglu: SwiGLU forward and backward, alone or with quantized forms of what they make: then by tiles, which take the amax,
- * and cast what has its scale in time, before the numbers leave the registers. Bytes moved: inputs, outputs and codes once.
+ * and cast what has its scale in time, while the numbers are in the cache. Bytes moved: inputs, outputs and codes once.
  */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
@@ -15,18 +15,16 @@ template <ott_dtype D> struct swiglu_forward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 1;
     int64_t rows, columns;
-    view gate, up, y;
+    view gate, up, made[1]; /* y */
     quantize_uses uses[1];
 };
 
 template <ott_dtype D>
-__device__ __forceinline__ void take_eight(const swiglu_forward<D> &s, held<D> (&y)[1], int64_t row,
-                                           int64_t column) {
+__device__ __forceinline__ void make_eight(const swiglu_forward<D> &s, int64_t row, int64_t column) {
     eight g = load8<D>(s.gate, row, column), u = load8<D>(s.up, row, column);
 #pragma unroll
     for (int i = 0; i < 8; i++) u.x[i] = (g.x[i] * sigmoid(g.x[i])) * u.x[i];
-    y[0] = narrowed<D>(u);
-    store8<D>(s.y, row, column, s.columns, y[0]);
+    store8<D>(s.made[0], row, column, u);
 }
 
 /* ---- backward ---- */
@@ -35,14 +33,13 @@ template <ott_dtype D> struct swiglu_backward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 2;
     int64_t rows, columns;
-    view dy, gate, up, dgate, dup;
-    quantize_uses uses[2]; /* of dgate, of dup */
+    view dy, gate, up, made[2]; /* dgate, dup */
+    quantize_uses uses[2];
 };
 
 /* A thread stores where it has loaded, so dgate and dup may be gate and up. */
 template <ott_dtype D>
-__device__ __forceinline__ void take_eight(const swiglu_backward<D> &s, held<D> (&d)[2], int64_t row,
-                                           int64_t column) {
+__device__ __forceinline__ void make_eight(const swiglu_backward<D> &s, int64_t row, int64_t column) {
     eight dy = load8<D>(s.dy, row, column), g = load8<D>(s.gate, row, column),
           u = load8<D>(s.up, row, column);
 #pragma unroll
@@ -51,17 +48,15 @@ __device__ __forceinline__ void take_eight(const swiglu_backward<D> &s, held<D> 
         u.x[i] = dy.x[i] * silu;
         g.x[i] = dy_up * (sig * fmaf(g.x[i], 1.0f - sig, 1.0f));
     }
-    d[0] = narrowed<D>(g), d[1] = narrowed<D>(u);
-    store8<D>(s.dgate, row, column, s.columns, d[0]);
-    store8<D>(s.dup, row, column, s.columns, d[1]);
+    store8<D>(s.made[0], row, column, g);
+    store8<D>(s.made[1], row, column, u);
 }
 
 /* ---- launches ---- */
 
 template <class S> __global__ void __launch_bounds__(ROW_THREADS) swiglu_kernel(S s) {
     row_place p = row_place_of(s.columns);
-    held<S::dtype> made[S::outputs];
-    if (p.column < s.columns) take_eight(s, made, p.row, p.column);
+    if (p.column < s.columns) make_eight(s, p.row, p.column);
 }
 
 template <class S> static cudaError_t launch(const S &s, bool quantizes, cudaStream_t stream) {
@@ -77,7 +72,7 @@ extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *u
     view g = view_of(gate), u = view_of(up), to = view_of(y);
     if (uses->count == 0) view_flatten(g, u, to);
     WITH_DTYPE(gate->dtype, D, {
-        swiglu_forward<D> s = {g.rows, g.columns, g, u, to, {*uses}};
+        swiglu_forward<D> s = {g.rows, g.columns, g, u, {to}, {*uses}};
         return launch(s, uses->count > 0, stream);
     });
     return cudaSuccess;
@@ -90,7 +85,7 @@ extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *ga
     bool quantizes = uses[0].count + uses[1].count > 0;
     if (!quantizes) view_flatten(d, g, u, to_gate, to_up);
     WITH_DTYPE(dy->dtype, D, {
-        swiglu_backward<D> s = {g.rows, g.columns, d, g, u, to_gate, to_up, {uses[0], uses[1]}};
+        swiglu_backward<D> s = {g.rows, g.columns, d, g, u, {to_gate, to_up}, {uses[0], uses[1]}};
         return launch(s, quantizes, stream);
     });
     return cudaSuccess;

@@ -238,23 +238,24 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* A source S of dtype S::dtype makes S::outputs tensors of rows x columns, each with its uses: take_eight(source, eights, row,
-   column) gives eight neighbours of each, and stores them where they are to be in memory. */
+/* What a source S is: of dtype S::dtype, it makes S::outputs tensors of rows x columns, each with its uses; make_eight(source,
+   row, column) stores eight neighbours of each in `made`, where they are not there already. Registers have no room for what
+   is made beside what that takes: it comes back from where this very thread has stored it, which is the cache. */
 template <class S>
 __global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
     tile_place p = tile_place_of(source.columns);
-    held<S::dtype> own[S::outputs][OWN_ROWS];
+    int64_t row = p.first_row + p.row, column = p.first_column + p.column;
+    int64_t left = column < source.columns ? source.rows - row : 0;
+#pragma unroll 2
+    for (int k = 0; k < OWN_ROWS; k++)
+        if (k < left) make_eight(source, row + k, column);
+    for (int i = 0; i < S::outputs; i++) {
+        held<S::dtype> own[OWN_ROWS] = {};
 #pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++) {
-        int64_t row = p.first_row + p.row + k, column = p.first_column + p.column;
-        held<S::dtype> taken[S::outputs] = {};
-        if (row < source.rows && column < source.columns) take_eight(source, taken, row, column);
-#pragma unroll
-        for (int i = 0; i < S::outputs; i++) own[i][k] = taken[i];
+        for (int k = 0; k < OWN_ROWS; k++)
+            if (k < left) own[k] = hold8<S::dtype>(source.made[i], row + k, column, source.columns);
+        quantize_tile(own, source.uses[i], p, source.rows, source.columns);
     }
-#pragma unroll
-    for (int i = 0; i < S::outputs; i++)
-        quantize_tile(own[i], source.uses[i], p, source.rows, source.columns);
 }
 
 #endif

@@ -301,15 +301,6 @@ static inline unsigned __float_as_uint(float f) {
 static inline float __uint_as_float(unsigned i) {
     return __int_as_float((int)i);
 }
-static inline float __fdividef(float x, float y) {
-    return x / y;
-}
-#define __expf expf /* glibc declares that name, but has no such function */
-/* The larger ones of two pairs of 16-bit numbers. */
-static inline unsigned __vmaxu2(unsigned a, unsigned b) {
-    unsigned high = (a >> 16) > (b >> 16) ? a : b, low = (a & 0xffff) > (b & 0xffff) ? a : b;
-    return (high & 0xffff0000u) | (low & 0xffff);
-}
 /* Byte i of the result is byte number (selector >> 4 i) & 7 of b:a. */
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     uint64_t both = (uint64_t)b << 32 | a;
