@@ -45,7 +45,7 @@ struct fiber {
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-constexpr size_t shared_bytes = 1 << 20;
+constexpr size_t shared_bytes = 4 << 20;
 /* What a launch may ask for; of shared memory, without further settings. */
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
