@@ -12,7 +12,7 @@
 #include "cuda/products.h"
 #include <string.h>
 
-enum { FP8_MULTIPLE = 16, BLOCK_MULTIPLE = 4, BLOCK = 128 };
+enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
 #define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* what NVIDIA advises for Hopper */
 
 /* ---- the way of a product ---- */
@@ -35,10 +35,11 @@ static int64_t reserve(gemm_way *w, int64_t bytes) {
     return at;
 }
 
-/* The library's name for the scales of FP8 operands. */
-static bool choose_scales(const gemm_args *g, matmul_scales *out) {
+/* The library's name for the scales of FP8 operands, if the GPU has such products. */
+static bool choose_scales(const backend_capabilities *can, const gemm_args *g, matmul_scales *out) {
     granularity a = g->a->grain, b = g->b->grain;
-    if (!g->a->scale_inv || !g->b->scale_inv) return false;
+    if (!g->a->scale_inv || !g->b->scale_inv || can->no_granularity[a] || can->no_granularity[b])
+        return false;
     if (a == GRANULARITY_TENSOR && b == GRANULARITY_TENSOR)
         *out = SCALES_TENSOR;
     else if (a == GRANULARITY_ROW && b == GRANULARITY_ROW)
@@ -47,21 +48,22 @@ static bool choose_scales(const gemm_args *g, matmul_scales *out) {
         *out = SCALES_BLOCK_1D;
     else if (a == GRANULARITY_1X128 && b == GRANULARITY_128X128)
         *out = SCALES_BLOCK_2D;
+    else if (a == GRANULARITY_1X32 && b == GRANULARITY_1X32)
+        *out = SCALES_MX;
     else
         return false;
-    bool blocks = *out == SCALES_BLOCK_1D || *out == SCALES_BLOCK_2D;
-    return g->spec.order == (blocks ? SCALE_A_THEN_B : SCALE_PRODUCT);
+    return g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
 }
 
 /* May the library take FP8 operands like these? */
-static bool describe_fp8(const gemm_args *g, matmul_spec *s) {
+static bool describe_fp8(const backend_capabilities *can, const gemm_args *g, matmul_spec *s) {
     bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
     if (!dtype_is_fp8(g->b->t.dtype) || both_e5m2 || g->a->transposed || g->b->transposed) return false;
     if (s->n % FP8_MULTIPLE || s->ldd * dtype_bytes(g->c->dtype) % FP8_MULTIPLE ||
-        !choose_scales(g, &s->scales))
+        !choose_scales(can, g, &s->scales))
         return false;
     bool blocks = s->scales == SCALES_BLOCK_1D || s->scales == SCALES_BLOCK_2D;
-    s->fast = g->spec.fast_accumulate && !blocks;
+    s->fast = g->spec.fast_accumulate && !granularity_is_block(g->a->grain);
     return !blocks || s->m % BLOCK_MULTIPLE == 0;
 }
 
@@ -73,8 +75,9 @@ static bool describe_high_precision(const gemm_args *g) {
 /* Codes that do not lie as the library wants them are copied: zeros behind the contraction add nothing. */
 static void stage_codes(gemm_way *w) {
     matmul_spec *s = &w->spec;
-    if (s->k % FP8_MULTIPLE == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
-    s->k = s->lda = s->ldb = round_up(s->k, FP8_MULTIPLE);
+    int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
+    if (s->k % multiple == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
+    s->k = s->lda = s->ldb = round_up(s->k, multiple);
     w->a_codes_at = reserve(w, s->m * s->k);
     w->b_codes_at = reserve(w, s->n * s->k);
 }
@@ -86,8 +89,8 @@ static void plan_workspace(gemm_way *w, const gemm_args *g) {
     w->library_at = reserve(w, s->workspace);
     if (s->scales != SCALES_NONE) {
         stage_codes(w);
-        w->a_scales_at = reserve(w, 4 * matmul_scale_count(s, false));
-        w->b_scales_at = reserve(w, 4 * matmul_scale_count(s, true));
+        w->a_scales_at = reserve(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, false));
+        w->b_scales_at = reserve(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, true));
     }
     if (!g->bias) return;
     w->sum_at = reserve(w, 4 * s->m * s->n);
@@ -96,7 +99,7 @@ static void plan_workspace(gemm_way *w, const gemm_args *g) {
     s->accumulate = false;
 }
 
-static void find_way(const gemm_args *g, gemm_way *w) {
+static void find_way(const backend_capabilities *can, const gemm_args *g, gemm_way *w) {
     memset(w, 0, sizeof *w); /* with its padding: the spec is a key */
     w->library_at = w->a_scales_at = w->b_scales_at = w->a_codes_at = w->b_codes_at = w->sum_at = -1;
     matmul_spec *s = &w->spec;
@@ -114,13 +117,13 @@ static void find_way(const gemm_args *g, gemm_way *w) {
     s->scales = SCALES_NONE;
     s->accumulate = g->accumulate;
     if (s->m == 0 || s->n == 0 || s->k == 0) return;
-    w->by_cublaslt = dtype_is_fp8(g->a->t.dtype) ? describe_fp8(g, s) : describe_high_precision(g);
+    w->by_cublaslt = dtype_is_fp8(g->a->t.dtype) ? describe_fp8(can, g, s) : describe_high_precision(g);
     if (w->by_cublaslt) plan_workspace(w, g);
 }
 
-int64_t cuda_gemm_workspace(const gemm_args *g) {
+int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g) {
     gemm_way w;
-    find_way(g, &w);
+    find_way(can, g, &w);
     return w.bytes;
 }
 
@@ -150,23 +153,34 @@ static ott_status place_codes(exec *cx, const operand *o, int64_t at, int64_t k,
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Scales in the library's order: as they lie, or a copy. */
-static ott_status place_scales(exec *cx, const gemm_way *w, const operand *o, bool of_b, const float **out) {
-    const matmul_spec *s = &w->spec;
-    int64_t mn = of_b ? s->n : s->m, at = of_b ? w->b_scales_at : w->a_scales_at;
+/* The operand's scales as they lie, and where each is to be in the library's array. */
+static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
-    gemm_scales scales = {.from = o->scale_inv,
-                          .to = (float *)(void *)((char *)cx->workspace + at),
-                          .mn = block.mn == INT64_MAX ? 1 : (mn + block.mn - 1) / block.mn,
-                          .k = block.k == INT64_MAX ? 1 : (operand_k(o) + block.k - 1) / block.k,
-                          .mn_step = o->mn_step,
-                          .k_step = o->k_step,
-                          .to_mn_step = matmul_scale_index(s, of_b, block.mn == INT64_MAX ? 0 : block.mn, 0),
-                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
+    int64_t mn = of_b ? s->n : s->m;
+    return (gemm_scales){.from = o->scale_inv,
+                         .to = to,
+                         .mn = block.mn == INT64_MAX ? 1 : (mn + block.mn - 1) / block.mn,
+                         .k = block.k == INT64_MAX ? 1 : (operand_k(o) + block.k - 1) / block.k,
+                         .mn_step = o->mn_step,
+                         .k_step = o->k_step,
+                         .to_mn_step = matmul_scale_index(s, of_b, block.mn == INT64_MAX ? 0 : block.mn, 0),
+                         .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
+}
+
+/* Scales in the library's order: as they lie, or a copy. */
+static ott_status place_scales(exec *cx, const gemm_way *w, const operand *o, bool of_b, const void **out) {
+    const matmul_spec *s = &w->spec;
+    gemm_scales scales =
+        describe_scales(s, o, of_b, (char *)cx->workspace + (of_b ? w->b_scales_at : w->a_scales_at));
+    *out = scales.to;
+    if (s->scales == SCALES_MX)
+        return cuda_check(gemm_mx_scales_launch(&scales, matmul_mx_tiles(s), cuda_stream(cx)), "gemm");
     bool lies_so = (scales.mn == 1 || scales.mn_step == scales.to_mn_step) &&
                    (scales.k == 1 || scales.k_step == scales.to_k_step);
-    *out = lies_so && (uintptr_t)o->scale_inv % FP8_MULTIPLE == 0 ? o->scale_inv : scales.to;
-    return *out == o->scale_inv ? OTT_OK : cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
+    if (!lies_so || (uintptr_t)o->scale_inv % FP8_MULTIPLE != 0)
+        return cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
+    *out = o->scale_inv;
+    return OTT_OK;
 }
 
 static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_way *w, matmul_data *out) {
@@ -227,7 +241,7 @@ ott_status cuda_gemm(exec *cx, const gemm_args *g) {
         return status_fail(OTT_ERR_UNSUPPORTED, "gemm: accumulation \"%s\" %s",
                            recipe_accumulate_name(g->spec.accumulate), refused);
     if (tensor_count(*g->c) == 0) return OTT_OK;
-    find_way(g, &w);
+    find_way(cx->device->can, g, &w);
     bool own = !w.by_cublaslt || cuda_device_of(cx->device)->own_products;
     return own ? multiply_by_kernel(cx, g) : multiply(cx, g, &w);
 }

@@ -4,6 +4,7 @@
  */
 #include "cuda/gemm.h"
 #include "cuda/launch.h"
+#include "base/fmath.h"
 #include "fp8/narrow.h"
 #include <cuda_fp16.h>
 
@@ -190,11 +191,33 @@ extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias
 __global__ void __launch_bounds__(GEMM_THREADS) scales_kernel(gemm_scales s) {
     int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
     int64_t k = element / s.mn, mn = element - k * s.mn;
-    if (k < s.k) s.to[mn * s.to_mn_step + k * s.to_k_step] = s.from[mn * s.mn_step + k * s.k_step];
+    if (k < s.k) ((float *)s.to)[mn * s.to_mn_step + k * s.to_k_step] = s.from[mn * s.mn_step + k * s.k_step];
 }
 
 extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream) {
     gemm_scales scales = *s;
     LAUNCH(scales_kernel, blocks_for(s->mn * s->k), GEMM_THREADS, stream, scales);
+    return cudaGetLastError();
+}
+
+enum { MX_LINES = 128, MX_DEPTH = 4, MX_TILE = MX_LINES * MX_DEPTH };
+
+/* A power of two's exponent field is its E8M0 code; 2^-127, the only one that is denormal, has 0 too. */
+__global__ void __launch_bounds__(GEMM_THREADS)
+    mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
+    int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
+    if (at >= count) return;
+    int64_t tile = at / MX_TILE, within = at % MX_TILE;
+    int64_t line = tile / tiles * MX_LINES + within % 16 / 4 * 32 + within / 16;
+    int64_t block = tile % tiles * MX_DEPTH + within % 4;
+    bool there = line < s.mn && block < s.k;
+    float scale = there ? s.from[line * s.mn_step + block * s.k_step] : 1.0f;
+    ((uint8_t *)s.to)[at] = (uint8_t)(fmath_bits(scale) >> 23);
+}
+
+extern "C" cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream) {
+    gemm_scales scales = *s;
+    int64_t count = (s->mn + MX_LINES - 1) / MX_LINES * tiles * MX_TILE;
+    LAUNCH(mx_scales_kernel, blocks_for(count), GEMM_THREADS, stream, scales, tiles, count);
     return cudaGetLastError();
 }

@@ -24,11 +24,14 @@ cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const ten
 /* Scales [mn][k] of an operand at mn_step and k_step, to be at to_mn_step and to_k_step. */
 typedef struct gemm_scales {
     const float *from;
-    float *to;
+    void *to;
     int64_t mn, k, mn_step, k_step, to_mn_step, to_k_step;
 } gemm_scales;
 
 cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream);
+/* The same as exponents, E8M0, in tiles of 128 x 4 (SCALES_MX), `tiles` of them side by side; of lines and blocks that are not
+   there 2^0. The steps of s to which they go are not used. */
+cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -27,10 +27,22 @@ cudaDataType_t matmul_type(ott_dtype d) {
 
 /* ---- scales ---- */
 
-enum { BLOCK_DEPTH = 128 };
+enum { BLOCK_DEPTH = 128, MX_DEPTH = 32, MX_TILE_LINES = 128, MX_TILE_DEPTH = 4 };
 
 static int64_t blocks(int64_t n) {
     return (n + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
+}
+
+int64_t matmul_mx_tiles(const matmul_spec *spec) {
+    int64_t depth = MX_DEPTH * MX_TILE_DEPTH;
+    return (spec->k + depth - 1) / depth;
+}
+
+/* Where that of block `depth` of a line is (cuBLAS 13, "1D Block Scaling Factors Layout"). */
+static int64_t mx_index(const matmul_spec *spec, int64_t line, int64_t depth) {
+    int64_t tile = line / MX_TILE_LINES * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
+    int64_t within = line % 32 * 16 + line % MX_TILE_LINES / 32 * 4 + depth % MX_TILE_DEPTH;
+    return tile * MX_TILE_LINES * MX_TILE_DEPTH + within;
 }
 
 /* Scales of a 128-line band of a 128x128-scaled operand, padded to four. */
@@ -46,8 +58,15 @@ int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
     case SCALES_ROW: return lines;
     case SCALES_BLOCK_2D: return of_b ? blocks(lines) * band(spec) : blocks(spec->k) * lines;
     case SCALES_BLOCK_1D: return blocks(spec->k) * lines;
+    case SCALES_MX:
+        return (lines + MX_TILE_LINES - 1) / MX_TILE_LINES * matmul_mx_tiles(spec) * MX_TILE_LINES *
+               MX_TILE_DEPTH;
     }
     return 0;
+}
+
+int64_t matmul_scale_bytes(matmul_scales scales) {
+    return scales == SCALES_MX ? 1 : 4;
 }
 
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth) {
@@ -60,6 +79,7 @@ int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int
         if (of_b) return line / BLOCK_DEPTH * band(spec) + depth / BLOCK_DEPTH;
         return depth / BLOCK_DEPTH * lines + line;
     case SCALES_BLOCK_1D: return depth / BLOCK_DEPTH * lines + line;
+    case SCALES_MX: return mx_index(spec, line, depth / MX_DEPTH);
     }
     return 0;
 }
@@ -85,6 +105,7 @@ static int32_t scale_mode(matmul_scales scales, bool of_b) {
     case SCALES_BLOCK_2D:
         return of_b ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     case SCALES_BLOCK_1D: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case SCALES_MX: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     case SCALES_NONE:
     case SCALES_TENSOR: break;
     }

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What scales the FP8 codes: dequantizing factors, fp32, each array aligned to 16 bytes. */
+/* What scales the FP8 codes: dequantizing factors, fp32 but for SCALES_MX, each array aligned to 16 bytes. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
     SCALES_TENSOR, /* one for A, one for B */
@@ -21,6 +21,7 @@ typedef enum matmul_scales {
     /* A: 1x128, [ceil(K/128)][M]; B: 128x128, [ceil(N/128)][ceil(K/128) rounded up to 4] */
     SCALES_BLOCK_2D,
     SCALES_BLOCK_1D, /* both 1x128: [ceil(K/128)][M] and [ceil(K/128)][N] */
+    SCALES_MX,       /* both 1x32: E8M0 bytes in tiles of 128 lines x 4, a line's tiles side by side */
 } matmul_scales;
 
 typedef struct matmul_spec {
@@ -41,7 +42,7 @@ typedef struct matmul_spec {
 typedef struct matmul_data {
     const void *a, *b;
     void *d;
-    const float *a_scale, *b_scale;
+    const void *a_scale, *b_scale;
     float *amax;
 } matmul_data;
 
@@ -62,8 +63,12 @@ const char *matmul_status(cublasStatus_t status);
 ott_dtype matmul_dtype(cudaDataType_t type);
 cudaDataType_t matmul_type(ott_dtype d);
 
-/* Floats in the scale array of A (or of B). */
+/* Scales in the array of A (or of B), and the bytes of one. */
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b);
+int64_t matmul_scale_bytes(matmul_scales scales);
+/* SCALES_MX: tiles that a line goes through. */
+int64_t matmul_mx_tiles(const matmul_spec *spec);
+
 /* Which of them scales element (line, depth) of A (or of B). */
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth);
 

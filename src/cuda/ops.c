@@ -1,13 +1,13 @@
 /* cuda/ops: the op table. An op that is not in it is refused by its name. */
 #include "cuda/ops.h"
+#include "tensor/device.h"
 #include "cuda/kernels.h"
 #include "cuda/quantize.h"
 #include <stddef.h>
 
 static int64_t workspace(const device *d, enum op_index op, const void *args) {
-    (void)d;
     switch (op) {
-    case OP_INDEX_gemm: return cuda_gemm_workspace(args);
+    case OP_INDEX_gemm: return cuda_gemm_workspace(d->can, args);
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));

@@ -10,7 +10,7 @@
 #undef OP
 
 /* Bytes of workspace that the op wants. */
-int64_t cuda_gemm_workspace(const gemm_args *g);
+int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);
 
 extern const op_table cuda_ops;
 

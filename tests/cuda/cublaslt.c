@@ -164,6 +164,10 @@ static bool scales_fit(const operation *o, const layout *a, const layout *b) {
     int row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, vec = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     int square = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
     if ((o->a_mode == row) != (o->b_mode == row)) return false;
+    int mx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    if (o->a_mode == mx || o->b_mode == mx)
+        return o->a_mode == o->b_mode && cudart_major >= 10 && a->rows % 32 == 0 && aligned(o->a_scale) &&
+               aligned(o->b_scale);
     bool block_a = o->a_mode == vec || o->a_mode == square, block_b = o->b_mode == vec || o->b_mode == square;
     if (block_a != block_b || (o->a_mode == square && o->b_mode == square)) return false;
     if (block_a && (o->fast || a->columns % 4 || b->columns % 4)) return false;
@@ -227,6 +231,13 @@ typedef struct product {
     int64_t k;
 } product;
 
+/* E8M0 in tiles of 128 lines and 4 blocks. */
+static float mx_scale_at(const operand *x, int64_t k, int64_t line, int64_t block) {
+    const unsigned char *codes = (const void *)x->scale;
+    int64_t tile = line / 128 * ((k + 127) / 128) + block / 4;
+    return ldexpf(1, codes[tile * 512 + line % 32 * 16 + line / 32 % 4 * 4 + block % 4] - 127);
+}
+
 static float scale_at(const operand *x, int64_t blocks, int64_t line, int64_t depth) {
     if (!x->scale) return 1;
     if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return x->scale[line];
@@ -266,20 +277,27 @@ __attribute__((target_clones("fma", "default"))) static void add_products(int64_
     }
 }
 
-/* y[i] after the blocks of 128, each scaled; ours is the other way round: b's scale comes first. */
+static bool is_mx(const operand *x) {
+    return x->scale && x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+}
+
+/* y[i] after the blocks of 128 (MX: 32), each scaled; ours is the other way round: b's scale comes first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
-    int64_t m = w->a.lines, blocks = (w->k + 127) / 128;
+    int64_t m = w->a.lines, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
-    for (int64_t p = 0; p < w->k; p += 128) {
-        add_products(m, p, p + 128 < w->k ? p + 128 : w->k, a, b + j, w->b.lines, sum);
-        float right = scale_at(&w->b, blocks, j, p);
-        for (int64_t i = 0; i < m; i++) y[i] = fmaf(sum[i] * right, scale_at(&w->a, blocks, i, p), y[i]);
+    for (int64_t p = 0; p < w->k; p += deep) {
+        add_products(m, p, p + deep < w->k ? p + deep : w->k, a, b + j, w->b.lines, sum);
+        float right = is_mx(&w->b) ? mx_scale_at(&w->b, w->k, j, p / 32) : scale_at(&w->b, blocks, j, p);
+        for (int64_t i = 0; i < m; i++) {
+            float left = is_mx(&w->a) ? mx_scale_at(&w->a, w->k, i, p / 32) : scale_at(&w->a, blocks, i, p);
+            y[i] = fmaf(sum[i] * right, left, y[i]);
+        }
     }
 }
 
 static bool by_blocks(const operand *x) {
-    return x->scale && (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
-                        x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+    return is_mx(x) || (x->scale && (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
+                                     x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
 }
 
 static void scaled_column(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {

@@ -143,9 +143,12 @@ cudaError_t cudaSetDevice(int device) {
     return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+int cudart_major = 9;
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
     if (device != 0) return cudaErrorInvalidDevice;
-    *properties = (struct cudaDeviceProp){.major = 9, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
+    *properties =
+        (struct cudaDeviceProp){.major = cudart_major, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
     strcpy(properties->name, "CPU shim");
     return cudaSuccess;
 }

@@ -19,6 +19,8 @@ void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argume
 void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* Kernels of ours that were launched, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
+/* The GPU's compute capability is this and .0. */
+extern int cudart_major;
 /* Products that the stand-in for cuBLASLt was given and did not refuse. */
 extern int cublaslt_products;
 /* It has no algorithm for anything. */

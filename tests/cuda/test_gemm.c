@@ -10,6 +10,7 @@
 #include "cudart.h"
 #include "fp8/reference.h"
 #include "reference/reference_ops.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,7 +79,7 @@ static void compare(void) {
 
 /* ---- FP8 products as recipes have them ---- */
 
-enum { M = 32, N = 48, LONG = 272, ODD = 200 /* no multiple of 16: the codes are copied */ };
+enum { M = 32, N = 144, LONG = 272, ODD = 200 /* no multiple of 16: the codes are copied */ };
 
 typedef struct product {
     granularity a, b;
@@ -89,16 +90,17 @@ typedef struct product {
 } product;
 
 static uint8_t codes[2][N * LONG];
-static float scales[2][N * 4], bias[N], before[M * N], expected[M * N], got[M * N];
+static float scales[2][N * 9], bias[N], before[M * N], expected[M * N], got[M * N];
 
 static void draw_operands(const product *p) {
     for (int i = 0; i < N * LONG; i++) {
         codes[0][i] = cast_to_fp8((float)(i * 37 % 101 - 50) / 8, p->format, CAST_SATURATE);
         codes[1][i] = cast_to_fp8((float)(i * 53 % 89 - 44) / 16, OTT_E4M3, CAST_SATURATE);
     }
-    for (int i = 0; i < N * 4; i++) {
-        scales[0][i] = 0.3f + (float)(i * 7 % 13) / 10;
-        scales[1][i] = 0.2f + (float)(i * 5 % 11) / 9;
+    for (int i = 0; i < N * 9; i++) {
+        bool mx = p->a == GRANULARITY_1X32;
+        scales[0][i] = mx ? ldexpf(1, i * 7 % 13 - 6) : 0.3f + (float)(i * 7 % 13) / 10;
+        scales[1][i] = mx ? ldexpf(1, i * 5 % 11 - 5) : 0.2f + (float)(i * 5 % 11) / 9;
     }
     for (int i = 0; i < N; i++) bias[i] = (float)i / 7;
     for (int i = 0; i < M * N; i++) cast_store(before, p->d, i, (float)(i % 19) / 3);
@@ -171,16 +173,12 @@ static void check_product(const product *p) {
                  p->bias, cublaslt_products == products + 1 ? "other bits" : "not by the library");
 }
 
-static void what_recipes_multiply_goes_to_the_library(void **state) {
-    (void)state;
-    static const granularity grains[][2] = {{GRANULARITY_TENSOR, GRANULARITY_TENSOR},
-                                            {GRANULARITY_ROW, GRANULARITY_ROW},
-                                            {GRANULARITY_1X128, GRANULARITY_1X128},
-                                            {GRANULARITY_1X128, GRANULARITY_128X128}};
+/* In all formats, adding, with bias, and with codes that have to be copied. */
+static void check_products(granularity a, granularity b) {
     static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
-    for (int i = 0; i < 4 * 2 * 3 * 8; i++) {
-        product p = {.a = grains[i / 48][0],
-                     .b = grains[i / 48][1],
+    for (int i = 0; i < 2 * 3 * 8; i++) {
+        product p = {.a = a,
+                     .b = b,
                      .format = i / 24 % 2 ? OTT_E5M2 : OTT_E4M3,
                      .d = results[i / 8 % 3],
                      .k = i & 1 ? ODD : LONG,
@@ -189,6 +187,28 @@ static void what_recipes_multiply_goes_to_the_library(void **state) {
         check_product(&p);
     }
     assert_int_equal(warnings, 0);
+}
+
+static void what_recipes_multiply_goes_to_the_library(void **state) {
+    (void)state;
+    check_products(GRANULARITY_TENSOR, GRANULARITY_TENSOR);
+    check_products(GRANULARITY_ROW, GRANULARITY_ROW);
+    check_products(GRANULARITY_1X128, GRANULARITY_1X128);
+    check_products(GRANULARITY_1X128, GRANULARITY_128X128);
+}
+
+static int open_blackwell(void **state) {
+    cudart_major = 10;
+    return open_all(state);
+}
+static int close_blackwell(void **state) {
+    cudart_major = 9;
+    return close_all(state);
+}
+
+static void mx_goes_to_the_library_on_blackwell(void **state) {
+    (void)state;
+    check_products(GRANULARITY_1X32, GRANULARITY_1X32);
 }
 
 static void a_refusal_is_said_once_and_replaced(void **state) {
@@ -260,6 +280,7 @@ static void an_accumulator_of_the_host_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),
+        cmocka_unit_test_setup_teardown(mx_goes_to_the_library_on_blackwell, open_blackwell, close_blackwell),
         TEST(a_refusal_is_said_once_and_replaced),
         TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),
