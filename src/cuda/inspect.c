@@ -4,8 +4,9 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { FOUND_TEXT = 384 };
+enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
 
 /* Versions are counted as 13010 for 13.1. */
 static void inspect_driver(plugin_finding tell, void *user) {
@@ -48,23 +49,61 @@ static void inspect_gpus(plugin_finding tell, void *user) {
     for (int i = 0; i < count; i++) inspect_gpu(i, tell, user);
 }
 
-/* A library that is opened when it is used, by its file. */
-static void inspect_library(plugin_finding tell, void *user, const char *what, const char *file,
-                            const char *package) {
-    char way_out[FOUND_TEXT];
-    snprintf(way_out, sizeof way_out, "pip install %s, and its lib folder in LD_LIBRARY_PATH", package);
-    void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
-    const char *reason = library ? NULL : dlerror();
-    tell(user, library != NULL, what, library ? file : reason ? reason : "cannot be opened", way_out);
-    if (library) dlclose(library);
+/* 91900 is 9.19.0; so libraries count, NCCL from 2.9 on. */
+static void show_version(size_t version, char out[VERSION_TEXT]) {
+    snprintf(out, VERSION_TEXT, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }
 
+/* A library that is opened when it is used. */
+typedef struct used_library {
+    const char *what, *file, *package, *function;
+    size_t least; /* its version, as it counts */
+} used_library;
+
+/* cuDNN's function gives the version back, NCCL's stores it. */
+static size_t version_of(void *library, const char *function) {
+    union {
+        void *symbol;
+        size_t (*give)(void);
+        int (*store)(int *version);
+    } found = {.symbol = dlsym(library, function)};
+    int version = 0;
+    if (!found.symbol) return 0;
+    if (strcmp(function, "ncclGetVersion") != 0) return found.give();
+    return found.store(&version) == 0 ? (size_t)version : 0;
+}
+
+static void inspect_library(plugin_finding tell, void *user, const used_library *l) {
+    char way_out[FOUND_TEXT], found[FOUND_TEXT], here[VERSION_TEXT], least[VERSION_TEXT];
+    snprintf(way_out, sizeof way_out, "pip install --upgrade %s, and its lib folder in LD_LIBRARY_PATH",
+             l->package);
+    void *library = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL);
+    if (!library) {
+        const char *reason = dlerror();
+        tell(user, false, l->what, reason ? reason : "cannot be opened", way_out);
+        return;
+    }
+    size_t version = version_of(library, l->function);
+    bool old = version < l->least;
+    show_version(version, here);
+    show_version(l->least, least);
+    snprintf(found, sizeof found, "%s%s%s", here, old ? ", older than " : "", old ? least : "");
+    tell(user, !old, l->what, found, way_out);
+    dlclose(library);
+}
+
+static const used_library libraries[] = {
+    /* Before 9.18.1 backward of packed documents was wrong or missing (release notes). */
+    {"cuDNN", "libcudnn.so.9", "nvidia-cudnn-cu13", "cudnnGetVersion", 91801},
+    {"NCCL", "libnccl.so.2", "nvidia-nccl-cu13", "ncclGetVersion", 20900},
+};
+
 void inspect_machine(plugin_finding tell, void *user) {
-    char found[FOUND_TEXT];
+    char found[VERSION_TEXT];
     inspect_driver(tell, user);
     inspect_gpus(tell, user);
-    snprintf(found, sizeof found, "%zu", cublasLtGetVersion());
+    show_version(cublasLtGetVersion(), found);
     tell(user, true, "cuBLASLt", found, NULL);
-    inspect_library(tell, user, "cuDNN", "libcudnn.so.9", "nvidia-cudnn-cu13");
-    inspect_library(tell, user, "NCCL", "libnccl.so.2", "nvidia-nccl-cu13");
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        inspect_library(tell, user, &libraries[i]);
 }

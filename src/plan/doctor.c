@@ -4,6 +4,12 @@
 #include "backend/backend.h"
 #include "backend/loader.h"
 #include "base/str.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 typedef struct doctor {
     str text;
@@ -26,11 +32,51 @@ static ott_status tell_cpu(doctor *d, ott_context *context) {
     return OTT_OK;
 }
 
+/* ---- without a backend to ask ---- */
+
+/* What stands in its way is cuBLASLt, which it is linked with, or that nobody has built it. */
+static void tell_no_backend(doctor *d) {
+    const char *why = status_text();
+    tell(d, false, "CUDA backend", why,
+         strstr(why, "libcublasLt") ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
+                                    : "make cuda");
+}
+
+static bool has_nvcc(char path[PATH_MAX]) {
+    const char *home = getenv("CUDA_HOME"), *places = getenv("PATH");
+    snprintf(path, PATH_MAX, "%s/bin/nvcc", home && *home ? home : "/usr/local/cuda");
+    if (access(path, X_OK) == 0) return true;
+    for (const char *at = places; at && *at; at += strcspn(at, ":"), at += *at == ':') {
+        snprintf(path, PATH_MAX, "%.*s/nvcc", (int)strcspn(at, ":"), at);
+        if (access(path, X_OK) == 0) return true;
+    }
+    return false;
+}
+
+static void tell_toolkit(doctor *d) {
+    char path[PATH_MAX];
+    bool there = has_nvcc(path);
+    tell(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
+         "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
+}
+
+static void tell_driver(doctor *d) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    tell(d, driver != NULL, "driver", driver ? "libcuda.so.1" : "there is no NVIDIA driver",
+         "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it with "
+         "--gpus all)");
+    if (driver) dlclose(driver);
+}
+
+/* ---- a GPU ---- */
+
 static void tell_gpu(doctor *d) {
     const plugin *p;
     char missing[LOADER_TEXT];
     if (loader_find(&p) != OTT_OK) {
-        tell(d, false, "CUDA backend", status_text(), "make cuda");
+        tell_no_backend(d);
+        tell_toolkit(d);
+        tell_driver(d);
         return;
     }
     if (loader_list_missing(p, missing))

@@ -432,6 +432,44 @@ bool case_compare(op_case *c) {
     return false;
 }
 
+/* Of the elements that are finite in both, relative to the expected ones. */
+static double output_error(const op_case *c, const region *r) {
+    const void *got = c->live + r->offset, *want = c->expected + r->offset;
+    double error = 0, sum = 0;
+    for (int64_t i = 0; i < r->rows; i++)
+        for (int64_t j = 0; j < r->columns; j++) {
+            double x = (double)cast_load(got, r->dtype, i * r->ld + j);
+            double y = (double)cast_load(want, r->dtype, i * r->ld + j);
+            if (!isfinite(x) || !isfinite(y)) continue;
+            error += (x - y) * (x - y);
+            sum += y * y;
+        }
+    return error == 0 ? 0 : sqrt(error / sum);
+}
+
+static void take_expected(op_case *c, const region *r) {
+    int64_t size = dtype_bytes(r->dtype);
+    for (int64_t i = 0; i < r->rows; i++) {
+        int64_t at = r->offset + i * r->ld * size;
+        memcpy(c->live + at, c->expected + at, (size_t)(r->columns * size));
+    }
+}
+
+bool case_compare_within(op_case *c, double most) {
+    for (int i = 0; i < c->region_count; i++) {
+        const region *r = &c->regions[i];
+        if (r->role == REGION_IN) continue;
+        double error = output_error(c, r);
+        if (error > most) {
+            snprintf(c->message, sizeof c->message,
+                     "%s is off by %.3g of its root mean square, more than %.3g", r->label, error, most);
+            return false;
+        }
+        take_expected(c, r);
+    }
+    return case_compare(c);
+}
+
 void case_describe(const op_case *c, char *text, size_t bytes) {
     static const char *const kinds[] = {"normal", "zeros", "extreme", "nonfinite"};
     int n = snprintf(text, bytes, "%s, act %s, shape %d, %s values, case %llu:", c->op->name,

@@ -1,6 +1,7 @@
-/* open: the CPU, with or without a fence. */
+/* open: the CPU, with or without a fence, or a GPU. */
 #include "backend/open.h"
 #include "backend/fenced.h"
+#include "backend/loader.h"
 #include "cpu/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +10,29 @@
 /* The CUDA backend, in a program that links it (tests/cuda/device.cmake). */
 ott_status cuda_open(mem *account, int index, device **out) __attribute__((weak));
 
+static bool is_cuda(const char *name) {
+    return name && strcmp(name, "cuda") == 0;
+}
+
+static ott_status open_gpu(mem *account, device **out) {
+    const plugin *p;
+    if (cuda_open) return cuda_open(account, 0, out);
+    TRY(loader_find(&p));
+    return p->open(loader_services(), account, 0, out);
+}
+
+bool test_device_has_own_sums(const device *d) {
+    return is_cuda(getenv(TEST_DEVICE_VARIABLE)) && !cuda_open && d->threads == 0;
+}
+
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa,
                                   device **out) {
     device *cpu;
-    if (name && strcmp(name, "cuda") == 0 && cuda_open) return cuda_open(account, 0, out);
+    if (is_cuda(name)) return open_gpu(account, out);
     bool plain = !name || !*name, transposed = !plain && strcmp(name, "fenced_transposed") == 0;
     if (!plain && !transposed && strcmp(name, "fenced") != 0)
-        return status_fail(OTT_ERR_ARGUMENT, TEST_DEVICE_VARIABLE "=%s: give fenced or fenced_transposed%s",
-                           name, cuda_open ? " or cuda" : "");
+        return status_fail(OTT_ERR_ARGUMENT,
+                           TEST_DEVICE_VARIABLE "=%s: give fenced, fenced_transposed or cuda", name);
     if (plain) return cpu_open(account, threads, isa, out);
     *out = NULL;
     TRY(cpu_open(account, threads, isa, &cpu));

@@ -105,6 +105,11 @@ static void test_layer_ranks(void **state) {
     run_script("layer_ranks.sh");
 }
 
+static void test_doctor(void **state) {
+    (void)state;
+    run_script("doctor.sh");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),        cmocka_unit_test(test_errors),   cmocka_unit_test(test_recipes),
@@ -112,7 +117,7 @@ int main(void) {
         cmocka_unit_test(test_finetune),    cmocka_unit_test(test_generate), cmocka_unit_test(test_export),
         cmocka_unit_test(test_inspect),     cmocka_unit_test(test_bench),    cmocka_unit_test(test_plan),
         cmocka_unit_test(test_install),     cmocka_unit_test(test_setup),    cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_layer_ranks),
+        cmocka_unit_test(test_layer_ranks), cmocka_unit_test(test_doctor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

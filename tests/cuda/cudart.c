@@ -154,7 +154,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-    *version = 0;
+    *version = CUDART_VERSION;
     return cudaSuccess;
 }
 

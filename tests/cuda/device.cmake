@@ -1,13 +1,18 @@
 # The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c), and the tests that run on it: OTTAVA_TEST_DEVICE
 # says "cuda". In this folder a .cu file is C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
-list(FILTER cuda_sources EXCLUDE REGEX "/(plugin|status|mem)\\.c$") # the library itself is linked here
+set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library itself is linked
+list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem)\\.c$")
+list(REMOVE_ITEM cuda_sources ${cuda_boundary})
 set(cuda_kernels ${cuda_sources})
 list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-add_library(tests_cuda STATIC ${cuda_sources} cuda/cudart.c cuda/cublaslt.c)
+add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c)
+target_include_directories(cuda_emulated PUBLIC cuda)
+target_link_libraries(cuda_emulated PUBLIC tests_backend)
+add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
 target_include_directories(tests_cuda PUBLIC cuda)
 target_link_libraries(tests_cuda PUBLIC tests_backend)
 # Nothing calls it by name: a test program takes it from the archive all the same.
@@ -24,3 +29,16 @@ endfunction()
 
 cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
+
+# The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
+add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
+set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
+                      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
+target_link_libraries(emulated_plugin PRIVATE ottava_fp8)
+target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--allow-multiple-definition)
+add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
+
+# The check of a GPU machine rehearses its stages there.
+add_test(NAME cuda.gpu_check COMMAND ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${CMAKE_CURRENT_BINARY_DIR}/gpu_check --emulated
+                                     --build=${PROJECT_BINARY_DIR})
+set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})

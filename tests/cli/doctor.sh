@@ -1,0 +1,27 @@
+#!/bin/sh
+# What is said of a machine without the CUDA backend, and of files that are none. (With it: tools/gpu_check.sh --emulated.)
+. "$(dirname "$0")/checks.sh"
+
+# says NAME PARTS VARIABLE=VALUE...: the doctor finds something missing, and says all the parts.
+says() {
+    name=$1 parts=$2
+    shift 2
+    env "$@" "$program" doctor >out 2>err
+    code=$?
+    trouble=$(missing out "$parts")
+    [ -s err ] && trouble="something is on standard error"
+    [ $code -eq 1 ] || trouble="exit code $code instead of 1"
+    report "$name" "$trouble"
+}
+
+says "the CPU, and what is missing" "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda" OTTAVA_CUDA_PATH=/nowhere
+says "no toolkit" "missing   CUDA toolkit|no nvcc in CUDA_HOME|-> install CUDA 13" \
+    OTTAVA_CUDA_PATH=/nowhere CUDA_HOME=/nowhere PATH=/nowhere
+mkdir bin
+printf '#!/bin/sh\n' >bin/nvcc
+chmod +x bin/nvcc
+says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" OTTAVA_CUDA_PATH=/nowhere CUDA_HOME="$folder"
+says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" OTTAVA_CUDA_PATH=/nowhere CUDA_HOME=/nowhere PATH="/nowhere:$folder/bin"
+echo 'no library' >libottava_cuda.so
+says "a file that is no library" "missing   CUDA backend|libottava_cuda.so" OTTAVA_CUDA_PATH="$folder"
+finish

@@ -1,0 +1,405 @@
+#!/usr/bin/env bash
+# tools/gpu_check.sh OUT [--stages=A,B | --group=N] [--build=FOLDER | --bundled=FOLDER] [--emulated]
+# tools/gpu_check.sh --list
+# tools/gpu_check.sh --bundle=FOLDER
+#
+# On a machine with a GPU: is everything right, and how fast is it? Needs the driver, CUDA 13 with cuBLASLt and cuDNN, and what
+# tools/setup.sh installs. Every stage has a time limit and runs whatever became of the others; a table comes last; the exit
+# status is 0 when all that ran passed. OUT gets results.jsonl, a measurement a line, appended to, so that groups, each
+# below 9.5 minutes, can be run one by one; log.txt; and what single stages leave there.
+#
+# --bundle builds where there is a toolkit and no GPU, and copies what runs into FOLDER; --bundled takes it from there on a
+# machine that has neither compiler nor packages. --emulated rehearses the stages on the emulated GPU of the tests, in tiny sizes: no
+# figure of it is a measurement.
+set -uo pipefail
+here=$PWD self=$(realpath "$0") arguments=("$@")
+cd "$(dirname "$0")/.." || exit 2
+
+recipes='tensorwise rowwise delayed'
+# Sizes, and those of a rehearsal.
+parity_recipes="bf16 $recipes block" parity_steps=20 ceiling=8192,8192,8192 copy=16384,16384,16384 op=
+shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' product_recipes="bf16 $recipes block"
+rehearse() {
+    recipes=tensorwise parity_recipes="bf16 tensorwise" parity_steps=3 ceiling=32,32,32 copy=32,32,32 op=add
+    shapes=16,64,16 kernels='quantize norm' product_recipes=tensorwise
+    tiny='--batch=1 --seq-len=32 --repeats=1'
+}
+tiny=
+
+# Name, group, limit in seconds, what it shows.
+stages() {
+    cat <<'STAGES'
+environment      1  30 the machine, its driver and libraries
+build            1 400 the plugin, the program and the tests build
+doctor           1  20 nothing that a GPU needs is missing
+ceilings         1  40 copies, and products of 8192 x 8192 x 8192
+ops              2 300 every operation on the GPU against the reference: bits, products and attention within 1%
+parity           2 200 a small model's losses on the GPU and on the CPU
+products         3 300 products and attention of every configuration: what cuBLASLt refuses, times
+kernels          3 150 casts, norms, SwiGLU, optimizer, attention, of the copy bandwidth
+memcheck         4 180 compute-sanitizer: memory
+racecheck        4 180 compute-sanitizer: races in shared memory
+synccheck        4 180 compute-sanitizer: barriers
+step_1b          5 400 training steps of 1B in bf16 and FP8, in turns
+step_8b_bf16     6 180 training steps of 8B, 8192 tokens
+step_8b_tensorwise 6 180 the same in FP8
+step_8b_rowwise  6 180 the same
+step_8b_delayed  7 180 the same
+tensor_core      7  60 what the tensor cores compute, against src/fp8/tensorcore.c
+fp8_bits         7  30 what cuBLASLt computes along K, against the same
+torch_gemm       7 120 PyTorch's products
+torch_1b         8 420 PyTorch's training step of 1B, torchao's FP8 beside it
+torch_8b         9 560 the same of 8B
+STAGES
+}
+
+usage() {
+    sed -n '2,4s/^# //p' "$0" >&2
+    echo "stages: $(stages | awk '{ printf "%s ", $1 }')" >&2
+    exit 2
+}
+
+out='' wanted='' group='' build=build/cuda bundled='' bundle='' emulated=''
+for argument; do
+    case $argument in
+    --list) stages; exit ;;
+    --stages=*) wanted=${argument#*=} ;;
+    --group=*) group=${argument#*=} ;;
+    --build=*) build=${argument#*=} ;;
+    --bundled=*) bundled=${argument#*=} ;;
+    --bundle=*) bundle=${argument#*=} ;;
+    --emulated) emulated=1 && rehearse ;;
+    -*) usage ;;
+    *) [ -z "$out" ] || usage; out=$argument ;;
+    esac
+done
+absolute() {
+    case $1 in /* | '') echo "$1" ;; *) echo "$here/$1" ;; esac
+}
+out=$(absolute "$out") bundled=$(absolute "$bundled") bundle=$(absolute "$bundle")
+[ "$build" = build/cuda ] && build=$PWD/$build || build=$(absolute "$build")
+
+# ---- where things are ----
+
+# NVIDIA's libraries may lie in the toolkit or in a Python environment.
+export CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")}
+python_folders=$(python3 - 2>/dev/null <<'PYTHON'
+import glob, site, sys
+folders = [path + "/nvidia/*" for path in site.getsitepackages() + sys.path if path]
+print(";".join(sorted({f for pattern in folders for f in glob.glob(pattern)})))
+PYTHON
+)
+own_libraries=${bundled:+$bundled/lib}
+for folder in "$CUDA_HOME" ${python_folders//;/ }; do
+    for lib in "$folder/lib64" "$folder/lib"; do
+        [ -d "$lib" ] && own_libraries=${own_libraries:+$own_libraries:}$lib
+    done
+done
+
+program=$build/ottava ops=$build/tests/backend_test_ops probes=$build/probes tensor_core=$probes/tensor_core fp8_bits=$probes/fp8_bits
+if [ -n "$bundled" ]; then
+    program=$bundled/ottava ops=$bundled/backend_test_ops tensor_core=$bundled/tensor_core fp8_bits=$bundled/fp8_bits
+fi
+[ -z "$emulated" ] || export OTTAVA_CUDA_PATH=$build/tests/emulated
+
+# Ours with NVIDIA's libraries; PyTorch has its own.
+ours() {
+    LD_LIBRARY_PATH=$own_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
+}
+
+# What a stage says in the table.
+note() {
+    echo "$*" >"$out/note.txt"
+}
+
+# A stage that cannot be run here is no failure: it ends with this.
+skip() {
+    note "skipped: $*"
+    exit 77
+}
+
+# record STAGE [MEMBERS]: the JSON object on standard input as a line of results.jsonl, with further members before its own.
+record() {
+    sed "s|^{|{\"stage\":\"$1\",${2:+$2,}|" | tee -a "$out/results.jsonl"
+}
+
+# bench STAGE MEMBERS ARGUMENT...: a benchmark's object.
+bench() {
+    local stage=$1 members=$2
+    shift 2
+    ours "$program" bench "$@" --device=cuda --json >"$out/bench.json" || return 1
+    record "$stage" "$members" <"$out/bench.json"
+}
+
+# member NAME: of the object on standard input, the first number under that name.
+member() {
+    grep -o "\"$1\":[-+.0-9e]*" | head -n 1 | cut -d : -f 2
+}
+
+# ---- stages ----
+
+fact() {
+    printf '{"key":"%s","value":"%s"}\n' "$1" "$(printf %s "$2" | tr -d '\\"' | tr '\n' ' ')" | record environment
+}
+
+stage_environment() {
+    local gpu
+    gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>&1)
+    fact date "$(date -u +%Y-%m-%dT%H:%MZ)"
+    fact commit "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    fact kernel "$(uname -sr)"
+    fact processor "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
+    fact gpu "$gpu"
+    fact nvcc "$("$CUDA_HOME/bin/nvcc" --version 2>&1 | sed -n 's/.*\(release.*\)/\1/p')"
+    fact torch "$(timeout 60 python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
+    note "${emulated:+emulated; }$(echo "$gpu" | head -n 1)"
+}
+
+compile() {
+    local generator=
+    [ -d "$build" ] || ! command -v ninja >/dev/null || generator=-GNinja
+    cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
+        cmake --build "$build" --parallel --target ottava_plugin ottava_cli backend_test_ops &&
+        cmake $generator -S bench/gpu -B "$probes" -DOTTAVA_CUDA_HINTS="$python_folders" &&
+        cmake --build "$probes" --parallel --target tensor_core fp8_bits
+}
+
+stage_build() {
+    [ -z "$bundled$emulated" ] || skip "it is built"
+    compile
+}
+
+# A rehearsal is not about the machine.
+stage_doctor() {
+    ours "$program" doctor || [ -n "$emulated" ]
+}
+
+stage_ceilings() {
+    bench ceilings '"case":"product"' gemm --shapes=$ceiling &&
+        note "bf16 $(grep -o '"variant":"bf16"[^}]*' "$out/bench.json" | member gflops) GFLOP/s" &&
+        bench ceilings '"case":"copy"' quantize --shapes=$copy
+}
+
+# on_gpu COMMAND...: a test program on the GPU.
+on_gpu() {
+    OTTAVA_CUDA_PATH=${OTTAVA_CUDA_PATH:-$(dirname "$program")} OTTAVA_TEST_DEVICE=cuda ours "$@"
+}
+
+stage_ops() {
+    on_gpu "$ops" $op
+}
+
+# losses DEVICE FOLDER ARGUMENT...: those of a run, a step a line.
+losses() {
+    local device=$1 folder=$2
+    shift 2
+    rm -rf "$folder"
+    ours "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 --model.n_heads=2 --model.vocab_size=256 \
+        --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 --train.max_steps=$parity_steps \
+        --scheduler.warmup_steps=1 --run.dir="$folder" --train.device="$device" "$@" >&2 &&
+        grep -o '"loss":[-+.0-9e]*' "$folder/metrics.jsonl" | cut -d : -f 2
+}
+
+stage_parity() {
+    local recipe arguments far worst=0
+    for recipe in $parity_recipes; do
+        arguments="--train.mixed_precision=fp8 --float8.recipe_name=$recipe"
+        [ $recipe != bf16 ] || arguments=--train.mixed_precision=bf16
+        losses cpu "$out/run_cpu" $arguments >"$out/losses_cpu.txt" && losses cuda "$out/run_cuda" $arguments >"$out/losses_cuda.txt" || return 1
+        far=$(paste "$out/losses_cpu.txt" "$out/losses_cuda.txt" |
+            awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }')
+        echo "{\"recipe\":\"$recipe\",\"largest_difference\":$far}" | record parity
+        worst=$(echo "$far $worst" | awk '{ print $1 > $2 ? $1 : $2 }')
+    done
+    note "losses differ by at most $worst"
+    awk -v far="$worst" 'BEGIN { exit !(far < 0.01) }'
+}
+
+# The models whose configurations take their sizes from a Hugging Face folder: head_dim 128.
+models() {
+    cat <<'MODELS'
+mistral_7b      4096 32 32 8 14336 32768
+mistral_nemo    5120 40 32 8 14336 131072
+phi_4           5120 40 40 10 17920 100352
+qwen2_5_7b      3584 28 28 4 18944 152064
+MODELS
+}
+
+write_models() {
+    local name dim layers heads kv hidden vocabulary
+    while read -r name dim layers heads kv hidden vocabulary; do
+        printf '[model]\ndim = %d\nn_layers = %d\nn_heads = %d\nn_kv_heads = %d\nhead_dim = 128\nffn_hidden_dim = %d\nvocab_size = %d\n' \
+            "$dim" "$layers" "$heads" "$kv" "$hidden" "$vocabulary" >"$out/$name.toml"
+        printf 'max_seq_len = 4096\n[train]\nbatch_size = 2\nseq_len = 2048\nactivation_checkpointing = "full"\n' >>"$out/$name.toml"
+    done < <(models)
+}
+
+stage_products() {
+    local file recipe arguments failed=0 files="configs/*.toml $out/mistral*.toml $out/phi*.toml $out/qwen*.toml"
+    write_models
+    [ -z "$emulated" ] || files=configs/demo.toml
+    for file in $files; do
+        for recipe in $product_recipes; do
+            arguments="--precision=fp8 --recipe=$recipe"
+            [ $recipe != bf16 ] || arguments=--precision=bf16
+            bench products "\"file\":\"$(basename "$file")\",\"recipe\":\"$recipe\"" products "$file" $arguments --repeats=3 || failed=1
+        done
+    done 2>"$out/products.txt"
+    cat "$out/products.txt"
+    note "$(grep -c 'cuBLASLt has no product' "$out/products.txt") products refused by cuBLASLt"
+    ! grep -q 'cuBLASLt has no product' "$out/products.txt" && [ $failed = 0 ]
+}
+
+stage_kernels() {
+    local what failed=0
+    for what in $kernels; do
+        case $what in
+        quantize | norm) bench kernels '' $what --shapes="$shapes" ;;
+        *) bench kernels '' $what ;;
+        esac || failed=1
+    done
+    return $failed
+}
+
+sanitize() {
+    local tool=$CUDA_HOME/bin/compute-sanitizer
+    [ -x "$tool" ] || tool=$(command -v compute-sanitizer) || skip "compute-sanitizer is not installed"
+    [ -z "$emulated" ] || skip "a GPU's tool"
+    for op in quantize gemm attention_forward attention_backward rmsnorm_backward cross_entropy embedding_backward adamw; do
+        on_gpu "$tool" --tool "$1" --error-exitcode 1 "$ops" $op || return 1
+    done
+}
+stage_memcheck() { sanitize memcheck; }
+stage_racecheck() { sanitize racecheck; }
+stage_synccheck() { sanitize synccheck; }
+
+# tell_step PRECISION: tokens a second and memory of the last benchmark, for the table.
+tell_step() {
+    grep -o "\"$1\":{\"tokens_per_second\"[^}]*" "$out/bench.json" |
+        sed -E 's/.*"tokens_per_second":([0-9.]+).*"memory_bytes":([0-9]+).*/\1 \2/' |
+        awk -v p="$1" '{ printf "%s %.0f tokens/s, %.1f GiB", p, $1, $2 / 1073741824 }'
+}
+
+stage_step_1b() {
+    local recipe told='' file=$out/1b.toml
+    printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n' >"$file"
+    [ -z "$emulated" ] || file=configs/demo.toml
+    for recipe in $recipes; do
+        bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
+        told+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
+    done
+    note "$(tell_step bf16); ${told%, }"
+}
+
+# Parameters, gradients and moments in bf16, 8 bytes a parameter; what little memory there is says what backward recomputes.
+step_8b() {
+    local file=$out/8b.toml memory
+    memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+    {
+        printf '[model]\npreset = "8B"\n[train]\nbatch_size = 1\nseq_len = 8192\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n'
+        printf 'master_dtype = "bf16"\ngrad_dtype = "bf16"\n'
+        [ "${memory:-0}" -gt 110000 ] 2>/dev/null || printf 'activation_checkpointing = "full"\n'
+        printf '[optimizer]\nstate_dtype = "bf16"\n'
+    } >"$file"
+    [ -z "$emulated" ] || file=configs/demo.toml
+    local precision=fp8 recipe=--recipe=$1
+    [ "$1" != bf16 ] || precision=bf16 recipe=
+    bench "step_8b" "\"recipe\":\"$1\"" step "$file" --precision=$precision $recipe $tiny || return 1
+    note "$(tell_step $precision)"
+}
+stage_step_8b_bf16() { step_8b bf16; }
+stage_step_8b_tensorwise() { step_8b tensorwise; }
+stage_step_8b_rowwise() { step_8b rowwise; }
+stage_step_8b_delayed() { step_8b delayed; }
+
+probe() {
+    [ -z "$emulated" ] || skip "its own tests are gpu.*"
+    ours "$1" --out "$out/results.jsonl"
+}
+stage_tensor_core() { probe "$tensor_core"; }
+stage_fp8_bits() { probe "$fp8_bits"; }
+
+torch() {
+    local script=$1
+    shift
+    python3 -c 'import torch' 2>/dev/null || skip "no PyTorch"
+    [ -z "$emulated" ] || skip "a GPU's"
+    python3 "bench/gpu/$script" --out "$out/results.jsonl" "$@"
+}
+stage_torch_gemm() { torch torch_gemm.py --seconds 110; }
+stage_torch_1b() { torch torch_step.py --preset 1b --state fp32 --batch 4 --seq-len 2048 --seconds 400; }
+stage_torch_8b() {
+    local checkpoint=
+    # 64 GB of parameters, gradients and moments; below 110 the activations are recomputed
+    [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt 110000 ] 2>/dev/null || checkpoint=--checkpoint
+    torch torch_step.py --preset 8b --state bf16 --batch 1 --seq-len 8192 --seconds 540 $checkpoint
+}
+
+# ---- bundle ----
+
+if [ -n "$bundle" ]; then
+    compile || exit 1
+    mkdir -p "$bundle/lib"
+    cp "$program" "$build/libottava_cuda.so" "$ops" "$tensor_core" "$fp8_bits" "$bundle" || exit 1
+    # All but the C library and NVIDIA's, which belong to the machine.
+    ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+        grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
+    echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT --bundled=$(basename "$bundle")"
+    exit
+fi
+
+# ---- running ----
+
+[ -n "$out" ] || usage
+mkdir -p "$out" || exit 2
+
+# A stage is this script called again, so that its time limit ends all of it.
+if [ -n "${GPU_CHECK_STAGE:-}" ]; then
+    "stage_$GPU_CHECK_STAGE"
+    exit
+fi
+
+for stage in ${wanted//,/ }; do
+    stages | awk -v s="$stage" '$1 == s { found = 1 } END { exit !found }' || { echo "unknown stage '$stage'" >&2; usage; }
+done
+
+table='' failed=0
+run_stage() {
+    local name=$1 limit=$2 since=$SECONDS rc verdict told
+    echo "=== $name" | tee -a "$out/log.txt"
+    rm -f "$out/note.txt"
+    GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" >"$out/stage.txt" 2>&1 </dev/null
+    rc=$?
+    cat "$out/stage.txt" >>"$out/log.txt"
+    case $rc in
+    0) verdict=ok ;;
+    77) verdict=skipped ;;
+    124 | 137) verdict='too long' failed=1 ;;
+    *) verdict=FAILED failed=1 ;;
+    esac
+    [ $rc = 0 ] || [ $rc = 77 ] || tail -n 30 "$out/stage.txt"
+    # What was ended may have left half a line.
+    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || echo >>"$out/results.jsonl"
+    told=$(cat "$out/note.txt" 2>/dev/null)
+    table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$told")$'\n'
+    printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - since)) >>"$out/results.jsonl"
+}
+
+while read -r name number limit _; do
+    if [ -n "$wanted" ]; then
+        case ",$wanted," in *",$name,"*) ;; *) continue ;; esac
+    fi
+    [ -z "$group" ] || [ "$group" = "$number" ] || continue
+    [ -n "$wanted$group" ] || case $name in torch_[18]b) continue ;; esac
+    run_stage "$name" "$limit"
+done < <(stages)
+
+# 8B's recipes beside bf16, of all calls.
+ratios=$(grep '"stage":"step_8b"' "$out/results.jsonl" 2>/dev/null | awk '
+    match($0, /"recipe":"[a-z0-9_]*"/) { recipe = substr($0, RSTART + 10, RLENGTH - 11) }
+    match($0, /"tokens_per_second":[0-9.]+/) { speed[recipe] = substr($0, RSTART + 20, RLENGTH - 20) }
+    END { for (r in speed) if (r != "bf16" && speed["bf16"] > 0) printf "  %s %.2fx", r, speed[r] / speed["bf16"] }')
+rm -f "$out"/{note,stage}.txt "$out/bench.json"
+printf '\n%s' "$table"
+[ -z "$ratios" ] || echo "8B beside bf16:$ratios"
+exit $failed
