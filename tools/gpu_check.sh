@@ -22,9 +22,15 @@ shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attenti
 rehearse() {
     recipes=tensorwise parity_recipes="bf16 tensorwise" parity_steps=3 ceiling=32,32,32 copy=32,32,32 op=add
     shapes=16,64,16 kernels='quantize norm' product_recipes=tensorwise
-    tiny='--batch=1 --seq-len=32 --repeats=1'
+    tiny=--repeats=1
 }
 tiny=
+
+# A model that the emulated GPU trains in seconds.
+write_tiny() {
+    printf '[model]\ndim = 64\nn_layers = 1\nn_heads = 2\nffn_hidden_dim = 96\nvocab_size = 256\nmax_seq_len = 64\n'
+    printf '[train]\nseq_len = 32\nbatch_size = 1\n'
+}
 
 # Name, group, limit in seconds, what it shows.
 stages() {
@@ -143,8 +149,8 @@ fact() {
 }
 
 stage_environment() {
-    local gpu
-    gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>&1)
+    local gpu=none
+    ! command -v nvidia-smi >/dev/null || gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>&1)
     fact date "$(date -u +%Y-%m-%dT%H:%MZ)"
     fact commit "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
     fact kernel "$(uname -sr)"
@@ -152,7 +158,7 @@ stage_environment() {
     fact gpu "$gpu"
     fact nvcc "$("$CUDA_HOME/bin/nvcc" --version 2>&1 | sed -n 's/.*\(release.*\)/\1/p')"
     fact torch "$(timeout 60 python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
-    note "${emulated:+emulated; }$(echo "$gpu" | head -n 1)"
+    note "${emulated:+a rehearsal; }GPU: $(echo "$gpu" | head -n 1)"
 }
 
 compile() {
@@ -209,7 +215,7 @@ stage_parity() {
         far=$(paste "$out/losses_cpu.txt" "$out/losses_cuda.txt" |
             awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }')
         echo "{\"recipe\":\"$recipe\",\"largest_difference\":$far}" | record parity
-        worst=$(echo "$far $worst" | awk '{ print $1 > $2 ? $1 : $2 }')
+        worst=$(echo "$far $worst" | awk '{ print ($1 > $2 ? $1 : $2) }')
     done
     note "losses differ by at most $worst"
     awk -v far="$worst" 'BEGIN { exit !(far < 0.01) }'
@@ -237,7 +243,7 @@ write_models() {
 stage_products() {
     local file recipe arguments failed=0 files="configs/*.toml $out/mistral*.toml $out/phi*.toml $out/qwen*.toml"
     write_models
-    [ -z "$emulated" ] || files=configs/demo.toml
+    [ -z "$emulated" ] || files=$out/tiny.toml
     for file in $files; do
         for recipe in $product_recipes; do
             arguments="--precision=fp8 --recipe=$recipe"
@@ -283,7 +289,7 @@ tell_step() {
 stage_step_1b() {
     local recipe told='' file=$out/1b.toml
     printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n' >"$file"
-    [ -z "$emulated" ] || file=configs/demo.toml
+    [ -z "$emulated" ] || file=$out/tiny.toml
     for recipe in $recipes; do
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
         told+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
@@ -301,7 +307,7 @@ step_8b() {
         [ "${memory:-0}" -gt 110000 ] 2>/dev/null || printf 'activation_checkpointing = "full"\n'
         printf '[optimizer]\nstate_dtype = "bf16"\n'
     } >"$file"
-    [ -z "$emulated" ] || file=configs/demo.toml
+    [ -z "$emulated" ] || file=$out/tiny.toml
     local precision=fp8 recipe=--recipe=$1
     [ "$1" != bf16 ] || precision=bf16 recipe=
     bench "step_8b" "\"recipe\":\"$1\"" step "$file" --precision=$precision $recipe $tiny || return 1
@@ -352,6 +358,7 @@ fi
 
 [ -n "$out" ] || usage
 mkdir -p "$out" || exit 2
+[ -z "$emulated" ] || write_tiny >"$out/tiny.toml"
 
 # A stage is this script called again, so that its time limit ends all of it.
 if [ -n "${GPU_CHECK_STAGE:-}" ]; then

@@ -38,7 +38,7 @@ target_link_libraries(emulated_plugin PRIVATE ottava_fp8)
 target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--allow-multiple-definition)
 add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 
-# The check of a GPU machine rehearses its stages there.
-add_test(NAME cuda.gpu_check COMMAND ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${CMAKE_CURRENT_BINARY_DIR}/gpu_check --emulated
-                                     --build=${PROJECT_BINARY_DIR})
+# The check of a GPU machine.
+add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.sh
+                                     ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})

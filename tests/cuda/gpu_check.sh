@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# gpu_check.sh TOOL BUILD: a rehearsal of the check of a GPU machine on the emulated GPU, and how it takes failures.
+set -uo pipefail
+tool=$1 build=$2
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+bad=0
+
+# expect NAME COMMAND...: it must succeed.
+expect() {
+    local name=$1
+    shift
+    if "$@"; then echo "ok      $name"; else
+        echo "FAILED  $name"
+        bad=1
+    fi
+}
+holds() { grep -qE "$1" "$2"; }
+
+"$tool" "$out/whole" --emulated --build="$build" >"$out/said" 2>&1
+expect "a rehearsal passes" test $? = 0
+for stage in doctor ceilings ops parity products kernels step_1b step_8b_bf16 step_8b_delayed; do
+    expect "$stage in the table" holds "^$stage +ok " "$out/said"
+done
+expect "what cannot be rehearsed is said" holds "^memcheck +skipped .*: " "$out/said"
+expect "losses are the CPU's" holds 'differ by at most 0$' "$out/said"
+expect "a ratio to bf16" holds '^8B beside bf16:.* tensorwise [0-9.]+x' "$out/said"
+expect "a measurement a line" holds '^\{"stage":"products","file":"tiny.toml","recipe":"tensorwise".*"step":\{"calls":[0-9]+' "$out/whole/results.jsonl"
+expect "no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' "$out/whole/results.jsonl")" = 0
+
+"$tool" "$out/broken" --emulated --build="$out/nowhere" --stages=doctor,ceilings,kernels >"$out/said" 2>&1
+expect "a failure is an exit status" test $? = 1
+expect "and ends no other stage" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/said")" = 2
+"$tool" "$out/unknown" --stages=doktor >"$out/said" 2>&1
+expect "an unknown stage" test $? = 2
+"$tool" --list >"$out/list"
+expect "groups below 9.5 minutes" awk '{ sum[$2] += $3 } END { for (g in sum) if (sum[g] > 570) exit 1 }' "$out/list"
+[ $bad = 0 ] || cat "$out/whole/log.txt"
+exit $bad
