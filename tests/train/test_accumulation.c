@@ -232,6 +232,23 @@ static void a_step_waits_once(void **state) {
     }
 }
 
+/* Ranks tell each other of a step's matrix products once: another step that ran others is a mistake. */
+static void a_step_runs_the_products_of_the_first(void **state) {
+    rig r;
+    step_result step;
+    int64_t fp8, all, of_two;
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[TENSORWISE]});
+    rig_step(&r);
+    trainer_gemms(r.t, &fp8, &all);
+    rig_step(&r);
+    trainer_gemms(r.t, &fp8, &of_two);
+    assert_true(all > 0 && of_two == 2 * all);
+    r.t->cx.gemms[GEMM_OUTPUT][1]++;
+    assert_int_equal(trainer_step(r.t, 0.01, &step), OTT_ERR_INTERNAL);
+    assert_non_null(strstr(status_text(), "matrix products"));
+    rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_are_one_batch),
@@ -240,6 +257,7 @@ int main(void) {
         cmocka_unit_test(decay_is_for_matrices),
         cmocka_unit_test(update_is_adamw),
         cmocka_unit_test(a_step_waits_once),
+        cmocka_unit_test(a_step_runs_the_products_of_the_first),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
