@@ -4,6 +4,7 @@
  */
 #include "base/size.h"
 #include "cuda/cuda.h"
+#include "cuda/graph.h"
 #include "cuda/hardware.h"
 #include "cuda/ops.h"
 #include "cuda/products.h"
@@ -268,6 +269,10 @@ static const device_table table = {
     .taken = taken,
     .read_memory = read_memory,
     .peak = peak,
+    .capture_begin = graph_capture_begin,
+    .capture_end = graph_capture_end,
+    .graph_run = graph_run,
+    .graph_close = graph_close,
     .close = close_device,
 };
 

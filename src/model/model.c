@@ -442,6 +442,15 @@ void model_weights_changed(model *m) {
     (void)model_visit_linears(m, forget_compute, NULL);
 }
 
+static ott_status set_compute(void *user, linear *l) {
+    if (!linear_weight_is_fixed(l) || l->compute_step < 0) l->compute_step = *(const int64_t *)user;
+    return OTT_OK;
+}
+
+void model_weights_made(model *m, int64_t step) {
+    (void)model_visit_linears(m, set_compute, &step);
+}
+
 static ott_status update_scales(void *user, linear *l) {
     for (int t = 0; t < TENSOR_COUNT; t++) TRY(delayed_updates_add(user, &l->delayed[t]));
     return OTT_OK;

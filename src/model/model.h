@@ -75,5 +75,7 @@ ott_status model_connect(model *m);
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Compute weights are stale: masters were changed by other than the optimizer. */
 void model_weights_changed(model *m);
+/* Those that steps change are of this training step (-1: of none), whatever was seen of their making. */
+void model_weights_made(model *m, int64_t step);
 
 #endif

@@ -153,9 +153,12 @@ static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
 
+bool linear_weight_is_fixed(const linear *l) {
+    return l->weight->frozen && !l->delayed[TENSOR_WEIGHT].seen.data;
+}
+
 bool linear_weight_is_fresh(const exec *cx, const linear *l) {
-    bool fixed = l->weight->frozen && !l->delayed[TENSOR_WEIGHT].seen.data;
-    return l->compute_step == cx->step || (fixed && l->compute_step >= 0);
+    return l->compute_step == cx->step || (linear_weight_is_fixed(l) && l->compute_step >= 0);
 }
 
 /* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */

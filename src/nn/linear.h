@@ -56,8 +56,9 @@ void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
-/* Is the compute weight, or are its scales, that of cx->step? A frozen master stays as it is, and so does what is made
-   of it, unless its scale moves on (delayed scaling). */
+/* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
+bool linear_weight_is_fixed(const linear *l);
+/* Is the compute weight, or are its scales, that of cx->step, or of any and fixed? */
 bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
 /* For inference: makes the compute weight from the master as it is now, rowwise only and packed

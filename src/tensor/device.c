@@ -66,6 +66,28 @@ ott_status device_event_seconds(device *d, device_event *from, device_event *to,
     return d->table->event_seconds(d, from, to, out);
 }
 
+bool device_has_graphs(const device *d) {
+    return d->table->capture_begin != NULL;
+}
+
+ott_status device_capture_begin(device *d) {
+    STATUS_REQUIRE(device_has_graphs(d));
+    return d->table->capture_begin(d);
+}
+
+ott_status device_capture_end(device *d, device_graph **out) {
+    if (out) *out = NULL;
+    return d->table->capture_end(d, out);
+}
+
+ott_status device_graph_run(device *d, device_graph *g) {
+    return d->table->graph_run(d, g);
+}
+
+void device_graph_close(device *d, device_graph *g) {
+    if (g) d->table->graph_close(d, g);
+}
+
 mem_stats device_taken(const device *d) {
     return d->table->taken(d);
 }

@@ -13,6 +13,7 @@
 
 typedef struct device device;
 typedef struct device_event device_event; /* a moment in the order of work; the backend's own */
+typedef struct device_graph device_graph; /* work recorded to be given again as a whole; the backend's own */
 
 typedef struct device_memory {
     int64_t total;     /* bytes it has */
@@ -39,6 +40,10 @@ typedef struct device_table {
     mem_stats (*taken)(const device *d);
     void (*read_memory)(const device *d, device_memory *out);
     double (*peak)(device *d, ott_dtype format); /* NULL: nothing is known */
+    ott_status (*capture_begin)(device *d);      /* this and the three below NULL: it records nothing */
+    ott_status (*capture_end)(device *d, device_graph **out);
+    ott_status (*graph_run)(device *d, device_graph *g);
+    void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
 } device_table;
 
@@ -81,6 +86,16 @@ ott_status device_event_record(device *d, device_event *e);
 ott_status device_event_wait(device *d, device_event *e); /* the host waits; at once for one never recorded */
 /* Waits for both; seconds by the device's clock. */
 ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out);
+
+bool device_has_graphs(const device *d);
+/* From here to device_capture_end what is given to the device is not done but recorded: ops, copies within it, zeroing.
+   Anything else fails, and the recording with it. */
+ott_status device_capture_begin(device *d);
+/* Ends it after a failure too; out NULL: it is thrown away. */
+ott_status device_capture_end(device *d, device_graph **out);
+/* Gives it what was recorded. Where that reads and writes must still be there. */
+ott_status device_graph_run(device *d, device_graph *g);
+void device_graph_close(device *d, device_graph *g); /* NULL is allowed; the device may still be at it */
 
 mem_stats device_taken(const device *d); /* of its memory, by this process's account */
 void device_read_memory(const device *d, device_memory *out);

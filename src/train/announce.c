@@ -79,6 +79,20 @@ static void log_ranks(const announcement *a) {
     log_info(a->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(a->cfg));
 }
 
+static void log_graphs(const announcement *a) {
+    const trainer *t = a->trainer;
+    if (!t->options.graphs) return;
+    if (t->replay.wanted && device_has_graphs(t->device))
+        log_info(a->log,
+                 "Graphs: micro-batches and the optimizer's part are recorded once and then replayed%s",
+                 a->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
+                     ? "; train.compile_mode=max-autotune searches no further"
+                     : "");
+    else
+        log_info(a->log, "Graphs: none are recorded, for %s; every kernel is launched by itself",
+                 t->replay.wanted ? "the device has none" : "ranks tell each other things inside a step");
+}
+
 void announce_start(const announcement *a) {
     const trainer *t = a->trainer;
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
@@ -94,6 +108,7 @@ void announce_start(const announcement *a) {
              a->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
                                              : "fp32 multiply-adds, measured now and in the first steps");
     log_memory(a);
+    log_graphs(a);
     log_ranks(a);
     log_info(
         a->log,

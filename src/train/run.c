@@ -146,6 +146,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                                 : 1,
         .data_seed = (uint64_t)(cfg->train.data_seed >= 0 ? cfg->train.data_seed : cfg->train.seed),
         .fp16_scaling = cfg->train.mixed_precision == PRECISION_FP16,
+        .graphs = cfg->train.compile_model && cfg->train.compile_mode != COMPILE_DEFAULT,
     };
     return check_chunks(precision, out);
 }

@@ -112,6 +112,12 @@ static ott_status update(trainer *t) {
                             t->m->parameter_count, &ranks, &t->state);
 }
 
+static ott_status run_update(void *user) {
+    trainer *t = user;
+    plan_replay(t->update_plan);
+    return update(t);
+}
+
 static ott_status dry_run_update(trainer *t) {
     plan_record(t->update_plan);
     TRY(update(t));
@@ -172,6 +178,7 @@ static ott_status convert(trainer *t, const recipe *r) {
     o.recipe = t->recipe = r;
     o.log = t->log;
     t->step_gemms.known = false;
+    replay_forget(&t->replay, t->device);
     TRY(model_convert(t->m, &o, &t->converted));
     return reserve_delayed(t);
 }
@@ -193,6 +200,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     if (!t->options.run_group) t->options.run_group = comm_self();
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
+    t->replay.wanted = t->options.graphs && t->options.run_group->size == 1;
     trainer_set_checkpointing(&t->options, t->m);
     TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
@@ -230,6 +238,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 
 void trainer_close(trainer *t) {
     if (!t) return;
+    replay_forget(&t->replay, t->device);
     if (t->m) model_slot_close(t->m, t->slot);
     stage_close(t->stage);
     plan_destroy(t->train_plan);
@@ -332,14 +341,37 @@ static int64_t pass_count(const trainer *t) {
     return t->options.grad_accum / t->resident;
 }
 
-static ott_status run_micro_batches(trainer *t, int64_t index, const hook *p) {
+static ott_status run_training_pass(trainer *t) {
+    t->cx.plan = t->train_plan;
+    plan_replay(t->train_plan);
+    return run_pass(t, true);
+}
+
+/* With what follows it in a step; a stage does that itself. */
+static ott_status run_whole_pass(void *user) {
+    trainer *t = user;
+    TRY(run_training_pass(t));
+    return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
+}
+
+/* A pass that casts the weights must do so when it is recorded, though an evaluation may have; one that is replayed does it
+   unseen. */
+static ott_status replay_pass(trainer *t) {
+    bool first = t->cx.is_first_microbatch, replayed;
+    if (first && t->replay.wanted) model_weights_made(t->m, -1);
+    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER,
+                   t->batches[0].at.cu_seqlens.columns, run_whole_pass, t, &replayed));
+    if (replayed) model_weights_made(t->m, t->cx.step);
+    return OTT_OK;
+}
+
+/* Those of a pass, in a step or only to be looked at. */
+static ott_status run_micro_batches(trainer *t, int64_t index, const hook *p, bool in_step) {
     for (int64_t i = 0; i < t->resident; i++)
         TRY(feed_send(&t->feed, t->set, index * t->resident + i, &t->batches[i]));
-    t->cx.plan = t->train_plan;
     t->cx.hook = p;
     t->cx.is_first_microbatch = index == 0;
-    plan_replay(t->train_plan);
-    ott_status status = run_pass(t, true);
+    ott_status status = in_step ? replay_pass(t) : run_training_pass(t);
     t->cx.hook = NULL;
     return status;
 }
@@ -390,8 +422,7 @@ static ott_status accumulate(trainer *t) {
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
     for (int64_t i = 0; i < pass_count(t); i++) {
-        TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL));
-        if (!t->stage) TRY(model_update_scales(&t->cx, t->m, t->cx.data_group)); /* which does so itself */
+        TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL, true));
         if (t->micro_batch_done)
             t->micro_batch_done(t->micro_batch_user, (i + 1) * t->resident, t->options.grad_accum);
     }
@@ -461,8 +492,8 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     t->whole = false;
     t->cx.part = PART_NONE;
     TRY(accumulate_or_abandon(t));
-    plan_replay(t->update_plan);
-    TRY(update(t));
+    bool replayed;
+    TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, 0, run_update, t, &replayed));
     prepare_next(t);
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     finish_step(t, out);
@@ -575,7 +606,7 @@ static ott_status search_passes(trainer *t, search *s) {
     const hook p = {.see = see, .user = s};
     bool found = false;
     for (int64_t i = 0; i < pass_count(t) && !found; i++) {
-        TRY(run_micro_batches(t, i, &p)); /* their rows are still on the host */
+        TRY(run_micro_batches(t, i, &p, false)); /* their rows are still on the host */
         TRY(found_anywhere(t, s, &found));
     }
     return OTT_OK;

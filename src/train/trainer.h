@@ -11,6 +11,7 @@
 #include "model/run.h"
 #include "tensor/group_host.h"
 #include "train/feed.h"
+#include "train/replay.h"
 #include "train/stage.h"
 
 typedef struct trainer_options {
@@ -23,6 +24,7 @@ typedef struct trainer_options {
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
+    bool graphs;       /* one rank records what it repeats, where the device can (train/replay.h) */
     /* All borrowed; NULL: this one alone. */
     group
         *run_group; /* all ranks of the run: they load a checkpoint together, and what is counted is of all */
@@ -48,6 +50,7 @@ typedef struct trainer {
     exec cx;
     plan *train_plan, *evaluate_plan, *reduce_plan,
         *update_plan; /* of a micro-batch, an evaluation, store_reduce_once, the optimizer */
+    replay replay;    /* of micro-batches and the optimizer's part */
     void *arena;
     const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
     void *device_block;                          /* batch, losses, step state */

@@ -327,7 +327,6 @@ static void run_product(void *argument) {
     free(b);
     free(sum);
     free(y);
-    free(w);
 }
 
 static int64_t layout_bytes(const layout *l) {
@@ -374,6 +373,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    .k = k};
     require_device(w);
     cublaslt_products++;
-    cudart_queue(stream, run_product, w);
+    cudart_queue(stream, run_product, w, free);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -178,12 +178,20 @@ cudaError_t cudaGetLastError(void) {
 typedef struct job {
     void (*run)(void *argument);
     void *argument;
+    void (*drop)(void *argument);
     struct job *next;
 } job;
 
+/* What a capture has recorded. */
+struct CUgraph_st {
+    job *first, **last;
+    bool broken; /* by what cannot be captured */
+};
+
 struct CUstream_st {
     job *first, **last;
-    uint64_t queued, done; /* jobs since it was made */
+    struct CUgraph_st *capture; /* NULL: none */
+    uint64_t queued, done;      /* jobs since it was made */
     struct CUstream_st *next;
 };
 
@@ -194,15 +202,30 @@ static struct CUstream_st *stream_of(cudaStream_t stream) {
     return stream ? stream : &default_stream;
 }
 
-void cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument) {
+int64_t cudart_queued;
+
+void cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, void (*drop)(void *)) {
     struct CUstream_st *s = stream_of(stream);
     job *j = need_memory(malloc(sizeof *j));
-    *j = (job){run, argument, NULL};
+    *j = (job){run, argument, drop, NULL};
     pthread_mutex_lock(&lock);
-    *s->last = j;
-    s->last = &j->next;
-    s->queued++;
+    job ***last = s->capture ? &s->capture->last : &s->last;
+    **last = j;
+    *last = &j->next;
+    if (!s->capture) s->queued++, cudart_queued++;
     pthread_mutex_unlock(&lock);
+}
+
+static void drop_job(job *j) {
+    if (j->drop) j->drop(j->argument);
+    free(j);
+}
+
+/* What CUDA refuses in a stream that is captured. */
+static bool breaks_capture(cudaStream_t stream) {
+    struct CUgraph_st *g = stream_of(stream)->capture;
+    if (g) g->broken = true;
+    return g;
 }
 
 /* Until `done` of its jobs are. */
@@ -214,7 +237,7 @@ static void run_until(struct CUstream_st *s, uint64_t done) {
         if (!s->first) s->last = &s->first;
         j->run(j->argument);
         s->done++;
-        free(j);
+        drop_job(j);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -251,6 +274,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     cudart_waits++;
     struct CUstream_st *s = stream_of(stream);
     run_until(s, s->queued);
@@ -278,7 +302,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
 }
 
 cudaError_t cudaMallocAsync(void **data, size_t bytes, cudaStream_t stream) {
-    (void)stream;
+    if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     return cudaMalloc(data, bytes);
 }
 
@@ -289,7 +313,8 @@ static void run_free(void *data) {
 }
 
 cudaError_t cudaFreeAsync(void *data, cudaStream_t stream) {
-    if (data) cudart_queue(stream, run_free, data);
+    if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+    if (data) cudart_queue(stream, run_free, data, NULL);
     return cudaSuccess;
 }
 
@@ -307,13 +332,11 @@ static void run_copy(void *argument) {
     copy *c = argument;
     for (size_t row = 0; row < c->height; row++)
         memmove(c->to + row * c->to_pitch, c->from + row * c->from_pitch, c->width);
-    free(c);
 }
 
 static void run_set(void *argument) {
     copy *c = argument;
     memset(c->to, c->value, c->width);
-    free(c);
 }
 
 static size_t spread(size_t pitch, const copy *c) {
@@ -343,13 +366,16 @@ static cudaError_t copy_rows(const copy *c, enum cudaMemcpyKind kind, cudaStream
     bool fits = sides_fit(c, kind), pinned_from = block_around(c->from), pinned_to = block_around(c->to);
     pthread_mutex_unlock(&lock);
     if (!fits) return cudaErrorInvalidValue;
+    bool pageable =
+        (kind == cudaMemcpyHostToDevice && !pinned_from) || (kind == cudaMemcpyDeviceToHost && !pinned_to);
+    if (pageable && breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     copy *later = need_memory(malloc(sizeof *later));
     *later = *c;
     if (kind == cudaMemcpyHostToDevice && !pinned_from) {
         free(later);
         later = take_source(c);
     }
-    cudart_queue(stream, run_copy, later);
+    cudart_queue(stream, run_copy, later, free);
     bool waits = kind == cudaMemcpyDeviceToHost && !pinned_to;
     return waits ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
@@ -376,7 +402,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     cudart_require_device("memset outside of device memory", to, bytes);
     copy *later = need_memory(malloc(sizeof *later));
     *later = (copy){.to = to, .width = bytes, .value = value};
-    cudart_queue(stream, run_set, later);
+    cudart_queue(stream, run_set, later, free);
     return cudaSuccess;
 }
 
@@ -414,8 +440,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&lock);
-    cudart_queue(stream, run_record, event);
+    cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
     event->number = event->stream->queued;
     if (event->stream->done + 1 == event->number) run_until_event(event); /* nothing is before it */
@@ -438,15 +465,15 @@ typedef struct stream_wait {
 static void run_wait(void *argument) {
     stream_wait *w = argument;
     run_until(w->stream, w->number);
-    free(w);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     (void)flags;
+    if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     if (!event->stream) return cudaSuccess;
     stream_wait *w = need_memory(malloc(sizeof *w));
     *w = (stream_wait){event->stream, event->number};
-    cudart_queue(stream, run_wait, w);
+    cudart_queue(stream, run_wait, w, free);
     return cudaSuccess;
 }
 
@@ -459,5 +486,73 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     if (!has_happened(from) || !has_happened(to)) return cudaErrorNotReady;
     const struct timespec *a = &from->at, *b = &to->at;
     *ms = (float)(1e3 * (double)(b->tv_sec - a->tv_sec) + 1e-6 * (double)(b->tv_nsec - a->tv_nsec));
+    return cudaSuccess;
+}
+
+/* ---- graphs: what was given to a stream while it was captured, in that order ---- */
+
+struct CUgraphExec_st {
+    job *first;
+};
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    if (breaks_capture(stream)) return cudaErrorIllegalState;
+    struct CUgraph_st *g = need_memory(calloc(1, sizeof *g));
+    g->last = &g->first;
+    stream_of(stream)->capture = g;
+    return cudaSuccess;
+}
+
+static void drop_jobs(job *first) {
+    while (first) {
+        job *next = first->next;
+        drop_job(first);
+        first = next;
+    }
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    struct CUgraph_st *g = stream_of(stream)->capture;
+    *graph = NULL;
+    if (!g) return cudaErrorIllegalState;
+    stream_of(stream)->capture = NULL;
+    if (!g->broken) {
+        *graph = g;
+        return cudaSuccess;
+    }
+    drop_jobs(g->first);
+    free(g);
+    return cudaErrorStreamCaptureInvalidated;
+}
+
+/* It takes the jobs over: nobody instantiates a graph twice. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ready, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    *ready = need_memory(calloc(1, sizeof **ready));
+    (*ready)->first = graph->first;
+    graph->first = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    drop_jobs(graph->first);
+    free(graph);
+    return cudaSuccess;
+}
+
+static void run_graph(void *argument) {
+    for (job *j = ((struct CUgraphExec_st *)argument)->first; j; j = j->next) j->run(j->argument);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream) {
+    cudart_queue(stream, run_graph, ready, NULL);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
+    cudaDeviceSynchronize();
+    drop_jobs(ready->first);
+    free(ready);
     return cudaSuccess;
 }

@@ -13,8 +13,12 @@
 extern "C" {
 #endif
 
-/* run(argument) once all that was given to the stream before is done, and somebody waits for it. */
-void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument);
+/* run(argument) once all that was given to the stream before is done, and somebody waits for it; then drop(argument), NULL:
+   nothing. In a stream that is captured: at each launch of the graph, and drop when that goes. */
+void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument,
+                  void (*drop)(void *argument));
+/* What the host has given to streams: kernels, products, copies, graphs. */
+extern int64_t cudart_queued;
 /* Ends the program with a message unless all `bytes` from `data` on are in one block of device memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* Kernels of ours that were launched, and how often the host waited for a stream. */

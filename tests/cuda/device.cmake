@@ -18,10 +18,10 @@ target_link_libraries(tests_cuda PUBLIC tests_backend)
 # Nothing calls it by name: a test program takes it from the archive all the same.
 target_link_options(tests_cuda PUBLIC LINKER:--undefined=cuda_open)
 
-# cuda_test(NAME SOURCE): a test program on the emulated GPU.
+# cuda_test(NAME SOURCE LIBRARY...): a test program on the emulated GPU.
 function(cuda_test name source)
   add_executable(cuda_test_${name} ${source})
-  target_link_libraries(cuda_test_${name} PRIVATE tests_cuda)
+  target_link_libraries(cuda_test_${name} PRIVATE tests_cuda ${ARGN})
   add_test(NAME cuda.${name} COMMAND cuda_test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT OTTAVA_TEST_DEVICE=cuda)
   add_dependencies(cuda cuda_test_${name})
@@ -29,6 +29,7 @@ endfunction()
 
 cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
+cuda_test(graphs cuda/test_graphs.c tests_train)
 
 # The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})

@@ -170,7 +170,10 @@ struct grid_job {
 inline void run_job(void *argument) {
     grid_job *job = (grid_job *)argument;
     run_grid(job->grid, job->block, job->kernel);
-    delete job;
+}
+
+inline void drop_job(void *argument) {
+    delete (grid_job *)argument;
 }
 
 inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
@@ -188,7 +191,7 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
                    std::function<void()> kernel) {
     check_launch(name, grid, block);
     cudart_launches++;
-    cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)});
+    cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)}, drop_job);
 }
 
 /* Every lane gives `value` and takes that of lane `from(lane)`. */

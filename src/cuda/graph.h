@@ -1,0 +1,12 @@
+/* cuda/graph: work recorded from the device's stream: graphs of the device table. */
+#ifndef CUDA_GRAPH_H
+#define CUDA_GRAPH_H
+
+#include "tensor/device.h"
+
+ott_status graph_capture_begin(device *d);
+ott_status graph_capture_end(device *d, device_graph **out);
+ott_status graph_run(device *d, device_graph *g);
+void graph_close(device *d, device_graph *g);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * train/replay: the parts of a step that a device can record as graphs, and then queue as a whole: one launch in place of those
+ * of all their kernels. A part runs as it is when it first comes (what libraries plan, they plan then), is recorded when it comes
+ * again, and is replayed from then on. The kernels and where they read and write are the same, and so are the bits: whatever
+ * changes from step to step lies on the device.
+ */
+#ifndef TRAIN_REPLAY_H
+#define TRAIN_REPLAY_H
+
+#include "tensor/exec.h"
+
+typedef enum replay_part {
+    REPLAY_FIRST, /* a step's first micro-batch, which casts the weights */
+    REPLAY_LATER, /* any other */
+    REPLAY_UPDATE /* the optimizer's part */
+} replay_part;
+
+typedef struct replay_graph {
+    replay_part part;
+    int64_t documents; /* of the micro-batch: how many attention is told of */
+    device_graph *graph;
+    int64_t gemms[GEMM_COUNT][2]; /* as exec counts them */
+} replay_graph;
+
+/* Of more counts of documents than fit, those that come late run as they are. */
+enum { REPLAY_GRAPHS = 24 };
+
+typedef struct replay {
+    bool wanted;
+    int count;
+    replay_graph graphs[REPLAY_GRAPHS];
+    int64_t replayed; /* parts that were queued as graphs */
+} replay;
+
+/* Runs a part: what run(user) queues, or has queued when it was recorded. *was_replayed: run was not called. With a hook or times
+   in cx, or on a device without graphs, it runs as it is. OTT_ERR_STOPPED when the watch says so. */
+ott_status replay_run(replay *r, exec *cx, replay_part part, int64_t documents, ott_status (*run)(void *user),
+                      void *user, bool *was_replayed);
+/* What is recorded holds no longer: addresses or layers have changed. */
+void replay_forget(replay *r, device *d);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * Graphs on the emulated GPU: what is recorded does nothing until it is replayed, and refuses what a GPU refuses; training with
+ * train.compile_mode=reduce-overhead leaves the bits that it leaves without, in every way that casts and scales are made, with
+ * an evaluation and a hook between steps, from far fewer launches.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "backend/open.h"
+#include "cudart.h"
+#include "tensor/exec.h"
+#include "train/train_fixture.h"
+
+/* ---- a graph by itself ---- */
+
+enum { NUMBERS = 100 };
+
+typedef struct bench {
+    mem *account;
+    device *device;
+    tensor x, y;
+} bench;
+
+static bench open_bench(void) {
+    float ones[NUMBERS];
+    void *data;
+    bench b;
+    for (int i = 0; i < NUMBERS; i++) ones[i] = 1;
+    FIXTURE_OK(mem_open(&b.account));
+    FIXTURE_OK(test_device_open(b.account, 1, NULL, &b.device));
+    FIXTURE_OK(device_allocate(b.device, MEM_OTHER, 2 * sizeof ones, "numbers", &data));
+    b.x = tensor_vector(data, OTT_F32, NUMBERS);
+    b.y = tensor_vector((float *)data + NUMBERS, OTT_F32, NUMBERS);
+    FIXTURE_OK(device_copy_in(b.device, b.x.data, ones, sizeof ones));
+    return b;
+}
+
+static void close_bench(bench *b) {
+    device_release(b->device, b->x.data);
+    device_close(b->device);
+    mem_close(b->account);
+}
+
+static void add_one(bench *b) {
+    exec cx = {.device = b->device};
+    FIXTURE_OK(op_add(&cx, &(add_args){.x = &b->x, .delta = &b->y, .y = &b->y}));
+}
+
+static void expect_sum(const bench *b, float sum) {
+    float y[NUMBERS];
+    FIXTURE_OK(device_copy_out(b->device, y, b->y.data, sizeof y));
+    for (int i = 0; i < NUMBERS; i++) assert_true(y[i] == sum);
+}
+
+static void a_graph_is_done_when_it_is_replayed(void **state) {
+    (void)state;
+    bench b = open_bench();
+    device_graph *g;
+    FIXTURE_OK(device_capture_begin(b.device));
+    add_one(&b);
+    add_one(&b);
+    FIXTURE_OK(device_capture_end(b.device, &g));
+    expect_sum(&b, 0);
+    for (int i = 0; i < 3; i++) FIXTURE_OK(device_graph_run(b.device, g));
+    expect_sum(&b, 6);
+    FIXTURE_OK(device_graph_run(b.device, g));
+    device_graph_close(b.device, g); /* before it is done */
+    expect_sum(&b, 8);
+    close_bench(&b);
+}
+
+static ott_status take_memory(bench *b) {
+    void *data;
+    return device_allocate(b->device, MEM_OTHER, 16, "what a step does not take", &data);
+}
+
+static ott_status wait_for_it(bench *b) {
+    return device_synchronize(b->device);
+}
+
+static ott_status read_it(bench *b) {
+    float y;
+    return device_copy_out(b->device, &y, b->y.data, sizeof y);
+}
+
+static void what_cannot_be_recorded_is_refused(void **state) {
+    static ott_status (*const refused[])(bench * b) = {take_memory, wait_for_it, read_it};
+    (void)state;
+    bench b = open_bench();
+    device_graph *g;
+    for (int i = 0; i < 3; i++) {
+        FIXTURE_OK(device_capture_begin(b.device));
+        add_one(&b);
+        assert_int_equal(refused[i](&b), OTT_ERR_DEVICE);
+        assert_int_equal(device_capture_end(b.device, &g), OTT_ERR_DEVICE);
+        assert_null(g);
+        expect_sum(&b, (float)i);
+        add_one(&b); /* all goes on */
+    }
+    FIXTURE_OK(device_capture_begin(b.device));
+    add_one(&b);
+    FIXTURE_OK(device_capture_end(b.device, NULL));
+    expect_sum(&b, 3);
+    close_bench(&b);
+}
+
+/* ---- training ---- */
+
+enum {
+    STEPS = 6,
+    EVALUATED = 3,
+    LOOKED_AT = 4
+}; /* steps, counted from 0, before which something comes between */
+
+static ott_status look(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
+    (void)cx, (void)module, (void)what, (void)t;
+    ++*(int *)user;
+    return OTT_OK;
+}
+
+typedef struct outcome {
+    double losses[STEPS], evaluation;
+    int64_t launches[STEPS], gemms[2], replayed;
+    int looked;
+    snapshot weights;
+} outcome;
+
+static outcome train(const fixture *f, const precision *p, const char *mode) {
+    const char *const more[] = {"--train.grad_accum_steps=3", mode, NULL};
+    outcome o = {.looked = 0};
+    const hook looks = {.see = look, .user = &o.looked};
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = p, .more = more});
+    for (int i = 0; i < STEPS; i++) {
+        if (i == EVALUATED) o.evaluation = rig_validate(&r);
+        r.t->hook = i == LOOKED_AT ? &looks : NULL;
+        int64_t before = cudart_queued;
+        o.losses[i] = rig_step(&r).loss;
+        o.launches[i] = cudart_queued - before;
+    }
+    o.replayed = r.t->replay.replayed;
+    trainer_gemms(r.t, &o.gemms[0], &o.gemms[1]);
+    o.weights = snapshot_take(&r);
+    rig_close(&r);
+    return o;
+}
+
+static void expect_same(const precision *p, const outcome *plain, const outcome *graphs) {
+    for (int i = 0; i < STEPS; i++)
+        if (plain->losses[i] != graphs->losses[i])
+            fail_msg("%s: the loss of step %d is %.17g with graphs and %.17g without", p->name, i + 1,
+                     graphs->losses[i], plain->losses[i]);
+    assert_true(plain->evaluation == graphs->evaluation);
+    assert_true(snapshot_equal(&plain->weights, &graphs->weights));
+    for (int i = 0; i < 2; i++) assert_int_equal(plain->gemms[i], graphs->gemms[i]);
+    assert_true(graphs->looked > 0);
+    assert_int_equal(plain->looked, graphs->looked);
+}
+
+/* In the first step the first later micro-batch runs and the second is recorded; in the second step the others. */
+static void training_with_graphs_is_the_same(void **state) {
+    const fixture *f = *state;
+    static const int precisions[] = {BF16, TENSORWISE, DELAYED};
+    for (int i = 0; i < 3; i++) {
+        const precision *p = &fixture_precisions[precisions[i]];
+        outcome plain = train(f, p, "--train.compile_mode=default"),
+                graphs = train(f, p, "--train.compile_mode=reduce-overhead");
+        expect_same(p, &plain, &graphs);
+        assert_int_equal(plain.replayed, 0);
+        assert_int_equal(graphs.replayed, 1 + 4 * (STEPS - 1) - 1);
+        assert_in_range(graphs.launches[STEPS - 1], 4, plain.launches[STEPS - 1] / 10);
+        print_message("  %s: %lld launches and copies a step, %lld with graphs\n", p->name,
+                      (long long)plain.launches[STEPS - 1], (long long)graphs.launches[STEPS - 1]);
+        snapshot_free(&plain.weights);
+        snapshot_free(&graphs.weights);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_graph_is_done_when_it_is_replayed),
+        cmocka_unit_test(what_cannot_be_recorded_is_refused),
+        cmocka_unit_test(training_with_graphs_is_the_same),
+    };
+    return cmocka_run_group_tests_name("graphs", tests, fixture_setup, fixture_teardown);
+}
