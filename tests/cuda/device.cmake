@@ -30,6 +30,7 @@ endfunction()
 cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
 cuda_test(graphs cuda/test_graphs.c tests_train)
+cuda_test(train cuda/test_train.c tests_train)
 
 # The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})

@@ -296,62 +296,14 @@ static void what_is_loaded_matters(void **state) {
 
 /* ---- whole runs ---- */
 
-/* Cuts ,"key":value out of every line; values hold no comma. */
-static void cut_key(char *text, const char *key) {
-    char pattern[40];
-    snprintf(pattern, sizeof pattern, ",\"%s\":", key);
-    for (char *at; (at = strstr(text, pattern));) {
-        char *end = at + strlen(pattern);
-        end += strcspn(end, ",}");
-        memmove(at, end, strlen(end) + 1);
-    }
-}
-
-/* metrics.jsonl without what a clock or a machine decides. */
-static char *read_metrics(const fixture *f, const char *run) {
-    static const char *const timing[] = {"timestamp", "tps", "tps_per_gpu", "tflops", "mfu", "mem"};
-    char name[80];
-    int64_t bytes;
-    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
-    char *text = fixture_read(f, name, &bytes);
-    for (size_t i = 0; i < sizeof timing / sizeof *timing; i++) cut_key(text, timing[i]);
-    return text;
-}
-
 static int count_of(const char *text, const char *part) {
     int count = 0;
     for (; (text = strstr(text, part)); text += strlen(part)) count++;
     return count;
 }
 
-static void check_same_metrics(const fixture *f, const char *a, const char *b) {
-    char *text_a = read_metrics(f, a), *text_b = read_metrics(f, b);
-    assert_string_equal(text_a, text_b);
-    free(text_a);
-    free(text_b);
-}
-
-static void check_same_file(const fixture *f, const char *a, const char *b, const char *file) {
-    char name_a[120], name_b[120];
-    int64_t bytes_a, bytes_b;
-    snprintf(name_a, sizeof name_a, "%s/%s", a, file);
-    snprintf(name_b, sizeof name_b, "%s/%s", b, file);
-    char *data_a = fixture_read(f, name_a, &bytes_a), *data_b = fixture_read(f, name_b, &bytes_b);
-    assert_int_equal(bytes_a, bytes_b);
-    if (memcmp(data_a, data_b, (size_t)bytes_a)) fail_msg("%s and %s differ", name_a, name_b);
-    free(data_a);
-    free(data_b);
-}
-
-static void check_same_run(const fixture *f, const char *a, const char *b) {
-    check_same_metrics(f, a, b);
-    check_same_file(f, a, b, "checkpoints/step-6/model.safetensors");
-    check_same_file(f, a, b, "checkpoints/step-6/optimizer.safetensors");
-    check_same_file(f, a, b, "checkpoints/step-6/float8.safetensors");
-}
-
 static void check_metrics_telling(const fixture *f, const char *run) {
-    char *text = read_metrics(f, run);
+    char *text = fixture_read_metrics(f, run);
     assert_int_equal(count_of(text, "\"loss\":"), 6);
     assert_int_equal(count_of(text, "\"val_loss\":"), 3);
     assert_int_equal(count_of(text, "null"), 0);
@@ -392,11 +344,11 @@ static void whole_runs_are_equal(void **state) {
     run_whole(w, stopped, 1, "latest");
     run_whole(w, stopped, 0, "latest");
     check_metrics_telling(the_fixture, one);
-    check_same_run(the_fixture, one, two);
-    check_same_run(the_fixture, one, stopped);
+    fixture_expect_same_run(the_fixture, one, two, 6);
+    fixture_expect_same_run(the_fixture, one, stopped, 6);
     if (strcmp(w->threads, "1") != 0) {
         snprintf(two, sizeof two, "%s-1-a", name);
-        check_same_run(the_fixture, two, one);
+        fixture_expect_same_run(the_fixture, two, one, 6);
     }
 }
 
@@ -418,7 +370,7 @@ static void run_stopped_within_a_step(void **state) {
     o.more = again;
     FIXTURE_OK(fixture_run(the_fixture, &o));
     assert_true(spoken_has(&said, "Resumed from"));
-    check_same_run(the_fixture, "within-a", "within-b");
+    fixture_expect_same_run(the_fixture, "within-a", "within-b", 6);
 }
 
 /* A crash leaves metrics of steps after the last checkpoint; the resumed run writes them anew. */
@@ -430,7 +382,7 @@ static void metrics_after_the_checkpoint_are_cut(void **state) {
     run_whole(&w, "straight", 0, "");
     snprintf(load, sizeof load, "%s/crashed/checkpoints/step-3", the_fixture->folder);
     run_whole(&w, "crashed", 0, load);
-    check_same_run(the_fixture, "straight", "crashed");
+    fixture_expect_same_run(the_fixture, "straight", "crashed", 6);
 }
 
 /* Nothing is left to do: nothing may change. */
@@ -440,7 +392,7 @@ static void finished_run_resumed(void **state) {
     run_whole(&w, "finished", 0, "");
     run_whole(&w, "once", 0, "");
     run_whole(&w, "finished", 0, "latest");
-    check_same_run(the_fixture, "once", "finished");
+    fixture_expect_same_run(the_fixture, "once", "finished", 6);
 }
 
 /* A run's folder stands for its newest checkpoint, wherever its configuration put them. */

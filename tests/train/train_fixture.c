@@ -356,3 +356,55 @@ ott_status fixture_run(const fixture *f, const run_options *o) {
     mem_close(account);
     return status;
 }
+
+/* ---- what runs leave ---- */
+
+/* Cuts ,"key":value out of every line; values hold no comma. */
+static void cut_key(char *text, const char *key) {
+    char pattern[40];
+    snprintf(pattern, sizeof pattern, ",\"%s\":", key);
+    for (char *at; (at = strstr(text, pattern));) {
+        char *end = at + strlen(pattern);
+        end += strcspn(end, ",}");
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+char *fixture_read_metrics(const fixture *f, const char *run) {
+    static const char *const timing[] = {"timestamp", "tps", "tps_per_gpu", "tflops", "mfu", "mem"};
+    char name[80];
+    int64_t bytes;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    char *text = fixture_read(f, name, &bytes);
+    for (size_t i = 0; i < sizeof timing / sizeof *timing; i++) cut_key(text, timing[i]);
+    return text;
+}
+
+static void expect_same_metrics(const fixture *f, const char *a, const char *b) {
+    char *text_a = fixture_read_metrics(f, a), *text_b = fixture_read_metrics(f, b);
+    if (strcmp(text_a, text_b)) fail_msg("%s and %s differ in their metrics:\n%s\n%s", a, b, text_a, text_b);
+    free(text_a);
+    free(text_b);
+}
+
+void fixture_expect_same_file(const fixture *f, const char *a, const char *b, const char *file) {
+    char name_a[120], name_b[120];
+    int64_t bytes_a, bytes_b;
+    snprintf(name_a, sizeof name_a, "%s/%s", a, file);
+    snprintf(name_b, sizeof name_b, "%s/%s", b, file);
+    char *data_a = fixture_read(f, name_a, &bytes_a), *data_b = fixture_read(f, name_b, &bytes_b);
+    if (bytes_a != bytes_b || memcmp(data_a, data_b, (size_t)bytes_a))
+        fail_msg("%s and %s differ", name_a, name_b);
+    free(data_a);
+    free(data_b);
+}
+
+void fixture_expect_same_run(const fixture *f, const char *a, const char *b, int step) {
+    static const char *const files[] = {"model", "optimizer", "float8"};
+    char name[64];
+    expect_same_metrics(f, a, b);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "checkpoints/step-%d/%s.safetensors", step, files[i]);
+        fixture_expect_same_file(f, a, b, name);
+    }
+}

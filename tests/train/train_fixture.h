@@ -142,5 +142,10 @@ typedef struct run_options {
 ott_status fixture_run(const fixture *f, const run_options *o);
 /* The whole file FOLDER/name, NUL-terminated, to be freed. */
 char *fixture_read(const fixture *f, const char *name, int64_t *bytes);
+/* metrics.jsonl of a run without what a clock or a machine decides, to be freed. */
+char *fixture_read_metrics(const fixture *f, const char *run);
+/* Two runs, or their folders' files, that must have the same bytes; of a run its metrics and its checkpoint of a step. */
+void fixture_expect_same_file(const fixture *f, const char *a, const char *b, const char *file);
+void fixture_expect_same_run(const fixture *f, const char *a, const char *b, int step);
 
 #endif
