@@ -21,7 +21,8 @@ int verb_bench(int argc, char **argv) {
     bool json = false;
     bench_options_init(&o);
     const option options[] = {
-        {"--device", "NAME", OPTION_TEXT, &o.device, "where to compute: cpu; auto: the best there is (auto)"},
+        {"--device", "NAME", OPTION_TEXT, &o.device,
+         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements of each, interleaved; the median counts (5)"},

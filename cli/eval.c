@@ -273,7 +273,7 @@ int verb_eval(int argc, char **argv) {
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
         {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };

@@ -80,7 +80,8 @@ int verb_export(int argc, char **argv) {
          "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
          "tokenizer files and further keys of config.json; default: model.hf_path of the run"},
-        {"--device", "NAME", OPTION_TEXT, &w.device, "where to compute: cpu; auto: the best there is (auto)"},
+        {"--device", "NAME", OPTION_TEXT, &w.device,
+         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
     };
     const command c = {
         .name = "export",

@@ -219,7 +219,7 @@ int verb_generate(int argc, char **argv) {
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
     };
     const command c = {

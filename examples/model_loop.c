@@ -84,16 +84,16 @@ static void train(ott_context *context, const char *folder, const char *load_pat
 /* ---- the loop of one's own ---- */
 
 /* Sequence `number` of the text, and what follows each of its tokens. */
-static void read_sequence(const char *text, long long number, int32_t *token, int32_t *target) {
+static void read_sequence(const char *text, long long number, float *token, float *target) {
     long long first = number * LENGTH % (TEXT - LENGTH);
     for (int i = 0; i < LENGTH; i++) {
-        token[i] = (unsigned char)text[first + i];
-        target[i] = (unsigned char)text[first + i + 1];
+        token[i] = (float)(unsigned char)text[first + i];
+        target[i] = (float)(unsigned char)text[first + i + 1];
     }
 }
 
 static void one_step(ott_context *context, ott_module *model, ott_optimizer *optimizer, const char *text) {
-    int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH];
+    float token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH];
     ott_tensor *tokens, *targets;
     ott_model_counters at;
     double loss;
@@ -102,8 +102,10 @@ static void one_step(ott_context *context, ott_module *model, ott_optimizer *opt
     CHECK(ott_model_read_counters(model, &at)); /* at.samples: the sequences trained on so far, by whomever */
     for (int i = 0; i < SEQUENCES; i++)
         read_sequence(text, at.samples + i, token + i * LENGTH, target + i * LENGTH);
-    CHECK(ott_tensor_wrap(context, token, OTT_I32, SEQUENCES, LENGTH, &tokens));
-    CHECK(ott_tensor_wrap(context, target, OTT_I32, SEQUENCES, LENGTH, &targets));
+    CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &tokens));
+    CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &targets));
+    CHECK(ott_tensor_write(tokens, token, SEQUENCES * LENGTH)); /* to whatever memory the device has */
+    CHECK(ott_tensor_write(targets, target, SEQUENCES * LENGTH));
 
     CHECK(ott_optimizer_zero_grad(optimizer));
     CHECK(ott_model_loss(model, tokens, targets, 0, &loss));

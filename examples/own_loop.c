@@ -152,8 +152,12 @@ int main(int argc, char **argv) {
     double loss = 0, loss_before = 0;
     const char *name = argc > 1 ? argv[1] : "delayed";
     ott_context *context;
+    ott_context_options options;
     ott_recipe *recipe;
-    CHECK(ott_context_open(NULL, &context));
+    ott_context_options_init(&options);
+    options.device =
+        "cpu"; /* whose memory is the host's: its weights and gradients are arrays of this program */
+    CHECK(ott_context_open(&options, &context));
     CHECK(ott_recipe_open(context, name, &recipe));
     if (argc == 1) CHECK(ott_recipe_set(recipe, "amax_history_len", "16"));
     CHECK(ott_recipe_describe(recipe, print_text, stdout));

@@ -46,9 +46,10 @@ typedef struct ott_context_options {
     void *user;     /* given to log */
     ott_log_level log_level;
     int threads; /* of the device that tensors and modules use; 0: all cores */
-    const char *
-        device; /* that device: "cpu"; "auto" or NULL: the best there is. OTT_ERR_UNSUPPORTED for a GPU, which
-                           this build has no backend for. Copied */
+    const char
+        *device; /* that device: "cpu"; "cuda", a GPU, "cuda:1" the second; "auto" or NULL: the best there is.
+                           OTT_ERR_UNSUPPORTED for a GPU without the CUDA backend, OTT_ERR_DEVICE where there is none, each
+                           with the way out. Copied */
 } ott_context_options;
 
 OTT_API void ott_context_options_init(ott_context_options *options);

@@ -46,8 +46,8 @@ typedef struct ott_tensor ott_tensor;
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* The caller's memory, borrowed until the tensor is closed: rows * columns elements, aligned for their
-   format. It is memory of the context's device, on the CPU host memory. data may be NULL only when there are no
-   elements. */
+   format. It is memory of the context's device: on the CPU the host's, on a GPU what cudaMalloc and its kin gave this process,
+   and OTT_ERR_ARGUMENT for any other. data may be NULL only when there are no elements. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);

@@ -8,7 +8,9 @@
 
 static ott_status open_device(ott_context *context) {
     device *d;
-    TRY(backend_open(context->device_name, context->threads, context->account, &context->log, &d));
+    const backend_choice choice = {
+        .name = context->device_name, .threads = context->threads, .log = &context->log};
+    TRY(backend_open(&choice, context->account, &d));
     ott_status status = plan_create(d, &context->plan);
     if (status != OTT_OK) {
         device_close(d);
@@ -80,10 +82,20 @@ static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const ch
 
 /* ---- opening and closing ---- */
 
+static ott_status check_memory(device *d, const tensor *t) {
+    if (tensor_count(*t) == 0 || device_holds(d, t->data, tensor_bytes(*t))) return OTT_OK;
+    return status_fail(
+        OTT_ERR_ARGUMENT,
+        "ott_tensor_wrap: data is not in the memory of the context's device, %s: open a tensor and "
+        "fill it with ott_tensor_write, or open the context with device \"cpu\"",
+        d->name);
+}
+
 static ott_status open_tensor(ott_context *context, tensor t, bool owned, ott_tensor **out) {
     device *d;
     void *memory;
     TRY(api_device(context, &d));
+    if (!owned) TRY(check_memory(d, &t));
     TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &memory));
     ott_tensor *opened = memory;
     opened->t = t;

@@ -35,34 +35,91 @@ static int gpu_index(const char *name) {
 }
 
 /* A CUDA backend that lacks an op is not used: a run would fail in its middle. */
-static ott_status open_gpu(const char *name, int index, mem *account, device **out) {
-    const plugin *p;
+static ott_status find_plugin(const plugin **out) {
     char missing[LOADER_TEXT];
-    TRY(loader_find(&p));
-    if (loader_list_missing(p, missing))
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "%s: the CUDA backend is not whole yet, it has no %s; \"cpu\" and \"auto\" compute on the CPU",
-            name, missing);
-    return p->open(loader_services(), account, index, out);
+    TRY(loader_find(out));
+    if (!loader_list_missing(*out, missing)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "cuda: the CUDA backend is not whole, it has no %s; \"cpu\" and \"auto\" compute on the CPU",
+        missing);
 }
 
-ott_status backend_open(const char *name, int threads, mem *account, const logger *log, device **out) {
+/* The GPU that "cuda" is. A process that sees one only was given it, whatever its number among others. */
+static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *index) {
+    int count;
+    TRY(p->count(loader_services(), &count));
+    *index = count == 1 ? 0 : c->local_rank;
+    if (*index < count) return OTT_OK;
+    return status_fail(
+        OTT_ERR_DEVICE,
+        "cuda: process %d of this machine finds %d GPUs, and each takes one: start at most %d here, "
+        "or compute on the CPU (\"cpu\")",
+        c->local_rank + 1, count, count);
+}
+
+static ott_status open_gpu(const backend_choice *c, int index, mem *account, device **out) {
+    const plugin *p;
+    if (index > 0 && c->local_ranks > 1)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "%s is one GPU, and %d processes run on this machine: with \"cuda\" each takes its own", c->name,
+            c->local_ranks);
+    TRY(find_plugin(&p));
+    if (strchr(c->name, ':') == NULL) TRY(choose_gpu(p, c, &index));
+    return p->open(loader_services(), account, index, c->emulates, out);
+}
+
+/* ---- the best there is ---- */
+
+static bool is_there(const plugin *p) {
+    int count;
+    return p->count(loader_services(), &count) == OTT_OK && count > 0;
+}
+
+/* A GPU that can do what is asked for; false: none is here, or, as `why` then says, the one that is cannot. */
+static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *is_here) {
+    const plugin *p;
+    backend_choice gpu = *c;
+    gpu.name = "cuda";
+    *is_here = false;
+    if (find_plugin(&p) != OTT_OK) return false;
+    *is_here = is_there(p);
+    if (open_gpu(&gpu, 0, account, out) != OTT_OK) return false;
+    if (!c->recipe || backend_check_recipe((*out)->can, c->recipe) == OTT_OK) return true;
+    device_close(*out);
     *out = NULL;
-    if (is_auto(name)) {
-        TRY(open_cpu(account, threads, out));
-        log_debug(log, "Device auto: %s", (*out)->name);
+    return false;
+}
+
+static ott_status open_best(const backend_choice *c, mem *account, device **out) {
+    bool is_here;
+    if (backend_for_tests && backend_for_tests()) return open_cpu(account, c->threads, out);
+    if (try_gpu(c, account, out, &is_here)) {
+        log_info(c->log, "Device auto: %s", (*out)->name);
         return OTT_OK;
     }
-    if (strcmp(name, "cpu") == 0) return open_cpu(account, threads, out);
-    int index = gpu_index(name);
-    return index < 0 ? fail_name(name) : open_gpu(name, index, account, out);
+    if (is_here)
+        log_warning(c->log, "Device auto: the CPU, though there is a GPU: %s", status_text());
+    else
+        log_debug(c->log, "Device auto: the CPU: %s", status_text());
+    return open_cpu(account, c->threads, out);
+}
+
+/* ---- by name ---- */
+
+ott_status backend_open(const backend_choice *c, mem *account, device **out) {
+    *out = NULL;
+    if (is_auto(c->name)) return open_best(c, account, out);
+    if (strcmp(c->name, "cpu") == 0) return open_cpu(account, c->threads, out);
+    int index = gpu_index(c->name);
+    return index < 0 ? fail_name(c->name) : open_gpu(c, index, account, out);
 }
 
 /* In a device that is opened for it. */
 static ott_status check_device(const char *name, const recipe *r, mem *account) {
     device *d;
-    TRY(backend_open(name, 1, account, NULL, &d));
+    TRY(backend_open(&(backend_choice){.name = name, .threads = 1}, account, &d));
     ott_status status = r ? backend_check_recipe(d->can, r) : OTT_OK;
     device_close(d);
     return status;

@@ -8,13 +8,26 @@
 #include "base/log.h"
 #include "tensor/device.h"
 
+/* A device that is asked for. */
+typedef struct backend_choice {
+    const char *name;     /* "cpu"; "cuda", "cuda:1": a GPU; "auto" or NULL: the best there is */
+    int threads;          /* of the host that it may use, 0: all cores */
+    const recipe *recipe; /* that linear layers are to run under: auto takes no GPU that cannot; NULL: any */
+    bool
+        emulates; /* on a GPU, formats and scales that its tensor cores do not have are computed all the same, slowly */
+    int local_rank,
+        local_ranks; /* which of how many processes on this machine asks; "cuda" is the GPU of that number, or
+                                    the only one that this process sees. 0 of 0: it is alone */
+    const logger *log; /* NULL: silent */
+} backend_choice;
+
 /* Opens a device; `threads` of the host that it may use, 0: all cores. It is closed with device_close; account outlives it. */
 typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
-/* Opens the device of a name: "cpu"; "cuda" and "cuda:1", a GPU, by a plugin (backend/loader.h); "auto" or NULL, the best there
-   is, which the log's debug lines name. log may be NULL. OTT_ERR_UNSUPPORTED, OTT_ERR_DEVICE: there is such a device, but not
-   here; OTT_ERR_ARGUMENT: there is none. */
-ott_status backend_open(const char *name, int threads, mem *account, const logger *log, device **out);
+/* GPUs are opened by a plugin (backend/loader.h). Of auto the log says that it takes a GPU, or why one that is here is not
+   taken; of a CPU that nothing stands beside, its debug lines. OTT_ERR_UNSUPPORTED, OTT_ERR_DEVICE: there is such a device, but
+   not here; OTT_ERR_ARGUMENT: there is none. */
+ott_status backend_open(const backend_choice *choice, mem *account, device **out);
 /* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
 ott_status backend_check(const char *name, const recipe *r);
 

@@ -25,8 +25,10 @@ typedef void (*plugin_finding)(void *user, bool good, const char *what, const ch
 typedef struct plugin {
     uint64_t abi;        /* plugin_abi() as the plugin was built */
     const op_table *ops; /* of every device it opens */
-    /* The device of that index; `services` stay valid. */
-    ott_status (*open)(const plugin_services *services, mem *account, int index, device **out);
+    /* How many devices there are. OTT_ERR_DEVICE: none, and why. `services` stay valid, here and below. */
+    ott_status (*count)(const plugin_services *services, int *out);
+    /* The device of that index; emulates: as backend_choice has it (backend/backend.h). */
+    ott_status (*open)(const plugin_services *services, mem *account, int index, bool emulates, device **out);
     /* Drivers, devices and libraries. */
     void (*inspect)(plugin_finding tell, void *user);
 } plugin;

@@ -317,7 +317,8 @@ static void write_table_json(bench *b, str *out) {
 /* ---- all of it ---- */
 
 static ott_status run_cases(bench *b, str *out) {
-    TRY(backend_open(b->options->device, b->options->threads, b->account, b->log, &b->cx.device));
+    const backend_choice choice = {.name = b->options->device, .threads = b->options->threads, .log = b->log};
+    TRY(backend_open(&choice, b->account, &b->cx.device));
     TRY(arena_open(b->account, MEM_OTHER, &b->arena));
     TRY(plan_create(b->cx.device, &b->cx.plan));
     plan_immediate(b->cx.plan);

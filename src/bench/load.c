@@ -35,7 +35,8 @@ static ott_status open_model(load_bench *l) {
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
     TRY(hf_model_configure(l->account, l->cfg, NULL));
     TRY(model_options_resolve(l->cfg, &l->shape));
-    TRY(backend_open(l->options->device, l->options->threads, l->account, NULL, &l->device));
+    TRY(backend_open(&(backend_choice){.name = l->options->device, .threads = l->options->threads},
+                     l->account, &l->device));
     return model_open(l->device, &l->shape, MODEL_INFERENCE, 1, &l->m);
 }
 

@@ -89,7 +89,7 @@ ott_status bench_model_open(const bench_options *o, const char *precision, const
     m->name = precision;
     TRY(mem_open(&m->account));
     TRY(read_config(o, preset, sizes, count, m));
-    return backend_open(o->device, o->threads, m->account, NULL, &m->device);
+    return backend_open(&(backend_choice){.name = o->device, .threads = o->threads}, m->account, &m->device);
 }
 
 void bench_model_close(bench_model *m) {

@@ -57,12 +57,15 @@ static ott_status check_alone(const launcher *l) {
 
 static ott_status read_joined(launch *out) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
-    long long size = 0, local = 0;
+    static const char *const places[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+    long long size = 0, local = 0, place = 0;
     *out = (launch){.joins = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
     TRY(read_number(out->variable, &size));
     TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
+    TRY(read_number(places[is_set(places[0]) ? 0 : 1], &place));
     out->size = (int)size;
     out->local_size = (int)local;
+    out->local_rank = (int)place;
     out->bound = is_set("OMPI_MCA_orte_bound_at_launch");
     return OTT_OK;
 }

@@ -12,6 +12,7 @@ typedef struct launch {
     bool joins;     /* it started processes that MPI joins, maybe one only */
     int size;       /* how many, 0: it does not say; then `variable` does */
     int local_size; /* of them on this machine, 0: it does not say */
+    int local_rank; /* which of those this is */
     bool bound;     /* it chose the cores that each may run on */
     const char *variable;
 } launch;

@@ -30,15 +30,19 @@ typedef struct cuda_device {
     cublasLtHandle_t library; /* NULL: no product has been asked for */
     cuda_product *products;   /* that it has planned (cuda/products.h) */
     char name[320];           /* "cuda:0 NVIDIA H200" */
+    char about[400];          /* and the versions of driver and libraries */
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {
     return (cuda_device *)d;
 }
 
-/* Opens the GPU of that index. The device is closed with device_close; account (for the host's memory) outlives it.
-   OTT_ERR_DEVICE: there is no such GPU, or no driver for it. */
-ott_status cuda_open(mem *account, int index, device **out);
+/* How many GPUs there are, at least one. OTT_ERR_DEVICE: none, or no driver for them. */
+ott_status cuda_count(int *out);
+/* Opens the GPU of that index. The device is closed with device_close; account (for the host's memory) outlives it. emulates:
+   it takes formats and scales that its tensor cores do not have, whose products are then our own (cuda/gemm.cu).
+   OTT_ERR_DEVICE: there is no such GPU, or nothing here was compiled for it. */
+ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
 /* OTT_ERR_DEVICE with what was done, and CUDA's reason, unless `error` is success. */
 ott_status cuda_check(cudaError_t error, const char *what);

@@ -6,6 +6,7 @@
 #include "cuda/cuda.h"
 #include "cuda/graph.h"
 #include "cuda/hardware.h"
+#include "cuda/kernels.h"
 #include "cuda/ops.h"
 #include "cuda/products.h"
 #include <stdio.h>
@@ -237,6 +238,20 @@ static double peak(device *d, ott_dtype format) {
     return hardware_peak(cuda_device_of(d)->properties.name, format);
 }
 
+/* Of this process, whoever took it. */
+static bool holds(device *d, const void *data, int64_t bytes) {
+    const cuda_device *c = cuda_device_of(d);
+    const char *ends[] = {data, (const char *)data + (bytes > 0 ? bytes - 1 : 0)};
+    struct cudaPointerAttributes found;
+    for (int i = 0; i < 2; i++) {
+        if (enter(c) != OTT_OK || cudaPointerGetAttributes(&found, ends[i]) != cudaSuccess)
+            return cudaGetLastError(), false;
+        bool is_there = found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeManaged;
+        if (!is_there || found.device != c->index) return false;
+    }
+    return true;
+}
+
 static void close_device(device *d) {
     cuda_device *c = cuda_device_of(d);
     cudaSetDevice(c->index);
@@ -269,6 +284,7 @@ static const device_table table = {
     .taken = taken,
     .read_memory = read_memory,
     .peak = peak,
+    .holds = holds,
     .capture_begin = graph_capture_begin,
     .capture_end = graph_capture_end,
     .graph_run = graph_run,
@@ -276,13 +292,20 @@ static const device_table table = {
     .close = close_device,
 };
 
+ott_status cuda_count(int *out) {
+    *out = 0; /* the call leaves it alone when it fails */
+    cudaError_t error = cudaGetDeviceCount(out);
+    if (error == cudaSuccess && *out > 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_DEVICE,
+        "cuda: no GPU can be used: %s; `ottava doctor` says what is missing, and \"cpu\" computes on the "
+        "CPU",
+        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+}
+
 static ott_status find_gpu(int index) {
-    int count = 0; /* the call leaves it alone when it fails */
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess)
-        return status_fail(OTT_ERR_DEVICE,
-                           "cuda: no GPU can be used: %s; `ottava doctor` says what is missing",
-                           cudaGetErrorString(error));
+    int count;
+    TRY(cuda_count(&count));
     if (index < count) return OTT_OK;
     return status_fail(OTT_ERR_DEVICE, "cuda:%d: there %s %d GPU%s here, counted from 0", index,
                        count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -297,12 +320,36 @@ static ott_status keep_pool(int index) {
                       "the GPU's memory pool");
 }
 
-static ott_status fill_device(cuda_device *c, int index) {
+/* A plugin has code for the compute capabilities that it was built for, and for no other. */
+static ott_status check_code(const cuda_device *c) {
+    cudaError_t error = kernels_find();
+    if (error == cudaSuccess) return OTT_OK;
+    cudaGetLastError();
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: this CUDA backend has no code for compute capability %d.%d (%s): build it with "
+                       "-DCMAKE_CUDA_ARCHITECTURES=%d%d",
+                       c->name, c->properties.major, c->properties.minor, cudaGetErrorString(error),
+                       c->properties.major, c->properties.minor);
+}
+
+/* Versions are counted as 13010 for 13.1, cuBLASLt's as 130100. */
+static void tell_libraries(cuda_device *c) {
+    int driver = 0, runtime = 0, products = (int)cublasLtGetVersion();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(c->about, sizeof c->about, "%s, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt %d.%d.%d", c->name,
+             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10, products / 10000,
+             products % 10000 / 100, products % 100);
+}
+
+static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     c->index = index;
     TRY(cuda_check(cudaGetDeviceProperties(&c->properties, index), "the GPU's properties"));
     snprintf(c->name, sizeof c->name, "cuda:%d %s", index, c->properties.name);
-    hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, &c->can);
+    hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, emulates, &c->can);
+    tell_libraries(c);
     TRY(enter(c));
+    TRY(check_code(c));
     TRY(keep_pool(index));
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
@@ -316,17 +363,17 @@ static ott_status read_products(bool *own) {
                        who);
 }
 
-ott_status cuda_open(mem *account, int index, device **out) {
+ott_status cuda_open(mem *account, int index, bool emulates, device **out) {
     void *memory;
     *out = NULL;
     TRY(find_gpu(index));
     TRY(mem_alloc(account, MEM_OTHER, sizeof(cuda_device), "the CUDA device", &memory));
     cuda_device *c = memory;
     c->base =
-        (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->name};
+        (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->about};
     pthread_mutex_init(&c->lock, NULL);
     ott_status status = read_products(&c->own_products);
-    if (status == OTT_OK) status = fill_device(c, index);
+    if (status == OTT_OK) status = fill_device(c, index, emulates);
     if (status != OTT_OK) {
         close_device(&c->base);
         return status;

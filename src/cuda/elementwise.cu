@@ -8,6 +8,11 @@ __global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
     if (p.column < x.columns) store8<Y>(y, p.row, p.column, load8<X>(x, p.row, p.column));
 }
 
+extern "C" cudaError_t kernels_find(void) {
+    struct cudaFuncAttributes found;
+    return cudaFuncGetAttributes(&found, (const void *)convert_kernel<OTT_F32, OTT_F32>);
+}
+
 extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
     view from = view_of(x), to = view_of(y);
     view_flatten(from, to);

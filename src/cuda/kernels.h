@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 /* ---- elementwise.cu ---- */
+/* Is there code for the current device? */
+cudaError_t kernels_find(void);
 cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
 cudaError_t rope_launch(const tensor *x, const tensor *position, const tensor *cosine, const tensor *sine,

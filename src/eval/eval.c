@@ -67,7 +67,7 @@ ott_status eval_run(mem *account, const logger *log, const char *path, const ott
                            .seq_len = o->seq_len};
     device *d;
     ott_status status;
-    TRY(backend_open(o->device, o->threads, account, log, &d));
+    TRY(backend_open(&(backend_choice){.name = o->device, .threads = o->threads, .log = log}, account, &d));
     TRY_OUT(eval_model_open(account, log, d, &s, &own));
     TRY_OUT(open_against(&j, d));
     TRY_OUT(run_task(&j));

@@ -55,6 +55,12 @@ static ott_status open_model(text_generator *g, const char *checkpoint) {
     int64_t window = g->cfg->train.seq_len;
     TRY(inference_read(g->account, g->cfg, checkpoint, p));
     if (g->options.precision == OTT_GENERATE_BF16) p->convert.recipe = recipe_high_precision(OTT_BF16);
+    const backend_choice choice = {.name = g->options.device,
+                                   .threads = g->options.threads,
+                                   .recipe = p->convert.recipe,
+                                   .emulates = g->cfg->float8.emulate,
+                                   .log = g->log};
+    TRY(backend_open(&choice, g->account, &g->device));
     TRY(inference_open(p, g->device, window, g->log, &g->m));
     TRY(model_pack(g->m));
     return model_cache_open(g->m, g->log, window, &g->cache);
@@ -76,7 +82,6 @@ static ott_status open_codec(text_generator *g, const char *run, const char *che
 
 static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
-    TRY(backend_open(g->options.device, g->options.threads, g->account, g->log, &g->device));
     TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
     TRY_OUT(open_model(g, checkpoint));

@@ -26,7 +26,7 @@ static void tell(void *user, bool good, const char *what, const char *found, con
 
 static ott_status tell_cpu(doctor *d, ott_context *context) {
     device *cpu;
-    TRY(backend_open("cpu", context->threads, context->account, NULL, &cpu));
+    TRY(backend_open(&(backend_choice){.name = "cpu", .threads = context->threads}, context->account, &cpu));
     tell(d, true, "cpu", cpu->name, NULL);
     device_close(cpu);
     return OTT_OK;

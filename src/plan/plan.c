@@ -31,8 +31,8 @@ typedef struct planner {
 static ott_status open_machine(planner *p) {
     const char *name = p->options->device;
     bool here = !name || strcmp(name, "cpu") == 0;
-    TRY(backend_open(here ? p->cfg->train.device : "cpu", (int)p->cfg->train.threads, p->account, p->log,
-                     &p->cpu));
+    TRY(backend_open(&(backend_choice){.name = "cpu", .threads = (int)p->cfg->train.threads, .log = p->log},
+                     p->account, &p->cpu));
     TRY(here ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
              : machine_open(name, p->cpu, &p->machine));
     return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;

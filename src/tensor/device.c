@@ -100,6 +100,10 @@ double device_peak(device *d, ott_dtype format) {
     return d->table->peak ? d->table->peak(d, format) : 0;
 }
 
+bool device_holds(device *d, const void *data, int64_t bytes) {
+    return !d->table->holds || d->table->holds(d, data, bytes);
+}
+
 void device_close(device *d) {
     if (d) d->table->close(d);
 }

@@ -39,8 +39,9 @@ typedef struct device_table {
     ott_status (*event_seconds)(device *d, device_event *from, device_event *to, double *out);
     mem_stats (*taken)(const device *d);
     void (*read_memory)(const device *d, device_memory *out);
-    double (*peak)(device *d, ott_dtype format); /* NULL: nothing is known */
-    ott_status (*capture_begin)(device *d);      /* this and the three below NULL: it records nothing */
+    double (*peak)(device *d, ott_dtype format);               /* NULL: nothing is known */
+    bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: its memory is the host's */
+    ott_status (*capture_begin)(device *d); /* this and the three below NULL: it records nothing */
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
@@ -102,6 +103,8 @@ void device_read_memory(const device *d, device_memory *out);
 /* The most FLOP/s (a multiply-add is two) that its products of operands of this format can reach, or 0 where that is
    not known. The CPU measures it anew each time, for some milliseconds; it computes in fp32 whatever the format. */
 double device_peak(device *d, ott_dtype format);
+/* Do all `bytes` lie in its memory? Said of the host's without looking. */
+bool device_holds(device *d, const void *data, int64_t bytes);
 void device_close(device *d);
 
 #endif

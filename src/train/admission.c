@@ -56,6 +56,8 @@ static ott_status need_of(const admission *a, const variant *v, admission_need *
     ott_status status = dry_run(a, v, d, out);
     out->total = dry_run_peak(d, out->of) + taken.now;
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
+    if (a->device->threads == 0) out->host = out->of[MEM_STAGING];
+    out->total -= out->host;
     device_close(d);
     return status;
 }
@@ -295,11 +297,24 @@ ott_status admission_measure(const admission *a, admission_need *out) {
     return need_of(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, out);
 }
 
+static ott_status check_host(const admission *a, const admission_need *n) {
+    memory_limit room;
+    char size[SIZE_TEXT], left[LIMIT_TEXT];
+    limit_read(mem_read(a->account).now, &room);
+    if (n->host <= room.left) return OTT_OK;
+    return status_fail(
+        OTT_ERR_MEMORY,
+        "checkpoints that are written while training goes on need %s of the host's memory, and %s: "
+        "checkpoint.async_mode = \"disabled\" needs none",
+        size_text(n->host, size), limit_text(&room, left));
+}
+
 ott_status admission_decide(const admission *a, admission_need *out) {
     device_memory memory;
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
     int64_t taken = device_taken(a->device).now;
     TRY(need_of(a, &v, out));
+    TRY(check_host(a, out));
     device_read_memory(a->device, &memory);
     if (memory.room.left == INT64_MAX || out->total - taken <= memory.room.left) return OTT_OK;
     return refuse(a, &v, out, &memory.room);

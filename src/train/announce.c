@@ -52,10 +52,9 @@ static void log_memory(const announcement *a) {
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
     if (n->of[MEM_STAGING] > 0)
-        log_info(
-            a->log,
-            "Checkpoints are written while training goes on: %.1f MiB of the plan hold a copy of the state",
-            mib[MEM_STAGING]);
+        log_info(a->log,
+                 "Checkpoints are written while training goes on: %.1f MiB of %s hold a copy of the state",
+                 mib[MEM_STAGING], n->host > 0 ? "the host" : "the plan");
     if (n->of[MEM_COMM] > 0)
         log_info(a->log, "Collectives: %.1f MiB of the plan hold what is on its way between ranks",
                  mib[MEM_COMM]);
@@ -93,6 +92,13 @@ static void log_graphs(const announcement *a) {
                  t->replay.wanted ? "the device has none" : "ranks tell each other things inside a step");
 }
 
+static const char *source_of_peak(const announcement *a) {
+    if (a->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
+    if (a->trainer->device->threads > 0) return "fp32 multiply-adds, measured now and in the first steps";
+    return a->peak_flops > 0 ? "dense bf16 products, by its data sheet"
+                             : "none is known for it: metrics.peak_tflops gives one";
+}
+
 void announce_start(const announcement *a) {
     const trainer *t = a->trainer;
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
@@ -104,9 +110,7 @@ void announce_start(const announcement *a) {
     log_model(a);
     log_folder(a);
     log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
-             a->peak_flops,
-             a->cfg->metrics.peak_tflops > 0 ? "metrics.peak_tflops"
-                                             : "fp32 multiply-adds, measured now and in the first steps");
+             a->peak_flops, source_of_peak(a));
     log_memory(a);
     log_graphs(a);
     log_ranks(a);

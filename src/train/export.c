@@ -55,7 +55,12 @@ static bool as_trained(const exporter *e) {
 static ott_status open_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
-    TRY(backend_open(e->options->device, 1, e->account, e->log, &e->device));
+    const backend_choice choice = {.name = e->options->device,
+                                   .threads = 1,
+                                   .recipe = e->plan.convert.recipe,
+                                   .emulates = e->cfg->float8.emulate,
+                                   .log = e->log};
+    TRY(backend_open(&choice, e->account, &e->device));
     return inference_open(&e->plan, e->device, 1, NULL, &e->m);
 }
 

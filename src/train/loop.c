@@ -519,8 +519,16 @@ static void log_end(const run *r) {
 
 static ott_status open_device(run *r) {
     const config *cfg = r->cfg;
-    return status_context(backend_open(cfg->train.device, r->world.threads, r->account, r->log, &r->device),
-                          "%s", config_where(cfg, "train.device"));
+    TRY(precision_read_recipe(cfg, &r->precision));
+    const backend_choice choice = {.name = cfg->train.device,
+                                   .threads = r->world.threads,
+                                   .recipe = &r->precision.fp8,
+                                   .emulates = cfg->float8.emulate,
+                                   .local_rank = r->world.local_rank,
+                                   .local_ranks = r->world.local_ranks,
+                                   .log = r->log};
+    return status_context(backend_open(&choice, r->account, &r->device), "%s",
+                          config_where(cfg, "train.device"));
 }
 
 /* Rank 0 makes and locks it; the others read there. */

@@ -413,11 +413,15 @@ static ott_status read_one_precision(const config *cfg, precision_plan *p) {
     return OTT_OK;
 }
 
-ott_status precision_plan_read(const config *cfg, precision_plan *out) {
+ott_status precision_read_recipe(const config *cfg, precision_plan *out) {
     memset(out, 0, sizeof *out);
     TRY(read_rows(cfg, out));
-    if (cfg->train.mixed_precision != PRECISION_FP8) return read_one_precision(cfg, out);
-    TRY(read_fp8(cfg, out));
+    return cfg->train.mixed_precision == PRECISION_FP8 ? read_fp8(cfg, out) : read_one_precision(cfg, out);
+}
+
+ott_status precision_plan_read(const config *cfg, precision_plan *out) {
+    TRY(precision_read_recipe(cfg, out));
+    if (cfg->train.mixed_precision != PRECISION_FP8) return OTT_OK;
     TRY(read_schedule(cfg, out));
     return read_rules(cfg, out);
 }

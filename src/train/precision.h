@@ -42,6 +42,8 @@ typedef struct precision_plan {
 /* Without float8.schedule there is one phase. Every recipe that phases and rules use has passed recipe_check.
    OTT_ERR_CONFIG names the key, the value, what is allowed and the nearest match. */
 ott_status precision_plan_read(const config *cfg, precision_plan *out);
+/* What the run is in but for its schedule and rules: fills fp8 only. */
+ott_status precision_read_recipe(const config *cfg, precision_plan *out);
 /* The recipe of training step `step`, 0 or later. */
 const recipe *precision_at(const precision_plan *p, int64_t step);
 

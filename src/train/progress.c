@@ -18,6 +18,10 @@ static void raise_peak(progress *p, double flops) {
 
 void progress_measure_peak(progress *p, device *d) {
     enum { MEASUREMENTS = 8 };
+    if (d->threads == 0) {
+        p->peak_flops = device_peak(d, OTT_BF16);
+        return;
+    }
     p->measured = d;
     p->peaks_to_measure = MEASUREMENTS - 1;
     raise_peak(p, device_peak(d, OTT_BF16));

@@ -40,6 +40,8 @@ static ott_status join(world *w) {
     TRY(launch_read(&l));
     if (!l.joins) return OTT_OK;
     TRY(mpi_join(&w->rank, &w->size));
+    w->local_rank = l.local_rank;
+    w->local_ranks = l.local_size;
     if (w->threads == 0) w->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
     return launch_check_joined(&l, w->size);
 }

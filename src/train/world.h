@@ -17,6 +17,7 @@ typedef struct world {
     mem *account;
     mesh mesh;
     int rank, size;
+    int local_rank, local_ranks; /* which of how many on this machine; 0 of 0: the launcher does not say */
     int threads;      /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
     group *all;       /* every rank; of one rank alone like the others comm_self */
     group *data;      /* ranks that read other rows */

@@ -1,5 +1,6 @@
 /* Tensors of the public API: their numbers, their memory, and every misuse of them. */
 #include "api/api_case.h"
+#include "backend/open.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -28,6 +29,27 @@ static void test_numbers_go_in_and_out(void **state) {
         assert_non_null(ott_tensor_data(t));
         ott_tensor_close(t);
     }
+    ott_context_close(context);
+}
+
+static void test_only_memory_of_the_device_is_wrapped(void **state) {
+    (void)state;
+    float mine[4] = {1, 2, 3, 4}, back[4];
+    ott_tensor *t, *inside;
+    ott_context *context = open_context();
+    const char *device_name = getenv(TEST_DEVICE_VARIABLE);
+    if (device_name && *device_name) {
+        assert_error(ott_tensor_wrap(context, mine, OTT_F32, 2, 2, &t), OTT_ERR_ARGUMENT,
+                     "data is not in the memory of the context's device");
+        assert_null(t);
+    }
+    t = open_tensor(context, OTT_F32, 2, 2);
+    succeed(ott_tensor_write(t, mine, 4));
+    succeed(ott_tensor_wrap(context, (float *)ott_tensor_data(t) + 2, OTT_F32, 1, 2, &inside));
+    succeed(ott_tensor_read(inside, back, 2));
+    assert_true(back[0] == 3 && back[1] == 4);
+    ott_tensor_close(inside);
+    ott_tensor_close(t);
     ott_context_close(context);
 }
 
@@ -211,6 +233,7 @@ static void a_context_computes_where_it_was_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_go_in_and_out),
+        cmocka_unit_test(test_only_memory_of_the_device_is_wrapped),
         cmocka_unit_test(test_wrapped_memory_is_the_callers),
         cmocka_unit_test(test_fill_normal),
         cmocka_unit_test(test_wrong_arguments),

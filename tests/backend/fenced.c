@@ -347,6 +347,11 @@ static void read_memory(const device *d, device_memory *out) {
     device_read_memory(((const fenced_device *)d)->inner, out);
 }
 
+static bool holds(device *d, const void *data, int64_t bytes) {
+    void *address = (void *)(uintptr_t)data;
+    return behind_fence(fenced_of(d), "", &address, bytes) == OTT_OK;
+}
+
 static double peak(device *d, ott_dtype format) {
     return device_peak(fenced_of(d)->inner, format);
 }
@@ -378,6 +383,7 @@ static const device_table table = {
     .taken = taken,
     .read_memory = read_memory,
     .peak = peak,
+    .holds = holds,
     .close = close_device,
 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The CUDA backend, in a program that links it (tests/cuda/device.cmake). */
-ott_status cuda_open(mem *account, int index, device **out) __attribute__((weak));
+ott_status cuda_open(mem *account, int index, bool emulates, device **out) __attribute__((weak));
 
 static bool is_cuda(const char *name) {
     return name && strcmp(name, "cuda") == 0;
@@ -16,9 +16,9 @@ static bool is_cuda(const char *name) {
 
 static ott_status open_gpu(mem *account, device **out) {
     const plugin *p;
-    if (cuda_open) return cuda_open(account, 0, out);
+    if (cuda_open) return cuda_open(account, 0, false, out);
     TRY(loader_find(&p));
-    return p->open(loader_services(), account, 0, out);
+    return p->open(loader_services(), account, 0, false, out);
 }
 
 bool test_device_has_own_sums(const device *d) {

@@ -25,6 +25,10 @@ static void note(void *user, ott_log_level level, const char *text) {
 
 static const logger lg = {.callback = note, .level = OTT_LOG_DEBUG};
 
+static ott_status open_named(const char *name, int threads, device **out) {
+    return backend_open(&(backend_choice){.name = name, .threads = threads, .log = &lg}, account, out);
+}
+
 static int setup(void **state) {
     (void)state;
     stand_in = NULL;
@@ -42,7 +46,7 @@ static int teardown(void **state) {
 static void the_cpu_has_a_name(void **state) {
     (void)state;
     device *d;
-    assert_int_equal(backend_open("cpu", 2, account, &lg, &d), OTT_OK);
+    assert_int_equal(open_named("cpu", 2, &d), OTT_OK);
     assert_non_null(strstr(d->name, "2 threads"));
     assert_int_equal(d->threads, 2);
     assert_string_equal(logged, "");
@@ -54,15 +58,15 @@ static void auto_is_the_best_there_is_and_says_which(void **state) {
     static const char *const names[] = {"auto", NULL};
     for (int i = 0; i < 2; i++) {
         device *d;
-        assert_int_equal(backend_open(names[i], 1, account, &lg, &d), OTT_OK);
-        assert_memory_equal(logged, "Device auto: cpu ", 17);
+        assert_int_equal(open_named(names[i], 1, &d), OTT_OK);
+        assert_memory_equal(logged, "Device auto: the CPU: ", 22);
         device_close(d);
     }
 }
 
 static void refused(const char *name, ott_status code, const char *why) {
     device *d = (device *)&account;
-    assert_int_equal(backend_open(name, 1, account, &lg, &d), code);
+    assert_int_equal(open_named(name, 1, &d), code);
     assert_null(d);
     if (!strstr(status_text(), why)) fail_msg("\"%s\" is not in \"%s\"", why, status_text());
 }
@@ -109,9 +113,9 @@ static void a_test_has_its_own_backend_opened(void **state) {
     (void)state;
     device *d;
     stand_in = open_nothing;
-    assert_int_equal(backend_open("cpu", 3, account, NULL, &d), OTT_ERR_DEVICE);
+    assert_int_equal(open_named("cpu", 3, &d), OTT_ERR_DEVICE);
     assert_string_equal(status_text(), "the test's backend, 3 threads");
-    assert_int_equal(backend_open("auto", 3, account, NULL, &d), OTT_ERR_DEVICE);
+    assert_int_equal(open_named("auto", 3, &d), OTT_ERR_DEVICE);
     refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here");
 }
 

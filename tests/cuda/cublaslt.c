@@ -166,8 +166,8 @@ static bool scales_fit(const operation *o, const layout *a, const layout *b) {
     if ((o->a_mode == row) != (o->b_mode == row)) return false;
     int mx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     if (o->a_mode == mx || o->b_mode == mx)
-        return o->a_mode == o->b_mode && cudart_major >= 10 && a->rows % 32 == 0 && aligned(o->a_scale) &&
-               aligned(o->b_scale);
+        return o->a_mode == o->b_mode && cudart_capability() >= 100 && a->rows % 32 == 0 &&
+               aligned(o->a_scale) && aligned(o->b_scale);
     bool block_a = o->a_mode == vec || o->a_mode == square, block_b = o->b_mode == vec || o->b_mode == square;
     if (block_a != block_b || (o->a_mode == square && o->b_mode == square)) return false;
     if (block_a && (o->fast || a->columns % 4 || b->columns % 4)) return false;

@@ -134,22 +134,46 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
 
 /* ---- the device ---- */
 
+static int number_of(const char *variable, int otherwise) {
+    const char *value = getenv(variable);
+    return value && *value ? atoi(value) : otherwise;
+}
+
+int cudart_capability(void) {
+    return number_of(CUDART_CAPABILITY, 90);
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
-    return cudaSuccess;
+    *count = number_of(CUDART_DEVICES, 1);
+    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+static cudaError_t check_device(int device) {
+    return device >= 0 && device < number_of(CUDART_DEVICES, 1) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 cudaError_t cudaSetDevice(int device) {
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return check_device(device);
 }
 
-int cudart_major = 9;
-
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
-    if (device != 0) return cudaErrorInvalidDevice;
-    *properties =
-        (struct cudaDeviceProp){.major = cudart_major, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
+    int capability = cudart_capability();
+    *properties = (struct cudaDeviceProp){
+        .major = capability / 10, .minor = capability % 10, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
     strcpy(properties->name, "CPU shim");
+    return check_device(device);
+}
+
+/* Kernels are there for all but the oldest. */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kernel) {
+    (void)kernel;
+    *found = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024};
+    return cudart_capability() < 80 ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *address) {
+    *found = (struct cudaPointerAttributes){.type = holds(address, 1, false) ? cudaMemoryTypeDevice
+                                                                             : cudaMemoryTypeUnregistered};
     return cudaSuccess;
 }
 
@@ -293,7 +317,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
     *pool = NULL;
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return check_device(device);
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {

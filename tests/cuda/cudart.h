@@ -23,8 +23,10 @@ extern int64_t cudart_queued;
 void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* Kernels of ours that were launched, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* The GPU's compute capability is this and .0. */
-extern int cudart_major;
+/* Environment variables: how many devices there are (1), and their compute capability times ten (90). */
+#define CUDART_DEVICES    "CUDART_DEVICES"
+#define CUDART_CAPABILITY "CUDART_CAPABILITY"
+int cudart_capability(void);
 /* Products that the stand-in for cuBLASLt was given and did not refuse. */
 extern int cublaslt_products;
 /* It has no algorithm for anything. */

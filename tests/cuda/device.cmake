@@ -31,6 +31,7 @@ cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
 cuda_test(graphs cuda/test_graphs.c tests_train)
 cuda_test(train cuda/test_train.c tests_train)
+cuda_test(use cuda/test_use.c tests_train ottava_eval)
 
 # The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
@@ -44,3 +45,13 @@ add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.sh
                                      ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
+
+# A GPU opened by a program that knows of CUDA as little as a user's.
+add_executable(cuda_test_open cuda/test_open.c)
+target_include_directories(cuda_test_open PRIVATE cuda)
+target_link_libraries(cuda_test_open PRIVATE ottava_backend PkgConfig::CMOCKA)
+add_test(NAME cuda.open COMMAND cuda_test_open WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
+                     ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
+add_dependencies(cuda_test_open emulated_plugin)
+add_dependencies(cuda cuda_test_open)

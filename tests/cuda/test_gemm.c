@@ -12,6 +12,7 @@
 #include "reference/reference_ops.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CASES = 300, ALIGNED = 12 /* the shape whose sizes are multiples of 16 */ };
@@ -198,11 +199,11 @@ static void what_recipes_multiply_goes_to_the_library(void **state) {
 }
 
 static int open_blackwell(void **state) {
-    cudart_major = 10;
+    setenv(CUDART_CAPABILITY, "100", 1);
     return open_all(state);
 }
 static int close_blackwell(void **state) {
-    cudart_major = 9;
+    unsetenv(CUDART_CAPABILITY);
     return close_all(state);
 }
 

@@ -5,7 +5,7 @@
  * table that this test makes: `cuda_test_train --write` puts it there.
  *
  * The CPU's columnwise codes lie as their source does, the GPU's transposed. That changes no bit: a contraction reads the same
- * codes in the same order wherever they lie (the tests fenced_transposed.*), and scales are of the source.
+ * codes in the same order wherever they lie (the tests fenced.*), and scales are of the source.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ static void run_on(const char *where, const cell *c, char name[64]) {
     snprintf(interval, sizeof interval, "--checkpoint.interval=%d", c->row->steps);
     snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", (int)(c->row - rows));
     setenv(TEST_DEVICE_VARIABLE, where, 1);
-    cudart_major = columns[c->column] == MXFP8 ? 10 : 9;
+    setenv(CUDART_CAPABILITY, columns[c->column] == MXFP8 ? "100" : "90", 1);
     FIXTURE_OK(
         fixture_run(the_fixture, &(run_options){.name = name, .precision = p, .more = more, .said = &said}));
     assert_true(spoken_has(&said, *where ? "Device: cuda:0 " : "Device: cpu "));

@@ -178,6 +178,32 @@ static void nothing_is_taken_before(void **state) {
     mem_close(account);
 }
 
+/* Of a device with memory of its own the copy for a checkpoint takes nothing. */
+static void copies_lie_in_the_hosts_memory(void **state) {
+    static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
+    admission_need here, apart;
+    rig r;
+    (void)state;
+    rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    const config asked = *r.cfg;
+    device other = *r.device;
+    other.threads = 0;
+    admission a = {.account = r.account,
+                   .device = r.device,
+                   .cfg = r.cfg,
+                   .asked = &asked,
+                   .shape = &r.t->m->options,
+                   .train_data = r.train_data,
+                   .validation_data = r.validation_data};
+    FIXTURE_OK(admission_measure(&a, &here));
+    a.device = &other;
+    FIXTURE_OK(admission_measure(&a, &apart));
+    assert_int_equal(here.host, 0);
+    assert_int_equal(apart.host, 12 * model_parameter_count(r.t->m));
+    assert_int_equal(apart.total + apart.host, here.total);
+    rig_close(&r);
+}
+
 /* ---- initialization ---- */
 
 static void initial_weights_do_not_depend_on_threads(void **state) {
@@ -219,6 +245,7 @@ int main(void) {
         cmocka_unit_test(refusal_helps),
         cmocka_unit_test(refusal_of_a_model_that_is_too_large),
         cmocka_unit_test(nothing_is_taken_before),
+        cmocka_unit_test(copies_lie_in_the_hosts_memory),
         cmocka_unit_test(initial_weights_do_not_depend_on_threads),
         cmocka_unit_test(initialization_can_be_ended),
     };

@@ -1,0 +1,146 @@
+/*
+ * A GPU as a user opens it: the plugin, here with the stand-ins in it, found and loaded by its folder; which GPU a name and a
+ * rank mean; when auto takes one, and what is said where it cannot.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "cudart.h"
+
+static mem *account;
+static char logged[1024];
+static int lines;
+
+static void note(void *user, ott_log_level level, const char *text) {
+    (void)user, (void)level;
+    snprintf(logged, sizeof logged, "%s", text);
+    lines++;
+}
+
+static const logger lg = {.callback = note, .level = OTT_LOG_INFO};
+
+static int setup(void **state) {
+    (void)state;
+    logged[0] = '\0';
+    lines = 0;
+    unsetenv(CUDART_DEVICES);
+    unsetenv(CUDART_CAPABILITY);
+    return mem_open(&account) == OTT_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    if (mem_read(account).now != 0) return -1;
+    mem_close(account);
+    return 0;
+}
+
+static void expect_part(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" is not in \"%s\"", part, text);
+}
+
+/* The device that is opened has a name that begins so. */
+static void opens(backend_choice choice, const char *name) {
+    device *d;
+    choice.log = &lg;
+    if (backend_open(&choice, account, &d) != OTT_OK) fail_msg("%s", status_text());
+    if (strncmp(d->name, name, strlen(name)) != 0) fail_msg("\"%s\" is not %s", d->name, name);
+    device_close(d);
+}
+
+static void refuses(backend_choice choice, ott_status code, const char *why) {
+    device *d;
+    choice.log = &lg;
+    assert_int_equal(backend_open(&choice, account, &d), code);
+    assert_null(d);
+    expect_part(status_text(), why);
+}
+
+static void it_tells_its_libraries_and_leaves_them_room(void **state) {
+    (void)state;
+    device *d;
+    device_memory memory;
+    assert_int_equal(backend_open(&(backend_choice){.name = "cuda"}, account, &d), OTT_OK);
+    expect_part(d->name, "cuda:0 CPU shim, driver for CUDA ");
+    expect_part(d->name, ", cuBLASLt ");
+    device_read_memory(d, &memory);
+    assert_true(memory.total - memory.room.left >= (int64_t)2 << 30);
+    device_close(d);
+}
+
+static void each_rank_takes_its_own(void **state) {
+    (void)state;
+    opens((backend_choice){.name = "cuda", .local_rank = 3, .local_ranks = 4},
+          "cuda:0 "); /* it sees one only */
+    setenv(CUDART_DEVICES, "4", 1);
+    opens((backend_choice){.name = "cuda", .local_rank = 2, .local_ranks = 4}, "cuda:2 ");
+    opens((backend_choice){.name = "cuda:1"}, "cuda:1 ");
+    refuses((backend_choice){.name = "cuda", .local_rank = 4, .local_ranks = 8}, OTT_ERR_DEVICE,
+            "process 5 of this machine finds 4 GPUs");
+    refuses((backend_choice){.name = "cuda:1", .local_ranks = 4}, OTT_ERR_ARGUMENT,
+            "cuda:1 is one GPU, and 4 processes");
+    refuses((backend_choice){.name = "cuda:4"}, OTT_ERR_DEVICE,
+            "cuda:4: there are 4 GPUs here, counted from 0");
+}
+
+static void what_is_missing_is_said(void **state) {
+    (void)state;
+    setenv(CUDART_CAPABILITY, "75", 1);
+    refuses((backend_choice){.name = "cuda"}, OTT_ERR_UNSUPPORTED, "has no code for compute capability 7.5");
+    setenv(CUDART_DEVICES, "0", 1);
+    refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "no GPU can be used: ");
+    refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` says what is missing");
+}
+
+static void auto_takes_a_gpu_that_can(void **state) {
+    (void)state;
+    const recipe *block = recipe_find("block"), *mx = recipe_find("mxfp8");
+    opens((backend_choice){.recipe = block}, "cuda:0 ");
+    expect_part(logged, "Device auto: cuda:0 CPU shim");
+    assert_int_equal(lines, 1);
+    opens((backend_choice){.name = "auto", .recipe = mx}, "cpu ");
+    expect_part(logged, "Device auto: the CPU, though there is a GPU: recipe mxfp8 cannot run");
+    expect_part(logged, "needs compute capability 10.0");
+    assert_int_equal(lines, 2);
+    setenv(CUDART_CAPABILITY, "75", 1);
+    opens((backend_choice){.recipe = block}, "cpu ");
+    expect_part(logged, "has no code for");
+    setenv(CUDART_DEVICES, "0", 1);
+    opens((backend_choice){.recipe = block}, "cpu ");
+    assert_int_equal(lines, 3); /* no GPU, nothing to say */
+}
+
+static void fp8_is_emulated_where_it_is_asked_for(void **state) {
+    (void)state;
+    device *d;
+    const recipe *tensorwise = recipe_find("tensorwise");
+    setenv(CUDART_CAPABILITY, "80", 1);
+    assert_int_equal(backend_check("cuda", tensorwise), OTT_ERR_UNSUPPORTED);
+    expect_part(status_text(), "FP8 is only supported on SM89 or later GPUs");
+    expect_part(status_text(), "float8.emulate=true");
+    assert_int_equal(backend_open(&(backend_choice){.name = "cuda", .emulates = true}, account, &d), OTT_OK);
+    assert_int_equal(backend_check_recipe(d->can, tensorwise), OTT_OK);
+    device_close(d);
+    opens((backend_choice){.recipe = tensorwise, .emulates = true}, "cuda:0 ");
+    opens((backend_choice){.recipe = tensorwise}, "cpu ");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(it_tells_its_libraries_and_leaves_them_room),
+        TEST(each_rank_takes_its_own),
+        TEST(what_is_missing_is_said),
+        TEST(auto_takes_a_gpu_that_can),
+        TEST(fp8_is_emulated_where_it_is_asked_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
