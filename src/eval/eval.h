@@ -26,7 +26,7 @@ typedef struct eval_model {
     model_slot *slot;
     exec cx;
     plan *plan;
-    int64_t planned; /* tokens of the batch it is sealed for */
+    int64_t planned, planned_starts; /* tokens and cu_seqlens' numbers of the batch it is sealed for */
     void *arena, *device_block;
     int64_t arena_bytes, device_tokens;
     int64_t window;       /* tokens it looks back upon */

@@ -234,9 +234,9 @@ static ott_status grow_device(eval_model *e, int64_t tokens) {
     return OTT_OK;
 }
 
-/* Memory is planned anew when a batch has another size. */
+/* Memory is planned anew when a batch has another size, or places for documents. */
 static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) {
-    if (b->length == e->planned) return OTT_OK;
+    if (b->length == e->planned && b->at.cu_seqlens.columns == e->planned_starts) return OTT_OK;
     e->planned = 0;
     plan_record(e->plan);
     TRY(model_run(&e->cx, e->m, e->slot, b, NULL, losses));
@@ -250,16 +250,26 @@ static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) 
     }
     plan_bind(e->plan, e->arena);
     e->planned = b->length;
+    e->planned_starts = b->at.cu_seqlens.columns;
     return OTT_OK;
 }
 
-static ott_status send_batch(const eval_model *e, const eval_batch *b) {
+/* A power of two: what is planned is of few counts. Those behind the batch's own documents are empty. */
+static int64_t document_places(eval_batch *b) {
+    int64_t places = 1;
+    while (places < b->documents) places *= 2;
+    if (places > b->tokens) places = b->tokens;
+    for (int64_t i = b->documents + 1; i <= places; i++) b->start[i] = (int32_t)b->tokens;
+    return places;
+}
+
+static ott_status send_batch(const eval_model *e, const eval_batch *b, int64_t documents) {
     int32_t *data = e->device_block;
     int64_t bytes = 4 * b->tokens;
     TRY(device_copy_in(e->device, data, b->token, bytes));
     TRY(device_copy_in(e->device, data + b->tokens, b->target, bytes));
     TRY(device_copy_in(e->device, data + 2 * b->tokens, b->position, bytes));
-    return device_copy_in(e->device, data + 3 * b->tokens, b->start, 4 * (b->documents + 1));
+    return device_copy_in(e->device, data + 3 * b->tokens, b->start, 4 * (documents + 1));
 }
 
 static ott_status check_losses(const eval_model *e, const eval_batch *b) {
@@ -273,11 +283,12 @@ static ott_status check_losses(const eval_model *e, const eval_batch *b) {
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(grow_device(e, b->tokens));
-    batch on_device = lay_out_batch(e, b->tokens, b->documents);
+    int64_t documents = document_places(b);
+    batch on_device = lay_out_batch(e, b->tokens, documents);
     tensor losses = tensor_vector((int32_t *)e->device_block + 4 * b->tokens + 1, OTT_F32, b->tokens);
     e->cx.plan = e->plan;
     TRY(plan_for(e, &on_device, &losses));
-    TRY(send_batch(e, b));
+    TRY(send_batch(e, b, documents));
     e->cx.hook = look;
     plan_replay(e->plan);
     ott_status status = model_run(&e->cx, e->m, e->slot, &on_device, NULL, &losses);

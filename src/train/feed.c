@@ -24,14 +24,14 @@ int64_t feed_batch_bytes(const feed *f) {
 }
 
 batch feed_batch_at(const feed *f, void *data) {
-    int64_t tokens = tokens_of(f), part = part_ints(f, tokens), count = f->options.batch_size;
+    int64_t tokens = tokens_of(f), part = part_ints(f, tokens);
     int32_t *at = data;
-    return (batch){.count = count,
+    return (batch){.count = f->options.batch_size,
                    .length = f->options.seq_len,
                    .token = tensor_vector(at, OTT_I32, tokens),
                    .target = tensor_vector(at + part, OTT_I32, tokens),
                    .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
-                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, count + 1)}};
+                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, f->places + 1)}};
 }
 
 /* ---- open and close ---- */
@@ -49,7 +49,7 @@ static ott_status open_documents(feed *f, int64_t count) {
 ott_status feed_open(feed *f, device *d, const feed_options *o) {
     int64_t count = FEED_STEPS * o->grad_accum + 1, bytes;
     void *memory;
-    *f = (feed){.options = *o, .device = d};
+    *f = (feed){.options = *o, .device = d, .places = o->batch_size};
     TRY(size_product("batches of two steps: train.grad_accum_steps x train.batch_size x train.seq_len",
                      (int64_t[]){count, batch_ints(f), sizeof(int32_t)}, 3, &bytes));
     TRY(device_allocate_host(d, MEM_DATA, bytes, "batches of two steps", &memory));
@@ -88,20 +88,17 @@ static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int
     return OTT_OK;
 }
 
-/* As many as there are sequences, or twice that, or four times: a plan of attention, or a recorded step, is of one count. */
-static void add_empty_documents(feed *f, int64_t index) {
-    int64_t tokens = tokens_of(f), places = f->options.batch_size;
-    int32_t *start = f->staging + index * batch_ints(f) + 3 * part_ints(f, tokens);
-    while (places < f->documents[index]) places *= 2;
-    if (places > tokens) places = tokens;
-    while (f->documents[index] < places) start[++f->documents[index]] = (int32_t)tokens;
+/* As many as there are sequences, or twice that, or four times: what is planned or recorded is of one count. */
+static void make_places(feed *f, int64_t documents) {
+    while (f->places < documents) f->places *= 2;
+    if (f->places > tokens_of(f)) f->places = tokens_of(f);
 }
 
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
     f->documents[index] = 0;
     for (int64_t b = 0; b < f->options.batch_size; b++)
         TRY(make_row(f, index, b, training, first + b, labels));
-    add_empty_documents(f, index);
+    make_places(f, f->documents[index]);
     return OTT_OK;
 }
 
@@ -132,11 +129,11 @@ ott_status feed_evaluation(feed *f, int64_t first) {
                       &f->sets[FEED_EVALUATION].labels);
 }
 
-ott_status feed_send(feed *f, int set, int64_t index, batch *to) {
-    int64_t at = set * f->options.grad_accum + index, documents = f->documents[at];
-    int64_t ints = 3 * part_ints(f, tokens_of(f)) + documents + 1;
-    to->at.cu_seqlens.columns = documents + 1;
-    TRY(device_copy_in_async(f->device, to->token.data, f->staging + at * batch_ints(f),
-                             ints * (int64_t)sizeof(int32_t)));
+ott_status feed_send(feed *f, int set, int64_t index, const batch *to) {
+    int64_t at = set * f->options.grad_accum + index, part = part_ints(f, tokens_of(f));
+    int32_t *host = f->staging + at * batch_ints(f), *start = host + 3 * part;
+    int64_t ints = 3 * part + f->places + 1;
+    for (int64_t i = f->documents[at] + 1; i <= f->places; i++) start[i] = (int32_t)tokens_of(f);
+    TRY(device_copy_in_async(f->device, to->token.data, host, ints * (int64_t)sizeof *host));
     return device_event_record(f->device, f->sets[set].sent);
 }

@@ -29,7 +29,8 @@ typedef struct feed {
     feed_options options;
     device *device;
     int32_t *staging;   /* of all sets */
-    int64_t *documents; /* of each micro-batch, with the empty ones behind them */
+    int64_t *documents; /* of each micro-batch */
+    int64_t places;     /* for documents, on the device; grows with what rows hold, and seldom */
     feed_set sets[FEED_SETS];
 } feed;
 
@@ -37,7 +38,7 @@ typedef struct feed {
 ott_status feed_open(feed *f, device *d, const feed_options *o);
 void feed_close(feed *f);
 
-/* A micro-batch on the device, in `data`, of feed_batch_bytes; with a document for each sequence. */
+/* A micro-batch on the device, in `data`, of feed_batch_bytes. */
 int64_t feed_batch_bytes(const feed *f);
 batch feed_batch_at(const feed *f, void *data);
 
@@ -45,8 +46,7 @@ batch feed_batch_at(const feed *f, void *data);
 ott_status feed_step(feed *f, int set, int64_t first);
 /* Rows first, first + 1, ... of the validation data, into FEED_EVALUATION. */
 ott_status feed_evaluation(feed *f, int64_t first);
-/* Gives the device micro-batch `index` of a set, as `to`, and attention its documents: so many that few counts occur, those
-   behind the rows' own are empty. */
-ott_status feed_send(feed *f, int set, int64_t index, batch *to);
+/* Gives the device micro-batch `index` of a set, as `to`, with f->places documents: those behind the rows' own are empty. */
+ott_status feed_send(feed *f, int set, int64_t index, const batch *to);
 
 #endif

@@ -140,6 +140,7 @@ static ott_status dry_run_reduce(trainer *t) {
 
 static ott_status plan_memory(trainer *t) {
     enum { PLANS = 4 };
+    replay_forget(&t->replay, t->device); /* the arena may move */
     TRY(dry_run(t, t->train_plan, true));
     TRY(dry_run(t, t->evaluate_plan, false));
     TRY(dry_run_reduce(t));
@@ -155,6 +156,14 @@ static ott_status plan_memory(trainer *t) {
     TRY(device_allocate(t->device, MEM_STEP, bytes, "activations and workspace of a step", &t->arena));
     for (int i = 0; i < PLANS; i++) plan_bind(plans[i], t->arena);
     return OTT_OK;
+}
+
+/* Plans anew where rows have more documents than any before them: a backend's attention may be planned for so many. */
+static ott_status plan_documents(trainer *t) {
+    int64_t columns = t->feed.places + 1;
+    if (t->batches[0].at.cu_seqlens.columns == columns) return OTT_OK;
+    for (int64_t i = 0; i < t->resident; i++) t->batches[i].at.cu_seqlens.columns = columns;
+    return plan_memory(t);
 }
 
 /* ---- open and close ---- */
@@ -178,7 +187,6 @@ static ott_status convert(trainer *t, const recipe *r) {
     o.recipe = t->recipe = r;
     o.log = t->log;
     t->step_gemms.known = false;
-    replay_forget(&t->replay, t->device);
     TRY(model_convert(t->m, &o, &t->converted));
     return reserve_delayed(t);
 }
@@ -486,6 +494,7 @@ static void prepare_next(trainer *t) {
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     t->set = (int)(t->run.step % FEED_STEPS);
     TRY(feed_step(&t->feed, t->set, t->run.samples));
+    TRY(plan_documents(t));
     out->labels = t->feed.sets[t->set].labels;
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
@@ -520,7 +529,9 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     tensor sum = state_slot(t, STEP_LOSS);
     float loss, losses[g->size];
     TRY(feed_evaluation(&t->feed, taken * t->options.batch_size));
+    TRY(plan_documents(t));
     TRY(feed_send(&t->feed, FEED_EVALUATION, 0, &t->batches[0]));
+    t->cx.plan = t->evaluate_plan;
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     TRY(run_pass(t, false));
@@ -536,7 +547,6 @@ ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     int64_t available = dataset_rows(t->validation_data) / t->options.batch_size;
     float total = 0;
     *out = (evaluation){.batches = available < batches ? available : batches};
-    t->cx.plan = t->evaluate_plan;
     for (int64_t i = 0; i < out->batches; i += t->cx.data_group->size) TRY(evaluate_round(t, i, out, &total));
     TRY(sum_counts(t, t->cx.data_group, &out->labels, 1));
     out->tokens = out->batches * tokens_of(t);
@@ -618,6 +628,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     memset(out, 0, FOUND_BYTES);
+    TRY(plan_documents(t));
     TRY(copy_delayed(t, t->m->delayed.block, t->delayed_before));
     ott_status status = search_passes(t, &s);
     if (status == OTT_OK) status = copy_delayed(t, t->delayed_before, t->m->delayed.block);
