@@ -174,6 +174,12 @@ static ott_status check_precision(const model_body *b) {
             "ott_model_open: float8.schedule = \"%s\": a model of one's own loop has one recipe: leave "
             "the key out, and convert where the recipe is to change",
             b->cfg->float8.schedule);
+    if (b->cfg->train.master_dtype != STATE_FP32 || b->cfg->train.grad_dtype != STATE_FP32 ||
+        b->cfg->optimizer.state_dtype != STATE_FP32)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "ott_model_open: parameters, gradients and moments of a module are fp32: leave out "
+            "train.master_dtype, train.grad_dtype and optimizer.state_dtype, or run it with ott_train");
     if (!b->options.fp16_scaling) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,

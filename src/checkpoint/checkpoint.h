@@ -1,7 +1,7 @@
 /*
  * checkpoint/checkpoint: training state on disk, and back. A checkpoint is a folder `step-N`:
  *
- *     model.safetensors      fp32 masters under their Hugging Face names
+ *     model.safetensors      masters, fp32 or bf16, under their Hugging Face names
  *     optimizer.safetensors  "<name>.exp_avg" and "<name>.exp_avg_sq"; no tensor with checkpoint.save_model_only
  *                            after train.max_steps
  *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";

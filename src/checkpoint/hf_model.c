@@ -199,7 +199,9 @@ static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequanti
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
         TRY(read_part(l, t, scales, &l->places.of[i], &own, at, count));
-        TRY(device_copy_in(l->m->device, own.data + at, l->buffer, count * (int64_t)sizeof *l->buffer));
+        ott_dtype d = own.shard->dtype;
+        cast_in_place(l->buffer, OTT_F32, d, count);
+        TRY(device_copy_in(l->m->device, hf_part_at(&own, at), l->buffer, count * dtype_bytes(d)));
         TRY(watch_done(&l->progress, l->done += count));
     }
     return OTT_OK;

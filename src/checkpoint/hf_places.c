@@ -116,7 +116,6 @@ ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
 
 hf_part hf_place_part(const hf_place *p) {
     const parameter_part *here = &p->here;
-    float *data = p->parameter->shard.value.data;
     parameter_run run;
     for (int64_t at = 0; at < here->rows;
          at += run.count) { /* rows that lie together are of one projection, or of all */
@@ -128,7 +127,8 @@ hf_part hf_place_part(const hf_place *p) {
                               .column = here->column,
                               .rows = end - begin,
                               .columns = here->columns},
-                             data + (at + begin - row) * here->columns};
+                             &p->parameter->shard.value,
+                             (at + begin - row) * here->columns};
     }
     return (hf_part){0};
 }
@@ -140,7 +140,9 @@ static ott_status stream_place(const hf_places *p, const hf_place *at, float *bu
     parameter_run run;
     for (int64_t from = 0, count; from < total; from += count) {
         count = total - from < HF_BUFFER ? total - from : HF_BUFFER;
-        TRY(device_copy_out(p->m->device, buffer, own.data + from, count * (int64_t)sizeof *buffer));
+        ott_dtype d = own.shard->dtype;
+        TRY(device_copy_out(p->m->device, buffer, hf_part_at(&own, from), count * dtype_bytes(d)));
+        cast_in_place(buffer, d, OTT_F32, count);
         for (int64_t done = 0; done < count; done += run.count) {
             run = parameter_run_at(&own.part, at->columns, from + done, count - done);
             TRY(sink(user, run.first, run.count, buffer + done));

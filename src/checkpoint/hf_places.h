@@ -38,12 +38,17 @@ void hf_places_close(hf_places *p);
 /* Leaves here what this rank has to write: of what several have, each its turn (tensor_set_agree). */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
-/* What is here of a place: a part of the tensor, whose elements lie at `data`. */
+/* What is here of a place: a part of the tensor, whose elements are these of the parameter's shard, from `first` on. */
 typedef struct hf_part {
     parameter_part part; /* no rows: nothing */
-    float *data;
+    const tensor *shard;
+    int64_t first;
 } hf_part;
 hf_part hf_place_part(const hf_place *p);
+/* Where element `at` of it is on the device. */
+static inline void *hf_part_at(const hf_part *p, int64_t at) {
+    return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
+}
 
 /* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);

@@ -71,6 +71,15 @@ static void loader_close(loader *l) {
     tensor_set_close(&l->set);
 }
 
+/* A run may go on with its state in another format. */
+static void say_converted(const logger *log, const loader *l) {
+    const safetensors_tensor *t = l->file ? tensor_set_converted(&l->set, l->file) : NULL;
+    if (t)
+        log_info(log, "%s: %s is in %s there, in this run in %s: converted, and so are others",
+                 safetensors_path(l->file), t->name, dtype_name(safetensors_find(l->file, t->name)->dtype),
+                 dtype_name(t->dtype));
+}
+
 static ott_status read_both(model *m, const loader *weights, const loader *state) {
     int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
     watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
@@ -79,11 +88,13 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
 }
 
 /* Both files are looked at before the first byte of the model changes. */
-static ott_status load_tensors(model *m, const char *path) {
+static ott_status load_tensors(model *m, const logger *log, const char *path) {
     loader weights = {0}, state = {0};
     ott_status status;
     TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
     if (m->options.optimizer) TRY_OUT(loader_open(&state, m, path, CHECKPOINT_OPTIMIZER));
+    say_converted(log, &weights);
+    say_converted(log, &state);
     TRY_OUT(read_both(m, &weights, &state));
     model_weights_changed(m);
 out:
@@ -116,7 +127,7 @@ static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *
     if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     TRY(checkpoint_state_match(&s, &m->options, path));
-    TRY(load_tensors(m, path));
+    TRY(load_tensors(m, log, path));
     TRY(load_float8(m, log, path, fallen));
     *state = s.run;
     return OTT_OK;

@@ -43,18 +43,22 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
     return agree(out);
 }
 
+static int64_t bytes_here(const tensor_set *set, int64_t i) {
+    return tensor_place_count(&set->places[i]) * dtype_bytes(set->declared[i].dtype);
+}
+
 int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s) {
-    int64_t count = 0;
+    int64_t bytes = 0;
     for (int id = 0; id < CHECKPOINT_CONFIG; id++)
         for (int64_t i = 0; i < s->sets[id].count; i++)
-            if (!s->sets[id].places[i].on_host) count += tensor_place_count(&s->sets[id].places[i]);
-    return count * (int64_t)sizeof(float);
+            if (!s->sets[id].places[i].on_host) bytes += bytes_here(&s->sets[id], i);
+    return bytes;
 }
 
 static ott_status stage_set(checkpoint_snapshot *s, tensor_set *set, char **to) {
     for (int64_t i = 0; i < set->count; i++) {
         tensor_place *p = &set->places[i];
-        int64_t bytes = tensor_place_count(p) * (int64_t)sizeof(float);
+        int64_t bytes = bytes_here(set, i);
         if (p->on_host || bytes == 0) continue;
         TRY(device_copy_out(s->ranks.device, *to, p->data, bytes));
         p->data = *to;

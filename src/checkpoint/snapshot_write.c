@@ -12,14 +12,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 18, BUFFER_FLOATS = BUFFER_BYTES / sizeof(float) };
+enum { BUFFER_BYTES = 1 << 18, BUFFER_ELEMENTS = BUFFER_BYTES / sizeof(float) };
 
 typedef struct file_set {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder;
-    str path;      /* of the file at hand */
-    float *buffer; /* [BUFFER_FLOATS] */
+    str path;     /* of the file at hand */
+    char *buffer; /* [BUFFER_BYTES] */
     checkpoint_state state;
 } file_set;
 
@@ -30,33 +30,32 @@ static ott_status name_file(file_set *s, const char *name) {
 }
 
 static int64_t rest(int64_t total, int64_t at) {
-    return total - at < BUFFER_FLOATS ? total - at : BUFFER_FLOATS;
+    return total - at < BUFFER_ELEMENTS ? total - at : BUFFER_ELEMENTS;
 }
 
 /* ---- tensors ---- */
 
-/* Elements [at, at + count) of what is here: in the buffer, or where they are. */
+/* Bytes [at, at + count) of what is here: in the buffer, or where they are. */
 static ott_status fetch(const file_set *s, const tensor_place *p, int64_t at, int64_t count,
-                        const float **out) {
-    const float *from = (const float *)p->data + at;
+                        const char **out) {
+    const char *from = (const char *)p->data + at;
     *out = p->on_host ? from : s->buffer;
-    return p->on_host
-               ? OTT_OK
-               : device_copy_out(s->from->ranks.device, s->buffer, from, count * (int64_t)sizeof(float));
+    return p->on_host ? OTT_OK : device_copy_out(s->from->ranks.device, s->buffer, from, count);
 }
 
-static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to) {
-    return to > from ? safetensors_writer_skip(w, (to - from) * (int64_t)sizeof(float)) : OTT_OK;
+static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64_t size) {
+    return to > from ? safetensors_writer_skip(w, (to - from) * size) : OTT_OK;
 }
 
 /* `end`: the elements of the tensor that were passed. */
-static ott_status write_piece(safetensors_writer *w, const tensor_place *p, int64_t columns, int64_t at,
-                              int64_t count, const float *values, int64_t *end) {
+static ott_status write_piece(safetensors_writer *w, const tensor_place *p, const safetensors_tensor *t,
+                              int64_t at, int64_t count, const char *values, int64_t *end) {
+    int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
         run = parameter_run_at(&p->part, columns, at + done, count - done);
-        TRY(skip_to(w, *end, run.first));
-        TRY(safetensors_writer_append(w, values + done, run.count * (int64_t)sizeof *values));
+        TRY(skip_to(w, *end, run.first, size));
+        TRY(safetensors_writer_append(w, values + done * size, run.count * size));
         *end = run.first + run.count;
     }
     return OTT_OK;
@@ -65,15 +64,15 @@ static ott_status write_piece(safetensors_writer *w, const tensor_place *p, int6
 /* What others have of it is skipped. */
 static ott_status write_tensor(const file_set *s, safetensors_writer *w, const safetensors_tensor *t,
                                const tensor_place *p) {
-    int64_t end = 0, all = 1, total = tensor_place_count(p);
-    const float *values;
+    int64_t end = 0, all = 1, total = tensor_place_count(p), size = dtype_bytes(t->dtype);
+    const char *values;
     for (int i = 0; i < t->rank; i++) all *= t->shape[i];
     for (int64_t at = 0, count; at < total; at += count) {
         count = rest(total, at);
-        TRY(fetch(s, p, at, count, &values));
-        TRY(write_piece(w, p, tensor_set_columns(t), at, count, values, &end));
+        TRY(fetch(s, p, at * size, count * size, &values));
+        TRY(write_piece(w, p, t, at, count, values, &end));
     }
-    return skip_to(w, end, all);
+    return skip_to(w, end, all, size);
 }
 
 static ott_status write_tensors(const file_set *s, const tensor_set *set, safetensors_writer *w) {
@@ -154,15 +153,14 @@ typedef struct written_file {
 /* What lies on disk is what gets a checksum, not what was meant to. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
                                  const tensor_place *p) {
-    int64_t total = tensor_place_count(p), bytes;
+    int64_t total = tensor_place_count(p), size = dtype_bytes(t->dtype), bytes;
     const safetensors_entry *e = safetensors_find(f->file, t->name);
     parameter_run run;
     for (int64_t at = 0; at < total; at += run.count) {
         run = parameter_run_at(&p->part, tensor_set_columns(t), at, rest(total, at));
-        bytes = run.count * (int64_t)sizeof(float);
-        TRY(safetensors_read(f->file, e, run.first * (int64_t)sizeof(float), bytes, s->buffer));
-        join_piece(&f->part, s->buffer, bytes,
-                   f->data - e->begin - run.first * (int64_t)sizeof(float) - bytes);
+        bytes = run.count * size;
+        TRY(safetensors_read(f->file, e, run.first * size, bytes, s->buffer));
+        join_piece(&f->part, s->buffer, bytes, f->data - e->begin - run.first * size - bytes);
     }
     return OTT_OK;
 }

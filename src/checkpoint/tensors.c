@@ -1,5 +1,6 @@
 /* checkpoint/tensors: sets of tensors: making, checking and reading them. */
 #include "checkpoint/tensors.h"
+#include "fp8/cast.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,6 +10,10 @@ int64_t tensor_set_columns(const safetensors_tensor *t) {
 
 int64_t tensor_place_count(const tensor_place *p) {
     return p->data ? p->part.rows * p->part.columns : 0;
+}
+
+static bool is_state(ott_dtype d) {
+    return d == OTT_F32 || d == OTT_BF16;
 }
 
 /* ---- making ---- */
@@ -33,7 +38,7 @@ void tensor_set_close(tensor_set *set) {
 
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host) {
     int64_t elements = 1, columns = tensor_set_columns(declared);
-    STATUS_REQUIRE(set->count < set->capacity && declared->dtype == OTT_F32);
+    STATUS_REQUIRE(set->count < set->capacity && is_state(declared->dtype));
     for (int i = 0; i < declared->rank; i++) elements *= declared->shape[i];
     set->declared[set->count] = *declared;
     set->places[set->count++] = (tensor_place){
@@ -55,8 +60,8 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
 
 /* `value`: what is here of a tensor of p. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
-    safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = p->rank};
-    STATUS_REQUIRE(value->dtype == OTT_F32 && value->ld == value->columns);
+    safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
+    STATUS_REQUIRE(value->ld == value->columns);
     parameter_shape(p, t.shape);
     TRY(tensor_set_add(set, &t, value->data, false));
     set->places[set->count - 1].part = parameter_shard_part(p);
@@ -217,7 +222,9 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
         if (!set->places[i].data) continue;
-        TRY(safetensors_expect(f, t->name, t->dtype, t->rank, t->shape, &e));
+        e = safetensors_find(f, t->name);
+        TRY(safetensors_expect(f, t->name, e && is_state(e->dtype) ? e->dtype : t->dtype, t->rank, t->shape,
+                               &e));
     }
     if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -227,30 +234,39 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     return OTT_OK;
 }
 
-int64_t tensor_set_bytes(const tensor_set *set) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < set->count; i++) count += tensor_place_count(&set->places[i]);
-    return count * (int64_t)sizeof(float);
+const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f) {
+    for (int64_t i = 0; i < set->count; i++) {
+        const safetensors_tensor *t = &set->declared[i];
+        if (set->places[i].data && safetensors_find(f, t->name)->dtype != t->dtype) return t;
+    }
+    return NULL;
 }
 
-/* Elements [at, at + count) of what is here of tensor i. */
+int64_t tensor_set_bytes(const tensor_set *set) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < set->count; i++)
+        bytes += tensor_place_count(&set->places[i]) * dtype_bytes(set->declared[i].dtype);
+    return bytes;
+}
+
+/* Elements [at, at + count) of what is here of tensor i, in its format; `out` has room for them in fp32. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
-                             int64_t count, float *out) {
+                             int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
-    int64_t columns = tensor_set_columns(&set->declared[i]);
+    int64_t columns = tensor_set_columns(&set->declared[i]), size = dtype_bytes(e->dtype);
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
         run = parameter_run_at(&set->places[i].part, columns, at + done, count - done);
-        TRY(safetensors_read(f, e, run.first * (int64_t)sizeof *out, run.count * (int64_t)sizeof *out,
-                             out + done));
+        TRY(safetensors_read(f, e, run.first * size, run.count * size, out + done * size));
     }
+    cast_in_place(out, e->dtype, set->declared[i].dtype, count);
     return OTT_OK;
 }
 
 typedef struct reading {
     const safetensors *file;
     device *device;
-    float *buffer; /* [BUFFER_BYTES] */
+    char *buffer; /* [BUFFER_BYTES] */
     watched *progress;
     int64_t *done;
 } reading;
@@ -258,12 +274,12 @@ typedef struct reading {
 static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i) {
     enum { MOST = BUFFER_BYTES / sizeof(float) };
     const tensor_place *to = &set->places[i];
-    int64_t total = tensor_place_count(to);
+    int64_t total = tensor_place_count(to), size = dtype_bytes(set->declared[i].dtype);
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < MOST ? total - at : MOST;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));
-        TRY(device_copy_in(r->device, (float *)to->data + at, r->buffer, count * (int64_t)sizeof(float)));
-        TRY(watch_done(r->progress, *r->done += count * (int64_t)sizeof(float)));
+        TRY(device_copy_in(r->device, (char *)to->data + at * size, r->buffer, count * size));
+        TRY(watch_done(r->progress, *r->done += count * size));
     }
     return OTT_OK;
 }

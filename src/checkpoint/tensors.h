@@ -31,7 +31,7 @@ typedef struct tensor_set {
 /* An empty set for at most `capacity` tensors and as many pairs of metadata. Closed with tensor_set_close, also when this fails. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
-/* `declared` is copied; its name must live as long as the set. Its format is fp32. All of it is at `data`, or nothing. */
+/* `declared` is copied; its name must live as long as the set. Its format is fp32 or bf16. All of it is at `data`, or nothing. */
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host);
 
 /* Metadata of the file; copied. */
@@ -49,17 +49,20 @@ const tensor_place *tensor_set_find(const tensor_set *set, const char *name); /*
 /* Tensors that are here, or a part of them. Of the file's, those that the set has but not here. */
 int64_t tensor_set_here(const tensor_set *set);
 int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f);
-/* Has the file these tensors, and none that the set has not? Else an error that names one that it lacks, or has beside them. */
+/* Has the file these tensors, in fp32 or bf16, and none that the set has not? Else an error that names one that it lacks, or
+   has beside them. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 /* Of a declared tensor: elements of a row. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
 int64_t tensor_place_count(const tensor_place *p); /* elements that are here */
 int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
+/* Of those that are here the first that the file has in the other format, in which it is converted; NULL: none. */
+const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads what belongs here, once checked, to the device, through a small buffer. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
                            int64_t *done);
 
-/* Open a set and fill it: the fp32 masters; the optimizer's state of each that is trained, nothing without one. Of all stages
+/* Open a set and fill it: the masters; the optimizer's state of each that is trained, nothing without one. Of all stages
    of a pipeline. */
 ott_status tensor_set_of_model(tensor_set *set, const model *m);
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m);

@@ -95,3 +95,12 @@ void cast_store(void *data, ott_dtype d, int64_t index, float value) {
     case OTT_DTYPE_COUNT: break;
     }
 }
+
+void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count) {
+    if (from == to) return;
+    bool widens = dtype_bytes(to) > dtype_bytes(from);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = widens ? count - 1 - i : i; /* what is not read yet is not overwritten */
+        cast_store(data, to, at, cast_load(data, from, at));
+    }
+}

@@ -47,5 +47,7 @@ ANYWHERE float cast_from_e8m0(uint8_t code) {
 /* Element `index` of an array of format d as float, and back (nearest even, saturating for FP8). */
 float cast_load(const void *data, ott_dtype d, int64_t index);
 void cast_store(void *data, ott_dtype d, int64_t index, float value);
+/* An array of one format becomes one of another, where it is; there is room for either. */
+void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count);
 
 #endif

@@ -9,8 +9,8 @@
 
 enum { PATTERN_BYTES = 256 };
 
-static int64_t padded(const model *m, int64_t count) {
-    return backend_align(m->device->can, count * (int64_t)sizeof(float));
+static int64_t padded(const model *m, tensor t) {
+    return backend_align(m->device->can, tensor_bytes(t));
 }
 
 /* A pattern freezes what it names: a parameter, or all of a module, in any framework's spelling. */
@@ -56,6 +56,11 @@ static void cut_parameter(const model *m, const model_module *e, parameter *p) {
     parameter_cut_lines(p, section, count, ranks->rank, ranks->size);
 }
 
+/* Of matrices only: a vector stays fp32. */
+static ott_dtype in_format(const parameter *p, ott_dtype format) {
+    return p->rank > 1 ? format : OTT_F32;
+}
+
 /* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
@@ -76,7 +81,8 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     p->repeated = e->repeated;
     p->number = m->trained_count;
     m->trained_count += !p->frozen;
-    p->shard.value = tensor_matrix(NULL, OTT_F32, 0, p->columns);
+    p->shard.value = tensor_matrix(NULL, in_format(p, m->options.master), 0, p->columns);
+    for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = in_format(p, m->options.state);
     cut_parameter(m, e, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
@@ -210,29 +216,35 @@ static ott_status open_store(model *m) {
     return store_open(&m->store, m->names);
 }
 
+/* The shard of a parameter in a format, without memory. */
+static tensor shard_in(const parameter *p, ott_dtype format) {
+    tensor t = p->shard.value;
+    t.dtype = in_format(p, format);
+    t.data = NULL;
+    return t;
+}
+
 /* Which part of each is on this rank, and what that takes. */
 static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
         TRY(store_divide(&m->store, m->names, p));
-        int64_t bytes = padded(m, tensor_count(p->shard.value));
-        m->block_bytes += bytes;
-        if (!p->frozen) m->trained_bytes += bytes;
+        m->block_bytes += padded(m, p->shard.value);
+        if (p->frozen) continue;
+        tensor grad = shard_in(p, m->options.gradient);
+        m->trained_bytes += padded(m, grad);
+        if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
+        m->slot_bytes += padded(m, shard_in(p, m->options.state));
     }
     return OTT_OK;
 }
 
-/* The shard of a parameter at `offset` of the memory of all; NULL: none. */
-static tensor view(const parameter *p, void *memory, int64_t offset) {
-    tensor t = p->shard.value;
-    t.data = memory ? (char *)memory + offset : NULL;
+/* The next shard of this format in memory, *at its offset there; NULL: without. */
+static tensor next_in(const model *m, const parameter *p, ott_dtype format, void *memory, int64_t *at) {
+    tensor t = shard_in(p, format);
+    if (memory) t.data = (char *)memory + *at;
+    *at += padded(m, t);
     return t;
-}
-
-/* Gradient and optimizer state of a parameter at `offset` of their blocks; NULL blocks: none. */
-static void view_trained(const model *m, parameter *p, int64_t offset) {
-    p->shard.grad = view(p, m->grads, offset);
-    for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i] = view(p, m->slot[i], offset);
 }
 
 static ott_status allocate_trained(model *m) {
@@ -241,25 +253,34 @@ static ott_status allocate_trained(model *m) {
         return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
     TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
     for (int i = 0; m->options.optimizer && i < m->options.optimizer->slots; i++)
-        TRY(device_allocate(d, MEM_OPTIMIZER, m->trained_bytes, m->options.optimizer->slot[i], &m->slot[i]));
+        TRY(device_allocate(d, MEM_OPTIMIZER, m->slot_bytes, m->options.optimizer->slot[i], &m->slot[i]));
     return OTT_OK;
 }
 
-static ott_status allocate(model *m, model_use use) {
-    TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
-    if (use == MODEL_TRAINING) TRY(allocate_trained(m));
-    int64_t offset = 0, trained = 0;
+/* Gradients in fp32 lie before those in bf16. */
+static void view_trained(model *m) {
+    int64_t wide = 0, narrow = m->trained_f32_bytes, slot[PARAMETER_SLOTS] = {0};
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        int64_t bytes = padded(m, tensor_count(p->shard.value));
-        p->shard.value = view(p, m->values, offset);
-        offset += bytes;
-        if (!p->frozen) {
-            view_trained(m, p, trained);
-            trained += bytes;
-        }
-        if (!p->shard.cut) parameter_show_shard(p);
+        ott_dtype gradient = in_format(p, m->options.gradient);
+        if (p->frozen) continue;
+        p->shard.grad = next_in(m, p, gradient, m->grads, gradient == OTT_F32 ? &wide : &narrow);
+        for (int k = 0; k < PARAMETER_SLOTS; k++)
+            p->shard.slot[k] = next_in(m, p, m->options.state, m->slot[k], &slot[k]);
     }
+}
+
+static ott_status allocate(model *m, model_use use) {
+    int64_t offset = 0;
+    TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
+    if (use == MODEL_TRAINING) TRY(allocate_trained(m));
+    for (int i = 0; i < m->parameter_count; i++) {
+        parameter *p = &m->parameters[i];
+        p->shard.value = next_in(m, p, m->options.master, m->values, &offset);
+    }
+    view_trained(m);
+    for (int i = 0; i < m->parameter_count; i++)
+        if (!m->parameters[i].shard.cut) parameter_show_shard(&m->parameters[i]);
     return OTT_OK;
 }
 

@@ -26,7 +26,9 @@ typedef struct model {
     void *values, *grads,
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */
-    int64_t trained_bytes; /* size of each of the others, which have the parameters that are not frozen */
+    int64_t trained_bytes;      /* size of grads, which has the parameters that are not frozen: */
+    int64_t trained_f32_bytes;  /* first those in fp32, so many bytes, then those in bf16 */
+    int64_t slot_bytes;         /* size of each of the slots, of the same parameters */
     parameter_store store;
     embedding embedding;
     block *blocks;

@@ -167,6 +167,10 @@ static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused;
 }
 
+static ott_dtype state_format(config_state_dtype d) {
+    return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
+}
+
 ott_status model_options_resolve(config *cfg, model_options *out) {
     const preset *p = preset_find(cfg->model.preset);
     if (p) apply_preset(cfg, p);
@@ -198,6 +202,9 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std,
                            .freeze = &cfg->train.freeze,
-                           .optimizer = optimizer_find(config_word(cfg, "optimizer.name"))};
+                           .optimizer = optimizer_find(config_word(cfg, "optimizer.name")),
+                           .master = state_format(cfg->train.master_dtype),
+                           .gradient = state_format(cfg->train.grad_dtype),
+                           .state = state_format(cfg->optimizer.state_dtype)};
     return OTT_OK;
 }

@@ -29,6 +29,7 @@ typedef struct model_options {
     const config_list *freeze;
     /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
     const optimizer_rule *optimizer;
+    ott_dtype master, gradient, state; /* formats of a matrix, of its gradient, of that state: fp32 or bf16 */
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
     const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */

@@ -2,6 +2,7 @@
 #include "nn/draw.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "fp8/cast.h"
 #include <math.h>
 
 /* A draw beyond the cut is replaced by one `count` further on in the parameter's stream. */
@@ -41,15 +42,16 @@ static void fill_share(void *argument, int thread, int threads) {
             (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
 }
 
-/* Elements [first, first + length) of `of`, which go to `to` on the device. */
-static ott_status fill(draw *w, const piece *of, int64_t first, int64_t length, float *to) {
+/* Elements [first, first + length) of `of`, which go to `to` on the device, in format d. */
+static ott_status fill(draw *w, const piece *of, int64_t first, int64_t length, ott_dtype d, char *to) {
     piece next = *of;
     for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
         next.length = length < w->piece ? length : w->piece;
         pool_run(w->pool, fill_share, &next);
-        TRY(device_copy_in(w->device, to, w->host, next.length * (int64_t)sizeof(float)));
+        cast_in_place(w->host, OTT_F32, d, next.length);
+        TRY(device_copy_in(w->device, to, w->host, next.length * dtype_bytes(d)));
         TRY(watch_done(&w->progress, w->done += next.length));
-        to += next.length;
+        to += next.length * dtype_bytes(d);
     }
     return OTT_OK;
 }
@@ -65,8 +67,9 @@ ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, cons
         run = parameter_run_at(&here, p->columns, at, total - at);
         int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
         if (to > begin + of.count) to = begin + of.count;
-        if (from < to)
-            TRY(fill(w, &of, from - begin, to - from, (float *)p->shard.value.data + at + from - run.first));
+        ott_dtype d = p->shard.value.dtype;
+        char *place = (char *)p->shard.value.data + (at + from - run.first) * dtype_bytes(d);
+        if (from < to) TRY(fill(w, &of, from - begin, to - from, d, place));
     }
     return OTT_OK;
 }

@@ -3,11 +3,16 @@
 
 /* ---- the weight as the GEMMs read it ---- */
 
+static ott_dtype master_format(const linear *l) {
+    return l->weight ? l->weight->shard.value.dtype : OTT_F32;
+}
+
 /* Bytes of the weight in the activation format, 0 where the GEMMs read only FP8 codes or the master itself. */
 static int64_t high_precision_bytes(const linear *l) {
     const quant_spec *w = &l->spec.weight;
     bool needed = !cast_spec_is_fp8(&w->rowwise) || !cast_spec_is_fp8(&w->columnwise);
-    return needed && l->spec.activation != OTT_F32 ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
+    bool same = l->spec.activation == master_format(l);
+    return needed && !same ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
 /* Do ranks hold the weight between them? */
@@ -161,7 +166,7 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l) {
     return l->compute_step == cx->step || (linear_weight_is_fixed(l) && l->compute_step >= 0);
 }
 
-/* Makes the compute weight of this training step from the fp32 master, if it is not there yet. */
+/* Makes the compute weight of this training step from the master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
     if (l->packed.t.data || is_sharded(l)) return OTT_OK;
     if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;

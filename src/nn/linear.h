@@ -27,7 +27,7 @@ typedef struct linear {
                     moved to high precision for good */
     int input_form,
         grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
-    /* The weight as the GEMMs read it, made from the fp32 master once for each optimizer step; of a frozen
+    /* The weight as the GEMMs read it, made from the master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
        scales once a step, the rest around the passes. */
     tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */

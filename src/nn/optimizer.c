@@ -1,5 +1,6 @@
 /* nn/optimizer: the rows, and one update of all parameters. */
 #include "nn/optimizer.h"
+#include "base/rng.h"
 #include <math.h>
 #include <string.h>
 
@@ -12,22 +13,57 @@ static void schedule_adamw(const optimizer_options *o, int64_t update, float *ho
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
 
+/* Each parameter rounds by draws of its own; one in fp32 makes none. */
+static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
+    const parameter_shard *s = &p->shard;
+    if (s->value.dtype == OTT_F32 && s->slot[ADAMW_MOMENT1].dtype == OTT_F32) return 0;
+    rng_block b = rng_philox(o->seed, rng_stream(p->name), 0);
+    return b.word[0] | (uint64_t)b.word[1] << 32;
+}
+
+/* Rows of a shard that lie together in the whole. */
+typedef struct adamw_rows {
+    tensor param, grad, moment1, moment2;
+} adamw_rows;
+
+/* Those from `row` on, and what updates them: an element's draw is that of its place in the whole. Returns how many. */
+static int64_t fill_adamw(const optimizer_options *o, const parameter *p, int64_t row, const tensor *state,
+                          adamw_rows *rows, adamw_args *item) {
+    const parameter_shard *s = &p->shard;
+    const parameter_part part = parameter_shard_part(p);
+    parameter_run run = {0, 1};
+    if (p->rank > 1) run = parameter_lines_at(&part, row, s->value.rows - row);
+    *rows = (adamw_rows){tensor_rows(s->value, row, run.count), tensor_rows(s->grad, row, run.count),
+                         tensor_rows(s->slot[ADAMW_MOMENT1], row, run.count),
+                         tensor_rows(s->slot[ADAMW_MOMENT2], row, run.count)};
+    *item = (adamw_args){.param = &rows->param,
+                         .grad = &rows->grad,
+                         .moment1 = &rows->moment1,
+                         .moment2 = &rows->moment2,
+                         .state = state,
+                         .beta1 = o->beta1,
+                         .beta2 = o->beta2,
+                         .epsilon = o->epsilon,
+                         .weight_decay = p->decay ? o->weight_decay : 0.0f,
+                         .seed = draw_seed(o, p),
+                         .first = (part.row + run.first) * p->columns + part.column,
+                         .row_step = p->columns};
+    return run.count;
+}
+
 static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                              const tensor *state) {
     adamw_args items[OPTIMIZER_LIST];
-    for (int i = 0; i < count; i++) {
-        const parameter *p = trained[i];
-        items[i] = (adamw_args){.param = &p->shard.value,
-                                .grad = &p->shard.grad,
-                                .moment1 = &p->shard.slot[ADAMW_MOMENT1],
-                                .moment2 = &p->shard.slot[ADAMW_MOMENT2],
-                                .state = state,
-                                .beta1 = o->beta1,
-                                .beta2 = o->beta2,
-                                .epsilon = o->epsilon,
-                                .weight_decay = p->decay ? o->weight_decay : 0.0f};
-    }
-    return op_adamw_many(cx, items, count);
+    adamw_rows rows[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t row = 0; row < trained[i]->shard.value.rows;) {
+            row += fill_adamw(o, trained[i], row, state, &rows[filled], &items[filled]);
+            if (++filled < OPTIMIZER_LIST) continue;
+            TRY(op_adamw_many(cx, items, filled));
+            filled = 0;
+        }
+    return op_adamw_many(cx, items, filled);
 }
 
 /* ---- the rows ---- */
@@ -51,6 +87,7 @@ const optimizer_rule *optimizer_find(const char *name) {
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state) {
     host_state[STEP_LEARNING_RATE] = (float)learning_rate;
+    step_state_set_update(host_state, (uint64_t)update);
     rule->schedule(o, update, host_state);
 }
 

@@ -11,13 +11,14 @@
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* 0: no clipping */
+    uint64_t seed;  /* of what is rounded stochastically */
 } optimizer_options;
 
 enum { OPTIMIZER_LIST = 64 };
 
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
-    /* State tensors of a parameter, fp32 of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
+    /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
     int slots;
     const char *slot[PARAMETER_SLOTS];
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */

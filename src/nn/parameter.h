@@ -1,6 +1,7 @@
 /*
- * nn/parameter: a trained tensor: its fp32 master, its fp32 gradient, its optimizer's state. All are views of
- * memory that others own; state and gradient are NULL where nothing trains.
+ * nn/parameter: a trained tensor: its master, its gradient, its optimizer's state. All are views of memory that others
+ * own; state and gradient are NULL where nothing trains. Of a matrix each is fp32 or bf16; a vector's are fp32, which
+ * costs next to nothing. While it is summed apart, a gradient is fp32.
  *
  * A rank's layers compute with a part of each parameter: all of it, or the rows or columns that tensor
  * parallelism leaves them (`local`). Of that a rank holds its shard: what is initialized, updated and saved;

@@ -50,6 +50,7 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     int ranks = store_ranks(s);
     int64_t lines = parameter_line_count(p), count = lines;
+    ott_dtype master = p->shard.value.dtype;
     p->shard = (parameter_shard){0};
     if (ranks > 1) {
         void *cut;
@@ -60,8 +61,8 @@ ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
         p->shard.first = group_part_first(p->shard.cut, lines, ranks, s->ranks->rank);
         count = p->shard.cut[s->ranks->rank];
     }
-    p->shard.value = p->rank > 1 ? tensor_matrix(NULL, OTT_F32, count, p->local.columns)
-                                 : tensor_vector(NULL, OTT_F32, count);
+    p->shard.value = p->rank > 1 ? tensor_matrix(NULL, master, count, p->local.columns)
+                                 : tensor_vector(NULL, master, count);
     return OTT_OK;
 }
 
@@ -123,7 +124,7 @@ static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     add_part(u, part);
     part.uses = fp8;
     part.form = STORE_MASTER;
-    part.format = OTT_F32;
+    part.format = l->weight->shard.value.dtype;
     if (s->options.masters_travel && has_one_scale(w)) {
         add_part(u, part);
         return;
@@ -145,7 +146,7 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
         if (is_weight(u, p)) continue;
         add_part(u, (store_part){.p = p,
                                  .form = STORE_VALUE,
-                                 .format = u->is_table ? table : OTT_F32,
+                                 .format = u->is_table ? table : p->shard.value.dtype,
                                  .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
     }
     for (int i = 0; i < u->linear_count; i++) add_weight(s, u, u->linears[i]);

@@ -5,14 +5,16 @@
  * gather of the next unit and the reduction of the one before run meanwhile. Where one rank holds all, nothing is moved.
  *
  * What travels is what the layers read: a linear's weight in the activation format, or as FP8 codes: the amaxes of the
- * shards are reduced, so each rank has the scales of the whole, and casts its rows with them from the fp32 master, once
+ * shards are reduced, so each rank has the scales of the whole, and casts its rows with them from the master, once
  * for each use that a pass makes of the weight. Every recipe's codes and scales have the bits that one rank gives them:
  * nothing is rounded twice, and scale blocks may be cut anywhere. The embedding's table travels in the activation
  * format, which its rows are rounded to anyway; norms and biases in fp32. A unit's shards travel as one all-gather.
  *
  * A step's gradient is the sum over its micro-batches, or ranks, of each one's own sum, in their order: N ranks
  * with a micro-batch each give the bits of one rank with N. So a gradient that backward adds to more than once in a
- * micro-batch is summed apart from what is there already, and added to it once.
+ * micro-batch is summed apart from what is there already, and added to it once. What is apart, or travels, is fp32; one
+ * that is kept in bf16 is rounded each time a micro-batch's, of all ranks, is added: there N ranks round once, one rank
+ * with N micro-batches N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -94,7 +96,7 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Says which part of p is here: p->shard, its tensors without memory; of parameter after parameter, in one order on all
+/* Says which part of p is here: p->shard, its tensors without memory and the value's in the format that it had; of parameter after parameter, in one order on all
    ranks. A shard begins at a multiple of REDUCE_BLOCK elements of the local part. How a matrix's rows, a vector's elements
    are cut comes from `memory`. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
@@ -132,7 +134,7 @@ typedef enum store_form {
     STORE_COMPUTE,    /* the weight in the activation format */
     STORE_CODES,      /* FP8 codes of one use, or of both */
     STORE_CODES_DOWN, /* of the columnwise use, where its scales are its own */
-    STORE_MASTER      /* fp32, cast when it is here */
+    STORE_MASTER      /* cast when it is here */
 } store_form;
 
 /* What travels of one parameter, in one form. */

@@ -26,7 +26,8 @@ static ott_status pack(exec *cx, const store_part *part, void *to) {
     int64_t count = tensor_count(*shard);
     if (count == 0) return OTT_OK;
     if (dtype_is_fp8(part->format)) return store_cast(cx, part->l, part->form == STORE_CODES_DOWN, to);
-    tensor from = tensor_vector(shard->data, OTT_F32, count), packed = tensor_vector(to, part->format, count);
+    tensor from = tensor_vector(shard->data, shard->dtype, count);
+    tensor packed = tensor_vector(to, part->format, count);
     return op_convert(cx, &(convert_args){.x = &from, .y = &packed});
 }
 
@@ -146,7 +147,7 @@ static ott_status take_codes(exec *cx, const parameter_store *s, const store_uni
     return part->columnwise.data ? for_shards(cx, s, u, part, take_columnwise) : OTT_OK;
 }
 
-/* The uses that are wanted here, of a tensor that travelled in fp32. */
+/* The uses that are wanted here, of a master that travelled. */
 static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
     qtensor q = part->l->quantized;
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
@@ -159,7 +160,7 @@ static ott_status cast_master(exec *cx, const store_part *part, const tensor *ma
 static ott_status take_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
     tensor *whole = &part->p->value;
-    TRY(exec_open(cx, "gathered master", OTT_F32, p->local.rows, p->local.columns, whole, &part->whole));
+    TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, whole, &part->whole));
     TRY(for_shards(cx, s, u, part, take_values));
     TRY(open_codes(cx, u, part));
     TRY(cast_master(cx, part, whole));

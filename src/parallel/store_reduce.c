@@ -147,16 +147,8 @@ static ott_status start(exec *cx, parameter_store *s, const store_unit *u) {
 }
 
 static ott_status add_reduced(exec *cx, const tensor *shard, tensor sum) {
-    tensor widened = *shard;
-    plan_buffer buffer = PLAN_NONE;
     sum = tensor_matrix(sum.data, sum.dtype, shard->rows, shard->columns);
-    if (sum.dtype != OTT_F32) {
-        TRY(exec_open(cx, "reduced gradient", OTT_F32, shard->rows, shard->columns, &widened, &buffer));
-        TRY(op_convert(cx, &(convert_args){.x = &sum, .y = &widened}));
-        sum = widened;
-    }
-    TRY(op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard}));
-    return plan_close(cx->plan, &buffer);
+    return op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard});
 }
 
 ott_status store_finish_gradients(exec *cx, parameter_store *s) {

@@ -88,6 +88,11 @@ static const void *amax_of(const qtensor *q) {
     return cast_spec_is_fp8(&q->spec.rowwise) ? q->rowwise.amax : q->columnwise.amax;
 }
 
+/* Weights are kept from step to step, in whatever format, what else is made smaller is not. */
+static bool is_kept(const tensor *x) {
+    return !plan_is_recorded(x->data);
+}
+
 /* A recording makes a weight and its scales anew at each use, a step once: what is made names it. Of a weight that several
    ranks share each casts its rows at each use. NULL: the operation makes none. */
 static const void *made_weight(counter *c, enum op_index op, const void *args) {
@@ -97,15 +102,15 @@ static const void *made_weight(counter *c, enum op_index op, const void *args) {
     const cast_args *cast = args;
     const scale_args *s = args;
     bool shared = c->world.shard->size > 1;
-    if (op == OP_INDEX_amax && a->x->dtype == OTT_F32) {
+    if (op == OP_INDEX_amax && is_kept(a->x)) {
         (void)is_known(c, amax_of(a->q));
         return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
     }
     if (op == OP_INDEX_scale && was_seen(c, amax_of(s->q))) return s->q;
     if (shared) return NULL;
-    if (op == OP_INDEX_quantize && q->x->dtype == OTT_F32) return q->q;
-    if (op == OP_INDEX_cast && cast->x->dtype == OTT_F32) return cast->q->rowwise.data;
-    if (op == OP_INDEX_convert && v->x->dtype == OTT_F32) return v->y;
+    if (op == OP_INDEX_quantize && is_kept(q->x)) return q->q;
+    if (op == OP_INDEX_cast && is_kept(cast->x)) return cast->q->rowwise.data;
+    if (op == OP_INDEX_convert && is_kept(v->x)) return v->y;
     return NULL;
 }
 
@@ -241,7 +246,7 @@ static void add_zeroing(counter *c, const model *m) {
     c->once += seconds;
 }
 
-/* Gradients of this rank's part, in fp32, between ranks that hold the same. */
+/* Gradients of this rank's part between ranks that hold the same. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;

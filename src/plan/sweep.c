@@ -31,10 +31,16 @@ typedef struct search {
 
 /* ---- by arithmetic ---- */
 
-/* Parameters, their gradients and two moments, in fp32. */
-static double state_bytes(const search *s, const mesh *m) {
+/* Of a tensor of all parameters what a rank has. */
+static double part_bytes(const search *s, const mesh *m, ott_dtype format) {
     double parts = (double)(m->size[MESH_PP] * m->size[MESH_TP] * m->size[MESH_DP_SHARD]);
-    return 16.0 * (double)s->asked->rank.parameters / parts;
+    return (double)dtype_bytes(format) * (double)s->asked->rank.parameters / parts;
+}
+
+/* Parameters, their gradients and two moments. */
+static double state_bytes(const search *s, const mesh *m) {
+    const model_options *o = s->base->shape;
+    return part_bytes(s, m, o->master) + part_bytes(s, m, o->gradient) + 2 * part_bytes(s, m, o->state);
 }
 
 static double product_seconds(const search *s, config_checkpointing kind) {
@@ -59,7 +65,7 @@ static double tensor_seconds(const search *s, const candidate *c) {
 static double copies_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_DP_REPLICATE);
     double others = (double)(g.ranks - 1) / (double)g.ranks;
-    return machine_ring_seconds(s->base->machine, g, others * state_bytes(s, &c->mesh) / 2);
+    return machine_ring_seconds(s->base->machine, g, others * 2 * part_bytes(s, &c->mesh, s->base->shape->gradient));
 }
 
 /* The pipeline is filled and emptied, with parts of a stage in half the time. */

@@ -112,9 +112,11 @@ static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t w
 /* ---- an operation ---- */
 
 /* Of a table only the rows that tokens name. */
-static double embedding_bytes(const tensor *token, const tensor *rows, double table_passes) {
+static double embedding_bytes(const tensor *token, const tensor *rows, const tensor *table,
+                              double table_passes) {
     double elements = (double)rows->rows * (double)rows->columns;
-    return tensor_traffic(token) + tensor_traffic(rows) + 4 * table_passes * elements;
+    return tensor_traffic(token) + tensor_traffic(rows) +
+           (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
 work work_of(const exec *cx, enum op_index op, const void *args) {
@@ -134,11 +136,11 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     }
     if (op == OP_INDEX_embedding_forward) {
         const embedding_forward_args *a = args;
-        w.bytes = embedding_bytes(a->token, a->y, 1);
+        w.bytes = embedding_bytes(a->token, a->y, a->table, 1);
     }
     if (op == OP_INDEX_embedding_backward) {
         const embedding_backward_args *a = args;
-        w.bytes = embedding_bytes(a->token, a->dy, 2);
+        w.bytes = embedding_bytes(a->token, a->dy, a->dtable, 2);
     }
     return w;
 }

@@ -28,8 +28,12 @@ struct plan {
     bool poison;
 };
 
-/* What a tensor points at during the recording: never read or written, only not NULL. */
-static char plan_recording_data[1];
+/* What a tensor points at during the recording: never read or written, and above every address that is. */
+#define RECORDED ((uintptr_t)1 << 62)
+
+bool plan_is_recorded(const void *data) {
+    return (uintptr_t)data >= RECORDED;
+}
 
 ott_status plan_create(device *d, plan **out) {
     void *block;
@@ -114,7 +118,7 @@ static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buf
                            what);
     TRY(grow(p));
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
-    *out = (plan_buffer){.id = ++p->count, .data = plan_recording_data};
+    *out = (plan_buffer){.id = ++p->count, .data = (void *)RECORDED};
     p->open++;
     return OTT_OK;
 }

@@ -40,6 +40,7 @@ int64_t plan_saved(const plan *p);
 void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
 void plan_replay(plan *p);            /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);
+bool plan_is_recorded(const void *data); /* of a buffer, or a part of one, that a recording has opened */
 /* Forgets all; from then on plan_open allocates from the device at once and plan_close gives back. What
    is still open is given back by plan_destroy, plan_record or plan_immediate. */
 void plan_immediate(plan *p);

@@ -423,6 +423,15 @@ static ott_status sum_of_rows(trainer *t, const tensor *sum) {
     return OTT_OK;
 }
 
+static ott_status sum_gradients(trainer *t, group *ranks) {
+    const model *m = t->m;
+    tensor wide = tensor_vector(m->grads, OTT_F32, m->trained_f32_bytes / 4);
+    tensor narrow = tensor_vector((char *)m->grads + m->trained_f32_bytes, OTT_BF16,
+                                  (m->trained_bytes - m->trained_f32_bytes) / 2);
+    TRY(group_all_reduce(ranks, &t->cx, &wide, REDUCE_SUM));
+    return narrow.columns > 0 ? group_all_reduce(ranks, &t->cx, &narrow, REDUCE_SUM) : OTT_OK;
+}
+
 /* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the ranks: first
    those of other rows, as micro-batches are summed before them, then those of other tokens. */
 static ott_status accumulate(trainer *t) {
@@ -438,10 +447,8 @@ static ott_status accumulate(trainer *t) {
     TRY(reduce(t));
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     TRY(sum_of_rows(t, &loss));
-    tensor grads = tensor_vector(t->m->grads, OTT_F32, t->m->trained_bytes / 4);
-    group *context = t->m->options.context_ranks;
-    TRY(group_all_reduce(t->options.replica_group, &t->cx, &grads, REDUCE_SUM));
-    return context ? group_all_reduce(context, &t->cx, &grads, REDUCE_SUM) : OTT_OK;
+    TRY(sum_gradients(t, t->options.replica_group));
+    return t->m->options.context_ranks ? sum_gradients(t, t->m->options.context_ranks) : OTT_OK;
 }
 
 /* Of all ranks. */

@@ -228,6 +228,15 @@ static void test_schedule(void **state) {
 
 static void test_targets(void **state) {
     config_case *c = *state;
+    config *te =
+        case_good(c, ".yaml",
+                  "optimizer:\n  _target_: transformer_engine.pytorch.optimizers.fused_adam.FusedAdam\n  "
+                  "exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.bfloat16\n",
+                  NULL);
+    assert_int_equal(te->optimizer.state_dtype, STATE_BF16);
+    config_close(te);
+    case_bad(c, ".yaml", "optimizer:\n  exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.float32\n",
+             "both moments have one format here: give optimizer.state_dtype", NULL);
     case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.SGD\n",
              "optimizer._target_ = torch.optim.SGD is not one of \"adamw\", \"adam\"", NULL);
     case_bad(c, ".yaml", "dataset:\n  _target_: os.system\n",

@@ -155,6 +155,23 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
+/* Parameters in bf16 have gradients and moments in it; a key of our own still counts. */
+static void test_state_dtype(void **state) {
+    config_case *c = *state;
+    const char *text = "[training]\nsteps = 5\ndtype = \"bfloat16\"\n";
+    config *cfg = case_good(c, ".toml", text, NULL);
+    assert_int_equal(cfg->train.master_dtype, STATE_BF16);
+    assert_int_equal(cfg->train.grad_dtype, STATE_BF16);
+    assert_int_equal(cfg->optimizer.state_dtype, STATE_BF16);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--optimizer.state_dtype=fp32", NULL);
+    assert_int_equal(cfg->train.master_dtype, STATE_BF16);
+    assert_int_equal(cfg->optimizer.state_dtype, STATE_FP32);
+    config_close(cfg);
+    case_bad(c, ".toml", "[training]\nsteps = 5\ndtype = \"float16\"\n",
+             "is not one of \"float32\", \"bfloat16\"", NULL);
+}
+
 /* What sharding sends and keeps, in the words of both versions. */
 static void test_sharding(void **state) {
     config_case *c = *state;
@@ -248,6 +265,7 @@ int main(void) {
         CASE(test_debug_model),
         CASE(test_schedule),
         CASE(test_precision),
+        CASE(test_state_dtype),
         CASE(test_sharding),
         CASE(test_mx),
         CASE(test_filter_small),

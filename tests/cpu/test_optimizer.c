@@ -59,6 +59,29 @@ static void test_adamw_near_double(void **state) {
     }
 }
 
+/* Of 100 updates of 0.001, which is less than half of what bf16 tells apart below 1, nearest would leave nothing. */
+static void test_bf16_keeps_small_updates(void **given) {
+    (void)given;
+    exec cx = {.device = all.list[0]};
+    tensor p = make_zeros(OTT_BF16, 1, ELEMENTS), g = make_random(OTT_F32, 1, ELEMENTS, 1.0f, 1);
+    tensor m = make_zeros(OTT_F32, 1, ELEMENTS), v = make_zeros(OTT_F32, 1, ELEMENTS);
+    float s[STEP_STATE_COUNT] = {
+        [STEP_LEARNING_RATE] = 1e-3f, [STEP_CLIP] = 1, [STEP_CORRECTION1] = 1, [STEP_SQRT_CORRECTION2] = 1};
+    tensor state = tensor_vector(s, OTT_F32, STEP_STATE_COUNT);
+    double sum = 0;
+    for (int i = 0; i < ELEMENTS; i++) cast_store(p.data, OTT_BF16, i, 0.99609375f);
+    for (int i = 0; i < ELEMENTS; i++) ((float *)g.data)[i] = 1.0f; /* with betas 0 an update is its sign */
+    for (uint64_t t = 1; t <= 100; t++) {
+        step_state_set_update(s, t);
+        succeed(op_adamw(
+            &cx, &(adamw_args){
+                     .param = &p, .grad = &g, .moment1 = &m, .moment2 = &v, .state = &state, .seed = 3}));
+    }
+    for (int i = 0; i < ELEMENTS; i++) sum += element(&p, 0, i);
+    assert_true(fabs(sum / ELEMENTS - (0.99609375 - 0.1)) < 1e-3);
+    free(p.data), free(g.data), free(m.data), free(v.data);
+}
+
 /* Runs grad_norm on some sums of squares. */
 static void norm(float *state, const float *squares, int count, float max_norm) {
     exec cx = {.device = all.list[0]};
@@ -129,9 +152,8 @@ static int close_devices(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adamw_near_double),
-        cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_skip_without_loss_scaling),
+        cmocka_unit_test(test_adamw_near_double),  cmocka_unit_test(test_bf16_keeps_small_updates),
+        cmocka_unit_test(test_clipping),           cmocka_unit_test(test_skip_without_loss_scaling),
         cmocka_unit_test(test_dynamic_loss_scale),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);

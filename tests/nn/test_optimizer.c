@@ -102,10 +102,83 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     harness_close(&h);
 }
 
+/* ---- parts of a parameter whose state is bf16 ---- */
+
+enum { TALL = 12, WIDE = 10 };
+
+static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, const float *whole) {
+    const parameter_part part = parameter_shard_part(p);
+    float own[TALL * WIDE];
+    int64_t count = part.rows * part.columns;
+    for (int64_t at = 0; at < count;) {
+        parameter_run run = parameter_run_at(&part, p->columns, at, count - at);
+        memcpy(own + at, whole + run.first, (size_t)run.count * sizeof *own);
+        at += run.count;
+    }
+    *t = harness_tensor(h, d, part.rows, part.columns);
+    harness_put(h, t, own);
+}
+
+/* One AdamW step of a parameter; what is here of its value goes to out[TALL * WIDE]. */
+static void step_part(harness *h, parameter *p, float *out) {
+    float whole[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
+    const optimizer_rule *adamw = optimizer_find("adamw");
+    const optimizer_options o = {
+        .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.1f, .seed = 5};
+    p->name = "weight";
+    p->shard.value = tensor_matrix(NULL, OTT_BF16, p->local.rows, p->local.columns);
+    for (int i = 0; i < TALL * WIDE; i++) whole[i] = 0.01f * (float)(i + 1);
+    tensor *tensors[] = {&p->shard.grad, &p->shard.slot[0], &p->shard.slot[1], &p->shard.value};
+    for (int i = 0; i < 4; i++) fill_part(h, tensors[i], p, i == 0 ? OTT_F32 : OTT_BF16, whole);
+    optimizer_schedule(adamw, &o, 1e-3, 7, host);
+    tensor state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
+    harness_put(h, &state, host);
+    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, &state));
+    harness_get(h, &p->shard.value, out);
+}
+
+static parameter tall_and_wide(void) {
+    return parameter_of_shape(2, (const int64_t[]){TALL, WIDE});
+}
+
+static void expect_part(const parameter *p, const float *whole, const float *own) {
+    const parameter_part part = parameter_shard_part(p);
+    int64_t count = part.rows * part.columns;
+    for (int64_t at = 0; at < count;) {
+        parameter_run run = parameter_run_at(&part, p->columns, at, count - at);
+        assert_memory_equal(own + at, whole + run.first, (size_t)run.count * sizeof *own);
+        at += run.count;
+    }
+}
+
+/* An element is rounded alike whichever rank has it: rows of three projections, columns, all. */
+static void parts_round_as_the_whole(void **state) {
+    (void)state;
+    static const int64_t sections[] = {4, 4, 4};
+    harness h;
+    float whole[TALL * WIDE], own[TALL * WIDE];
+    harness_open(&h, 1, NULL);
+    parameter p = tall_and_wide();
+    step_part(&h, &p, whole);
+    for (int rank = 0; rank < 2; rank++) {
+        p = tall_and_wide();
+        parameter_cut_lines(&p, sections, 3, rank, 2);
+        step_part(&h, &p, own);
+        expect_part(&p, whole, own);
+        p = tall_and_wide();
+        p.local.columns = WIDE / 2;
+        p.local.column = rank * WIDE / 2;
+        step_part(&h, &p, own);
+        expect_part(&p, whole, own);
+    }
+    harness_close(&h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rule_on_offer_is_a_row),
         cmocka_unit_test(a_rule_brings_its_slots_and_workspace),
+        cmocka_unit_test(parts_round_as_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

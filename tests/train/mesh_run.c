@@ -159,15 +159,24 @@ static void put_shard(outcome *o, const parameter *p, outcome_kind kind, const f
     }
 }
 
+/* Of the first step, or the last. */
+static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int last) {
+    const tensor *grad = &p->shard.grad;
+    int64_t offset = (const char *)grad->data - (const char *)k->r.t->m->grads, count = tensor_count(*grad);
+    float *x = malloc((size_t)count * sizeof *x);
+    memcpy(x, (const char *)k->grads[last] + offset, (size_t)tensor_bytes(*grad));
+    cast_in_place(x, grad->dtype, OTT_F32, count);
+    put_shard(o, p, last ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT, x);
+    free(x);
+}
+
 static void put_parameter(outcome *o, const rank_run *k, const parameter *p) {
     const tensor *values[] = {&p->shard.value, &p->shard.slot[0], &p->shard.slot[1]};
     int64_t count = tensor_count(p->shard.value);
     if (count == 0) return;
-    int64_t offset = (const float *)p->shard.grad.data - (const float *)k->r.t->m->grads;
-    put_shard(o, p, OUTCOME_GRADIENT, k->grads[0] + offset);
-    put_shard(o, p, OUTCOME_LAST_GRADIENT, k->grads[1] + offset);
+    for (int i = 0; i < 2; i++) put_gradient(o, k, p, i);
     for (int i = 0; i < 3; i++) {
-        float *x = rig_copy(&k->r, values[i]->data, count);
+        float *x = rig_copy_wide(&k->r, values[i]);
         put_shard(o, p, OUTCOME_VALUE + i, x);
         free(x);
     }

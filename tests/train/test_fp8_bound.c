@@ -12,8 +12,9 @@
 
 #include "train/train_fixture.h"
 
-#define BOUND 0.01
-#define STEPS 150
+#define BOUND       0.01
+#define STATE_BOUND 0.005
+#define STEPS       150
 
 /*
  * A reduced demo: its own dimensions and schedule, over fewer steps. The text has more words than the run
@@ -46,6 +47,48 @@ static recipe without_scales(const char *name) {
         uses[i]->scale.power_of_two = false;
     }
     return r;
+}
+
+static const char *const narrow_state[] = {STATE_IN_BF16};
+
+/* Masters as bf16 has them that is rounded to nearest by each update. */
+static void round_to_nearest(rig *r) {
+    for (int i = 0; i < r->t->m->parameter_count; i++) {
+        const tensor *t = &r->t->m->parameters[i].shard.value;
+        float *x = rig_copy_wide(r, t);
+        cast_in_place(x, OTT_F32, OTT_BF16, tensor_count(*t));
+        cast_in_place(x, OTT_BF16, OTT_F32, tensor_count(*t));
+        if (t->rows > 1) FIXTURE_OK(device_copy_in(r->device, t->data, x, tensor_bytes(*t)));
+        free(x);
+    }
+}
+
+/* Final validation loss of BF16 with masters, gradients and moments as `way` says. */
+typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_NEAREST } state_way;
+static double train_state(const fixture *f, state_way way) {
+    const char *more[24] = {NULL};
+    int count = 0;
+    rig r;
+    for (; reduced_demo[count]; count++) more[count] = reduced_demo[count];
+    for (int i = 0; i < 3 && way == STATE_NARROW; i++) more[count++] = narrow_state[i];
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    for (int i = 0; i < STEPS; i++) {
+        assert_false(rig_step(&r).skipped);
+        if (way == STATE_NEAREST) round_to_nearest(&r);
+    }
+    double loss = rig_validate(&r);
+    rig_close(&r);
+    return loss;
+}
+
+static void narrow_state_is_near_wide(void **state) {
+    if (FIXTURE_SANITIZED) skip();
+    double wide = train_state(*state, STATE_WIDE), narrow = train_state(*state, STATE_NARROW);
+    double nearest = train_state(*state, STATE_NEAREST);
+    print_message("  state in fp32 %.5f, in bf16 %.5f (%+.2f%%), masters rounded to nearest %.5f (%+.2f%%)\n",
+                  wide, narrow, 100 * (narrow / wide - 1), nearest, 100 * (nearest / wide - 1));
+    assert_true(fabs(narrow / wide - 1) < STATE_BOUND);
+    assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 
 /* Final validation loss. */
@@ -95,6 +138,7 @@ static int setup(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp8_is_near_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp8_is_near_bf16),
+                                       cmocka_unit_test(narrow_state_is_near_wide)};
     return cmocka_run_group_tests(tests, setup, fixture_teardown);
 }

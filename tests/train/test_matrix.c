@@ -162,9 +162,10 @@ typedef struct job {
     int recipe, layers;
     bool tied;
     int recomputation;
-    int64_t histories_every; /* micro-batches of all ranks */
-    bool wide;               /* so that tensor parallelism cuts no scale block of 128 */
-    int64_t length;          /* of a sequence: context parallelism leaves each rank whole scale blocks */
+    int64_t histories_every;      /* micro-batches of all ranks */
+    bool narrow, narrow_gradient; /* masters and moments, gradients in bf16 */
+    bool wide;                    /* so that tensor parallelism cuts no scale block of 128 */
+    int64_t length;               /* of a sequence: context parallelism leaves each rank whole scale blocks */
 } job;
 
 static const char *format(char *text, size_t size, const char *key, int64_t value) {
@@ -187,8 +188,12 @@ static void run(const fixture *f, const job *j, outcome *out) {
         format(number[4], sizeof *number, "model.max_seq_len", j->length),
         format(number[5], sizeof *number, "train.seq_len", j->length),
         format(number[6], sizeof *number, "train.grad_accum_steps", j->way.micro_batches),
-        j->way.masters_travel ? "--float8.enable_fsdp_float8_all_gather=false" : NULL,
     };
+    int count = NUMBERS + 4;
+    if (j->way.masters_travel) arguments[count++] = "--float8.enable_fsdp_float8_all_gather=false";
+    if (j->narrow) arguments[count++] = "--train.master_dtype=bf16";
+    if (j->narrow) arguments[count++] = "--optimizer.state_dtype=bf16";
+    if (j->narrow_gradient) arguments[count++] = "--train.grad_dtype=bf16";
     mesh_run(f,
              &(mesh_run_options){.precision = &fixture_precisions[j->recipe],
                                  .more = arguments,
@@ -437,8 +442,42 @@ static void every_cell_is_as_written(void **state) {
     free(t);
 }
 
+/* The run on one rank, or on those that cannot be left out, leaves the same bits. */
+static void expect_bits(const fixture *f, const job *j) {
+    outcome found, expected;
+    char what[160];
+    job less = *j;
+    less.way = without(&j->way, bits_of(&j->way));
+    run(f, j, &found);
+    run(f, &less, &expected);
+    if (!outcome_equal(&expected, &found, what))
+        fail_msg("%s, state in bf16%s: other %s", j->way.name, j->narrow_gradient ? ", gradients too" : "",
+                 what);
+    outcome_free(&found);
+    outcome_free(&expected);
+}
+
+/* Masters and moments in bf16 are rounded alike wherever an element is. Gradients are rounded once a micro-batch of all ranks
+   that add them: there are other bits where these are left out. */
+static void state_in_bf16_has_the_same_bits(void **state) {
+    static const char *const ways[] = {"dp_replicate", "dp_shard", "dp_shard, FP8 all-gather", "pp 1f1b",
+                                       "dp_shard x tp"};
+    static row rows[ROWS_MAX];
+    int count = list_rows(rows);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        int k = 0;
+        while (k < count && strcmp(rows[k].name, ways[i]) != 0) k++;
+        assert_in_range(k, 0, count - 1);
+        job j = job_of(&rows[k], (int)i, 1);
+        j.narrow = true;
+        j.narrow_gradient = rows[k].families == PIPELINE;
+        expect_bits(*state, &j);
+    }
+}
+
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written),
+                                       cmocka_unit_test(state_in_bf16_has_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

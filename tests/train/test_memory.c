@@ -86,6 +86,26 @@ static void codes_for_backward_need_not_be_kept(void **state) {
     }
 }
 
+/* Masters, gradients and moments in bf16: 8 bytes of a parameter of a matrix, and no copy to compute with. */
+static void state_in_bf16_takes_half(void **state) {
+    static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
+    static const char *const ways[][4] = {{NULL}, {STATE_IN_BF16, NULL}};
+    int64_t bytes[2] = {0}, matrices = 0, vectors = 0;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        rig r;
+        rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = ways[narrow]});
+        for (int i = 0; i < 3; i++) bytes[narrow] += mem_read(r.account).now_of[kinds[i]];
+        assert_true((mem_read(r.account).now_of[MEM_WEIGHT] == 0) == (narrow == 1));
+        for (int i = 0; i < r.t->m->parameter_count && narrow; i++) {
+            const parameter *p = &r.t->m->parameters[i];
+            *(p->rank > 1 ? &matrices : &vectors) += parameter_count(p);
+        }
+        rig_close(&r);
+    }
+    assert_int_equal(bytes[0], 16 * (matrices + vectors));
+    assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
+}
+
 /* ---- the plan and the account ---- */
 
 /* Dimensions of a model whose plan is some 60 MiB. */
@@ -318,6 +338,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(bad_steps_allocate_nothing),
         cmocka_unit_test(codes_for_backward_need_not_be_kept),
+        cmocka_unit_test(state_in_bf16_takes_half),
         cmocka_unit_test(plan_is_the_peak),
         cmocka_unit_test(checkpointing_shrinks_the_plan),
         cmocka_unit_test(trainer_open_survives),

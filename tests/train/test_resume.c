@@ -48,6 +48,8 @@ static const variant variants[] = {
      BF16,
      {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"},
      0},
+    {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
+    {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
     /* Overflows in the steps before the break and after it, then goes on. */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
@@ -63,7 +65,8 @@ typedef struct outcome {
 
 static void open_at(rig *r, const fixture *f, const variant *v, const place *p) {
     char threads[40];
-    const char *more[6] = {threads, v->more[0], v->more[0] ? v->more[1] : NULL};
+    const char *more[6] = {threads};
+    for (int i = 0; i < 4 && v->more[i]; i++) more[i + 1] = v->more[i];
     snprintf(threads, sizeof threads, "--train.threads=%s", p->threads);
     rig_open(r, f,
              &(rig_options){.isa = p->isa, .precision = &fixture_precisions[v->precision], .more = more});
@@ -259,6 +262,43 @@ static void abandoned_step_leaves_no_trace(void **state) {
 
 /* The variants do compute different things, so that equal bits above are no accident of an option not
  * applied. */
+/* Masters and moments of a checkpoint go on in the run's format: to bf16 rounded to nearest, to fp32 as they are. */
+static void check_converted(const fixture *f, const char *const *from, const char *const *to) {
+    static const char name[] = "model.layers.0.mlp.up_proj.weight";
+    spoken said;
+    logger log = spoken_logger(&said);
+    char path[160];
+    rig a, b;
+    rig_open(&a, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = from});
+    rig_step(&a);
+    rig_save(&a, f, "converted", path);
+    rig_open(&b, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = to});
+    b.t->log = &log;
+    FIXTURE_OK(trainer_load(b.t, path));
+    assert_int_equal(spoken_count(&said, ": converted, and so are others"), 2);
+    const parameter *p = rig_parameter(&a, name), *q = rig_parameter(&b, name);
+    const tensor *was[] = {&p->shard.value, &p->shard.slot[1]}, *is[] = {&q->shard.value, &q->shard.slot[1]};
+    for (int k = 0; k < 2; k++) {
+        float *x = rig_copy_wide(&a, was[k]), *y = rig_copy_wide(&b, is[k]);
+        assert_int_not_equal(was[k]->dtype, is[k]->dtype);
+        for (int64_t i = 0; i < tensor_count(*is[k]); i++) {
+            cast_store(&x[i], is[k]->dtype, 0, x[i]);
+            assert_true(y[i] == cast_load(&x[i], is[k]->dtype, 0));
+        }
+        free(x);
+        free(y);
+    }
+    rig_step(&b);
+    rig_close(&a);
+    rig_close(&b);
+}
+
+static void state_goes_on_in_another_format(void **state) {
+    static const char *const wide[] = {NULL}, *const narrow[] = {STATE_IN_BF16, NULL};
+    check_converted(*state, wide, narrow);
+    check_converted(*state, narrow, wide);
+}
+
 static void precisions_differ(void **state) {
     (void)state;
     snapshot end[PRECISIONS];
@@ -419,6 +459,7 @@ int main(void) {
     enum { SINGLE = 6, WHOLES = sizeof wholes / sizeof *wholes };
     static char names[WHOLES][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
+        cmocka_unit_test(state_goes_on_in_another_format),
         cmocka_unit_test(precisions_differ),
         cmocka_unit_test(what_is_loaded_matters),
         cmocka_unit_test(metrics_after_the_checkpoint_are_cut),

@@ -298,14 +298,20 @@ float *rig_copy(const rig *r, const void *device_data, int64_t count) {
     return host;
 }
 
+float *rig_copy_wide(const rig *r, const tensor *t) {
+    float *host = malloc((size_t)tensor_count(*t) * sizeof *host);
+    FIXTURE_OK(device_copy_out(r->device, host, t->data, tensor_bytes(*t)));
+    cast_in_place(host, t->dtype, OTT_F32, tensor_count(*t));
+    return host;
+}
+
 snapshot snapshot_take(const rig *r) {
     const model *m = r->t->m;
     const struct {
         const void *data;
         int64_t bytes;
-    } blocks[] = {
-        {m->values, m->block_bytes}, {m->slot[0], m->trained_bytes}, {m->slot[1], m->trained_bytes}};
-    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->trained_bytes))};
+    } blocks[] = {{m->values, m->block_bytes}, {m->slot[0], m->slot_bytes}, {m->slot[1], m->slot_bytes}};
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->slot_bytes))};
     for (int i = 0; i < 3; i++) {
         FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));
         s.bytes += blocks[i].bytes;

@@ -38,6 +38,8 @@ void fixture_ok(ott_status status, const char *what);
 
 /* ---- configurations ---- */
 
+#define STATE_IN_BF16 "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=bf16"
+
 /* A way of computing, and what asks for it on the command line. */
 typedef struct precision {
     const char *name;
@@ -117,6 +119,7 @@ void rig_poke(rig *r, const char *name, int64_t index, float value);
 /* Element `index` of an fp32 tensor, laid end to end. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
 float *rig_copy(const rig *r, const void *device_data, int64_t count); /* to be freed */
+float *rig_copy_wide(const rig *r, const tensor *t);                   /* of any format, to fp32; to be freed */
 
 /* Parameters and both moments. */
 typedef struct snapshot {

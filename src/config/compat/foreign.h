@@ -63,6 +63,8 @@ ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where);
 ott_status foreign_mx_filter(config *cfg, const node *value, const char *where);
 ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where);
 ott_status foreign_precision(config *cfg, const node *value, const char *where);
+ott_status foreign_titan_dtype(config *cfg, const node *value, const char *where);
+ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where);
 ott_status foreign_ac_mode(config *cfg, const node *value, const char *where);
 ott_status foreign_ac_option(config *cfg, const node *value, const char *where);
 ott_status foreign_beta1(config *cfg, const node *value, const char *where);
