@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make_plan_pages.sh [PROGRAM]: the plans of Llama 8B and 70B on H100s, as docs/plans has them: a page for 8, 64 and 512 devices
-# each, and scaling.md, a table up to 1,024 devices with several meshes. Ten minutes.
+# each, 8B with its state in bf16 on one, and scaling.md, a table up to 1,024 devices with several meshes. Ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/release/ottava}
@@ -19,6 +19,12 @@ for ranks in 8 64 512; do
         "$program" plan ${!arguments} --device h100 --ranks $ranks >"$out/llama_${model}_h100_$ranks.txt"
     done
 done
+
+# 8 bytes a parameter: what one GPU takes.
+state="--train.master_dtype=bf16 --train.grad_dtype=bf16 --optimizer.state_dtype=bf16"
+# shellcheck disable=SC2086
+"$program" plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
+    --train.activation_checkpointing=full $state --device h100 >"$out/llama_8B_h100_1.txt"
 
 # Milliseconds of a step: at work, waiting for the same stage's ranks and for other stages, moving bytes (much of it under work).
 row() { # MODEL RANKS MESH OPTIONS...

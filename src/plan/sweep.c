@@ -65,7 +65,8 @@ static double tensor_seconds(const search *s, const candidate *c) {
 static double copies_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_DP_REPLICATE);
     double others = (double)(g.ranks - 1) / (double)g.ranks;
-    return machine_ring_seconds(s->base->machine, g, others * 2 * part_bytes(s, &c->mesh, s->base->shape->gradient));
+    return machine_ring_seconds(s->base->machine, g,
+                                others * 2 * part_bytes(s, &c->mesh, s->base->shape->gradient));
 }
 
 /* The pipeline is filled and emptied, with parts of a stage in half the time. */

@@ -119,7 +119,7 @@ void rig_poke(rig *r, const char *name, int64_t index, float value);
 /* Element `index` of an fp32 tensor, laid end to end. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
 float *rig_copy(const rig *r, const void *device_data, int64_t count); /* to be freed */
-float *rig_copy_wide(const rig *r, const tensor *t);                   /* of any format, to fp32; to be freed */
+float *rig_copy_wide(const rig *r, const tensor *t); /* of any format, to fp32; to be freed */
 
 /* Parameters and both moments. */
 typedef struct snapshot {
