@@ -41,6 +41,7 @@ doctor           1  20 nothing that a GPU needs is missing
 ceilings         1  40 copies, and products of 8192 x 8192 x 8192
 ops              2 300 every operation on the GPU against the reference: bits, products and attention within 1%
 parity           2 200 a small model's losses on the GPU and on the CPU
+graphs           2  60 losses of steps that are recorded as CUDA graphs and replayed
 products         3 300 products and attention of every configuration: what cuBLASLt refuses, times
 kernels          3 150 casts, norms, SwiGLU, optimizer, attention, of the copy bandwidth
 memcheck         4 180 compute-sanitizer: memory
@@ -219,6 +220,14 @@ stage_parity() {
     done
     note "losses differ by at most $worst"
     awk -v far="$worst" 'BEGIN { exit !(far < 0.01) }'
+}
+
+# To the last digit.
+stage_graphs() {
+    local fp8='--train.mixed_precision=fp8 --float8.recipe_name=delayed'
+    losses cuda "$out/run_cuda" $fp8 >"$out/losses_cuda.txt" &&
+        losses cuda "$out/run_graphs" $fp8 --train.compile_mode=reduce-overhead >"$out/losses_graphs.txt" &&
+        cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without"
 }
 
 # The models whose configurations take their sizes from a Hugging Face folder: head_dim 128.

@@ -124,7 +124,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     w.bytes = all_bytes(cx, op_at((int)op), args);
     if (op == OP_INDEX_amax)
         w.bytes = tensor_traffic(((const amax_args *)args)->x); /* no codes are written */
-    if (op == OP_INDEX_scale) w.bytes = sizeof(float);          /* only scales */
+    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* only scales */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;

@@ -19,7 +19,7 @@ holds() { grep -qE "$1" "$2"; }
 
 "$tool" "$out/whole" --emulated --build="$build" >"$out/said" 2>&1
 expect "a rehearsal passes" test $? = 0
-for stage in doctor ceilings ops parity products kernels step_1b step_8b_bf16 step_8b_delayed; do
+for stage in doctor ceilings ops parity graphs products kernels step_1b step_8b_bf16 step_8b_delayed; do
     expect "$stage in the table" holds "^$stage +ok " "$out/said"
 done
 expect "what cannot be rehearsed is said" holds "^memcheck +skipped .*: " "$out/said"

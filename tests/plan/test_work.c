@@ -102,6 +102,7 @@ static void bytes_of_others(void **state) {
     qtensor q = {.rows = 3, .columns = 5, .spec = recipe_find("tensorwise")->input};
     assert_true(work_of(&cx, OP_INDEX_amax, &(amax_args){.x = &x, .q = &q}).bytes == 30);
     assert_true(work_of(&cx, OP_INDEX_scale, &(scale_args){.q = &q}).bytes < 30);
+    assert_true(work_of(&cx, OP_INDEX_amax_record, &(amax_record_args){.q = &q, .seen = &w}).bytes < 30);
     rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
     assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
     embedding_forward_args e = {
