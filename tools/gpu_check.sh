@@ -39,9 +39,9 @@ environment      1  30 the machine, its driver and libraries
 build            1 400 the plugin, the program and the tests build
 doctor           1  20 nothing that a GPU needs is missing
 ceilings         1  40 copies, and products of 8192 x 8192 x 8192
-ops              2 300 every operation on the GPU against the reference: bits, products and attention within 1%
+ops              2 260 every operation on the GPU against the reference: bits, products and attention within 1%
 parity           2 200 a small model's losses on the GPU and on the CPU
-graphs           2  60 losses of steps that are recorded as CUDA graphs and replayed
+graphs           2 100 losses of steps that are recorded as CUDA graphs and replayed
 products         3 300 products and attention of every configuration: what cuBLASLt refuses, times
 kernels          3 150 casts, norms, SwiGLU, optimizer, attention, of the copy bandwidth
 memcheck         4 180 compute-sanitizer: memory
