@@ -5,7 +5,7 @@ if(OTTAVA_NVCC)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/*.cu)
   add_library(ottava_plugin SHARED ${cuda_sources})
   set_target_properties(ottava_plugin PROPERTIES OUTPUT_NAME ottava_cuda CUDA_VISIBILITY_PRESET hidden)
-  target_link_libraries(ottava_plugin PRIVATE ottava_fp8 CUDA::cudart_static ${OTTAVA_cublasLt})
+  target_link_libraries(ottava_plugin PRIVATE ottava_fp8 ottava_tensor CUDA::cudart_static ${OTTAVA_cublasLt})
   target_include_directories(ottava_plugin PRIVATE src include)
   # No C++ at run time. Of the static libraries nothing leaves, and what the plugin has itself (src/cuda/library.h) comes first.
   target_compile_options(ottava_plugin PRIVATE

@@ -29,6 +29,7 @@ typedef struct cuda_device {
     bool own_products;        /* none by cuBLASLt */
     cublasLtHandle_t library; /* NULL: no product has been asked for */
     cuda_product *products;   /* that it has planned (cuda/products.h) */
+    struct nccl_watch *watch; /* over its groups (cuda/nccl_group.h); NULL: there was none */
     char name[320];           /* "cuda:0 NVIDIA H200" */
     char about[400];          /* and the versions of driver and libraries */
 } cuda_device;
@@ -47,9 +48,11 @@ ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 /* OTT_ERR_DEVICE with what was done, and CUDA's reason, unless `error` is success. */
 ott_status cuda_check(cudaError_t error, const char *what);
 
-/* Where the context's ops are queued. */
+/* Where the context's ops are queued; its GPU is the calling thread's from now on. */
 static inline cudaStream_t cuda_stream(const exec *cx) {
-    return cuda_device_of(cx->device)->stream;
+    const cuda_device *c = cuda_device_of(cx->device);
+    cudaSetDevice(c->index); /* which a device that is open cannot be refused */
+    return c->stream;
 }
 
 #endif

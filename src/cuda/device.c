@@ -7,6 +7,7 @@
 #include "cuda/graph.h"
 #include "cuda/hardware.h"
 #include "cuda/kernels.h"
+#include "cuda/nccl_group.h"
 #include "cuda/ops.h"
 #include "cuda/products.h"
 #include <stdio.h>
@@ -160,7 +161,8 @@ static ott_status queue_copy(const cuda_device *c, void *to, const void *from, i
 static ott_status synchronize(device *d) {
     const cuda_device *c = cuda_device_of(d);
     TRY(enter(c));
-    return cuda_check(cudaStreamSynchronize(c->stream), "waiting for the GPU");
+    TRY(cuda_check(cudaStreamSynchronize(c->stream), "waiting for the GPU"));
+    return nccl_watch_check(c);
 }
 
 /* It waits: the source may be staging memory, which the runtime does not take a copy of. */
@@ -219,8 +221,8 @@ static ott_status event_record(device *d, device_event *e) {
 }
 
 static ott_status event_wait(device *d, device_event *e) {
-    (void)d;
-    return cuda_check(cudaEventSynchronize(e->event), "waiting for the GPU");
+    TRY(cuda_check(cudaEventSynchronize(e->event), "waiting for the GPU"));
+    return nccl_watch_check(cuda_device_of(d));
 }
 
 static ott_status event_seconds(device *d, device_event *from, device_event *to, double *out) {
@@ -255,6 +257,7 @@ static bool holds(device *d, const void *data, int64_t bytes) {
 static void close_device(device *d) {
     cuda_device *c = cuda_device_of(d);
     cudaSetDevice(c->index);
+    nccl_watch_close(c);
     while (c->blocks) release(d, c->blocks->data);
     if (c->stream) {
         cudaStreamSynchronize(c->stream);
@@ -289,6 +292,8 @@ static const device_table table = {
     .capture_end = graph_capture_end,
     .graph_run = graph_run,
     .graph_close = graph_close,
+    .make_link = nccl_make_link,
+    .open_group = nccl_open_group,
     .close = close_device,
 };
 

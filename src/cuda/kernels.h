@@ -10,6 +10,7 @@
 #include "cuda/quantize.h"
 #include "tensor/ops.h"
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,6 +75,12 @@ cudaError_t block_squares_launch(const block_squares_args *items, int64_t count,
 cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream);
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
+
+/* ---- ranks.cu ---- */
+/* out = the sums, or maxima, of ranks in their order (tensor/group.h); of each a row of `slots`, but of rank `rank` `own`, which
+   may be out. Formats: fp32, bf16. */
+cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank, bool maximum,
+                                const tensor *out, cudaStream_t stream);
 
 /* ---- optimizer.cu ---- */
 cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,

@@ -20,6 +20,22 @@ typedef struct device_memory {
     memory_limit room; /* what of them, or of what this process may have, is left */
 } device_memory;
 
+/* What a rank says of itself to the others of a group over the devices' own links. */
+typedef struct device_link {
+    unsigned char bytes[384];
+} device_link;
+
+struct group; /* tensor/group.h */
+
+/* A group of devices, each of another process, and which of them this is. */
+typedef struct device_group {
+    const char *name; /* for messages */
+    int rank, size;
+    double timeout; /* seconds that a rank waits for another one, 0: for ever */
+    bool messages;  /* neighbours, of which the first and the last are two, send each other tensors as well */
+    const device_link *links; /* [size], as each has made its own */
+} device_group;
+
 /* The calls below, without their checks. */
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
@@ -45,6 +61,10 @@ typedef struct device_table {
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
+    /* Groups over links of its own (comm/links.h); NULL: what ranks tell each other goes through the host. make_link is told
+       no links yet. */
+    ott_status (*make_link)(device *d, const device_group *own, device_link *out);
+    ott_status (*open_group)(device *d, const device_group *own, struct group **out);
     void (*close)(device *d);
 } device_table;
 

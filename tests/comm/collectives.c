@@ -19,12 +19,34 @@
 
 rank_run collectives_ranks[RANKS_MAX];
 
+static float *take_memory(const rank_run *r, int64_t count) {
+    void *memory;
+    assert_int_equal(
+        device_allocate(r->cx.device, MEM_OTHER, count * (int64_t)sizeof(float), "a test's", &memory),
+        OTT_OK);
+    assert_int_equal(device_synchronize(r->cx.device), OTT_OK);
+    return memory;
+}
+
+/* The body, and what it leaves when all is done that it has queued. */
+static ott_status run_body(rank_run *r) {
+    r->in = take_memory(r, COLLECTIVES_COUNT);
+    r->out = take_memory(r, COLLECTIVES_COUNT);
+    TRY(r->body(r));
+    TRY(device_copy_out(r->cx.device, r->in_after, r->in, sizeof r->in_after));
+    return device_copy_out(r->cx.device, r->out_after, r->out, sizeof r->out_after);
+}
+
 void collectives_run_rank(rank_run *r) {
-    assert_int_equal(mem_open(&r->account), OTT_OK);
-    assert_int_equal(cpu_open(r->account, 1, "scalar", &r->cx.device), OTT_OK);
-    r->status = r->body(r);
+    if (!r->cx.device) {
+        assert_int_equal(mem_open(&r->account), OTT_OK);
+        assert_int_equal(cpu_open(r->account, 1, "scalar", &r->cx.device), OTT_OK);
+    }
+    r->status = run_body(r);
     snprintf(r->text, sizeof r->text, "%s", r->status == OTT_OK ? "" : status_text());
     group_close(r->group);
+    device_release(r->cx.device, r->in);
+    device_release(r->cx.device, r->out);
     device_close(r->cx.device);
     mem_close(r->account);
 }
@@ -60,7 +82,8 @@ static void sums_are_in_rank_order(void **state) {
         for (int64_t i = 0; i < 3 * COLUMNS; i++) {
             float sum = value(0, i);
             for (int k = 1; k < size; k++) sum = sum + value(k, i);
-            for (int k = 0; k < size; k++) assert_memory_equal(&collectives_ranks[k].in[i], &sum, sizeof sum);
+            for (int k = 0; k < size; k++)
+                assert_memory_equal(&collectives_ranks[k].in_after[i], &sum, sizeof sum);
         }
     }
 }
@@ -80,7 +103,7 @@ static void columns_of_a_row_are_reduced_alone(void **state) {
         for (int64_t i = 0; i < ROWS_MAX * COLUMNS; i++) {
             bool reduced = i == COLUMNS + 2 || i == COLUMNS + 3;
             float own = i < 2 * COLUMNS ? value(k, i) : 0;
-            assert_true(collectives_ranks[k].in[i] == (reduced ? value(0, i) + value(1, i) : own));
+            assert_true(collectives_ranks[k].in_after[i] == (reduced ? value(0, i) + value(1, i) : own));
         }
 }
 
@@ -96,9 +119,9 @@ static void a_maximum_keeps_a_nan(void **state) {
     collectives_run(3, 30, reduce_max);
     expect_success(3);
     for (int k = 0; k < 3; k++) {
-        assert_true(collectives_ranks[k].in[0] == -3.0f && collectives_ranks[k].in[1] == -3.0f &&
-                    collectives_ranks[k].in[3] == -3.0f);
-        assert_true(isnan(collectives_ranks[k].in[2]));
+        assert_true(collectives_ranks[k].in_after[0] == -3.0f && collectives_ranks[k].in_after[1] == -3.0f &&
+                    collectives_ranks[k].in_after[3] == -3.0f);
+        assert_true(isnan(collectives_ranks[k].in_after[2]));
     }
 }
 
@@ -115,7 +138,7 @@ static void sums_of_bf16_are_rounded_once(void **state) {
     collectives_run(3, 30, reduce_bf16);
     expect_success(3);
     for (int k = 0; k < 3; k++)
-        assert_true(cast_from_bf16(((uint16_t *)collectives_ranks[k].in)[0]) == 1.0078125f);
+        assert_true(cast_from_bf16(((uint16_t *)collectives_ranks[k].in_after)[0]) == 1.0078125f);
 }
 
 /* Parts of 0, 2, 3, 4 rows. */
@@ -146,7 +169,7 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
             for (int64_t i = 0; i < uneven[k] * COLUMNS; i++) {
                 float sum = value(0, rows_until(k) * COLUMNS + i);
                 for (int j = 1; j < size; j++) sum = sum + value(j, rows_until(k) * COLUMNS + i);
-                assert_memory_equal(&collectives_ranks[k].out[i], &sum, sizeof sum);
+                assert_memory_equal(&collectives_ranks[k].out_after[i], &sum, sizeof sum);
             }
     }
 }
@@ -173,7 +196,7 @@ static void all_parts_reach_all_ranks(void **state) {
         for (int k = 0; k < size; k++)
             for (int j = 0; j < size; j++)
                 for (int64_t i = rows_until(j) * COLUMNS; i < rows_until(j + 1) * COLUMNS; i++)
-                    assert_int_equal(((uint8_t *)collectives_ranks[k].out)[i], 16 * (j + 1));
+                    assert_int_equal(((uint8_t *)collectives_ranks[k].out_after)[i], 16 * (j + 1));
     }
 }
 
@@ -209,7 +232,7 @@ static void each_pair_exchanges_its_rows(void **state) {
                 int64_t first = 0;
                 for (int j = 0; j < k; j++) first += (from + j) % 3 * COLUMNS;
                 for (int64_t i = 0; i < (from + k) % 3 * COLUMNS; i++)
-                    assert_true(collectives_ranks[k].out[at++] == (float)(100 * from + first + i));
+                    assert_true(collectives_ranks[k].out_after[at++] == (float)(100 * from + first + i));
             }
         }
     }
@@ -227,14 +250,14 @@ static void all_have_what_the_root_had(void **state) {
         expect_success(size);
         for (int k = 0; k < size; k++)
             for (int64_t i = 0; i < 2 * COLUMNS; i++)
-                assert_true(collectives_ranks[k].in[i] == value(size - 1, i));
+                assert_true(collectives_ranks[k].in_after[i] == value(size - 1, i));
     }
 }
 
 /* Host memory, through a buffer that it does not fill evenly. */
 static ott_status move_host(rank_run *r) {
-    float buffer[3];
-    const group_host h = {r->group, r->cx.device, buffer, sizeof buffer};
+    float *buffer = r->in + 2 * COLUMNS;
+    const group_host h = {r->group, r->cx.device, buffer, 3 * sizeof *buffer};
     fill(r, r->in, 2);
     fill(r, r->out, 2);
     TRY(group_host_broadcast(&h, r->in, 2 * COLUMNS * (int64_t)sizeof(float) - 1, r->group->size - 1));
@@ -250,8 +273,8 @@ static void host_memory_moves_in_pieces(void **state) {
             for (int64_t i = 0; i < 2 * COLUMNS; i++) {
                 float root = value(size - 1, i), own = value(k, i);
                 if (i == 2 * COLUMNS - 1) memcpy((char *)&root + 3, (char *)&own + 3, 1);
-                assert_memory_equal(&collectives_ranks[k].in[i], &root, sizeof root);
-                assert_true(collectives_ranks[k].out[i] == value(0, i));
+                assert_memory_equal(&collectives_ranks[k].in_after[i], &root, sizeof root);
+                assert_true(collectives_ranks[k].out_after[i] == value(0, i));
             }
     }
 }
@@ -259,8 +282,7 @@ static void host_memory_moves_in_pieces(void **state) {
 /* Counts of which fp32 would round most, more of them than one reduction takes. */
 static ott_status count_together(rank_run *r) {
     enum { THREES = 4 };
-    float buffer[3];
-    const group_host h = {r->group, r->cx.device, buffer, sizeof buffer};
+    const group_host h = {r->group, r->cx.device, r->in, 3 * sizeof *r->in};
     int64_t rank = r->group->rank, size = r->group->size, ranks = size * (size - 1) / 2;
     int64_t counts[3 * THREES];
     for (int i = 0; i < THREES; i++) {
@@ -310,7 +332,7 @@ static void messages_keep_their_order(void **state) {
         expect_success(size);
         for (int k = 0; k < size; k++)
             for (int n = 0; n < 2; n++)
-                assert_true(collectives_ranks[k].out[n] == (float)(10 * ((k + size - 1) % size) + n));
+                assert_true(collectives_ranks[k].out_after[n] == (float)(10 * ((k + size - 1) % size) + n));
     }
 }
 
@@ -343,6 +365,7 @@ static ott_status reduce_large(rank_run *r, float *x, float *part) {
                           .input_rows = rows};
     TRY(group_run(r->group, &r->cx, &scatter));
     TRY(group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM));
+    TRY(device_synchronize(r->cx.device));
     for (int64_t i = 0; i < MANY; i++) r->out[0] += x[i] != large_sum(size, i);
     for (int64_t i = 0; i < rows[rank]; i++) r->out[0] += part[i] != large_sum(size, first + i);
     return OTT_OK;
@@ -358,15 +381,16 @@ static ott_status pass_large(rank_run *r, float *x, float *from) {
     call = (collective){
         .kind = COLLECTIVE_RECEIVE, .output = tensor_vector(from, OTT_F32, MANY), .peer = before};
     TRY(group_run(r->group, &r->cx, &call));
+    TRY(device_synchronize(r->cx.device));
     for (int64_t i = 0; i < MANY; i++) r->out[1] += from[i] != large_value(before, i);
     return OTT_OK;
 }
 
 static ott_status move_large(rank_run *r) {
-    float *x = calloc(2 * MANY, sizeof *x);
+    float *x = take_memory(r, 2 * MANY);
     ott_status status = reduce_large(r, x, x + MANY);
     if (status == OTT_OK) status = pass_large(r, x, x + MANY);
-    free(x);
+    device_release(r->cx.device, x);
     return status;
 }
 
@@ -376,7 +400,7 @@ static void large_tensors_arrive_whole(void **state) {
         collectives_run(size, 30, move_large);
         expect_success(size);
         for (int k = 0; k < size; k++)
-            assert_true(collectives_ranks[k].out[0] == 0 && collectives_ranks[k].out[1] == 0);
+            assert_true(collectives_ranks[k].out_after[0] == 0 && collectives_ranks[k].out_after[1] == 0);
     }
 }
 
@@ -384,8 +408,7 @@ static void large_tensors_arrive_whole(void **state) {
 
 /* The first rank waits for a message that the others send when all have what it has started. */
 static ott_status go_on_without(rank_run *r) {
-    float sum = 1, done = 2;
-    tensor t = tensor_vector(&sum, OTT_F32, 1), word = tensor_vector(&done, OTT_F32, 1);
+    tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
     group_request request;
     TRY(group_start(r->group, &r->cx, &reduce, &request));
@@ -426,7 +449,7 @@ static void requests_are_waited_for_in_any_order(void **state) {
     collectives_run(3, 30, two_at_once);
     expect_success(3);
     for (int k = 0; k < 3; k++)
-        assert_true(collectives_ranks[k].in[0] == 3.0f && collectives_ranks[k].out[0] == 6.0f);
+        assert_true(collectives_ranks[k].in_after[0] == 3.0f && collectives_ranks[k].out_after[0] == 6.0f);
 }
 
 /* One rank alone would wait for ever. */
@@ -528,28 +551,30 @@ static void calls_are_checked(void **state) {
     assert_int_equal(group_broadcast(&alone, &cx, &t, 2), OTT_ERR_INTERNAL);
 }
 
+#define MOVES                                                                                                \
+    cmocka_unit_test(sums_are_in_rank_order), cmocka_unit_test(columns_of_a_row_are_reduced_alone),          \
+        cmocka_unit_test(a_maximum_keeps_a_nan), cmocka_unit_test(sums_of_bf16_are_rounded_once),            \
+        cmocka_unit_test(each_rank_gets_its_part_of_the_sum), cmocka_unit_test(all_parts_reach_all_ranks),   \
+        cmocka_unit_test(each_pair_exchanges_its_rows), cmocka_unit_test(all_have_what_the_root_had),        \
+        cmocka_unit_test(host_memory_moves_in_pieces), cmocka_unit_test(counts_are_exact),                   \
+        cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(large_tensors_arrive_whole),           \
+        cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),                                      \
+        cmocka_unit_test(requests_are_waited_for_in_any_order),                                              \
+        cmocka_unit_test(nothing_moves_while_a_plan_is_recorded)
+
 int collectives_test(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_in_rank_order),
-        cmocka_unit_test(columns_of_a_row_are_reduced_alone),
-        cmocka_unit_test(a_maximum_keeps_a_nan),
-        cmocka_unit_test(sums_of_bf16_are_rounded_once),
-        cmocka_unit_test(each_rank_gets_its_part_of_the_sum),
-        cmocka_unit_test(all_parts_reach_all_ranks),
-        cmocka_unit_test(each_pair_exchanges_its_rows),
-        cmocka_unit_test(all_have_what_the_root_had),
-        cmocka_unit_test(host_memory_moves_in_pieces),
-        cmocka_unit_test(counts_are_exact),
-        cmocka_unit_test(messages_keep_their_order),
-        cmocka_unit_test(large_tensors_arrive_whole),
-        cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),
-        cmocka_unit_test(requests_are_waited_for_in_any_order),
-        cmocka_unit_test(nothing_moves_while_a_plan_is_recorded),
+        MOVES,
         cmocka_unit_test(other_shapes_are_an_error_on_all_ranks),
         cmocka_unit_test(a_rank_that_leaves_ends_those_who_wait),
         cmocka_unit_test(a_rank_that_hangs_is_named),
         cmocka_unit_test(a_message_of_another_shape_is_refused),
         cmocka_unit_test(calls_are_checked),
     };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int collectives_test_moves(void) {
+    const struct CMUnitTest tests[] = {MOVES};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

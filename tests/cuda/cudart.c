@@ -4,8 +4,11 @@
  * memory is freed. A stream is a queue: what is in it is done when somebody waits for it, and not before. A copy from pageable
  * memory of the host takes the bytes at once and one to it waits, as a GPU's driver has it; one from or to pinned memory is
  * work like any other. Events hold the clock of the moment at which the stream came to them.
+ *
+ * There are as many GPUs as CUDART_DEVICES says (cudart.h); which one is meant is a property of the thread, as with CUDA. What lies on another GPU is
+ * no device memory, and another GPU's stream takes no work. One lock is held by whoever runs work, so that one job runs at a
+ * time in the whole machine; a job may give it up while it waits for another GPU (cudart_wait).
  */
-#define _GNU_SOURCE /* a recursive mutex's initializer */
 #include "cudart.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,6 +17,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+static _Thread_local int device;
+
+/* ---- the lock of all that is here ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static _Thread_local int depth; /* how often this thread holds it */
+
+void cudart_lock(void) {
+    if (depth++ == 0) pthread_mutex_lock(&lock);
+}
+
+void cudart_unlock(void) {
+    if (--depth == 0) pthread_mutex_unlock(&lock);
+}
+
+void cudart_wait(void) {
+    int before = depth;
+    depth = 0;
+    pthread_cond_wait(&changed, &lock);
+    depth = before;
+}
+
+void cudart_tell(void) {
+    pthread_cond_broadcast(&changed);
+}
 
 /* ---- memory ---- */
 
@@ -24,10 +54,10 @@ typedef struct block {
     unsigned char *data;
     size_t bytes;
     bool pinned; /* memory of the host */
+    int device;  /* else that GPU's */
     struct block *next;
 } block;
 
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* of all that is here */
 static block *blocks;
 
 int64_t cudart_launches, cudart_waits;
@@ -51,13 +81,14 @@ static const block *block_around(const void *address) {
 
 static bool holds(const void *data, size_t bytes, bool pinned) {
     const block *b = block_around(data);
-    return b && b->pinned == pinned && (size_t)((const unsigned char *)data - b->data) + bytes <= b->bytes;
+    return b && b->pinned == pinned && (pinned || b->device == device) &&
+           (size_t)((const unsigned char *)data - b->data) + bytes <= b->bytes;
 }
 
 void cudart_require_device(const char *what, const void *data, size_t bytes) {
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     if (bytes && !holds(data, bytes, false)) die(what, bytes);
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
 }
 
 static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
@@ -67,10 +98,10 @@ static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
     memset(start, GUARD_BYTE, whole);
     memset(start + GUARD, fill, bytes);
     block *b = need_memory(malloc(sizeof *b));
-    pthread_mutex_lock(&lock);
-    *b = (block){start + GUARD, bytes, pinned, blocks};
+    cudart_lock();
+    *b = (block){start + GUARD, bytes, pinned, device, blocks};
     blocks = b;
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     *data = b->data;
     return cudaSuccess;
 }
@@ -97,10 +128,10 @@ static void run_all_streams(void);
 
 static cudaError_t release(void *data, bool pinned) {
     if (!data) return cudaSuccess;
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     run_all_streams();
     block *b = take_block(data, pinned);
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     if (!b) return cudaErrorInvalidValue;
     free_block(b);
     return cudaSuccess;
@@ -125,10 +156,10 @@ cudaError_t cudaFreeHost(void *data) {
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
     *total = (size_t)16 << 30;
     *left = *total;
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     for (const block *b = blocks; b; b = b->next)
-        if (!b->pinned) *left -= b->bytes;
-    pthread_mutex_unlock(&lock);
+        if (!b->pinned && b->device == device) *left -= b->bytes;
+    cudart_unlock();
     return cudaSuccess;
 }
 
@@ -148,20 +179,22 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-static cudaError_t check_device(int device) {
-    return device >= 0 && device < number_of(CUDART_DEVICES, 1) ? cudaSuccess : cudaErrorInvalidDevice;
+static cudaError_t check_device(int index) {
+    return index >= 0 && index < number_of(CUDART_DEVICES, 1) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-cudaError_t cudaSetDevice(int device) {
-    return check_device(device);
+cudaError_t cudaSetDevice(int index) {
+    if (check_device(index) != cudaSuccess) return cudaErrorInvalidDevice;
+    device = index;
+    return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index) {
     int capability = cudart_capability();
     *properties = (struct cudaDeviceProp){
         .major = capability / 10, .minor = capability % 10, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
     strcpy(properties->name, "CPU shim");
-    return check_device(device);
+    return check_device(index);
 }
 
 /* Kernels are there for all but the oldest. */
@@ -172,8 +205,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *address) {
-    *found = (struct cudaPointerAttributes){.type = holds(address, 1, false) ? cudaMemoryTypeDevice
-                                                                             : cudaMemoryTypeUnregistered};
+    *found = (struct cudaPointerAttributes){
+        .type = holds(address, 1, false) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, .device = device};
     return cudaSuccess;
 }
 
@@ -216,28 +249,39 @@ struct CUstream_st {
     job *first, **last;
     struct CUgraph_st *capture; /* NULL: none */
     uint64_t queued, done;      /* jobs since it was made */
+    int device;
+    bool runs; /* a job of it */
+    pthread_t runner;
     struct CUstream_st *next;
 };
 
-static struct CUstream_st default_stream = {.last = &default_stream.first};
-static struct CUstream_st *streams = &default_stream;
+static struct CUstream_st default_streams[CUDART_DEVICES_MAX];
+static struct CUstream_st *streams;
 
 static struct CUstream_st *stream_of(cudaStream_t stream) {
-    return stream ? stream : &default_stream;
+    if (stream) return stream;
+    struct CUstream_st *s = &default_streams[device];
+    if (!s->last) s->last = &s->first;
+    s->device = device;
+    return s;
 }
 
 int64_t cudart_queued;
 
-void cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, void (*drop)(void *)) {
+uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, void (*drop)(void *)) {
     struct CUstream_st *s = stream_of(stream);
     job *j = need_memory(malloc(sizeof *j));
     *j = (job){run, argument, drop, NULL};
-    pthread_mutex_lock(&lock);
+    if (s->device != device) die("work for a stream of another GPU than the thread's", 0);
+    cudart_lock();
     job ***last = s->capture ? &s->capture->last : &s->last;
     **last = j;
     *last = &j->next;
     if (!s->capture) s->queued++, cudart_queued++;
-    pthread_mutex_unlock(&lock);
+    uint64_t number = s->queued;
+    cudart_tell();
+    cudart_unlock();
+    return number;
 }
 
 static void drop_job(job *j) {
@@ -252,31 +296,48 @@ static bool breaks_capture(cudaStream_t stream) {
     return g;
 }
 
-/* Until `done` of its jobs are. */
-static void run_until(struct CUstream_st *s, uint64_t done) {
-    pthread_mutex_lock(&lock);
-    while (s->done < done && s->first) {
-        job *j = s->first;
-        s->first = j->next;
-        if (!s->first) s->last = &s->first;
-        j->run(j->argument);
-        s->done++;
-        drop_job(j);
+/* With the lock held, which the job may give up for a while. */
+static void run_job(struct CUstream_st *s) {
+    job *j = s->first;
+    s->first = j->next;
+    if (!s->first) s->last = &s->first;
+    s->runs = true;
+    s->runner = pthread_self();
+    j->run(j->argument);
+    s->runs = false;
+    s->done++;
+    drop_job(j);
+    cudart_tell();
+}
+
+void cudart_run(cudaStream_t stream, uint64_t done) {
+    cudart_lock();
+    while (stream->done < done) {
+        if (!stream->runs)
+            run_job(stream);
+        else if (pthread_equal(stream->runner, pthread_self()))
+            die("a stream waits for what comes after it", 0);
+        else
+            cudart_wait();
     }
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
 }
 
 static void run_all_streams(void) {
-    for (struct CUstream_st *s = streams; s; s = s->next) run_until(s, s->queued);
+    struct CUstream_st *first = stream_of(NULL);
+    cudart_run(first, first->queued);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        if (s->device == device) cudart_run(s, s->queued);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
     struct CUstream_st *s = need_memory(calloc(1, sizeof *s));
     s->last = &s->first;
-    pthread_mutex_lock(&lock);
+    s->device = device;
+    cudart_lock();
     s->next = streams;
     streams = s;
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     *stream = s;
     return cudaSuccess;
 }
@@ -287,12 +348,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    pthread_mutex_lock(&lock);
-    run_until(stream, stream->queued);
+    cudart_lock();
+    cudart_run(stream, stream->queued);
     struct CUstream_st **at = &streams;
     while (*at != stream) at = &(*at)->next;
     *at = stream->next;
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     free(stream);
     return cudaSuccess;
 }
@@ -301,23 +362,23 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     cudart_waits++;
     struct CUstream_st *s = stream_of(stream);
-    run_until(s, s->queued);
+    cudart_run(s, s->queued);
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
     cudart_waits++;
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     run_all_streams();
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     return cudaSuccess;
 }
 
 /* ---- memory in the order of a stream ---- */
 
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
     *pool = NULL;
-    return check_device(device);
+    return check_device(index);
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
@@ -386,9 +447,9 @@ static copy *take_source(const copy *c) {
 
 static cudaError_t copy_rows(const copy *c, enum cudaMemcpyKind kind, cudaStream_t stream) {
     if (c->width == 0 || c->height == 0) return cudaSuccess;
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     bool fits = sides_fit(c, kind), pinned_from = block_around(c->from), pinned_to = block_around(c->to);
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     if (!fits) return cudaErrorInvalidValue;
     bool pageable =
         (kind == cudaMemcpyHostToDevice && !pinned_from) || (kind == cudaMemcpyDeviceToHost && !pinned_to);
@@ -454,7 +515,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
 }
 
 static void run_until_event(struct CUevent_st *event) {
-    if (event->stream) run_until(event->stream, event->number);
+    if (event->stream) cudart_run(event->stream, event->number);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -465,12 +526,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
-    pthread_mutex_lock(&lock);
-    cudart_queue(stream, run_record, event, NULL);
+    cudart_lock();
+    event->number = cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
-    event->number = event->stream->queued;
-    if (event->stream->done + 1 == event->number) run_until_event(event); /* nothing is before it */
-    pthread_mutex_unlock(&lock);
+    if (event->stream->done + 1 == event->number && !event->stream->runs)
+        run_until_event(event); /* nothing is before it */
+    cudart_unlock();
     return cudaSuccess;
 }
 
@@ -488,7 +549,7 @@ typedef struct stream_wait {
 
 static void run_wait(void *argument) {
     stream_wait *w = argument;
-    run_until(w->stream, w->number);
+    cudart_run(w->stream, w->number);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
@@ -503,6 +564,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 static bool has_happened(const struct CUevent_st *e) {
     return e->stream && e->stream->done >= e->number;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    cudart_lock();
+    bool happened = !event->stream || has_happened(event);
+    cudart_unlock();
+    return happened ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {

@@ -13,13 +13,24 @@
 extern "C" {
 #endif
 
+enum { CUDART_DEVICES_MAX = 16 };
+
 /* run(argument) once all that was given to the stream before is done, and somebody waits for it; then drop(argument), NULL:
-   nothing. In a stream that is captured: at each launch of the graph, and drop when that goes. */
-void cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument,
-                  void (*drop)(void *argument));
+   nothing. In a stream that is captured: at each launch of the graph, and drop when that goes. The job's number in the
+   stream. */
+uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument,
+                      void (*drop)(void *argument));
 /* What the host has given to streams: kernels, products, copies, graphs. */
 extern int64_t cudart_queued;
-/* Ends the program with a message unless all `bytes` from `data` on are in one block of device memory. */
+/* Waits until so many of the stream's jobs are done. */
+void cudart_run(cudaStream_t stream, uint64_t done);
+/* Of all that is here; jobs run with it. A thread may take it again. cudart_wait gives it up until cudart_tell is called, or
+   a job is queued or done. */
+void cudart_lock(void);
+void cudart_unlock(void);
+void cudart_wait(void);
+void cudart_tell(void);
+/* Ends the program with a message unless all `bytes` from `data` on are in one block of memory of the thread's GPU. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* Kernels of ours that were launched, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;

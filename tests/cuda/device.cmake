@@ -1,15 +1,16 @@
-# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c), and the tests that run on it: OTTAVA_TEST_DEVICE
+# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run on it: OTTAVA_TEST_DEVICE
 # says "cuda". In this folder a .cu file is C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library itself is linked
-list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem)\\.c$")
+list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
+list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c is in its place
 set(cuda_kernels ${cuda_sources})
 list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c)
+add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c cuda/nccl.c)
 target_include_directories(cuda_emulated PUBLIC cuda)
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
@@ -29,6 +30,7 @@ endfunction()
 
 cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
+cuda_test(groups cuda/test_groups.c tests_comm)
 cuda_test(graphs cuda/test_graphs.c tests_train)
 cuda_test(train cuda/test_train.c tests_train)
 cuda_test(use cuda/test_use.c tests_train ottava_eval)
@@ -37,7 +39,7 @@ cuda_test(use cuda/test_use.c tests_train ottava_eval)
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
 set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
-target_link_libraries(emulated_plugin PRIVATE ottava_fp8)
+target_link_libraries(emulated_plugin PRIVATE ottava_fp8 ottava_tensor)
 target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--allow-multiple-definition)
 add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 

@@ -1,0 +1,320 @@
+/* cuda/nccl_group: opening, starting, waiting and leaving. */
+#include "cuda/nccl_group.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAVE_SECONDS = 10 }; /* that a rank which leaves waits for what is under way */
+
+static nccl_group *group_of(group *g) {
+    return (nccl_group *)g;
+}
+
+/* ---- channels ---- */
+
+/* What a rank makes for the others: the first rank's `all` is the whole group's. */
+typedef struct link_ids {
+    nccl_id all, to_next, to_previous;
+} link_ids;
+_Static_assert(sizeof(link_ids) == sizeof(device_link), "a link holds them");
+
+static bool has_channel(const device_group *own, int channel) {
+    if (channel == CHANNEL_ALL) return true;
+    bool previous = channel == CHANNEL_TO_PREVIOUS || channel == CHANNEL_FROM_PREVIOUS;
+    return own->messages && !(previous && own->size == 2); /* of two, the one before is the next */
+}
+
+static ott_status make_id(const nccl_calls *calls, nccl_id *out) {
+    int result = calls->make_id(out);
+    if (result == NCCL_SUCCESS) return OTT_OK;
+    return status_fail(OTT_ERR_DEVICE,
+                       "NCCL cannot be spoken to on this machine: %s (NCCL_DEBUG=WARN tells more)",
+                       calls->error_text(result));
+}
+
+ott_status nccl_make_link(device *d, const device_group *own, device_link *out) {
+    const nccl_calls *calls;
+    link_ids ids = {0};
+    TRY(nccl_library(&calls));
+    TRY(cuda_check(cudaSetDevice(cuda_device_of(d)->index), "a group of GPUs"));
+    if (own->rank == 0) TRY(make_id(calls, &ids.all));
+    if (has_channel(own, CHANNEL_TO_NEXT)) TRY(make_id(calls, &ids.to_next));
+    if (has_channel(own, CHANNEL_TO_PREVIOUS)) TRY(make_id(calls, &ids.to_previous));
+    memcpy(out->bytes, &ids, sizeof ids);
+    return OTT_OK;
+}
+
+static link_ids ids_of(const device_group *own, int rank) {
+    link_ids ids;
+    memcpy(&ids, own->links[rank].bytes, sizeof ids);
+    return ids;
+}
+
+/* Fills place and peer; the id is the sender's, who is number 0 of the two. */
+static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
+    int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
+    bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
+    *at = (nccl_channel){.place = sends ? 0 : 1, .peer = sends ? 1 : 0};
+    switch (channel) {
+    case CHANNEL_TO_NEXT: return ids_of(own, own->rank).to_next;
+    case CHANNEL_TO_PREVIOUS: return ids_of(own, own->rank).to_previous;
+    case CHANNEL_FROM_NEXT: return own->size == 2 ? ids_of(own, next).to_next : ids_of(own, next).to_previous;
+    case CHANNEL_FROM_PREVIOUS: return ids_of(own, previous).to_next;
+    default: at->place = own->rank; return ids_of(own, 0).all;
+    }
+}
+
+static ott_status open_channel(nccl_group *g, const device_group *own, int channel) {
+    nccl_channel *at = &g->channels[channel];
+    nccl_config config = NCCL_CONFIG_SET(0);
+    nccl_id id = place_channel(own, channel, at);
+    TRY(cuda_check(cudaStreamCreateWithFlags(&at->stream, cudaStreamNonBlocking), "a stream of a group"));
+    TRY(cuda_check(cudaEventCreateWithFlags(&at->ready, cudaEventDisableTiming), "an event of a group"));
+    int ranks = channel == CHANNEL_ALL ? own->size : 2;
+    int result = g->device->watch->calls->open(&at->comm, ranks, id, at->place, &config);
+    if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) return OTT_OK;
+    at->comm = NULL;
+    return status_fail(OTT_ERR_RANK, "opening group %s of %d GPUs: NCCL: %s (NCCL_DEBUG=WARN tells more)",
+                       g->name, own->size, g->device->watch->calls->error_text(result));
+}
+
+/* All begin to open before the first is waited for: each waits for another rank. */
+static ott_status open_channels(nccl_group *g, const device_group *own) {
+    for (int i = 0; i < CHANNELS; i++)
+        if (has_channel(own, i)) TRY(open_channel(g, own, i));
+    for (int i = 0; i < CHANNELS; i++)
+        if (g->channels[i].comm)
+            TRY(nccl_settle(g, &g->channels[i], NCCL_IN_PROGRESS, "opening a group of GPUs"));
+    return OTT_OK;
+}
+
+/* The channel of a call; NULL: the group has none between these two. */
+static nccl_channel *channel_for(nccl_group *g, const collective *call) {
+    int size = g->group.size, next = (g->group.rank + 1) % size, which = CHANNEL_ALL;
+    if (call->kind == COLLECTIVE_SEND)
+        which = call->peer == next ? CHANNEL_TO_NEXT : CHANNEL_TO_PREVIOUS;
+    else if (call->kind == COLLECTIVE_RECEIVE)
+        which = call->peer == next ? CHANNEL_FROM_NEXT : CHANNEL_FROM_PREVIOUS;
+    else
+        return &g->channels[which];
+    bool neighbour = call->peer == next || call->peer == (g->group.rank + size - 1) % size;
+    return neighbour && g->channels[which].stream ? &g->channels[which] : NULL;
+}
+
+/* ---- memory ---- */
+
+static ott_status make_flight(nccl_group *g) {
+    void *memory;
+    TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_flight), "a collective", &memory));
+    nccl_flight *f = memory;
+    ott_status status =
+        cuda_check(cudaEventCreateWithFlags(&f->ended, cudaEventDisableTiming), "an event of a collective");
+    if (status != OTT_OK) {
+        mem_free(g->device->base.account, f);
+        return status;
+    }
+    f->also = g->flights;
+    f->next = g->idle;
+    g->flights = g->idle = f;
+    return OTT_OK;
+}
+
+/* An idle one whose message has room, or any, whose room grows. With the lock held. */
+static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_flight **out) {
+    device *d = &g->device->base;
+    if (!g->idle) TRY(make_flight(g));
+    nccl_flight **best = &g->idle;
+    for (nccl_flight **at = best; *at; at = &(*at)->next) {
+        bool fits = (*at)->capacity >= bytes, best_fits = (*best)->capacity >= bytes;
+        if ((fits && (!best_fits || (*at)->capacity < (*best)->capacity)) || (!fits && !best_fits)) best = at;
+    }
+    nccl_flight *f = *best;
+    if (f->capacity < bytes) {
+        if (f->message) d->table->release(d, f->message);
+        f->message = NULL, f->capacity = 0;
+        TRY(d->table->allocate(d, MEM_COMM, bytes, "a message to another rank", &f->message));
+        f->capacity = bytes;
+    }
+    *best = f->next;
+    f->next = NULL;
+    f->happened = f->waited = false;
+    *out = f;
+    return OTT_OK;
+}
+
+/* What was there may still be in use. */
+static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t bytes) {
+    device *d = &g->device->base;
+    if (bytes <= g->staging_bytes) return OTT_OK;
+    if (g->staging) {
+        TRY(cuda_check(cudaStreamSynchronize(at->stream), "waiting for a group"));
+        d->table->release(d, g->staging);
+        g->staging = NULL, g->staging_bytes = 0;
+    }
+    void *memory;
+    TRY(d->table->allocate(d, MEM_COMM, bytes, "what ranks reduce", &memory));
+    g->staging = memory;
+    g->staging_bytes = bytes;
+    return OTT_OK;
+}
+
+/* ---- start and wait ---- */
+
+static ott_status copy_message(const nccl_group *g, nccl_flight *f, collective *call) {
+    int64_t bytes = tensor_bytes(call->input);
+    TRY(cuda_check(cudaMemcpyAsync(f->message, call->input.data, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                   g->device->stream),
+                   "a message to another rank"));
+    call->input.data = f->message;
+    return OTT_OK;
+}
+
+/* With the lock held. */
+static ott_status queue(nccl_group *g, nccl_channel *at, nccl_flight *f, collective call) {
+    if (call.kind == COLLECTIVE_SEND) TRY(copy_message(g, f, &call));
+    TRY(cuda_check(cudaEventRecord(at->ready, g->device->stream), "an event of a group"));
+    TRY(cuda_check(cudaStreamWaitEvent(at->stream, at->ready, 0), "a stream of a group"));
+    TRY(nccl_move(g, at, &call));
+    TRY(cuda_check(cudaEventRecord(f->ended, at->stream), "an event of a collective"));
+    *(at->last && at->first ? &at->last->next : &at->first) = f;
+    at->last = f;
+    return OTT_OK;
+}
+
+static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *request) {
+    const collective *call = &request->call;
+    bool sends = call->kind == COLLECTIVE_SEND;
+    nccl_watch *w = g->device->watch;
+    nccl_flight *f;
+    if (w->failed) return status_fail(OTT_ERR_RANK, "%s", w->text);
+    nccl_watch_sweep(g, at);
+    TRY(take_flight(g, sends ? tensor_bytes(call->input) : 0, &f));
+    f->kind = call->kind;
+    f->number = g->number++;
+    f->waited = sends; /* its buffer is free, and nobody waits for it */
+    request->state = sends ? NULL : f;
+    return queue(g, at, f, *call);
+}
+
+static ott_status start(group *base, exec *cx, group_request *request) {
+    nccl_group *g = group_of(base);
+    nccl_channel *at = channel_for(g, &request->call);
+    STATUS_REQUIRE(cx->device == &g->device->base);
+    if (!at)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED, "%s of group %s: ranks %d and %d have no channel between them",
+            group_collective_name(request->call.kind), g->name, g->group.rank, request->call.peer);
+    TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
+    TRY(need_staging(g, at, nccl_move_staging(g, &request->call)));
+    pthread_mutex_lock(&g->device->watch->lock);
+    ott_status status = start_locked(g, at, request);
+    pthread_mutex_unlock(&g->device->watch->lock);
+    return status;
+}
+
+/* A barrier is the host's; so is one whose time is taken. */
+static ott_status wait_for(group *base, exec *cx, group_request *request) {
+    nccl_group *g = group_of(base);
+    nccl_flight *f = request->state;
+    if (!f) return OTT_OK; /* a message that was sent is on its way */
+    TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
+    TRY(cuda_check(cudaStreamWaitEvent(g->device->stream, f->ended, 0), "a collective"));
+    if (f->kind == COLLECTIVE_BARRIER || cx->times)
+        TRY(cuda_check(cudaEventSynchronize(f->ended), group_collective_name(f->kind)));
+    pthread_mutex_lock(&g->device->watch->lock);
+    f->waited = true;
+    if (f->happened) {
+        f->next = g->idle;
+        g->idle = f;
+    }
+    pthread_mutex_unlock(&g->device->watch->lock);
+    return nccl_watch_check(g->device);
+}
+
+/* ---- leaving ---- */
+
+/* What has been queued is done, or given up when another rank does not come for it. */
+static void finish_work(nccl_group *g) {
+    pthread_mutex_lock(&g->device->watch->lock);
+    if (g->timeout <= 0 || g->timeout > LEAVE_SECONDS) g->timeout = LEAVE_SECONDS;
+    pthread_mutex_unlock(&g->device->watch->lock);
+    for (int i = 0; i < CHANNELS; i++)
+        if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
+}
+
+/* With the lock held. */
+static void close_comm(nccl_group *g, nccl_channel *at) {
+    const nccl_calls *calls = g->device->watch->calls;
+    if (!at->comm) return;
+    if (nccl_settle(g, at, calls->finalize(at->comm), "leaving a group of GPUs") == OTT_OK)
+        calls->close(at->comm);
+    else if (at->comm)
+        calls->abort(at->comm);
+    at->comm = NULL;
+}
+
+static void close_flights(nccl_group *g) {
+    device *d = &g->device->base;
+    for (nccl_flight *f = g->flights, *also; f; f = also) {
+        also = f->also;
+        cudaEventDestroy(f->ended);
+        if (f->message) d->table->release(d, f->message);
+        mem_free(d->account, f);
+    }
+}
+
+static void unlink_group(nccl_group *g) {
+    nccl_watch *w = g->device->watch;
+    nccl_group **at = &w->groups;
+    while (*at && *at != g) at = &(*at)->next;
+    if (*at) *at = g->next;
+}
+
+static void leave(group *base) {
+    nccl_group *g = group_of(base);
+    device *d = &g->device->base;
+    cudaSetDevice(g->device->index);
+    finish_work(g);
+    pthread_mutex_lock(&g->device->watch->lock);
+    unlink_group(g);
+    for (int i = 0; i < CHANNELS; i++) close_comm(g, &g->channels[i]);
+    pthread_mutex_unlock(&g->device->watch->lock);
+    close_flights(g);
+    for (int i = 0; i < CHANNELS; i++) {
+        if (g->channels[i].ready) cudaEventDestroy(g->channels[i].ready);
+        if (g->channels[i].stream) cudaStreamDestroy(g->channels[i].stream);
+    }
+    if (g->staging) d->table->release(d, g->staging);
+    mem_free(d->account, g);
+}
+
+/* ---- opening ---- */
+
+static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+
+ott_status nccl_open_group(device *d, const device_group *own, group **out) {
+    cuda_device *c = cuda_device_of(d);
+    const nccl_calls *calls;
+    void *memory;
+    *out = NULL;
+    STATUS_REQUIRE(own->size >= 2 && own->rank >= 0 && own->rank < own->size);
+    TRY(nccl_library(&calls));
+    TRY(cuda_check(cudaSetDevice(c->index), "a group of GPUs"));
+    TRY(nccl_watch_open(c, calls));
+    TRY(mem_alloc(d->account, MEM_COMM, sizeof(nccl_group), "a group of GPUs", &memory));
+    nccl_group *g = memory;
+    g->group = (group){.table = &table, .rank = own->rank, .size = own->size};
+    g->device = c;
+    g->timeout = own->timeout;
+    snprintf(g->name, sizeof g->name, "%s", own->name);
+    pthread_mutex_lock(&c->watch->lock);
+    ott_status status = open_channels(g, own);
+    if (status != OTT_OK) nccl_abandon(g);
+    g->next = c->watch->groups;
+    c->watch->groups = g;
+    pthread_mutex_unlock(&c->watch->lock);
+    if (status == OTT_OK)
+        *out = &g->group;
+    else
+        leave(&g->group);
+    return status;
+}

@@ -1,0 +1,281 @@
+/* cuda/nccl_move: each collective as moves of bytes between ranks, and the reduction of what they exchanged. */
+#include "base/clock.h"
+#include "cuda/kernels.h"
+#include "cuda/nccl_group.h"
+#include <time.h>
+
+enum {
+    STAGING_MOST = 64 << 20, /* bytes: larger tensors are reduced in pieces */
+    WHOLE_MOST = 1 << 18,    /* bytes of all ranks: less is all sent to all, in one step instead of two */
+    ALIGNED = 16             /* bytes: where pieces begin */
+};
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t aligned(int64_t bytes) {
+    return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+/* ---- calls ---- */
+
+static ott_status fail_call(nccl_group *g, int result, const char *what) {
+    return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN tells more)", what,
+                       g->name[0] ? " of " : "", g->name, g->device->watch->calls->error_text(result));
+}
+
+ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what) {
+    nccl_watch *w = g->device->watch;
+    double began = clock_seconds();
+    int state = result;
+    while (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) {
+        if (w->failed) return status_fail(OTT_ERR_RANK, "%s", w->text);
+        int asked = w->calls->state(at->comm, &state);
+        if (asked == NCCL_SUCCESS && state == NCCL_SUCCESS) return OTT_OK;
+        if (asked != NCCL_SUCCESS) state = asked;
+        if (g->timeout > 0 && clock_seconds() - began > g->timeout)
+            return status_fail(OTT_ERR_RANK, "%s%s%s: another rank did not come in time", what,
+                               g->name[0] ? " of " : "", g->name);
+        pthread_mutex_unlock(&w->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        pthread_mutex_lock(&w->lock);
+    }
+    return fail_call(g, state, what);
+}
+
+/* Moves that NCCL makes together. */
+typedef struct batch {
+    const nccl_calls *nccl;
+    nccl_channel *at;
+    int result; /* the first that is no success */
+} batch;
+
+static void put(batch *b, int result) {
+    if (b->result == NCCL_SUCCESS && result != NCCL_IN_PROGRESS) b->result = result;
+}
+
+static batch batch_begin(const nccl_group *g, nccl_channel *at) {
+    batch b = {.nccl = g->device->watch->calls, .at = at};
+    put(&b, b.nccl->begin());
+    return b;
+}
+
+static ott_status batch_end(nccl_group *g, batch *b, collective_kind kind) {
+    put(b, b->nccl->end());
+    return nccl_settle(g, b->at, b->result, group_collective_name(kind));
+}
+
+static void batch_send(batch *b, const void *from, int64_t bytes, int peer) {
+    if (bytes > 0) put(b, b->nccl->send(from, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
+}
+
+static void batch_receive(batch *b, void *to, int64_t bytes, int peer) {
+    if (bytes > 0) put(b, b->nccl->receive(to, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
+}
+
+static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *call) {
+    batch b = batch_begin(g, at);
+    const tensor *t = &call->output;
+    int64_t bytes = tensor_bytes(*t);
+    if (bytes > 0)
+        put(&b,
+            b.nccl->broadcast(t->data, t->data, (size_t)bytes, NCCL_BYTES, call->peer, at->comm, at->stream));
+    return batch_end(g, &b, call->kind);
+}
+
+/* Parts of bytes[size] to `to`, one after the other; this rank's lies at `from`. */
+static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
+                               char *to, const int64_t *bytes) {
+    bool even = true;
+    batch b = batch_begin(g, at);
+    for (int r = 1; r < g->group.size; r++) even = even && bytes[r] == bytes[0];
+    if (even && bytes[0] > 0)
+        put(&b, b.nccl->all_gather(from, to, (size_t)bytes[0], NCCL_BYTES, at->comm, at->stream));
+    for (int r = 0; r < g->group.size && !even; to += bytes[r++])
+        if (bytes[r] > 0)
+            put(&b, b.nccl->broadcast(r == g->group.rank ? from : to, to, (size_t)bytes[r], NCCL_BYTES, r,
+                                      at->comm, at->stream));
+    return batch_end(g, &b, kind);
+}
+
+static ott_status all_gather(nccl_group *g, nccl_channel *at, const collective *call) {
+    int64_t bytes[g->group.size], row = call->output.columns * dtype_bytes(call->output.dtype);
+    for (int r = 0; r < g->group.size; r++)
+        bytes[r] = row * group_part_rows(call->output_rows, call->output.rows, g->group.size, r);
+    return gather_parts(g, at, call->kind, call->input.data, call->output.data, bytes);
+}
+
+static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *call) {
+    int size = g->group.size, own = g->group.rank;
+    int64_t row = call->output.columns * dtype_bytes(call->output.dtype);
+    char *from = call->input.data, *to = call->output.data;
+    batch b = batch_begin(g, at);
+    ott_status status = OTT_OK;
+    for (int r = 0; r < size; r++) {
+        int64_t sent = row * group_part_rows(call->input_rows, call->input.rows, size, r);
+        int64_t got = row * group_part_rows(call->output_rows, call->output.rows, size, r);
+        if (r != own) {
+            batch_send(&b, from, sent, r);
+            batch_receive(&b, to, got, r);
+        } else if (sent > 0) {
+            status = cuda_check(cudaMemcpyAsync(to, from, (size_t)sent, cudaMemcpyDeviceToDevice, at->stream),
+                                "all-to-all");
+        }
+        from += sent, to += got;
+    }
+    ott_status ended = batch_end(g, &b, call->kind);
+    return status == OTT_OK ? ended : status;
+}
+
+/* ---- reductions ---- */
+
+/* `count` elements at `own` become what all ranks have of them; the others' lie in staging, in slots of so many bytes. */
+static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
+                               const void *own, void *out, int64_t count, int64_t slot) {
+    ott_dtype d = call->input.dtype;
+    tensor slots = tensor_matrix(g->staging, d, g->group.size, count);
+    tensor mine = tensor_vector((void *)own, d, count), to = tensor_vector(out, d, count);
+    slots.ld = slot / dtype_bytes(d);
+    if (count == 0) return OTT_OK;
+    return cuda_check(
+        ranks_reduce_launch(&slots, &mine, g->group.rank, call->reduce == REDUCE_MAX, &to, at->stream),
+        "reduction over ranks");
+}
+
+/* Everything to everyone. */
+static ott_status reduce_whole(nccl_group *g, nccl_channel *at, const collective *call) {
+    int64_t count = tensor_count(call->input), bytes = count * dtype_bytes(call->input.dtype);
+    batch b = batch_begin(g, at);
+    int64_t slot = aligned(bytes);
+    for (int r = 0; r < g->group.size; r++) {
+        if (r == g->group.rank) continue;
+        batch_send(&b, call->input.data, bytes, r);
+        batch_receive(&b, g->staging + r * slot, bytes, r);
+    }
+    TRY(batch_end(g, &b, call->kind));
+    return reduce_slots(g, at, call, call->input.data, call->output.data, count, slot);
+}
+
+/* Each rank reduces the piece [first[r], first[r] + count[r]) of all ranks' x; what comes of this rank's goes to out. Elements. */
+static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective *call, char *x, char *out,
+                               const int64_t *first, const int64_t *count, int64_t slot) {
+    int own = g->group.rank;
+    int64_t size = dtype_bytes(call->input.dtype);
+    batch b = batch_begin(g, at);
+    for (int r = 0; r < g->group.size; r++) {
+        if (r == own) continue;
+        batch_send(&b, x + first[r] * size, count[r] * size, r);
+        batch_receive(&b, g->staging + r * slot, count[own] * size, r);
+    }
+    TRY(batch_end(g, &b, call->kind));
+    return reduce_slots(g, at, call, x + first[own] * size, out, count[own], slot);
+}
+
+/* Elements that a rank reduces at once: a multiple of what one load reads. */
+static int64_t piece_count(const nccl_group *g, ott_dtype d, int64_t most) {
+    int64_t fits = STAGING_MOST / g->group.size / ALIGNED * ALIGNED;
+    return smaller(fits, aligned(most * dtype_bytes(d))) / dtype_bytes(d);
+}
+
+static int64_t largest_part(const nccl_group *g, const collective *call) {
+    int64_t most = 0;
+    for (int r = 0; r < g->group.size; r++) {
+        int64_t rows = group_part_rows(call->input_rows, call->input.rows, g->group.size, r);
+        if (rows > most) most = rows;
+    }
+    return most * call->input.columns;
+}
+
+static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collective *call) {
+    int n = g->group.size;
+    ott_dtype d = call->input.dtype;
+    int64_t most = largest_part(g, call), piece = piece_count(g, d, most), begin[n], part[n], first[n],
+            count[n];
+    for (int r = 0; r < n; r++) {
+        begin[r] = group_part_first(call->input_rows, call->input.rows, n, r) * call->input.columns;
+        part[r] = group_part_rows(call->input_rows, call->input.rows, n, r) * call->input.columns;
+    }
+    for (int64_t done = 0; done < most; done += piece) {
+        for (int r = 0; r < n; r++) {
+            first[r] = begin[r] + smaller(done, part[r]);
+            count[r] = smaller(piece, part[r] - smaller(done, part[r]));
+        }
+        char *out = (char *)call->output.data + smaller(done, part[g->group.rank]) * dtype_bytes(d);
+        TRY(reduce_piece(g, at, call, call->input.data, out, first, count, piece * dtype_bytes(d)));
+    }
+    return OTT_OK;
+}
+
+/* In pieces: each rank reduces a part of it, which then goes to all. */
+static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *call) {
+    int n = g->group.size;
+    int64_t size = dtype_bytes(call->input.dtype), all = tensor_count(call->input);
+    int64_t piece = piece_count(g, call->input.dtype, (all + n - 1) / n), first[n], count[n], bytes[n];
+    for (int64_t done = 0; done < all; done += n * piece) {
+        char *x = (char *)call->input.data + done * size;
+        for (int r = 0; r < n; r++) {
+            first[r] = smaller(r * piece, all - done);
+            count[r] = smaller(piece, all - done - first[r]);
+            bytes[r] = count[r] * size;
+        }
+        char *own = x + first[g->group.rank] * size;
+        TRY(reduce_piece(g, at, call, x, own, first, count, piece * size));
+        TRY(gather_parts(g, at, call->kind, own, x, bytes));
+    }
+    return OTT_OK;
+}
+
+static bool goes_whole(const nccl_group *g, const collective *call) {
+    return aligned(tensor_bytes(call->input)) * g->group.size <= WHOLE_MOST;
+}
+
+/* A byte of everybody's, at everybody's. */
+static ott_status barrier(nccl_group *g, nccl_channel *at) {
+    batch b = batch_begin(g, at);
+    put(&b, b.nccl->all_gather(g->staging + g->group.rank, g->staging, 1, NCCL_BYTES, at->comm, at->stream));
+    return batch_end(g, &b, COLLECTIVE_BARRIER);
+}
+
+/* ---- messages ---- */
+
+static ott_status send(nccl_group *g, nccl_channel *at, const collective *call) {
+    batch b = batch_begin(g, at);
+    batch_send(&b, call->input.data, tensor_bytes(call->input), at->peer);
+    return batch_end(g, &b, call->kind);
+}
+
+static ott_status receive(nccl_group *g, nccl_channel *at, const collective *call) {
+    batch b = batch_begin(g, at);
+    batch_receive(&b, call->output.data, tensor_bytes(call->output), at->peer);
+    return batch_end(g, &b, call->kind);
+}
+
+int64_t nccl_move_staging(const nccl_group *g, const collective *call) {
+    int n = g->group.size;
+    int64_t size = dtype_bytes(call->input.dtype);
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        if (goes_whole(g, call)) return aligned(tensor_bytes(call->input)) * n;
+        return piece_count(g, call->input.dtype, (tensor_count(call->input) + n - 1) / n) * size * n;
+    case COLLECTIVE_REDUCE_SCATTER:
+        return piece_count(g, call->input.dtype, largest_part(g, call)) * size * n;
+    case COLLECTIVE_BARRIER: return n;
+    default: return 0;
+    }
+}
+
+ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call) {
+    switch (call->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return goes_whole(g, call) ? reduce_whole(g, at, call) : all_reduce(g, at, call);
+    case COLLECTIVE_ALL_GATHER: return all_gather(g, at, call);
+    case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter(g, at, call);
+    case COLLECTIVE_ALL_TO_ALL: return all_to_all(g, at, call);
+    case COLLECTIVE_BROADCAST: return broadcast(g, at, call);
+    case COLLECTIVE_SEND: return send(g, at, call);
+    case COLLECTIVE_RECEIVE: return receive(g, at, call);
+    case COLLECTIVE_BARRIER: return barrier(g, at);
+    }
+    return OTT_OK;
+}

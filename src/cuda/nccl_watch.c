@@ -1,0 +1,132 @@
+/* cuda/nccl_watch: the thread that sees that a group has failed, and the end of all groups then. */
+#include "base/clock.h"
+#include "cuda/nccl_group.h"
+#include <stdio.h>
+#include <time.h>
+
+enum { TICK = 20 }; /* milliseconds */
+
+/* ---- what has happened ---- */
+
+static void take_first(nccl_group *g, nccl_channel *at) {
+    nccl_flight *f = at->first;
+    at->first = f->next;
+    at->since = 0;
+    f->happened = true;
+    if (!f->waited) return;
+    f->next = g->idle;
+    g->idle = f;
+}
+
+void nccl_watch_sweep(nccl_group *g, nccl_channel *at) {
+    while (at->first && cudaEventQuery(at->first->ended) == cudaSuccess) take_first(g, at);
+}
+
+/* ---- failing ---- */
+
+void nccl_abandon(nccl_group *g) {
+    for (int i = 0; i < CHANNELS; i++) {
+        if (g->channels[i].comm) g->device->watch->calls->abort(g->channels[i].comm);
+        g->channels[i].comm = NULL;
+    }
+}
+
+/* Ends all communicators of the device. */
+static void fail_device(cuda_device *c, const char *text) {
+    nccl_watch *w = c->watch;
+    w->failed = true;
+    snprintf(w->text, sizeof w->text, "%s", text);
+    for (nccl_group *g = w->groups; g; g = g->next) nccl_abandon(g);
+}
+
+ott_status nccl_watch_check(const cuda_device *c) {
+    nccl_watch *w = c->watch;
+    if (!w) return OTT_OK;
+    pthread_mutex_lock(&w->lock);
+    bool failed = w->failed;
+    pthread_mutex_unlock(&w->lock);
+    return failed ? status_fail(OTT_ERR_RANK, "%s", w->text) : OTT_OK;
+}
+
+static void fail_channel(const nccl_group *g, const nccl_channel *at, const char *reason) {
+    char text[NCCL_TEXT];
+    const nccl_flight *f = at->first;
+    if (f)
+        snprintf(text, sizeof text, "%s, collective number %lld%s%s, on rank %d: %s",
+                 group_collective_name(f->kind), (long long)f->number, g->name[0] ? " of " : "", g->name,
+                 g->group.rank, reason);
+    else
+        snprintf(text, sizeof text, "group %s of %d ranks, on rank %d: %s", g->name, g->group.size,
+                 g->group.rank, reason);
+    fail_device(g->device, text);
+}
+
+static void look_at_channel(nccl_group *g, nccl_channel *at) {
+    const nccl_calls *nccl = g->device->watch->calls;
+    int state = NCCL_SUCCESS;
+    if (!at->comm) return;
+    nccl_watch_sweep(g, at);
+    if (nccl->state(at->comm, &state) != NCCL_SUCCESS ||
+        (state != NCCL_SUCCESS && state != NCCL_IN_PROGRESS)) {
+        char text[NCCL_TEXT];
+        snprintf(text, sizeof text, "NCCL: %s (NCCL_DEBUG=WARN tells more)", nccl->error_text(state));
+        fail_channel(g, at, text);
+        return;
+    }
+    if (!at->first || g->timeout <= 0) return;
+    if (at->since == 0) at->since = clock_seconds();
+    if (clock_seconds() - at->since > g->timeout) fail_channel(g, at, "another rank did not come in time");
+}
+
+/* ---- the thread ---- */
+
+static void tick(nccl_watch *w) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += TICK * 1000000L;
+    t.tv_sec += t.tv_nsec / 1000000000L;
+    t.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&w->changed, &w->lock, &t);
+}
+
+static void *run_thread(void *argument) {
+    cuda_device *c = argument;
+    nccl_watch *w = c->watch;
+    cudaSetDevice(c->index);
+    pthread_mutex_lock(&w->lock);
+    while (!w->stops) {
+        for (nccl_group *g = w->groups; g && !w->failed; g = g->next)
+            for (int i = 0; i < CHANNELS && !w->failed; i++) look_at_channel(g, &g->channels[i]);
+        tick(w);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+ott_status nccl_watch_open(cuda_device *c, const nccl_calls *calls) {
+    void *memory;
+    if (c->watch) return OTT_OK;
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watch), "the watch over groups of GPUs", &memory));
+    nccl_watch *w = c->watch = memory;
+    w->calls = calls;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    if (pthread_create(&w->thread, NULL, run_thread, c) == 0) return OTT_OK;
+    mem_free(c->base.account, w);
+    c->watch = NULL;
+    return status_fail(OTT_ERR_MEMORY, "no thread for the watch over groups of GPUs can be started");
+}
+
+void nccl_watch_close(cuda_device *c) {
+    nccl_watch *w = c->watch;
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->stops = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(c->base.account, w);
+    c->watch = NULL;
+}

@@ -1,0 +1,363 @@
+/*
+ * tests/cuda/nccl: the calls of NCCL that groups of GPUs make, for ranks that are threads of one process, each with a GPU of
+ * cudart.h. A call queues work on its stream, as NCCL's kernels are; it is done when all who take part have come to it in
+ * their own streams, which whoever waits brings on. The n-th all-gather or broadcast of a communicator belongs to the n-th of all
+ * others, the n-th send to a rank to that rank's n-th receive. What does not belong together ends the program.
+ * A rank that leaves is seen by the others as a remote error; work that was aborted ends without having moved anything.
+ */
+#include "cuda/nccl.h"
+#include "cudart.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = CUDART_DEVICES_MAX, ALL_GATHER = 0, BROADCAST, SEND, RECEIVE };
+
+static const char *const kind_names[] = {"all-gather", "broadcast", "send", "receive"};
+
+typedef struct move {
+    struct move *next; /* of the communicator's rank */
+    int kind, peer;    /* peer: the root, or the other rank */
+    uint64_t number;   /* of its kind between those ranks */
+    const char *from;
+    char *to;
+    size_t bytes;
+    struct launch *launch;
+    bool arrived, done;
+} move;
+
+/* What one rank queued at once. */
+typedef struct launch {
+    nccl_comm *comm;
+    cudaStream_t stream;
+    uint64_t job;
+    int moves;
+} launch;
+
+typedef struct world {
+    struct world *next;
+    nccl_id id;
+    int ranks, joined, pending; /* pending: launches that have not ended */
+    nccl_comm *comms[RANKS_MAX];
+    int left;
+} world;
+
+struct ncclComm {
+    world *world;
+    int rank;
+    bool gone;
+    uint64_t collectives, sent[RANKS_MAX], received[RANKS_MAX];
+    move *first, *last;
+};
+
+static world *worlds;
+int64_t nccl_bytes_sent;
+
+static void die(const char *what, const nccl_comm *c) {
+    fprintf(stderr, "NCCL stand-in: %s (rank %d of %d)\n", what, c->rank, c->world->ranks);
+    abort();
+}
+
+static void *need_memory(void *p) {
+    if (!p) abort();
+    return p;
+}
+
+/* ---- joining and leaving ---- */
+
+static int get_version(int *version) {
+    *version = NCCL_LEAST;
+    return NCCL_SUCCESS;
+}
+
+static int make_id(nccl_id *id) {
+    static uint64_t made;
+    cudart_lock();
+    made++;
+    memset(id, 0, sizeof *id);
+    memcpy(id, &made, sizeof made);
+    cudart_unlock();
+    return NCCL_SUCCESS;
+}
+
+static world *world_of(const nccl_id *id, int ranks) {
+    world *w = worlds;
+    while (w && memcmp(&w->id, id, sizeof *id) != 0) w = w->next;
+    if (w) return w;
+    w = need_memory(calloc(1, sizeof *w));
+    *w = (world){.next = worlds, .id = *id, .ranks = ranks};
+    return worlds = w;
+}
+
+static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_config *config) {
+    if (config->magic != 0xcafebeef || config->blocking != 0) return NCCL_REMOTE_ERROR;
+    cudart_lock();
+    world *w = world_of(&id, ranks);
+    nccl_comm *c = *out = need_memory(calloc(1, sizeof *c));
+    *c = (nccl_comm){.world = w, .rank = rank};
+    if (w->ranks != ranks || rank < 0 || rank >= ranks || w->comms[rank])
+        die("ranks that do not fit together", c);
+    w->comms[rank] = c;
+    w->joined++;
+    cudart_tell();
+    cudart_unlock();
+    return NCCL_IN_PROGRESS;
+}
+
+/* Does somebody still need it? */
+static void close_world(world *w) {
+    if (w->left < w->joined || w->pending > 0) return;
+    world **at = &worlds;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    for (int r = 0; r < w->ranks; r++) {
+        if (!w->comms[r]) continue;
+        for (move *m = w->comms[r]->first, *next; m; m = next) {
+            next = m->next;
+            free(m);
+        }
+        free(w->comms[r]);
+    }
+    free(w);
+}
+
+static int finalize_comm(nccl_comm *c) {
+    (void)c;
+    return NCCL_SUCCESS;
+}
+
+static int leave_comm(nccl_comm *c) {
+    cudart_lock();
+    c->gone = true;
+    c->world->left++;
+    cudart_tell();
+    close_world(c->world);
+    cudart_unlock();
+    return NCCL_SUCCESS;
+}
+
+/* ---- what belongs together ---- */
+
+static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint64_t number) {
+    for (move *m = c ? c->first : NULL; m; m = m->next)
+        if (m->number == number && (collective ? m->kind <= BROADCAST : m->kind == kind && m->peer == peer))
+            return m;
+    return NULL;
+}
+
+/* The move of rank r that m waits for; NULL: it has not been called yet. */
+static move *partner(const nccl_comm *c, const move *m, int r) {
+    bool collective = m->kind <= BROADCAST;
+    return find(c->world->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
+}
+
+static bool has_gone(const world *w, int r) {
+    return w->comms[r] && w->comms[r]->gone;
+}
+
+static bool takes_part(const nccl_comm *c, const move *m, int r) {
+    return r != c->rank && (m->kind <= BROADCAST || r == m->peer);
+}
+
+/* Does the rank wait for one that has gone? */
+static bool is_deserted(const nccl_comm *c) {
+    for (const move *m = c->first; m; m = m->next)
+        for (int r = 0; r < c->world->ranks && !m->done; r++)
+            if (takes_part(c, m, r) && has_gone(c->world, r)) return true;
+    return false;
+}
+
+static int get_state(nccl_comm *c, int *state) {
+    cudart_lock();
+    bool joined = c->world->joined == c->world->ranks;
+    *state = is_deserted(c) ? NCCL_REMOTE_ERROR : joined ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
+    cudart_unlock();
+    return NCCL_SUCCESS;
+}
+
+/* All who take part have come; else brings one of them on, or waits for him. */
+static bool all_arrived(const nccl_comm *c, const move *m) {
+    for (int r = 0; r < c->world->ranks; r++) {
+        if (!takes_part(c, m, r)) continue;
+        move *other = partner(c, m, r);
+        if (other && other->arrived && !has_gone(c->world, r)) continue;
+        if (other && other->launch)
+            cudart_run(other->launch->stream, other->launch->job);
+        else
+            cudart_wait();
+        return false;
+    }
+    return true;
+}
+
+static void require_fit(const nccl_comm *c, const move *m, const move *other) {
+    bool same = m->bytes == other->bytes &&
+                (m->kind > BROADCAST || (m->kind == other->kind && m->peer == other->peer));
+    if (same) return;
+    fprintf(stderr, "NCCL stand-in: %s of %zu bytes meets %s of %zu bytes\n", kind_names[m->kind], m->bytes,
+            kind_names[other->kind], other->bytes);
+    die("calls that do not belong together", c);
+}
+
+static void gather(const nccl_comm *c, move *m) {
+    move *of[RANKS_MAX];
+    for (int r = 0; r < c->world->ranks; r++) {
+        of[r] = r == c->rank ? m : partner(c, m, r);
+        require_fit(c, m, of[r]);
+    }
+    for (int to = 0; to < c->world->ranks; to++)
+        for (int from = 0; from < c->world->ranks; from++) {
+            if (m->kind == BROADCAST && from != m->peer) continue;
+            size_t place = m->kind == BROADCAST ? 0 : (size_t)from * m->bytes;
+            if (of[to]->to + place != of[from]->from) memcpy(of[to]->to + place, of[from]->from, m->bytes);
+            of[to]->done = true;
+            if (to != from) nccl_bytes_sent += (int64_t)m->bytes;
+        }
+}
+
+static void move_now(const nccl_comm *c, move *m) {
+    if (m->kind <= BROADCAST) {
+        gather(c, m);
+        return;
+    }
+    move *other = partner(c, m, m->peer), *send = m->kind == SEND ? m : other;
+    require_fit(c, m, other);
+    memcpy(m->kind == SEND ? other->to : m->to, send->from, m->bytes);
+    nccl_bytes_sent += (int64_t)m->bytes;
+    m->done = other->done = true;
+}
+
+/* ---- work ---- */
+
+static void forget_done(nccl_comm *c) {
+    while (c->first && c->first->done && c->first->arrived) {
+        move *m = c->first;
+        if (m->launch) return; /* its launch still looks at it */
+        c->first = m->next;
+        if (!c->first) c->last = NULL;
+        free(m);
+    }
+}
+
+static void run_launch(void *argument) {
+    launch *l = argument;
+    nccl_comm *c = l->comm;
+    for (move *m = c->first; m; m = m->next)
+        if (m->launch == l) m->arrived = true;
+    cudart_tell();
+    for (move *m = c->first; m; m = m->next) {
+        if (m->launch != l) continue;
+        while (!m->done && !c->gone)
+            if (all_arrived(c, m) && !m->done && !c->gone) move_now(c, m);
+    }
+    for (move *m = c->first; m; m = m->next)
+        if (m->launch == l) m->launch = NULL;
+    world *w = c->world;
+    forget_done(c);
+    w->pending--;
+    close_world(w);
+    free(l);
+}
+
+/* ---- calls ---- */
+
+/* Of the thread, since begin. */
+static _Thread_local struct {
+    int depth;
+    launch *launch;
+} together;
+
+static int begin(void) {
+    together.depth++;
+    return NCCL_SUCCESS;
+}
+
+static int end(void) {
+    launch *l = together.launch;
+    if (--together.depth > 0 || !l) return NCCL_SUCCESS;
+    together.launch = NULL;
+    cudart_lock();
+    l->job = cudart_queue(l->stream, run_launch, l, NULL);
+    cudart_unlock();
+    return NCCL_IN_PROGRESS;
+}
+
+/* Of the moves that came before from the same rank. */
+static uint64_t next_number(nccl_comm *c, const move *m) {
+    if (m->kind <= BROADCAST) return c->collectives++;
+    return m->kind == SEND ? c->sent[m->peer]++ : c->received[m->peer]++;
+}
+
+static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
+    launch *l = together.launch;
+    if (l && (l->comm != c || l->stream != stream))
+        die("two communicators or streams in one group of calls", c);
+    if (l) return l;
+    l = need_memory(calloc(1, sizeof *l));
+    *l = (launch){.comm = c, .stream = stream};
+    c->world->pending++;
+    return together.launch = l;
+}
+
+static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
+    int alone = together.depth == 0;
+    if (type != NCCL_BYTES) die("what moves is bytes", c);
+    if (of.peer < 0 || of.peer >= c->world->ranks) die("a rank that there is not", c);
+    if (of.from) cudart_require_device("NCCL reads what is no memory of this GPU", of.from, of.bytes);
+    size_t written = of.bytes * (of.kind == ALL_GATHER ? (size_t)c->world->ranks : 1);
+    if (of.to) cudart_require_device("NCCL writes what is no memory of this GPU", of.to, written);
+    begin();
+    cudart_lock();
+    move *m = need_memory(malloc(sizeof *m));
+    *m = of;
+    m->launch = launch_for(c, stream);
+    m->number = next_number(c, m);
+    *(c->first ? &c->last->next : &c->first) = m;
+    c->last = m;
+    cudart_unlock();
+    return end() == NCCL_SUCCESS && !alone ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
+}
+
+static int all_gather(const void *from, void *to, size_t count, int type, nccl_comm *c, cudaStream_t stream) {
+    return call(c, stream, type, (move){.kind = ALL_GATHER, .from = from, .to = to, .bytes = count});
+}
+
+static int broadcast(const void *from, void *to, size_t count, int type, int root, nccl_comm *c,
+                     cudaStream_t stream) {
+    return call(c, stream, type,
+                (move){.kind = BROADCAST, .from = from, .to = to, .bytes = count, .peer = root});
+}
+
+static int send(const void *from, size_t count, int type, int peer, nccl_comm *c, cudaStream_t stream) {
+    return call(c, stream, type, (move){.kind = SEND, .from = from, .bytes = count, .peer = peer});
+}
+
+static int receive(void *to, size_t count, int type, int peer, nccl_comm *c, cudaStream_t stream) {
+    return call(c, stream, type, (move){.kind = RECEIVE, .to = to, .bytes = count, .peer = peer});
+}
+
+static const char *error_text(int result) {
+    return result == NCCL_REMOTE_ERROR ? "remote process exited or there was a network error"
+                                       : "another error";
+}
+
+/* In place of src/cuda/nccl_library.c. */
+ott_status nccl_library(const nccl_calls **out) {
+    static const nccl_calls calls = {.version = get_version,
+                                     .make_id = make_id,
+                                     .open = open_comm,
+                                     .finalize = finalize_comm,
+                                     .close = leave_comm,
+                                     .abort = leave_comm,
+                                     .state = get_state,
+                                     .begin = begin,
+                                     .end = end,
+                                     .all_gather = all_gather,
+                                     .broadcast = broadcast,
+                                     .send = send,
+                                     .receive = receive,
+                                     .error_text = error_text};
+    *out = &calls;
+    return OTT_OK;
+}

@@ -1,0 +1,169 @@
+/*
+ * Groups of GPUs on emulated ones, each a thread's, over the stand-in for NCCL (nccl.c): the collectives of tests/comm, in the bits
+ * of every other transport; and what NCCL does not say itself: a rank that leaves or hangs ends those who wait for it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "comm/collectives.h"
+#include "comm/links.h"
+#include "comm/ranks.h"
+#include "cpu/cpu.h"
+#include "cuda/cuda.h"
+#include "cudart.h"
+
+/* ---- the transport ---- */
+
+typedef struct gpu_rank {
+    int index;
+    group *control;
+    double timeout;
+} gpu_rank;
+
+static ott_status open_rank(rank_run *r, gpu_rank *k) {
+    int ranks[RANKS_MAX];
+    device *host;
+    TRY(mem_open(&r->account));
+    TRY(cuda_open(r->account, k->index, false, &r->cx.device));
+    TRY(cpu_open(r->account, 1, "scalar", &host));
+    for (int i = 0; i < k->control->size; i++) ranks[i] = i;
+    ott_status status = links_open(r->account,
+                                   &(links_options){.device = r->cx.device,
+                                                    .control = k->control,
+                                                    .host = host,
+                                                    .ranks = ranks,
+                                                    .count = k->control->size,
+                                                    .name = "test",
+                                                    .timeout = k->timeout,
+                                                    .messages = true},
+                                   &r->group);
+    device_close(host);
+    return status;
+}
+
+static ott_status run_rank(void *argument) {
+    gpu_rank *k = argument;
+    rank_run *r = &collectives_ranks[k->index];
+    TRY(open_rank(r, k));
+    collectives_run_rank(r);
+    return OTT_OK;
+}
+
+/* A GPU alone speaks with nobody. */
+static ott_status run_alone(void *argument) {
+    rank_run *r = &collectives_ranks[0];
+    r->group = ((gpu_rank *)argument)->control;
+    collectives_run_rank(r);
+    return OTT_OK;
+}
+
+void collectives_run(int size, double timeout, rank_body body) {
+    gpu_rank ranks[RANKS_MAX];
+    group *control[RANKS_MAX];
+    ranks_worlds worlds = {0};
+    memset(collectives_ranks, 0, sizeof collectives_ranks);
+    ranks_groups(&worlds, size, 1, size, control);
+    for (int i = 0; i < size; i++) {
+        collectives_ranks[i].body = body;
+        ranks[i] = (gpu_rank){i, control[i], timeout};
+    }
+    ranks_run("collectives", size, ranks, sizeof *ranks, size == 1 ? run_alone : run_rank);
+    ranks_close(&worlds);
+}
+
+/* ---- failures ---- */
+
+static void expect_failure(int size, int rank, const char *text) {
+    for (int i = 0; i < size; i++) {
+        if (i != rank) continue;
+        assert_int_equal(collectives_ranks[i].status, OTT_ERR_RANK);
+        if (!strstr(collectives_ranks[i].text, text))
+            fail_msg("rank %d: \"%s\" lacks \"%s\"", i, collectives_ranks[i].text, text);
+    }
+}
+
+/* Its output is never there: who takes it to the host hears so. */
+static ott_status reduce_once(rank_run *r) {
+    float got;
+    tensor t = tensor_vector(r->in, OTT_F32, 1);
+    if (r->group->rank == 1) return OTT_OK;
+    TRY(group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM));
+    return device_copy_out(r->cx.device, &got, r->in, sizeof got);
+}
+
+static void a_rank_that_leaves_ends_those_who_wait(void **state) {
+    (void)state;
+    collectives_run(3, 30, reduce_once);
+    expect_failure(3, 0, "all-reduce, collective number 0 of test, on rank 0: NCCL: remote process exited");
+    expect_failure(3, 2, "all-reduce, collective number 0 of test, on rank 2: NCCL: remote process exited");
+}
+
+/* Each waits for a message of the other's. */
+static ott_status wait_for_each_other(rank_run *r) {
+    collective call = {
+        .kind = COLLECTIVE_RECEIVE, .output = tensor_vector(r->out, OTT_F32, 1), .peer = 1 - r->group->rank};
+    TRY(group_run(r->group, &r->cx, &call));
+    return device_synchronize(r->cx.device);
+}
+
+static void a_rank_that_hangs_ends_in_time(void **state) {
+    (void)state;
+    collectives_run(2, 0.05, wait_for_each_other);
+    for (int i = 0; i < 2; i++) assert_int_equal(collectives_ranks[i].status, OTT_ERR_RANK);
+    if (!strstr(collectives_ranks[0].text,
+                "receive, collective number 0 of test, on rank 0: another rank did not "
+                "come in time") &&
+        !strstr(collectives_ranks[1].text, "on rank 1: another rank did not come in time"))
+        fail_msg("\"%s\", \"%s\"", collectives_ranks[0].text, collectives_ranks[1].text);
+}
+
+/* Ranks that are no neighbours have no channel. */
+static ott_status send_across(rank_run *r) {
+    if (r->group->rank > 0) return OTT_OK;
+    return group_run(
+        r->group, &r->cx,
+        &(collective){.kind = COLLECTIVE_SEND, .input = tensor_vector(r->in, OTT_F32, 1), .peer = 2});
+}
+
+static void messages_are_between_neighbours(void **state) {
+    (void)state;
+    collectives_run(4, 30, send_across);
+    assert_int_equal(collectives_ranks[0].status, OTT_ERR_UNSUPPORTED);
+}
+
+/* What is on its way is the group's memory, and all of it is given back. */
+static ott_status count_memory(rank_run *r) {
+    tensor t = tensor_vector(r->in, OTT_F32, COLLECTIVES_COUNT);
+    int64_t before = device_taken(r->cx.device).now_of[MEM_COMM];
+    TRY(group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM));
+    r->out[0] = (float)(device_taken(r->cx.device).now_of[MEM_COMM] - before);
+    for (int i = 0; i < 3; i++) TRY(group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM));
+    r->out[1] = (float)(device_taken(r->cx.device).now_of[MEM_COMM] - before);
+    return OTT_OK;
+}
+
+static void memory_between_ranks_is_counted_and_used_again(void **state) {
+    (void)state;
+    collectives_run(2, 30, count_memory);
+    assert_int_equal(collectives_ranks[0].status, OTT_OK);
+    assert_true(collectives_ranks[0].out_after[0] == 2 * COLLECTIVES_COUNT * sizeof(float));
+    assert_true(collectives_ranks[0].out_after[1] == collectives_ranks[0].out_after[0]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_leaves_ends_those_who_wait),
+        cmocka_unit_test(a_rank_that_hangs_ends_in_time),
+        cmocka_unit_test(messages_are_between_neighbours),
+        cmocka_unit_test(memory_between_ranks_is_counted_and_used_again),
+    };
+    setenv(CUDART_DEVICES, "4", 1);
+    int failed = collectives_test_moves();
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
+}
