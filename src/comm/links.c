@@ -1,6 +1,7 @@
 /* comm/links: what each rank says of itself reaches all, and each picks those of its group. */
 #include "comm/links.h"
 #include "tensor/exec.h"
+#include "tensor/host.h"
 
 /* A rank's line. */
 typedef struct line {
@@ -8,19 +9,14 @@ typedef struct line {
     int64_t failed;
 } line;
 
-static ott_status gather(const links_options *o, const line *own, line *lines) {
-    exec cx = {.device = o->host};
-    int64_t width = (int64_t)sizeof(line), size = o->control->size;
-    void *memory;
-    TRY(device_allocate(o->host, MEM_COMM, size * width, "links of ranks", &memory));
-    tensor all = tensor_matrix(memory, OTT_U8, size, width), part = tensor_rows(all, o->control->rank, 1);
-    ott_status status = device_copy_in(o->host, part.data, own, width);
-    if (status == OTT_OK)
-        status = group_run(o->control, &cx,
-                           &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = all});
-    if (status == OTT_OK) status = device_copy_out(o->host, lines, memory, size * width);
-    device_release(o->host, memory);
-    return status;
+static ott_status gather(mem *account, group *control, const line *own, line *lines) {
+    device host = host_device(account);
+    exec cx = {.device = &host};
+    tensor all = tensor_matrix(lines, OTT_U8, control->size, sizeof(line));
+    tensor part = tensor_rows(all, control->rank, 1);
+    lines[control->rank] = *own;
+    return group_run(control, &cx,
+                     &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = all});
 }
 
 /* links[count] of the group's own ranks. */
@@ -37,11 +33,12 @@ static ott_status pick(const links_options *o, const line *lines, device_link *l
 }
 
 /* Everybody hears of everybody, also of who has failed. */
-static ott_status exchange(const links_options *o, device_group *own, line *lines, device_link *links) {
+static ott_status exchange(mem *account, const links_options *o, device_group *own, line *lines,
+                           device_link *links) {
     line mine = {.failed = 0};
     ott_status made = o->device->table->make_link(o->device, own, &mine.link);
     mine.failed = made != OTT_OK;
-    TRY(gather(o, &mine, lines));
+    TRY(gather(account, o->control, &mine, lines));
     TRY(made);
     TRY(pick(o, lines, links));
     own->links = links;
@@ -59,7 +56,7 @@ ott_status links_open(mem *account, const links_options *o, group **out) {
     TRY(mem_alloc_array(account, MEM_COMM, o->control->size, sizeof(line), "links of ranks", &lines));
     ott_status status =
         mem_alloc_array(account, MEM_COMM, o->count, sizeof(device_link), "links of a group", &links);
-    if (status == OTT_OK) status = exchange(o, &own, lines, links);
+    if (status == OTT_OK) status = exchange(account, o, &own, lines, links);
     if (status == OTT_OK) status = o->device->table->open_group(o->device, &own, out);
     mem_free(account, links);
     mem_free(account, lines);

@@ -12,7 +12,6 @@ typedef struct links_options {
     device *device; /* whose groups; its table has open_group */
     group *
         control; /* of any transport; all its ranks call links_open at the same time, each for its own group */
-    device *host;     /* control's memory */
     const int *ranks; /* [count] of the group, as control numbers them, ascending, this one among them */
     int count;        /* at least 2 */
     const char *name; /* for messages */

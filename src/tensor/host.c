@@ -69,3 +69,8 @@ void host_read_memory(const device *d, device_memory *out) {
     out->total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     limit_read(mem_read(d->account).now, &out->room);
 }
+
+device host_device(mem *account) {
+    static const device_table table = {HOST_TABLE_MEMORY, HOST_TABLE_EVENTS, .copy = host_copy};
+    return (device){.table = &table, .account = account, .name = "the host"};
+}

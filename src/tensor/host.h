@@ -20,6 +20,9 @@ ott_status host_event_seconds(device *d, device_event *from, device_event *to, d
 mem_stats host_taken(const device *d); /* the device's account */
 void host_read_memory(const device *d, device_memory *out);
 
+/* The host's memory as a device, without operations; it has nothing to close. The account outlives it. */
+device host_device(mem *account);
+
 /* Members of a device_table that are all the host's: of memory and of copies to and from it; of events and memory use. */
 #define HOST_TABLE_MEMORY                                                                                    \
     .allocate = host_allocate, .release = host_release, .allocate_host = host_allocate,                      \

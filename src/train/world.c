@@ -2,10 +2,12 @@
 #include "train/world.h"
 #include "base/pool.h"
 #include "comm/launch.h"
+#include "comm/links.h"
 #include "comm/mpi.h"
 #include "comm/self.h"
 #include "tensor/dry_run.h"
 #include "tensor/group_host.h"
+#include "tensor/host.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +50,7 @@ static ott_status join(world *w) {
 
 static void stand_alone(world *w) {
     w->all = comm_self();
-    w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->all;
+    w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->control = w->all;
 }
 
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
@@ -72,6 +74,22 @@ static ott_status open_mpi(const world *w, mesh_set dimensions, const char *name
     mesh_group(&w->mesh, dimensions, w->rank, ranks);
     return mpi_group_open(w->account, ranks, (int)mesh_group_size(&w->mesh, dimensions), name, w->timeout,
                           out);
+}
+
+/* NCCL's groups are for one thread, so those who write checkpoints meanwhile have MPI's. */
+static ott_status open_linked(const world *w, mesh_set dimensions, const char *name, group **out) {
+    int ranks[w->size];
+    if (out == &w->savers) return open_mpi(w, dimensions, name, out);
+    mesh_group(&w->mesh, dimensions, w->rank, ranks);
+    return links_open(w->account,
+                      &(links_options){.device = w->device,
+                                       .control = w->control,
+                                       .ranks = ranks,
+                                       .count = (int)mesh_group_size(&w->mesh, dimensions),
+                                       .name = name,
+                                       .timeout = w->timeout,
+                                       .messages = dimensions == MESH_SET(PP)},
+                      out);
 }
 
 static ott_status open_absent(const world *w, mesh_set dimensions, const char *name, group **out) {
@@ -107,9 +125,16 @@ static ott_status open_groups(world *w, group_opener open) {
 ott_status world_open(world *w, device *d, const config *cfg) {
     w->timeout = (double)cfg->distributed.nccl_timeout_sec;
     w->device = d;
+    w->host = host_device(w->account);
     if (w->size == 1) return OTT_OK;
-    TRY(device_allocate(d, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
-    return open_groups(w, open_mpi);
+    TRY(mem_alloc(w->account, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
+    if (d->table->open_group) {
+        TRY(open_mpi(w, MESH_ALL, "", &w->control));
+        return open_groups(w, open_linked);
+    }
+    TRY(open_groups(w, open_mpi));
+    w->control = w->all;
+    return OTT_OK;
 }
 
 ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out) {
@@ -144,7 +169,8 @@ void world_close(world *w) {
     list_groups(w, groups);
     for (int i = 0; i < GROUPS; i++)
         if (*groups[i] != comm_self()) group_close(*groups[i]);
-    if (w->device) device_release(w->device, w->words);
+    if (w->control != w->all && w->control != comm_self()) group_close(w->control);
+    mem_free(w->account, w->words);
 }
 
 /* ---- telling and agreeing ---- */
@@ -157,8 +183,8 @@ bool world_saves(const world *w) {
     return mesh_group_rank(&w->mesh, MESH_SET(DP_REPLICATE), w->rank) == 0;
 }
 
-static group_host words_of(const world *w) {
-    return (group_host){w->all, w->device, w->words, WORDS_BYTES};
+static group_host words_of(world *w) {
+    return (group_host){w->control, &w->host, w->words, WORDS_BYTES};
 }
 
 ott_status world_any(world *w, bool *flag) {
@@ -252,8 +278,8 @@ out:
 }
 
 ott_status world_barrier(world *w) {
-    exec cx = {.device = w->device};
-    return w->size == 1 ? OTT_OK : group_barrier(w->all, &cx);
+    exec cx = {.device = &w->host};
+    return w->size == 1 ? OTT_OK : group_barrier(w->control, &cx);
 }
 
 ott_status world_give_up(world *w, ott_status code) {

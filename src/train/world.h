@@ -19,6 +19,7 @@ typedef struct world {
     int rank, size;
     int local_rank, local_ranks; /* which of how many on this machine; 0 of 0: the launcher does not say */
     int threads;      /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
+    group *control;   /* every rank, through which they tell each other something, in the host's memory */
     group *all;       /* every rank; of one rank alone like the others comm_self */
     group *data;      /* ranks that read other rows */
     group *shard;     /* of them those that share one copy of the parameters */
@@ -30,7 +31,8 @@ typedef struct world {
     group *savers;  /* those of the first copy of the model, which write it down, beside what else goes on */
     double timeout; /* seconds */
     device *device;
-    void *words; /* device memory through which they tell each other something */
+    device host;
+    void *words; /* what goes through control */
     logger log;  /* this rank's */
     const logger *heard;
 } world;
@@ -38,7 +40,7 @@ typedef struct world {
 /* Joins the ranks that a launcher started, arranges them, and gives cfg what follows from how many there are. `log` hears what
    metrics.log_rank lets through w->log. */
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w);
-/* The groups. device is borrowed. */
+/* The groups: over the device's own links where it has some (comm/links.h), else by MPI. device is borrowed. */
 ott_status world_open(world *w, device *d, const config *cfg);
 /* What the groups of a rank take (MEM_COMM) where MPI carries them. */
 int64_t world_group_bytes(const mesh *m);
