@@ -29,9 +29,9 @@ typedef struct cuda_device {
     bool own_products;        /* none by cuBLASLt */
     cublasLtHandle_t library; /* NULL: no product has been asked for */
     cuda_product *products;   /* that it has planned (cuda/products.h) */
-    struct nccl_watch *watch; /* over its groups (cuda/nccl_group.h); NULL: there was none */
     char name[320];           /* "cuda:0 NVIDIA H200" */
     char about[400];          /* and the versions of driver and libraries */
+    struct nccl_watch *watch; /* over its groups (cuda/nccl_group.h); NULL: there was none */
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

@@ -1,5 +1,6 @@
 /* cuda/inspect: asks the CUDA runtime and each library for its version. */
 #include "cuda/inspect.h"
+#include "cuda/nccl.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -95,7 +96,7 @@ static void inspect_library(plugin_finding tell, void *user, const used_library 
 static const used_library libraries[] = {
     /* Before 9.18.1 backward of packed documents was wrong or missing (release notes). */
     {"cuDNN", "libcudnn.so.9", "nvidia-cudnn-cu13", "cudnnGetVersion", 91801},
-    {"NCCL", "libnccl.so.2", "nvidia-nccl-cu13", "ncclGetVersion", 20900},
+    {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST},
 };
 
 void inspect_machine(plugin_finding tell, void *user) {

@@ -61,11 +61,11 @@ typedef struct device_table {
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
+    void (*close)(device *d);
     /* Groups over links of its own (comm/links.h); NULL: what ranks tell each other goes through the host. make_link is told
        no links yet. */
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
-    void (*close)(device *d);
 } device_table;
 
 /* A device with its two tables; a backend makes one with its own state behind it. */

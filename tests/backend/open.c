@@ -43,6 +43,11 @@ ott_status test_device_open(mem *account, int threads, const char *isa, device *
     return test_device_open_named(getenv(TEST_DEVICE_VARIABLE), account, threads, isa, out);
 }
 
+ott_status test_device_open_gpu(mem *account, int index, device **out) {
+    STATUS_REQUIRE(cuda_open);
+    return cuda_open(account, index, false, out);
+}
+
 void *test_device_fetch(device *d, const void *data, int64_t bytes) {
     void *host = malloc((size_t)bytes + 1);
     if (host && device_copy_out(d, host, data, bytes) == OTT_OK) return host;

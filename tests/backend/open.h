@@ -17,6 +17,8 @@ ott_status test_device_open(mem *account, int threads, const char *isa, device *
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
 /* Is it a plugin's, whose products and attention are a library's, with sums in an order of its own? */
 bool test_device_has_own_sums(const device *d);
+/* GPU number `index`, where the program links that backend. */
+ott_status test_device_open_gpu(mem *account, int index, device **out);
 /* A copy on the host of what lies on the device, to be freed; ends the program when it cannot. */
 void *test_device_fetch(device *d, const void *data, int64_t bytes);
 

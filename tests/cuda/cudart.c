@@ -205,8 +205,9 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *address) {
-    *found = (struct cudaPointerAttributes){
-        .type = holds(address, 1, false) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, .device = device};
+    *found = (struct cudaPointerAttributes){.type = holds(address, 1, false) ? cudaMemoryTypeDevice
+                                                                             : cudaMemoryTypeUnregistered,
+                                            .device = device};
     return cudaSuccess;
 }
 

@@ -38,6 +38,8 @@ extern int64_t cudart_launches, cudart_waits;
 #define CUDART_DEVICES    "CUDART_DEVICES"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);
+/* Bytes that the stand-in for NCCL has brought from one GPU to another: of all-gathers and broadcasts, of messages. */
+extern int64_t nccl_bytes_gathered, nccl_bytes_sent;
 /* Products that the stand-in for cuBLASLt was given and did not refuse. */
 extern int cublaslt_products;
 /* It has no algorithm for anything. */

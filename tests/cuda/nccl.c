@@ -52,7 +52,7 @@ struct ncclComm {
 };
 
 static world *worlds;
-int64_t nccl_bytes_sent;
+int64_t nccl_bytes_gathered, nccl_bytes_sent;
 
 static void die(const char *what, const nccl_comm *c) {
     fprintf(stderr, "NCCL stand-in: %s (rank %d of %d)\n", what, c->rank, c->world->ranks);
@@ -182,7 +182,7 @@ static bool all_arrived(const nccl_comm *c, const move *m) {
         if (!takes_part(c, m, r)) continue;
         move *other = partner(c, m, r);
         if (other && other->arrived && !has_gone(c->world, r)) continue;
-        if (other && other->launch)
+        if (other && other->launch && other->launch->job > 0) /* queued */
             cudart_run(other->launch->stream, other->launch->job);
         else
             cudart_wait();
@@ -212,7 +212,7 @@ static void gather(const nccl_comm *c, move *m) {
             size_t place = m->kind == BROADCAST ? 0 : (size_t)from * m->bytes;
             if (of[to]->to + place != of[from]->from) memcpy(of[to]->to + place, of[from]->from, m->bytes);
             of[to]->done = true;
-            if (to != from) nccl_bytes_sent += (int64_t)m->bytes;
+            if (to != from) nccl_bytes_gathered += (int64_t)m->bytes;
         }
 }
 

@@ -14,36 +14,43 @@
 #include "comm/collectives.h"
 #include "comm/links.h"
 #include "comm/ranks.h"
-#include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "cudart.h"
 
 /* ---- the transport ---- */
 
+static ott_status refuse_link(device *d, const device_group *own, device_link *out) {
+    (void)d, (void)own, (void)out;
+    return status_fail(OTT_ERR_UNSUPPORTED, "no library");
+}
+
 typedef struct gpu_rank {
     int index;
+    bool refuses; /* its GPU speaks with nobody */
     group *control;
     double timeout;
 } gpu_rank;
 
 static ott_status open_rank(rank_run *r, gpu_rank *k) {
     int ranks[RANKS_MAX];
-    device *host;
+    device_table refusing;
     TRY(mem_open(&r->account));
     TRY(cuda_open(r->account, k->index, false, &r->cx.device));
-    TRY(cpu_open(r->account, 1, "scalar", &host));
+    const device_table *whole = r->cx.device->table;
+    refusing = *whole;
+    refusing.make_link = refuse_link;
+    if (k->refuses) r->cx.device->table = &refusing;
     for (int i = 0; i < k->control->size; i++) ranks[i] = i;
     ott_status status = links_open(r->account,
                                    &(links_options){.device = r->cx.device,
                                                     .control = k->control,
-                                                    .host = host,
                                                     .ranks = ranks,
                                                     .count = k->control->size,
                                                     .name = "test",
                                                     .timeout = k->timeout,
                                                     .messages = true},
                                    &r->group);
-    device_close(host);
+    r->cx.device->table = whole;
     return status;
 }
 
@@ -71,7 +78,7 @@ void collectives_run(int size, double timeout, rank_body body) {
     ranks_groups(&worlds, size, 1, size, control);
     for (int i = 0; i < size; i++) {
         collectives_ranks[i].body = body;
-        ranks[i] = (gpu_rank){i, control[i], timeout};
+        ranks[i] = (gpu_rank){.index = i, .control = control[i], .timeout = timeout};
     }
     ranks_run("collectives", size, ranks, sizeof *ranks, size == 1 ? run_alone : run_rank);
     ranks_close(&worlds);
@@ -100,8 +107,8 @@ static ott_status reduce_once(rank_run *r) {
 static void a_rank_that_leaves_ends_those_who_wait(void **state) {
     (void)state;
     collectives_run(3, 30, reduce_once);
-    expect_failure(3, 0, "all-reduce, collective number 0 of test, on rank 0: NCCL: remote process exited");
-    expect_failure(3, 2, "all-reduce, collective number 0 of test, on rank 2: NCCL: remote process exited");
+    expect_failure(3, 0, "NCCL: remote process exited");
+    expect_failure(3, 2, "NCCL: remote process exited");
 }
 
 /* Each waits for a message of the other's. */
@@ -137,6 +144,32 @@ static void messages_are_between_neighbours(void **state) {
     assert_int_equal(collectives_ranks[0].status, OTT_ERR_UNSUPPORTED);
 }
 
+static ott_status try_open(void *argument) {
+    gpu_rank *k = argument;
+    rank_run *r = &collectives_ranks[k->index];
+    ott_status status = open_rank(r, k);
+    device_close(r->cx.device);
+    mem_close(r->account);
+    return status;
+}
+
+static void all_hear_that_a_gpu_speaks_with_nobody(void **state) {
+    (void)state;
+    group *control[2];
+    ranks_worlds worlds = {0};
+    ranks_end ends[2];
+    memset(collectives_ranks, 0, sizeof collectives_ranks);
+    ranks_groups(&worlds, 2, 1, 2, control);
+    gpu_rank ranks[] = {{.index = 0, .control = control[0]},
+                        {.index = 1, .control = control[1], .refuses = true}};
+    ranks_try(2, ranks, sizeof *ranks, try_open, ends);
+    assert_int_equal(ends[0].status, OTT_ERR_RANK);
+    assert_non_null(strstr(ends[0].text, "rank 1 cannot join the group of devices test"));
+    assert_int_equal(ends[1].status, OTT_ERR_UNSUPPORTED);
+    assert_string_equal(ends[1].text, "no library");
+    ranks_close(&worlds);
+}
+
 /* What is on its way is the group's memory, and all of it is given back. */
 static ott_status count_memory(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, COLLECTIVES_COUNT);
@@ -161,6 +194,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_leaves_ends_those_who_wait),
         cmocka_unit_test(a_rank_that_hangs_ends_in_time),
         cmocka_unit_test(messages_are_between_neighbours),
+        cmocka_unit_test(all_hear_that_a_gpu_speaks_with_nobody),
         cmocka_unit_test(memory_between_ranks_is_counted_and_used_again),
     };
     setenv(CUDART_DEVICES, "4", 1);

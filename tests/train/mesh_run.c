@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
+#include "comm/links.h"
 #include "comm/ranks.h"
 #include "train/schedule.h"
 
@@ -20,6 +22,8 @@ typedef struct rank_run {
     rig r;
     pipeline_stage stage;
     group *groups[GROUPS]; /* NULL: of one rank */
+    mem *gpu_account;
+    device *gpu; /* NULL: the rank is on the CPU */
     int64_t histories_every;
     void *histories; /* while they seem not to be there */
     float *grads[2]; /* of the first step, of the last */
@@ -79,8 +83,38 @@ static void open_groups(const mesh *m, int first, int last, int which, int count
     for (int k = 0; k < count; k++) ranks[k].groups[which] = of[k];
 }
 
+/* The rank's groups, from now on over its GPU's links; it found the others by those that it had. */
+static ott_status link_rank(void *rank) {
+    rank_run *k = rank;
+    for (int i = 0; i < GROUPS; i++) {
+        group *control = k->groups[i];
+        int ranks[MESH_RUN_RANKS_MAX];
+        if (!control) continue;
+        for (int r = 0; r < control->size; r++) ranks[r] = r;
+        TRY(links_open(k->gpu_account,
+                       &(links_options){.device = k->gpu,
+                                        .control = control,
+                                        .ranks = ranks,
+                                        .count = control->size,
+                                        .name = "of a mesh",
+                                        .timeout = 60,
+                                        .messages = i == STAGES},
+                       &k->groups[i]));
+    }
+    return OTT_OK;
+}
+
+static void open_gpus(rank_run *ranks, int count) {
+    for (int k = 0; k < count; k++) {
+        FIXTURE_OK(mem_open(&ranks[k].gpu_account));
+        FIXTURE_OK(test_device_open_gpu(ranks[k].gpu_account, k, &ranks[k].gpu));
+    }
+    ranks_run("links", count, ranks, sizeof *ranks, link_rank);
+}
+
 static void open_rank(rank_run *k, const fixture *f, const mesh_run_options *o) {
-    rig_options own = {.precision = o->precision,
+    rig_options own = {.device = k->gpu,
+                       .precision = o->precision,
                        .more = o->more,
                        .data_group = k->groups[DATA],
                        .shard_group = k->groups[SHARD],
@@ -115,6 +149,7 @@ static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const 
     open_groups(&m, MESH_PP, MESH_PP, STAGES, count, w, ranks);
     open_groups(&m, MESH_TP, MESH_TP, TENSOR, count, w, ranks);
     open_groups(&m, MESH_CP, MESH_CP, CONTEXT, count, w, ranks);
+    if (o->gpus) open_gpus(ranks, count);
     for (int k = 0; k < count; k++) open_rank(&ranks[k], f, o);
     return count;
 }
@@ -231,6 +266,7 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     const model *m = ranks[0].r.t->m;
     memcpy(o->step, ranks[0].step, sizeof o->step);
     o->evaluated = ranks[0].evaluated;
+    o->traffic = m->store.traffic;
     for (int i = 0; i < m->all_count; i++)
         for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_MOMENT2; kind++)
             add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
@@ -259,6 +295,7 @@ void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out) {
     for (int k = 0; k < count; k++) {
         for (int i = 0; i < 2; i++) free(ranks[k].grads[i]);
         rig_close(&ranks[k].r);
+        mem_close(ranks[k].gpu_account);
     }
     if (worlds.account) ranks_close(&worlds);
     free(ranks);

@@ -20,6 +20,7 @@ typedef struct mesh_run_options {
     const precision *precision;
     const char *const *more; /* as fixture_config takes it */
     mesh_layout layout;
+    bool gpus; /* each rank has an emulated GPU of its own, and its groups are over links between them */
     int64_t
         histories_every; /* micro-batches with which delayed scaling's histories move on, as they do with one of each
                                 of several ranks; 0: 1 */
@@ -47,6 +48,7 @@ typedef struct outcome_tensor {
 typedef struct outcome {
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
+    store_traffic traffic;   /* of one rank */
     outcome_tensor *tensors; /* [count] */
     int count;
 } outcome;

@@ -205,7 +205,8 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     shape.sequence_parallel = o->sequence_parallel;
     shape.context_ranks = o->context_ranks;
     TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
-    TRY(test_device_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
+    r->device = o->device;
+    if (!r->device) TRY(test_device_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));
     TRY(precision_plan_read(r->cfg, &r->precision));
     TRY(run_trainer_options(r->cfg, &r->precision, 0, &options));
     if (o->row) options.convert.recipe = o->row;

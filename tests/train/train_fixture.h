@@ -81,6 +81,7 @@ int spoken_count(const spoken *s, const char *part);
 
 typedef struct rig_options {
     const char *isa; /* as cpu_open takes it */
+    device *device;  /* opened already; from now on the rig's. NULL: it opens its own */
     const precision *precision;
     const char *const *more;     /* as fixture_config takes it */
     const recipe *row;           /* instead of the configuration's recipe; NULL: that one */
