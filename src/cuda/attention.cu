@@ -398,3 +398,23 @@ extern "C" cudaError_t attention_backward_launch(const attention_backward_args *
     });
     return cudaGetLastError();
 }
+
+/* ---- documents as cuDNN is told of them ---- */
+
+enum { OFFSETS_THREADS = 128 };
+
+__global__ void attention_offsets_kernel(const int32_t *start, int64_t documents, int64_t tokens,
+                                         attention_offsets to) {
+    int64_t i = (int64_t)blockIdx.x * OFFSETS_THREADS + threadIdx.x;
+    if (i > documents) return;
+    int64_t begin = i < documents ? start[i] : tokens, end = i + 1 < documents ? start[i + 1] : tokens;
+    for (int n = 0; n < ATTENTION_STRIDES; n++) to.offsets[n][i] = begin * to.strides[n];
+    if (i < documents) to.q_lengths[i] = to.k_lengths[i] = (int32_t)(end - begin);
+}
+
+extern "C" cudaError_t attention_offsets_launch(const tensor *cu_seqlens, int64_t documents, int64_t tokens,
+                                                const attention_offsets *to, cudaStream_t stream) {
+    LAUNCH_BLOCKS(attention_offsets_kernel, documents / OFFSETS_THREADS + 1, OFFSETS_THREADS, stream,
+                  (const int32_t *)cu_seqlens->data, documents, tokens, *to);
+    return cudaGetLastError();
+}

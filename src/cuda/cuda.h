@@ -16,6 +16,7 @@ enum { CUDA_ALIGNMENT = 256 }; /* bytes: of every tensor and of cuBLASLt's works
 
 typedef struct cuda_block cuda_block;
 typedef struct cuda_product cuda_product;
+typedef struct attention_plans attention_plans;
 
 typedef struct cuda_device {
     device base; /* first: a device is cast to this */
@@ -26,12 +27,13 @@ typedef struct cuda_device {
     pthread_mutex_t lock;
     cuda_block *blocks; /* device memory that is taken, and its account */
     mem_stats taken;
-    bool own_products;        /* none by cuBLASLt */
-    cublasLtHandle_t library; /* NULL: no product has been asked for */
-    cuda_product *products;   /* that it has planned (cuda/products.h) */
-    char name[320];           /* "cuda:0 NVIDIA H200" */
-    char about[400];          /* and the versions of driver and libraries */
-    struct nccl_watch *watch; /* over its groups (cuda/nccl_group.h); NULL: there was none */
+    bool own_products;           /* none by cuBLASLt */
+    cublasLtHandle_t library;    /* NULL: no product has been asked for */
+    cuda_product *products;      /* that it has planned (cuda/products.h) */
+    attention_plans *attentions; /* by cuDNN (cuda/attention_plans.h); NULL: none has been asked for */
+    char name[320];              /* "cuda:0 NVIDIA H200" */
+    char about[400];             /* and the versions of driver and libraries */
+    struct nccl_watch *watch;    /* over its groups (cuda/nccl_group.h); NULL: there was none */
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

@@ -3,6 +3,7 @@
  * pool in the order of the stream, so that taking and giving back waits for nothing.
  */
 #include "base/size.h"
+#include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/graph.h"
 #include "cuda/hardware.h"
@@ -262,6 +263,7 @@ static void close_device(device *d) {
     if (c->stream) {
         cudaStreamSynchronize(c->stream);
         products_close(c);
+        attention_plans_close(c);
         cudaStreamDestroy(c->stream);
     }
     pthread_mutex_destroy(&c->lock);

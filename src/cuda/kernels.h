@@ -56,6 +56,15 @@ cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, con
 cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
 /* Bytes of workspace that attention_backward_launch takes. */
 int64_t attention_backward_workspace(const attention_backward_args *a);
+/* What cuDNN is told of packed documents: the length of each, and where it begins in rows of each of some strides;
+   [documents + 1] of them, the last where the tokens end. */
+enum { ATTENTION_STRIDES = 4 };
+typedef struct attention_offsets {
+    int32_t *q_lengths, *k_lengths;
+    int64_t *offsets[ATTENTION_STRIDES], strides[ATTENTION_STRIDES];
+} attention_offsets;
+cudaError_t attention_offsets_launch(const tensor *cu_seqlens, int64_t documents, int64_t tokens,
+                                     const attention_offsets *to, cudaStream_t stream);
 cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
                                       cudaStream_t stream);
 

@@ -11,7 +11,8 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
-    case OP_INDEX_attention_backward: return attention_backward_workspace(args);
+    case OP_INDEX_attention_forward: return cuda_attention_forward_workspace(d, args);
+    case OP_INDEX_attention_backward: return cuda_attention_backward_workspace(d, args);
     default: return 0;
     }
 }

@@ -11,6 +11,8 @@
 
 /* Bytes of workspace that the op wants. */
 int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);
+int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a);
+int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a);
 
 extern const op_table cuda_ops;
 

@@ -1,7 +1,7 @@
-/* tests/cuda/attention_interpreter: implements attention_interpreter.h. */
+/* tests/cuda/attention_interpreter: a graph's operations by plain loops. */
 #include "attention_interpreter.h"
 #include "fp8/cast.h"
-#include "gpu.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,12 +10,18 @@ typedef struct interpreter {
     const graph *g;
     void *const *images;
     const size_t *bytes;
-    char *error;
+    char error[256];
     float *values[GRAPH_TENSORS_MOST];
 } interpreter;
 
+static void *take(size_t bytes) {
+    void *memory = malloc(bytes);
+    if (!memory) abort();
+    return memory;
+}
+
 static bool fail(interpreter *in, const char *what, int uid) {
-    if (!in->error[0]) snprintf(in->error, ATTENTION_TEXT, "tensor %d: %s", uid, what);
+    if (!in->error[0]) snprintf(in->error, sizeof in->error, "tensor %d: %s", uid, what);
     return false;
 }
 
@@ -41,12 +47,13 @@ static bool next(const graph_tensor *t, int64_t at[4]) {
 static float *new_values(interpreter *in, int uid) {
     int64_t n = count(&in->g->tensors[uid]);
     free(in->values[uid]);
-    float *values = in->values[uid] = gpu_host_alloc((size_t)n * sizeof *values);
+    float *values = in->values[uid] = take((size_t)n * sizeof *values);
     for (int64_t i = 0; i < n; i++) values[i] = NAN;
     return values;
 }
 
 static float rounded(double x, graph_type type) {
+    if (type == GRAPH_F16) return cast_from_f16(cast_to_f16((float)x));
     return type == GRAPH_BF16 ? cast_from_bf16(cast_to_bf16((float)x)) : (float)x;
 }
 
@@ -63,6 +70,7 @@ static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t 
 static float load_element(const void *image, graph_type type, int64_t at) {
     switch (type) {
     case GRAPH_BF16: return cast_from_bf16(((const uint16_t *)image)[at]);
+    case GRAPH_F16: return cast_from_f16(((const uint16_t *)image)[at]);
     case GRAPH_I32: return (float)((const int32_t *)image)[at];
     default: return ((const float *)image)[at];
     }
@@ -79,7 +87,8 @@ static const float *load(interpreter *in, int uid) {
     do {
         const int64_t *offsets = in->images[t->offsets];
         if (inside(t, offsets, at))
-            values[dense(t, at)] = load_element(in->images[uid], t->type, graph_tensor_at(t, offsets, at));
+            values[dense(t, at)] =
+                load_element(in->images[uid], t->type, attention_graph_element(t, offsets, at));
     } while (next(t, at));
     return values;
 }
@@ -91,12 +100,14 @@ static bool store(interpreter *in, int uid) {
     do {
         const int64_t *offsets = in->images[t->offsets];
         if (!inside(t, offsets, at)) continue;
-        int64_t element = graph_tensor_at(t, offsets, at);
-        if ((size_t)(element + 1) * graph_type_bytes(t->type) > in->bytes[uid])
+        int64_t element = attention_graph_element(t, offsets, at);
+        if ((size_t)(element + 1) * attention_graph_type_bytes(t->type) > in->bytes[uid])
             return fail(in, "a store outside of its memory", uid);
         float value = in->values[uid][dense(t, at)];
         if (t->type == GRAPH_BF16)
             ((uint16_t *)in->images[uid])[element] = cast_to_bf16(value);
+        else if (t->type == GRAPH_F16)
+            ((uint16_t *)in->images[uid])[element] = cast_to_f16(value);
         else
             ((float *)in->images[uid])[element] = value;
     } while (next(t, at));
@@ -123,6 +134,7 @@ static double apply(const graph_op *op, const int64_t at[4], double a, double b,
     case GRAPH_LOG: return log(a);
     case GRAPH_INDEX: return (double)at[op->axis];
     case GRAPH_LESS: return a < b;
+    case GRAPH_GREATER: return a > b;
     case GRAPH_GREATER_EQUAL: return a >= b;
     case GRAPH_AND: return a != 0 && b != 0;
     case GRAPH_SELECT: return c != 0 ? a : b;
@@ -144,7 +156,7 @@ static void pointwise(interpreter *in, const graph_op *op) {
 static void reduce(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int64_t n = count(t), at[4] = {0};
-    double *sums = gpu_host_alloc((size_t)n * sizeof *sums);
+    double *sums = take((size_t)n * sizeof *sums);
     for (int64_t i = 0; i < n; i++) sums[i] = op->mode == GRAPH_REDUCE_MAX ? -INFINITY : 0;
     do {
         int64_t to[4];
@@ -192,7 +204,7 @@ static void multiply(interpreter *in, const graph_op *op, int64_t document, int6
     float *out = in->values[op->out] + dense(t, (int64_t[]){document, head, 0, 0});
     int64_t rows = length(in, op->m, document, t->dims[2]), columns = length(in, op->n, document, t->dims[3]);
     int64_t inner = length(in, op->k, document, a->dims[3]);
-    double *sums = gpu_host_alloc((size_t)t->dims[3] * sizeof *sums);
+    double *sums = take((size_t)t->dims[3] * sizeof *sums);
     for (int64_t m = 0; m < rows; m++) {
         for (int64_t n = 0; n < columns; n++) sums[n] = 0;
         for (int64_t k = 0; k < inner; k++)
@@ -226,12 +238,12 @@ static bool interpret_op(interpreter *in, const graph_op *op) {
     return store(in, op->out);
 }
 
-bool attention_interpret(void *context, const graph *g, void *const images[ATTENTION_NAMED],
-                         const size_t bytes[ATTENTION_NAMED], char error[ATTENTION_TEXT]) {
-    (void)context;
-    interpreter in = {.g = g, .images = images, .bytes = bytes, .error = error};
+const char *attention_interpret(const graph *g, void *const data[ATTENTION_NAMED],
+                                const size_t bytes[ATTENTION_NAMED]) {
+    static interpreter in;
+    in = (interpreter){.g = g, .images = data, .bytes = bytes};
     bool good = true;
     for (int i = 0; i < g->op_count && good; i++) good = interpret_op(&in, &g->ops[i]);
     for (int uid = 0; uid < GRAPH_TENSORS_MOST; uid++) free(in.values[uid]);
-    return good;
+    return good ? NULL : in.error;
 }

@@ -1,51 +1,60 @@
-/* tests/cuda/attention_shim: implements attention_cudnn.h without cuDNN: a plan is its graph, interpreted. */
-#include "attention_cudnn.h"
+/* tests/cuda/attention_shim: what of cuda/attention_cudnn the backend calls. */
+#include "attention_shim.h"
 #include "attention_interpreter.h"
+#include "cuda/attention_cudnn.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static cudaStream_t shim_stream; /* of the one device that a program opens */
+size_t attention_shim_version;
+attention_fault attention_shim_fault;
+int attention_shim_plans, attention_shim_runs;
 
-size_t cudnnGetVersion(void) {
-    return CUDNN_VERSION;
+ott_status attention_library_open(attention_library *l, cudaStream_t stream) {
+    *l = (attention_library){.version = attention_shim_version, .handle = (cudnnHandle_t)(void *)stream};
+    if (l->version > 0) return OTT_OK;
+    snprintf(l->error, sizeof l->error, "cuDNN is not there");
+    return status_fail(OTT_ERR_DEVICE, "%s", l->error);
 }
 
-bool attention_device_open(attention_device *d, cudaStream_t stream) {
-    *d = (attention_device){0};
-    shim_stream = stream;
-    return true;
+void attention_library_close(attention_library *l) {
+    (void)l;
 }
 
-void attention_device_close(attention_device *d) {
-    (void)d;
-}
-
-char *attention_device_json(attention_device *d) {
-    (void)d;
-    return strdup("{}");
-}
-
-bool attention_plan_build(attention_plan *p, const attention_device *d, const graph *g) {
-    (void)d;
+ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g) {
+    (void)l;
     *p = (attention_plan){.plan = malloc(sizeof *g)};
-    if (p->plan) memcpy(p->plan, g, sizeof *g);
-    return p->plan != NULL;
+    if (!p->plan) return status_fail(OTT_ERR_MEMORY, "no memory for a graph");
+    memcpy(p->plan, g, sizeof *g);
+    attention_shim_plans++;
+    return OTT_OK;
 }
 
-bool attention_plan_run(attention_plan *p, const attention_device *d, void *const data[ATTENTION_NAMED],
-                        void *workspace) {
-    (void)d, (void)workspace;
-    cudaStreamSynchronize(shim_stream); /* what was given to it before is done */
-    const graph *g = p->plan;
-    const attention_config *c = &g->config;
-    const int64_t *offsets = data[ATTENTION_LSE_OFFSETS];
-    int64_t rows = c->packed ? offsets[c->documents] / c->heads : c->documents * c->length;
-    size_t bytes[ATTENTION_NAMED];
-    for (int uid = 0; uid < ATTENTION_NAMED; uid++) bytes[uid] = graph_tensor_bytes(&g->tensors[uid], rows);
-    p->error[0] = '\0';
-    return attention_interpret(NULL, g, data, bytes, p->error);
+static void plant(graph *g) {
+    for (int i = 0; i < g->op_count; i++) {
+        graph_op *op = &g->ops[i];
+        if (attention_shim_fault == FAULT_LENGTHS) op->m = op->n = op->k = 0;
+        if (attention_shim_fault == FAULT_MASKS && op->mode == GRAPH_SELECT) op->mode = GRAPH_IDENTITY;
+    }
+    if (attention_shim_fault == FAULT_OFFSETS) g->tensors[ATTENTION_GRAD_K_HEADS].offsets_factor = 1;
 }
 
-void attention_plan_close(attention_plan *p) {
+/* cuDNN takes the scalars at once; here the stream has to come to its end first. */
+ott_status attention_plan_run(attention_plan *p, const attention_library *l,
+                              void *const data[ATTENTION_NAMED], void *workspace) {
+    (void)workspace;
+    cudaStreamSynchronize((cudaStream_t)(void *)l->handle);
+    graph *g = p->plan;
+    size_t bytes[ATTENTION_NAMED] = {0};
+    for (int uid = 1; uid < ATTENTION_NAMED; uid++)
+        if (attention_graph_has(g, uid)) bytes[uid] = attention_graph_tensor_bytes(g, uid, g->config.length);
+    plant(g);
+    const char *error = attention_interpret(g, data, bytes);
+    attention_shim_runs++;
+    return error ? status_fail(OTT_ERR_DEVICE, "the stand-in for cuDNN: %s", error) : OTT_OK;
+}
+
+void attention_plan_close(attention_plan *p, const attention_library *l) {
+    (void)l;
     free(p->plan);
 }

@@ -5,12 +5,15 @@ set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library it
 list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
 list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c is in its place
+# In place of cuDNN, an interpreter of its graphs.
+list(FILTER cuda_sources EXCLUDE REGEX "/attention_cudnn\\.c$")
 set(cuda_kernels ${cuda_sources})
 list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c cuda/nccl.c)
+add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c cuda/nccl.c
+            cuda/attention_shim.c cuda/attention_interpreter.c)
 target_include_directories(cuda_emulated PUBLIC cuda)
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
@@ -35,6 +38,7 @@ cuda_test(ranks cuda/test_ranks.c tests_train)
 cuda_test(graphs cuda/test_graphs.c tests_train)
 cuda_test(train cuda/test_train.c tests_train)
 cuda_test(use cuda/test_use.c tests_train ottava_eval)
+cuda_test(attention cuda/test_attention.c)
 
 # The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
@@ -58,3 +62,24 @@ set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
                      ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
 add_dependencies(cuda_test_open emulated_plugin)
 add_dependencies(cuda cuda_test_open)
+# cuDNN's plans of attention on a stand-in for the driver: libcuda.c, and all other names of the toolkit's stub library.
+find_library(OTTAVA_LIBCUDA_STUB cuda PATHS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
+if(OTTAVA_LIBCUDA_STUB)
+  set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)
+  add_custom_command(OUTPUT ${calls} DEPENDS cuda/libcuda.awk VERBATIM
+                     COMMAND sh -c "'${CMAKE_NM}' -D --defined-only '${OTTAVA_LIBCUDA_STUB}' | awk -f cuda/libcuda.awk > '${calls}'"
+                     WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  add_library(stand_in_cuda SHARED cuda/libcuda.c ${calls})
+  set_target_properties(stand_in_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1 C_VISIBILITY_PRESET default
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stand_in)
+  add_executable(cuda_test_attention_plans cuda/test_attention_plans.c ${PROJECT_SOURCE_DIR}/src/cuda/attention_cudnn.c
+                 ${PROJECT_SOURCE_DIR}/src/cuda/attention_graph.c)
+  target_link_libraries(cuda_test_attention_plans PRIVATE ottava_base PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
+  add_dependencies(cuda_test_attention_plans stand_in_cuda)
+  add_dependencies(cuda cuda_test_attention_plans)
+  get_filename_component(cudnn_folder ${OTTAVA_cudnn} DIRECTORY)
+  add_test(NAME cuda.attention_plans
+           COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=$<TARGET_FILE_DIR:stand_in_cuda>:${cudnn_folder}
+                   $<TARGET_FILE:cuda_test_attention_plans>)
+  set_tests_properties(cuda.attention_plans PROPERTIES TIMEOUT ${test_timeout})
+endif()

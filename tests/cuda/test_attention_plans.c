@@ -1,157 +1,149 @@
-/*
- * tests/cuda/test_attention_plans: cuDNN builds a plan of every attention graph that we use, for a Hopper GPU
- * described by a file of cuDNN's JSON (the only argument), with as much workspace as was planned for. Needs
- * no GPU, but libcuda.so.1 to be the stand-in of libcuda.c.
- */
-#include "attention_cudnn.h"
+/* cuDNN builds the plans of attention of every configuration in configs/, for a Hopper GPU that a file of cuDNN's JSON describes.
+   Needs no GPU, but libcuda.so.1 to be the stand-in of libcuda.c. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "cuda/attention_cudnn.h"
+#include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static attention_device device;
-static int failures;
+/* Where documents are packed, or a micro-batch has several rows, the rows lie one after the other. */
+typedef struct shape {
+    const char *configs; /* of these files */
+    int64_t rows, documents, heads, kv_heads, head_dim, window;
+    bool fused; /* q, k, v and their gradients are columns of one matrix */
+} shape;
 
-static void read_file(const char *path, char *text, size_t bytes) {
-    FILE *f = fopen(path, "r");
-    if (!f) {
-        perror(path);
-        exit(2);
-    }
-    text[fread(text, 1, bytes - 1, f)] = '\0';
+static const shape shapes[] = {
+    {"debug.toml", 1024, 8, 4, 4, 64, 0, false},
+    {"demo.toml", 1024, 16, 3, 3, 64, 0, false},
+    {"llama_10m.toml", 4096, 16, 4, 4, 64, 0, false},
+    {"llama_42m.toml", 4096, 8, 8, 8, 64, 0, false},
+    {"llama_124m.toml", 8192, 8, 12, 12, 64, 0, false},
+    {"llama3_2_1b.toml", 2048, 1, 32, 8, 64, 0, false},
+    {"llama3_1_8b.toml titan_llama3_8b.toml", 8192, 1, 32, 8, 128, 0, false},
+    {"llama3_1_8b.toml titan_llama3_8b.toml", 8192, 1, 32, 8, 128, 0, true},
+    {"llama_7b_16gpu_fp8.toml", 32768, 8, 32, 8, 128, 0, false},
+    {"llama3_1_8b_hellaswag_fp8.yaml mistral_nemo_2407_hellaswag_fp8.yaml", 8192, 64, 32, 8, 128, 0, false},
+    {"mistral_7b_hellaswag_fp8.yaml", 8192, 64, 32, 8, 128, 4096, true},
+    {"phi_4_hellaswag_fp8.yaml", 4096, 64, 40, 10, 128, 0, false},
+    {"qwen2_5_7b_hellaswag_fp8.yaml", 8192, 64, 28, 4, 128, 0, true},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static attention_library library;
+
+static void succeed(ott_status status) {
+    if (status != OTT_OK) fail_msg("%s", status_text());
+}
+
+static int open_library(void **state) {
+    (void)state;
+    static char json[8192];
+    FILE *f = fopen(TEST_SOURCE_DIR "/tests/cuda/h200_deviceprop.json", "r");
+    assert_non_null(f);
+    json[fread(json, 1, sizeof json - 1, f)] = '\0';
     fclose(f);
+    succeed(attention_library_describe(&library, json));
+    return 0;
 }
 
-/* ---- the description ---- */
-
-static void test_description(void) {
-    char *copy = attention_device_json(&device);
-    if (!copy || !strstr(copy, "132")) {
-        printf("FAIL the description is not given back: %s\n", copy ? copy : device.error);
-        failures++;
-    }
-    free(copy);
-    attention_device wrong;
-    if (attention_device_describe(&wrong, "{}") || !wrong.error[0]) {
-        printf("FAIL an empty description is taken for a device\n");
-        failures++;
-    }
-    attention_device_close(&wrong);
+static int close_library(void **state) {
+    (void)state;
+    attention_library_close(&library);
+    return 0;
 }
 
-/* ---- plans ---- */
-
-typedef enum pass { FORWARD, BACKWARD, DETERMINISTIC } pass;
-
-static void print_plan(const char *verdict, pass which, const attention_config *c, const attention_plan *p) {
-    static const char *const names[] = {"forward", "backward", "deterministic backward"};
-    printf("%s %s %s %lld x %lld, heads %lld/%lld x %lld: ", verdict, c->packed ? "packed" : "dense",
-           names[which], (long long)c->documents, (long long)c->length, (long long)c->heads,
-           (long long)c->kv_heads, (long long)c->head_dim);
-    if (p->error[0])
-        printf("%s\n", p->error);
-    else
-        printf("engine %lld (%s), workspace %.1f MB, %.1f s\n", (long long)p->engine, p->notes,
-               (double)p->workspace * 1e-6, p->seconds);
+static attention_config config_of(const shape *s) {
+    int64_t q = s->heads * s->head_dim, k = s->kv_heads * s->head_dim, all = q + 2 * k;
+    attention_config c = {.type = GRAPH_BF16,
+                          .packed = s->documents > 1,
+                          .documents = s->documents,
+                          .heads = s->heads,
+                          .kv_heads = s->kv_heads,
+                          .length = s->rows,
+                          .head_dim = s->head_dim,
+                          .window = s->window,
+                          .stride = {[ATTENTION_LSE] = s->rows}};
+    c.stride[ATTENTION_O] = c.stride[ATTENTION_GRAD_O] = q;
+    c.stride[ATTENTION_Q] = c.stride[ATTENTION_GRAD_Q] = s->fused ? all : q;
+    c.stride[ATTENTION_K] = c.stride[ATTENTION_V] = s->fused ? all : k;
+    c.stride[ATTENTION_GRAD_K] = c.stride[ATTENTION_GRAD_V] = c.stride[ATTENTION_K];
+    return c;
 }
 
-/* What fills the workspace beside some KB: grouped heads' gradients before their sum, in bf16, unless the
-   caller has memory for them; when deterministic, the gradient of every score. */
-static double expected_workspace(pass which, const attention_config *c) {
-    double queries = (double)(c->documents * c->heads * c->length), bytes = 0;
-    if (which == FORWARD) return 0;
-    if (!c->packed && c->heads != c->kv_heads) bytes += 2 * 2 * queries * (double)c->head_dim;
-    if (which == DETERMINISTIC) bytes += 2 * queries * (double)c->length;
-    return bytes;
-}
-
-static void test_plan(pass which, attention_config config) {
+/* The plan's own workspace grows with the length, not with its square. */
+static void expect_plan(const attention_config *c, bool backward) {
     static graph g;
     static attention_plan p;
-    config.deterministic = which == DETERMINISTIC;
-    if (which == FORWARD)
-        attention_graph_forward(&g, &config);
+    if (backward)
+        attention_graph_backward(&g, c);
     else
-        attention_graph_backward(&g, &config);
-    double beside =
-        attention_plan_build(&p, &device, &g) ? (double)p.workspace - expected_workspace(which, &config) : -1;
-    bool good = beside >= 0 && beside <= 64 << 10;
-    if (!good) failures++;
-    print_plan(good ? "ok  " : "FAIL", which, &config, &p);
-    attention_plan_close(&p);
+        attention_graph_forward(&g, c);
+    succeed(attention_plan_build(&p, &library, &g));
+    int64_t bytes = backward ? 4 * c->length * c->heads * c->head_dim + (4 << 20) : 64 << 10;
+    if (p.workspace > bytes) fail_msg("a workspace of %lld bytes", (long long)p.workspace);
+    attention_plan_close(&p, &library);
 }
 
-static void test_both(attention_config config) {
-    test_plan(FORWARD, config);
-    test_plan(BACKWARD, config);
-}
-
-static attention_config make_config(int64_t documents, int64_t length, int64_t heads, int64_t kv_heads,
-                                    int64_t head_dim, bool packed) {
-    return (attention_config){.documents = documents,
-                              .heads = heads,
-                              .kv_heads = kv_heads,
-                              .length = length,
-                              .head_dim = head_dim,
-                              .causal = true,
-                              .packed = packed};
-}
-
-/* The shapes that models train at. */
-static void test_models(void) {
-    test_both(make_config(1, 8192, 32, 8, 128, false));
-    test_plan(DETERMINISTIC, make_config(1, 8192, 32, 8, 128, false));
-    test_both(make_config(1, 8192, 32, 32, 128, false));
-    test_both(make_config(4, 2048, 32, 8, 64, false));
-    test_both(make_config(64, 8192, 32, 8, 128, true));
-    test_both(make_config(64, 8192, 32, 8, 64, true));
-    test_plan(BACKWARD, make_config(1, 8192, 32, 8, 96, false));
-    test_plan(BACKWARD, make_config(1, 8192, 16, 8, 256, false));
-}
-
-/* The shapes that the program checks: some of them, the rest are like these. */
-static void test_checks(void) {
-    for (int packed = 0; packed < 2; packed++) {
-        int64_t documents = packed ? 6 : 2;
-        test_both(make_config(documents, 64, 8, 2, 128, packed));
-        test_both(make_config(documents, 100, 4, 4, 64, packed));
-        test_both(make_config(documents, 333, 8, 2, 64, packed));
-        test_plan(DETERMINISTIC, make_config(documents, 128, 8, 2, 64, packed));
+static void test_plans_are_built(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        attention_config c = config_of(&shapes[i]);
+        expect_plan(&c, false);
+        expect_plan(&c, true);
     }
+    attention_config half = config_of(&shapes[0]);
+    half.type = GRAPH_F16;
+    expect_plan(&half, false);
+    expect_plan(&half, true);
 }
 
-/* Without a handle a plan is not run; its arguments are accepted. */
-static void test_run(void) {
+static void test_each_configuration_has_a_shape(void **state) {
+    (void)state;
+    DIR *folder = opendir(TEST_SOURCE_DIR "/configs");
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        bool found = !strstr(e->d_name, ".toml") && !strstr(e->d_name, ".yaml");
+        for (int i = 0; i < SHAPES; i++) found = found || strstr(shapes[i].configs, e->d_name);
+        if (!found) fail_msg("give the shape of attention in configs/%s", e->d_name);
+    }
+    closedir(folder);
+}
+
+static void test_an_empty_description_is_refused(void **state) {
+    (void)state;
+    attention_library wrong;
+    assert_int_equal(attention_library_describe(&wrong, "{}"), OTT_ERR_DEVICE);
+    assert_string_not_equal(wrong.error, "");
+    attention_library_close(&wrong);
+}
+
+/* Without a GPU a plan is not run; its arguments are accepted. */
+static void test_a_run_needs_a_gpu(void **state) {
+    (void)state;
     static graph g;
     static attention_plan p;
     static char memory[16];
     void *data[ATTENTION_NAMED];
-    attention_config config = make_config(2, 64, 4, 4, 64, false);
+    attention_config c = config_of(&shapes[0]);
     for (int uid = 0; uid < ATTENTION_NAMED; uid++) data[uid] = memory;
-    attention_graph_forward(&g, &config);
-    attention_plan_build(&p, &device, &g);
-    if (attention_plan_run(&p, &device, data, memory) || strncmp(p.error, "run:", 4) != 0) {
-        printf("FAIL a run without a GPU: %s\n", p.error);
-        failures++;
-    }
-    attention_plan_close(&p);
+    attention_graph_forward(&g, &c);
+    succeed(attention_plan_build(&p, &library, &g));
+    assert_int_equal(attention_plan_run(&p, &library, data, memory), OTT_ERR_DEVICE);
+    assert_non_null(strstr(status_text(), "run:"));
+    attention_plan_close(&p, &library);
 }
 
-int main(int argc, char **argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s DEVICEPROP.json\n", argv[0]);
-        return 2;
-    }
-    static char json[8192];
-    read_file(argv[1], json, sizeof json);
-    if (!attention_device_describe(&device, json)) {
-        fprintf(stderr, "%s\n", device.error);
-        return 1;
-    }
-    test_description();
-    test_models();
-    test_checks();
-    test_run();
-    attention_device_close(&device);
-    if (failures) printf("%d failed\n", failures);
-    return failures > 0;
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans_are_built),
+        cmocka_unit_test(test_each_configuration_has_a_shape),
+        cmocka_unit_test(test_an_empty_description_is_refused),
+        cmocka_unit_test(test_a_run_needs_a_gpu),
+    };
+    return cmocka_run_group_tests(tests, open_library, close_library);
 }

@@ -1,5 +1,5 @@
-/* bench/gpu/attention_graph: implements attention_graph.h. */
-#include "attention_graph.h"
+/* cuda/attention_graph: builds the graphs, tensor by tensor and operation by operation. */
+#include "cuda/attention_graph.h"
 #include <assert.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int add_pairs(graph *g, graph_type type) {
 /* The same memory with keys before queries. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
-    return add_virtual(g, GRAPH_BF16, (int64_t[]){g->config.documents, h, s, s},
+    return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
                        (int64_t[]){h * s * s, s * s, 1, s});
 }
 
@@ -44,11 +44,11 @@ static void name(graph *g, attention_name uid, graph_type type, const int64_t di
     memcpy(t->strides, strides, sizeof t->strides);
 }
 
-/* [rows, heads * head_dim] seen as [documents, heads, length, head_dim]. */
-static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int offsets) {
+/* [rows, heads * head_dim], `stride` elements from row to row, seen as [documents, heads, length, head_dim]. */
+static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int64_t stride,
+                      int offsets) {
     int64_t s = g->config.length, d = g->config.head_dim;
-    name(g, uid, type, (int64_t[]){g->config.documents, heads, s, d},
-         (int64_t[]){s * heads * d, d, heads * d, 1});
+    name(g, uid, type, (int64_t[]){g->config.documents, heads, s, d}, (int64_t[]){s * stride, d, stride, 1});
     if (g->config.packed) g->tensors[uid].offsets = offsets;
 }
 
@@ -63,21 +63,19 @@ static void transpose(graph_tensor *t) {
     swap(&t->strides[2], &t->strides[3]);
 }
 
-static void name_q(graph *g, attention_name uid) {
-    name_rows(g, uid, GRAPH_BF16, g->config.heads, ATTENTION_Q_OFFSETS);
+static void name_q(graph *g, attention_name uid, int offsets) {
+    name_rows(g, uid, g->config.type, g->config.heads, g->config.stride[uid], offsets);
 }
 
 static void name_k(graph *g, attention_name uid) {
-    name_rows(g, uid, GRAPH_BF16, g->config.kv_heads, ATTENTION_K_OFFSETS);
+    name_rows(g, uid, g->config.type, g->config.kv_heads, g->config.stride[uid], ATTENTION_K_OFFSETS);
 }
 
 static void name_lse(graph *g, attention_name uid) {
-    int64_t b = g->config.documents, h = g->config.heads, s = g->config.length;
-    if (g->config.packed)
-        name(g, uid, GRAPH_F32, (int64_t[]){b, h, s, 1}, (int64_t[]){h * s, 1, h, 1});
-    else
-        name(g, uid, GRAPH_F32, (int64_t[]){b, h, s, 1}, (int64_t[]){h * s, s, 1, 1});
-    if (g->config.packed) g->tensors[uid].offsets = ATTENTION_LSE_OFFSETS;
+    const attention_config *c = &g->config;
+    name(g, uid, GRAPH_F32, (int64_t[]){c->documents, c->heads, c->length, 1},
+         (int64_t[]){c->length, c->stride[ATTENTION_LSE], 1, 1});
+    if (c->packed) g->tensors[uid].offsets = ATTENTION_LSE_OFFSETS;
 }
 
 static void name_scalar(graph *g, attention_name uid) {
@@ -98,14 +96,15 @@ static void name_documents(graph *g) {
 static void start(graph *g, const attention_config *config) {
     *g = (graph){.config = *config, .tensor_count = ATTENTION_NAMED};
     name_documents(g);
-    name_q(g, ATTENTION_Q);
+    name_q(g, ATTENTION_Q, ATTENTION_Q_OFFSETS);
     name_k(g, ATTENTION_K);
     name_k(g, ATTENTION_V);
-    name_q(g, ATTENTION_O);
+    name_q(g, ATTENTION_O, ATTENTION_O_OFFSETS);
     name_lse(g, ATTENTION_LSE);
     transpose(&g->tensors[ATTENTION_K]);
     name_scalar(g, ATTENTION_SCALE);
-    if (config->packed || config->causal) name_scalar(g, ATTENTION_MINUS_INFINITY);
+    name_scalar(g, ATTENTION_MINUS_INFINITY);
+    if (config->window > 0) name_scalar(g, ATTENTION_WINDOW);
 }
 
 /* ---- operations ---- */
@@ -144,7 +143,7 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Masks what lies beyond a document's end and after each query. */
+/* Masks what lies beyond a document's end, after each query and before its window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
@@ -152,11 +151,12 @@ static int add_masks(graph *g, int scores) {
         int column_inside = add_predicate(g, GRAPH_LESS, column, ATTENTION_K_LENGTHS);
         scores = add_select(g, scores, add_predicate(g, GRAPH_AND, row_inside, column_inside));
     }
-    if (g->config.causal) {
-        int row = add_index(g, 2, GRAPH_F32, scores), column = add_index(g, 3, GRAPH_F32, scores);
-        scores = add_select(g, scores, add_predicate(g, GRAPH_GREATER_EQUAL, row, column));
-    }
-    return scores;
+    int row = add_index(g, 2, GRAPH_F32, scores), column = add_index(g, 3, GRAPH_F32, scores);
+    scores = add_select(g, scores, add_predicate(g, GRAPH_GREATER_EQUAL, row, column));
+    if (g->config.window == 0) return scores;
+    row = add_index(g, 2, GRAPH_F32, scores), column = add_index(g, 3, GRAPH_F32, scores);
+    int end = add_f32(g, GRAPH_ADD, column, ATTENTION_WINDOW, add_pairs(g, GRAPH_F32));
+    return add_select(g, scores, add_predicate(g, GRAPH_GREATER, end, row));
 }
 
 typedef enum extent { WHOLE, QUERIES, KEYS } extent;
@@ -189,7 +189,7 @@ static int add_scores(graph *g) {
 
 /* ---- forward ---- */
 
-/* Softmax of each query's scores, in bf16; LSE on the way. */
+/* Softmax of each query's scores, rounded; LSE on the way. */
 static int add_softmax(graph *g, int scores) {
     int largest = add_f32(g, GRAPH_REDUCE_MAX, scores, 0, add_queries(g));
     int shifted = add_f32(g, GRAPH_SUB, scores, largest, add_pairs(g, GRAPH_F32));
@@ -197,7 +197,7 @@ static int add_softmax(graph *g, int scores) {
     int sum = add_f32(g, GRAPH_REDUCE_ADD, exponential, 0, add_queries(g));
     int log_sum = add_f32(g, GRAPH_LOG, sum, 0, add_queries(g));
     add_f32(g, GRAPH_ADD, largest, log_sum, ATTENTION_LSE);
-    return add_f32(g, GRAPH_DIV, exponential, sum, add_pairs(g, GRAPH_BF16));
+    return add_f32(g, GRAPH_DIV, exponential, sum, add_pairs(g, g->config.type));
 }
 
 void attention_graph_forward(graph *g, const attention_config *config) {
@@ -210,20 +210,19 @@ void attention_graph_forward(graph *g, const attention_config *config) {
 
 static void name_gradients(graph *g) {
     const attention_config *c = &g->config;
+    int64_t h = c->heads, s = c->length, d = c->head_dim;
     transpose(&g->tensors[ATTENTION_V]);
-    name_q(g, ATTENTION_GRAD_O);
-    name_q(g, ATTENTION_GRAD_Q);
+    name_q(g, ATTENTION_GRAD_O, ATTENTION_O_OFFSETS);
+    name_q(g, ATTENTION_GRAD_Q, ATTENTION_Q_OFFSETS);
     name_k(g, ATTENTION_GRAD_K);
     name_k(g, ATTENTION_GRAD_V);
     name_lse(g, ATTENTION_DELTA);
     name_scalar(g, ATTENTION_ONE);
-    if (c->deterministic) return;
-    name_rows(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, c->heads, ATTENTION_Q_OFFSETS);
-    if (!c->packed) {
-        int64_t h = c->heads, s = c->length, d = c->head_dim;
+    if (c->packed)
+        name_rows(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, h, c->stride[ATTENTION_GRAD_Q], ATTENTION_Q_OFFSETS);
+    else
         name(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, (int64_t[]){c->documents, h, s, d},
              (int64_t[]){h * s * d, s * d, d, 1});
-    }
 }
 
 /* DELTA[query] = sum of grad_o * o. (The factor is where a dropout's scale would stand.) */
@@ -236,10 +235,11 @@ static void add_delta(graph *g) {
     add_f32(g, GRAPH_MUL, sum, ATTENTION_ONE, ATTENTION_DELTA);
 }
 
-/* exp(scores - LSE). The masks come last: beyond a document's end LSE is another document's. */
+/* exp(scores - LSE). */
 static int add_probabilities(graph *g) {
-    int shifted = add_f32(g, GRAPH_SUB, add_scores(g), ATTENTION_LSE, add_pairs(g, GRAPH_F32));
-    return add_f32(g, GRAPH_EXP, add_masks(g, shifted), 0, add_pairs(g, GRAPH_F32));
+    int scores = add_masks(g, add_scores(g));
+    int shifted = add_f32(g, GRAPH_SUB, scores, ATTENTION_LSE, add_pairs(g, GRAPH_F32));
+    return add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
 }
 
 /* The gradient of every query head's own keys (or values). A packed one lies in memory of the caller, since
@@ -249,10 +249,11 @@ static int add_heads(graph *g, attention_name uid) {
     const attention_config *c = &g->config;
     int64_t h = c->heads, s = c->length, d = c->head_dim;
     if (!c->packed)
-        return add_virtual(g, GRAPH_BF16, (int64_t[]){c->documents, h, s, d},
+        return add_virtual(g, c->type, (int64_t[]){c->documents, h, s, d},
                            (int64_t[]){h * s * d, s * d, d, 1});
-    name_rows(g, uid, GRAPH_BF16, h, ATTENTION_K_OFFSETS);
-    g->tensors[uid].offsets_factor = h / c->kv_heads;
+    int64_t sharing = h / c->kv_heads;
+    name_rows(g, uid, c->type, h, sharing * c->stride[ATTENTION_GRAD_K], ATTENTION_K_OFFSETS);
+    g->tensors[uid].offsets_factor = sharing;
     return uid;
 }
 
@@ -267,28 +268,24 @@ static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads
     }
 }
 
-/* probabilities * (grad_o V^T - DELTA) * scale, in bf16. */
+/* probabilities * (grad_o V^T - DELTA) * scale, rounded. */
 static int add_score_gradient(graph *g, int probabilities) {
     int gradient =
         add_matmul(g, ATTENTION_GRAD_O, ATTENTION_V, add_pairs(g, GRAPH_F32), QUERIES, KEYS, WHOLE);
     int centred = add_f32(g, GRAPH_SUB, gradient, ATTENTION_DELTA, add_pairs(g, GRAPH_F32));
     int weighted = add_f32(g, GRAPH_MUL, centred, probabilities, add_pairs(g, GRAPH_F32));
-    return add_f32(g, GRAPH_MUL, weighted, ATTENTION_SCALE, add_pairs(g, GRAPH_BF16));
+    return add_f32(g, GRAPH_MUL, weighted, ATTENTION_SCALE, add_pairs(g, g->config.type));
 }
 
 static void add_query_gradient(graph *g, int scores) {
     graph_tensor k = g->tensors[ATTENTION_K];
     transpose(&k);
-    int keys = add_virtual(g, GRAPH_BF16, k.dims, k.strides);
+    int keys = add_virtual(g, g->config.type, k.dims, k.strides);
     g->tensors[keys].offsets = k.offsets;
     g->tensors[keys].offsets_factor = 1;
     add_transpose(g, ATTENTION_K, keys);
-    if (g->config.deterministic) {
-        add_matmul(g, scores, keys, ATTENTION_GRAD_Q, QUERIES, WHOLE, KEYS);
-    } else {
-        add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, WHOLE, KEYS);
-        add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
-    }
+    add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, WHOLE, KEYS);
+    add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
 }
 
 void attention_graph_backward(graph *g, const attention_config *config) {
@@ -304,37 +301,26 @@ void attention_graph_backward(graph *g, const attention_config *config) {
 
 /* ---- memory ---- */
 
-bool graph_has(const graph *g, int uid) {
+bool attention_graph_has(const graph *g, int uid) {
     return uid > 0 && uid < g->tensor_count && g->tensors[uid].dims[0] > 0;
 }
 
-size_t graph_type_bytes(graph_type type) {
-    static const size_t bytes[] = {4, 2, 4, 8, 1};
+size_t attention_graph_type_bytes(graph_type type) {
+    static const size_t bytes[] = {4, 2, 2, 4, 8, 1};
     return bytes[type];
 }
 
-int64_t graph_row_stride(const graph_tensor *t) {
-    int64_t largest = 1;
-    for (int i = 1; i < 4; i++)
-        if (t->strides[i] > largest) largest = t->strides[i];
-    return largest;
+size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows) {
+    const graph_tensor *t = &g->tensors[uid];
+    int64_t row = t->strides[2] > t->strides[3] ? t->strides[2] : t->strides[3], count = rows * row;
+    if (row == 1) count = t->dims[1] * t->strides[1]; /* LSE: its heads lie outside of its rows */
+    for (int i = 0; i < 4 && !t->offsets; i++)
+        if (t->dims[i] * t->strides[i] > count) count = t->dims[i] * t->strides[i];
+    return (size_t)count * attention_graph_type_bytes(t->type);
 }
 
-size_t graph_tensor_bytes(const graph_tensor *t, int64_t rows) {
-    int64_t count = t->offsets ? rows * graph_row_stride(t) : t->dims[0] * t->strides[0];
-    return (size_t)count * graph_type_bytes(t->type);
-}
-
-int64_t graph_tensor_at(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]) {
+int64_t attention_graph_element(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]) {
     int64_t at = t->offsets ? offsets[index[0]] * t->offsets_factor : index[0] * t->strides[0];
     for (int i = 1; i < 4; i++) at += index[i] * t->strides[i];
     return at;
-}
-
-void graph_offsets(const graph *g, int uid, const int64_t *starts, int64_t *offsets) {
-    attention_name like = uid == ATTENTION_Q_OFFSETS   ? ATTENTION_Q
-                          : uid == ATTENTION_K_OFFSETS ? ATTENTION_K
-                                                       : ATTENTION_LSE;
-    int64_t stride = graph_row_stride(&g->tensors[like]);
-    for (int64_t i = 0; i <= g->config.documents; i++) offsets[i] = starts[i] * stride;
 }

@@ -1,28 +1,16 @@
 /*
- * bench/gpu/attention_graph: causal attention, forward and backward, as a graph of tensors and operations:
- * plain data, which attention_cudnn.h lowers to cuDNN and a test interprets on the CPU.
+ * cuda/attention_graph: causal attention, forward and backward, as a graph of tensors and operations: plain data, which
+ * cuda/attention_cudnn lowers to cuDNN and a test interprets on the CPU.
  *
- * The operations, their order and the layout of every scratch tensor are those that cuDNN's Hopper engines
- * recognise as one fused kernel: the pattern is documented by NVIDIA's cudnn-frontend (composite SDPA nodes).
+ * The operations, their order and the layout of every scratch tensor are those that cuDNN's Hopper engines recognise as one
+ * fused kernel: the pattern is documented by NVIDIA's cudnn-frontend (composite SDPA nodes).
  */
-#ifndef ATTENTION_GRAPH_H
-#define ATTENTION_GRAPH_H
+#ifndef CUDA_ATTENTION_GRAPH_H
+#define CUDA_ATTENTION_GRAPH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/*
- * Queries, outputs and their gradients are [rows, heads * head_dim], keys and values
- * [rows, kv_heads * head_dim]; query head h reads key head h / (heads / kv_heads), a whole number. A head_dim
- * is a multiple of 8 (rows of 16 bytes). Dense: rows = documents * length. Packed: documents of differing
- * lengths (at most `length`, or 0) lie one after the other, and rows is their sum.
- */
-typedef struct attention_config {
-    int64_t documents, heads, kv_heads, length, head_dim;
-    bool causal, packed;
-    bool deterministic; /* backward: no atomic additions, for a workspace that grows with length^2 */
-} attention_config;
 
 /* The tensors that a caller provides. They are the uids of every graph; a graph has only those it needs. */
 typedef enum attention_name {
@@ -31,33 +19,47 @@ typedef enum attention_name {
     ATTENTION_K,
     ATTENTION_V,
     ATTENTION_O,
-    ATTENTION_LSE, /* fp32 log-sum-exp of each query's scores: dense [documents, heads, length], packed
-                      [rows, heads] */
+    ATTENTION_LSE, /* fp32 [heads, rows], the log-sum-exp of each query's scores */
     ATTENTION_GRAD_O,
     ATTENTION_GRAD_Q,
     ATTENTION_GRAD_K,
     ATTENTION_GRAD_V,
     /* scratch of backward, not initialised by the caller */
     ATTENTION_DELTA,        /* fp32 sum over head_dim of grad_o * o: as LSE */
-    ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; not when deterministic */
-    ATTENTION_GRAD_K_HEADS, /* bf16 [rows, heads * head_dim]: the gradients of grouped heads before their */
+    ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; zeros at first */
+    ATTENTION_GRAD_K_HEADS, /* [rows, heads * head_dim]: the gradients of grouped heads before their */
     ATTENTION_GRAD_V_HEADS, /*   sum; only packed (dense ones are inside cuDNN's workspace) */
     /* packed */
     ATTENTION_Q_LENGTHS,   /* int32 [documents] */
     ATTENTION_K_LENGTHS,   /* the same numbers */
-    ATTENTION_Q_OFFSETS,   /* int64 [documents + 1]: first element of each document in a Q-shaped tensor */
-    ATTENTION_K_OFFSETS,   /* in a K-shaped tensor */
-    ATTENTION_LSE_OFFSETS, /* in LSE */
+    ATTENTION_Q_OFFSETS,   /* int64 [documents + 1]: first element of each document in Q and GRAD_Q */
+    ATTENTION_K_OFFSETS,   /* in K, V, GRAD_K and GRAD_V */
+    ATTENTION_O_OFFSETS,   /* in O and GRAD_O */
+    ATTENTION_LSE_OFFSETS, /* in LSE and DELTA */
     /* fp32 scalars in host memory */
     ATTENTION_SCALE,
     ATTENTION_ONE,
     ATTENTION_MINUS_INFINITY,
+    ATTENTION_WINDOW,
     ATTENTION_NAMED
 } attention_name;
 
-enum { ATTENTION_TEXT = 512 }; /* bytes of an error text */
+typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_F16, GRAPH_I32, GRAPH_I64, GRAPH_BOOL } graph_type;
 
-typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_I32, GRAPH_I64, GRAPH_BOOL } graph_type;
+/*
+ * Queries, outputs and their gradients are [rows, heads * head_dim], keys and values [rows, kv_heads * head_dim]; query head h
+ * reads key head h / (heads / kv_heads), a whole number. A head_dim is a multiple of 8 (rows of 16 bytes). A query sees the
+ * keys before it, with a window > 0 the last so many and itself among them. Dense: rows = documents * length. Packed:
+ * documents of differing lengths (at most `length`, or 0) lie one after the other, and rows is their sum; Q and GRAD_Q, O and
+ * GRAD_O, and the four of keys have one stride each.
+ */
+typedef struct attention_config {
+    graph_type type; /* of all but the sums: bf16 or f16 */
+    bool packed;
+    int64_t documents, heads, kv_heads, length, head_dim, window;
+    int64_t stride[ATTENTION_GRAD_V +
+                   1]; /* elements from one row to the next; of LSE, from one head to the next */
+} attention_config;
 
 /* Tensor dimensions are (document, head, query, key or head_dim); strides are in elements. A ragged tensor
    has, instead of a document stride, the document's offset (of tensor `offsets`) times `offsets_factor`. */
@@ -84,6 +86,7 @@ typedef enum graph_mode {
     GRAPH_IDENTITY,
     GRAPH_INDEX, /* the position along `axis` */
     GRAPH_LESS,
+    GRAPH_GREATER,
     GRAPH_GREATER_EQUAL,
     GRAPH_AND,
     GRAPH_SELECT /* c ? a : b */
@@ -97,7 +100,7 @@ typedef struct graph_op {
     int m, n, k;
 } graph_op;
 
-enum { GRAPH_TENSORS_MOST = 64, GRAPH_OPS_MOST = 32 };
+enum { GRAPH_TENSORS_MOST = 64, GRAPH_OPS_MOST = 48 };
 
 typedef struct graph {
     attention_config config;
@@ -112,16 +115,11 @@ void attention_graph_forward(graph *g, const attention_config *config);
 /* Q, K, V, O, LSE and GRAD_O to GRAD_Q, GRAD_K and GRAD_V. */
 void attention_graph_backward(graph *g, const attention_config *config);
 
-bool graph_has(const graph *g, int uid);
-size_t graph_type_bytes(graph_type type);
-/* Elements from one row (position of a document) of a tensor with memory to the next. */
-int64_t graph_row_stride(const graph_tensor *t);
-/* Bytes of a tensor's memory; a packed one has `rows` rows. */
-size_t graph_tensor_bytes(const graph_tensor *t, int64_t rows);
-/* The element at index[4] in a tensor's memory; `offsets` are those of its documents, NULL for a dense one.
- */
-int64_t graph_tensor_at(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]);
-/* Fills the offsets `uid` (ATTENTION_*_OFFSETS) of documents that start at the rows starts[documents + 1]. */
-void graph_offsets(const graph *g, int uid, const int64_t *starts, int64_t *offsets);
+bool attention_graph_has(const graph *g, int uid);
+size_t attention_graph_type_bytes(graph_type type);
+/* Bytes of a tensor's memory where all documents have `rows` rows. */
+size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows);
+/* The element at index[4] in a tensor's memory; `offsets` are those of its documents, NULL for a dense one. */
+int64_t attention_graph_element(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]);
 
 #endif

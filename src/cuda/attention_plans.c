@@ -1,0 +1,237 @@
+/* cuda/attention_plans: what cuDNN is used for, a list of plans found by what they are of, and their memory. */
+#include "cuda/attention_plans.h"
+#include "base/log.h"
+#include "cuda/attention_cudnn.h"
+#include "cuda/kernels.h"
+#include <string.h>
+
+/* A plan takes a second to build, and prompts have every length: a run has few shapes of its own. */
+enum { PLANS_MOST = 32, REASONS_MOST = 16 };
+
+typedef struct attention_entry attention_entry;
+struct attention_entry {
+    attention_config config;
+    bool backward;
+    bool planned; /* else plan.error says why not */
+    attention_plan plan;
+    int64_t offset[ATTENTION_NAMED],
+        bytes;        /* of what lies in the workspace: bytes of all, the plan's own last */
+    size_t sum_bytes; /* of ATTENTION_GRAD_Q_SUM */
+    attention_entry *next;
+};
+
+struct attention_plans {
+    attention_library library; /* its error: why it cannot be used */
+    attention_entry *entries;
+    int count;
+    const char *told[REASONS_MOST];
+};
+
+/* ---- what cuDNN is used for ---- */
+
+static bool is_row_of_vectors(const tensor *t) {
+    return !t || (t->ld * 2 % 16 == 0 && (uintptr_t)t->data % 16 == 0);
+}
+
+/* Of what does not depend on the library; NULL: it is used. */
+static const char *refuse_call(const attention_call *call) {
+    const tensor *q = call->tensors[ATTENTION_Q];
+    if (q->dtype == OTT_F32) return "it has no attention in fp32";
+    if (call->past > 0) return "it has no part in generation with a past";
+    if (call->head_dim % 8 != 0 || call->head_dim > 256) return "it takes heads of 8, 16, ... 256 elements";
+    if (q->rows < 2) return "a single token is not worth a plan";
+    for (int uid = ATTENTION_Q; uid <= ATTENTION_GRAD_V; uid++)
+        if (uid != ATTENTION_LSE && !is_row_of_vectors(call->tensors[uid]))
+            return "it takes rows that begin at 16 bytes";
+    return NULL;
+}
+
+/* Its version, the GPU, and what must be equal for packed documents. */
+static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
+                                 bool backward) {
+    if (l->error[0]) return l->error;
+    if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
+        return "before 9.25 (pip install -U nvidia-cudnn-cu13) it is wrong for empty documents, and backward "
+               "has other bits in every run";
+    if (backward && c->properties.major != 9) return "backward with equal bits is planned for Hopper alone";
+    bool keys = g->stride[ATTENTION_K] == g->stride[ATTENTION_V];
+    if (backward)
+        keys = keys && g->stride[ATTENTION_K] == g->stride[ATTENTION_GRAD_K] &&
+               g->stride[ATTENTION_K] == g->stride[ATTENTION_GRAD_V] &&
+               g->stride[ATTENTION_Q] == g->stride[ATTENTION_GRAD_Q] &&
+               g->stride[ATTENTION_O] == g->stride[ATTENTION_GRAD_O];
+    return g->packed && !keys ? "packed documents need gradients that lie as their tensors do" : NULL;
+}
+
+static void fill_config(attention_config *g, const attention_call *call) {
+    const tensor *q = call->tensors[ATTENTION_Q], *k = call->tensors[ATTENTION_K];
+    memset(g, 0, sizeof *g); /* it is compared whole */
+    g->type = q->dtype == OTT_BF16 ? GRAPH_BF16 : GRAPH_F16;
+    g->packed = call->cu_seqlens->columns > 2;
+    g->documents = g->packed ? call->cu_seqlens->columns - 1 : 1;
+    g->heads = q->columns / call->head_dim;
+    g->kv_heads = k->columns / call->head_dim;
+    g->length = q->rows;
+    g->head_dim = call->head_dim;
+    g->window = call->window > 0 && call->window < q->rows ? call->window : 0;
+    for (int uid = ATTENTION_Q; uid <= ATTENTION_GRAD_V; uid++)
+        if (call->tensors[uid]) g->stride[uid] = call->tensors[uid]->ld;
+}
+
+/* ---- plans ---- */
+
+static bool is_in_workspace(const graph *g, int uid) {
+    return attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE;
+}
+
+/* Each tensor of the caller's scratch begins as memory of the device does. */
+static void lay_out(attention_entry *e, const graph *g) {
+    for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
+        if (!is_in_workspace(g, uid)) continue;
+        int64_t bytes = (int64_t)attention_graph_tensor_bytes(g, uid, e->config.length);
+        e->offset[uid] = e->bytes;
+        e->bytes += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
+        if (uid == ATTENTION_GRAD_Q_SUM) e->sum_bytes = (size_t)bytes;
+    }
+    e->offset[ATTENTION_NONE] = e->bytes;
+    e->bytes += e->plan.workspace;
+}
+
+static void plan_entry(attention_entry *e, const attention_library *l) {
+    graph g;
+    if (e->backward)
+        attention_graph_backward(&g, &e->config);
+    else
+        attention_graph_forward(&g, &e->config);
+    e->planned = attention_plan_build(&e->plan, l, &g) == OTT_OK;
+    if (e->planned) lay_out(e, &g);
+}
+
+static ott_status open_plans(cuda_device *c) {
+    void *memory;
+    if (c->attentions) return OTT_OK;
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_plans), "attention's plans", &memory));
+    c->attentions = memory;
+    *c->attentions = (attention_plans){0};
+    return OTT_OK;
+}
+
+/* Once; its error says why it cannot be used. */
+static const attention_library *open_library(cuda_device *c) {
+    attention_library *l = &c->attentions->library;
+    if (l->version == 0 && !l->error[0]) attention_library_open(l, c->stream);
+    return l;
+}
+
+static attention_entry *find_entry(const attention_plans *p, const attention_config *config, bool backward) {
+    attention_entry *e = p->entries;
+    while (e && (e->backward != backward || memcmp(&e->config, config, sizeof *config) != 0)) e = e->next;
+    return e;
+}
+
+static ott_status add_entry(cuda_device *c, const attention_config *config, bool backward,
+                            attention_entry **out) {
+    attention_plans *p = c->attentions;
+    void *memory;
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_entry), "a plan of attention", &memory));
+    attention_entry *e = *out = memory;
+    memset(e, 0, sizeof *e);
+    memcpy(&e->config, config, sizeof *config);
+    e->backward = backward;
+    e->next = p->entries;
+    p->entries = e;
+    p->count++;
+    plan_entry(e, &p->library);
+    return OTT_OK;
+}
+
+/* *reason: why there is no plan; else *out is it. */
+static ott_status find_plan(cuda_device *c, const attention_call *call, attention_entry **out,
+                            const char **reason) {
+    attention_config config;
+    TRY(open_plans(c));
+    *reason = refuse_call(call);
+    if (*reason) return OTT_OK;
+    TRY(cuda_check(cudaSetDevice(c->index), c->name));
+    fill_config(&config, call);
+    *reason = refuse_config(c, open_library(c), &config, call->backward);
+    if (*reason) return OTT_OK;
+    *out = find_entry(c->attentions, &config, call->backward);
+    if (!*out && c->attentions->count == PLANS_MOST)
+        *reason = "a run has many lengths, and a plan takes a second";
+    else if (!*out)
+        TRY(add_entry(c, &config, call->backward, out));
+    if (*out && !(*out)->planned) *reason = (*out)->plan.error;
+    return OTT_OK;
+}
+
+int64_t attention_plans_workspace(cuda_device *c, const attention_call *call) {
+    attention_entry *e = NULL;
+    const char *reason;
+    if (find_plan(c, call, &e, &reason) != OTT_OK || reason) return 0; /* the run will say it */
+    return e->bytes;
+}
+
+/* ---- running ---- */
+
+static void tell_refusal(const exec *cx, const char *reason) {
+    attention_plans *p = cuda_device_of(cx->device)->attentions;
+    int i = 0;
+    while (i < REASONS_MOST && p->told[i] && p->told[i] != reason) i++;
+    if (i == REASONS_MOST || p->told[i]) return;
+    p->told[i] = reason;
+    log_warning(cx->log, "attention by a kernel of our own, slowly; not by cuDNN: %s", reason);
+}
+
+static ott_status fill_offsets(exec *cx, const attention_call *call, const attention_entry *e,
+                               void *const data[ATTENTION_NAMED]) {
+    const int64_t *stride = e->config.stride;
+    attention_offsets to = {.q_lengths = data[ATTENTION_Q_LENGTHS],
+                            .k_lengths = data[ATTENTION_K_LENGTHS],
+                            .offsets = {data[ATTENTION_Q_OFFSETS], data[ATTENTION_K_OFFSETS],
+                                        data[ATTENTION_O_OFFSETS], data[ATTENTION_LSE_OFFSETS]},
+                            .strides = {stride[ATTENTION_Q], stride[ATTENTION_K], stride[ATTENTION_O], 1}};
+    return cuda_check(attention_offsets_launch(call->cu_seqlens, e->config.documents, e->config.length, &to,
+                                               cuda_stream(cx)),
+                      "attention: the documents");
+}
+
+static ott_status run_plan(exec *cx, const attention_call *call, attention_entry *e, char *workspace) {
+    float scale = call->scale, one = 1, minus_infinity = -INFINITY, window = (float)e->config.window;
+    void *data[ATTENTION_NAMED];
+    for (int uid = 0; uid < ATTENTION_NAMED; uid++) data[uid] = workspace + e->offset[uid];
+    for (int uid = ATTENTION_Q; uid <= ATTENTION_GRAD_V; uid++)
+        if (call->tensors[uid]) data[uid] = call->tensors[uid]->data;
+    data[ATTENTION_SCALE] = &scale, data[ATTENTION_ONE] = &one;
+    data[ATTENTION_MINUS_INFINITY] = &minus_infinity, data[ATTENTION_WINDOW] = &window;
+    if (e->config.packed) TRY(fill_offsets(cx, call, e, data));
+    if (e->sum_bytes > 0)
+        TRY(cuda_check(cudaMemsetAsync(data[ATTENTION_GRAD_Q_SUM], 0, e->sum_bytes, cuda_stream(cx)),
+                       "attention: clearing the gradient's sum"));
+    return attention_plan_run(&e->plan, &cuda_device_of(cx->device)->attentions->library, data,
+                              data[ATTENTION_NONE]);
+}
+
+ott_status attention_plans_run(exec *cx, const attention_call *call, void *workspace, bool *ran) {
+    attention_entry *e = NULL;
+    const char *reason;
+    TRY(find_plan(cuda_device_of(cx->device), call, &e, &reason));
+    *ran = !reason;
+    if (!reason) return run_plan(cx, call, e, workspace);
+    tell_refusal(cx, reason);
+    return OTT_OK;
+}
+
+void attention_plans_close(cuda_device *c) {
+    attention_plans *p = c->attentions;
+    if (!p) return;
+    while (p->entries) {
+        attention_entry *e = p->entries;
+        p->entries = e->next;
+        attention_plan_close(&e->plan, &p->library);
+        mem_free(c->base.account, e);
+    }
+    attention_library_close(&p->library);
+    mem_free(c->base.account, p);
+    c->attentions = NULL;
+}
