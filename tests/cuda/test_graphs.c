@@ -137,9 +137,12 @@ static outcome train(const fixture *f, const precision *p, const char *mode) {
     for (int i = 0; i < STEPS; i++) {
         if (i == EVALUATED) o.evaluation = rig_validate(&r);
         r.t->hook = i == LOOKED_AT ? &looks : NULL;
-        int64_t before = cudart_queued;
+        int64_t before = cudart_queued, waits = cudart_waits;
         o.losses[i] = rig_step(&r).loss;
         o.launches[i] = cudart_queued - before;
+        if (i > 0)
+            assert_int_equal(cudart_waits - waits,
+                             1); /* in the first, products are held against the host's */
     }
     o.replayed = r.t->replay.replayed;
     trainer_gemms(r.t, &o.gemms[0], &o.gemms[1]);
