@@ -349,14 +349,18 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
     return OTT_OK;
 }
 
-ott_status case_run(op_case *c, const case_device *d) {
+ott_status case_call(op_case *c, const case_device *d) {
     exec cx = {.device = d->device};
     void *packed = NULL;
-    TRY(case_load(c, d, &c->loaded));
     ott_status status = pack_operands(c, &cx, &packed);
     if (status == OTT_OK) status = op_call(d->device->ops, &cx, c->op, c->loaded.args);
     device_release(d->device, packed);
-    TRY(status);
+    return status;
+}
+
+ott_status case_run(op_case *c, const case_device *d) {
+    TRY(case_load(c, d, &c->loaded));
+    TRY(case_call(c, d));
     return case_store(c, d);
 }
 

@@ -118,10 +118,11 @@ typedef struct case_device {
 /* Takes the device over, and closes it when this fails. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
-/* The pristine block to the device, with the arguments as it sees them; and the device's block to c->live. */
+/* The pristine block to the device, with the arguments as it sees them; the op itself, with c->loaded; and the device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
+ott_status case_call(op_case *c, const case_device *d);
 ott_status case_store(op_case *c, const case_device *d);
-/* Loads, runs the case's op and stores; case_expect keeps what comes out as what is expected. */
+/* All three; case_expect keeps what comes out as what is expected. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
 /* c->live against the reference. False: c->message says where they differ. */

@@ -8,8 +8,12 @@
  * There are as many GPUs as CUDART_DEVICES says (cudart.h); which one is meant is a property of the thread, as with CUDA. What lies on another GPU is
  * no device memory, and another GPU's stream takes no work. One lock is held by whoever runs work, so that one job runs at a
  * time in the whole machine; a job may give it up while it waits for another GPU (cudart_wait).
+ *
+ * To a sanitizer (sanitize.h) each stream is an actor of its own, ordered with others by events and waits alone, and the guards
+ * are bytes that nobody may touch.
  */
 #include "cudart.h"
+#include "sanitize.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,6 +66,7 @@ static block *blocks;
 
 int64_t cudart_launches, cudart_waits;
 
+
 static void die(const char *message, size_t bytes) {
     fprintf(stderr, "CUDA stand-in: %s (%zu bytes)\n", message, bytes);
     abort();
@@ -97,6 +102,8 @@ static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
     if (!start) return cudaErrorMemoryAllocation;
     memset(start, GUARD_BYTE, whole);
     memset(start + GUARD, fill, bytes);
+    memory_forbid(start, GUARD);
+    memory_forbid(start + GUARD + bytes, whole - GUARD - bytes);
     block *b = need_memory(malloc(sizeof *b));
     cudart_lock();
     *b = (block){start + GUARD, bytes, pinned, device, blocks};
@@ -116,10 +123,13 @@ static block *take_block(void *data, bool pinned) {
     return NULL;
 }
 
+/* What still reads it sees NaN. */
 static void free_block(block *b) {
+    memory_allow(b->data - GUARD, b->bytes + 2 * GUARD);
     for (size_t i = 0; i < GUARD; i++)
         if (b->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || b->data[b->bytes + i] != GUARD_BYTE)
             die("written outside of an allocation", b->bytes);
+    memset(b->data, 0xFF, b->bytes);
     free(b->data - GUARD);
     free(b);
 }
@@ -253,6 +263,7 @@ struct CUstream_st {
     int device;
     bool runs; /* a job of it */
     pthread_t runner;
+    actor *seen;
     struct CUstream_st *next;
 };
 
@@ -274,6 +285,7 @@ uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, 
     job *j = need_memory(malloc(sizeof *j));
     *j = (job){run, argument, drop, NULL};
     if (s->device != device) die("work for a stream of another GPU than the thread's", 0);
+    order_release(j);
     cudart_lock();
     job ***last = s->capture ? &s->capture->last : &s->last;
     **last = j;
@@ -297,17 +309,23 @@ static bool breaks_capture(cudaStream_t stream) {
     return g;
 }
 
-/* With the lock held, which the job may give up for a while. */
+/* As the stream, after what led to the job. With the lock held, which the job may give up for a while. */
 static void run_job(struct CUstream_st *s) {
     job *j = s->first;
     s->first = j->next;
     if (!s->first) s->last = &s->first;
     s->runs = true;
     s->runner = pthread_self();
+    actor *waiting = actor_now();
+    if (!s->seen) s->seen = actor_new();
+    actor_become(s->seen, false);
+    order_acquire(j);
     j->run(j->argument);
     s->runs = false;
     s->done++;
     drop_job(j);
+    order_release(s);
+    actor_become(waiting, false);
     cudart_tell();
 }
 
@@ -324,11 +342,17 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_unlock();
 }
 
+/* Until it is empty; whoever waits goes on after that. */
+static void run_stream(struct CUstream_st *s) {
+    cudart_run(s, s->queued);
+    order_acquire(s);
+}
+
 static void run_all_streams(void) {
     struct CUstream_st *first = stream_of(NULL);
-    cudart_run(first, first->queued);
+    run_stream(first);
     for (struct CUstream_st *s = streams; s; s = s->next)
-        if (s->device == device) cudart_run(s, s->queued);
+        if (s->device == device) run_stream(s);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
@@ -350,11 +374,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     cudart_lock();
-    cudart_run(stream, stream->queued);
+    run_stream(stream);
     struct CUstream_st **at = &streams;
     while (*at != stream) at = &(*at)->next;
     *at = stream->next;
     cudart_unlock();
+    if (stream->seen) actor_end(stream->seen);
     free(stream);
     return cudaSuccess;
 }
@@ -362,8 +387,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     cudart_waits++;
-    struct CUstream_st *s = stream_of(stream);
-    cudart_run(s, s->queued);
+    run_stream(stream_of(stream));
     return cudaSuccess;
 }
 
@@ -503,6 +527,7 @@ struct CUevent_st {
 /* The clock at the moment the stream came to it. */
 static void run_record(void *argument) {
     clock_gettime(CLOCK_MONOTONIC, &((struct CUevent_st *)argument)->at);
+    order_release(argument);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -517,6 +542,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
 
 static void run_until_event(struct CUevent_st *event) {
     if (event->stream) cudart_run(event->stream, event->number);
+    order_acquire(event);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -546,11 +572,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 typedef struct stream_wait {
     struct CUstream_st *stream;
     uint64_t number;
+    cudaEvent_t event;
 } stream_wait;
 
 static void run_wait(void *argument) {
     stream_wait *w = argument;
     cudart_run(w->stream, w->number);
+    order_acquire(w->event);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
@@ -558,7 +586,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     if (!event->stream) return cudaSuccess;
     stream_wait *w = need_memory(malloc(sizeof *w));
-    *w = (stream_wait){event->stream, event->number};
+    *w = (stream_wait){event->stream, event->number, event};
     cudart_queue(stream, run_wait, w, free);
     return cudaSuccess;
 }

@@ -83,3 +83,5 @@ if(OTTAVA_LIBCUDA_STUB)
                    $<TARGET_FILE:cuda_test_attention_plans>)
   set_tests_properties(cuda.attention_plans PROPERTIES TIMEOUT ${test_timeout})
 endif()
+
+include(cuda/trust.cmake)

@@ -6,7 +6,8 @@
  * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, atomicAdd, __ffs, and
  * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
  * in each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
- * a launch or shared memory beyond what a GPU takes, end the program.
+ * a launch or shared memory beyond what a GPU takes, end the program. Under the thread sanitizer (sanitize.h) each thread of a
+ * block is one of the sanitizer's, and only barriers order them: neither shuffles do, nor the order of blocks. Single-threaded then.
  */
 #ifndef EMULATE_H
 #define EMULATE_H
@@ -18,9 +19,9 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
-#include <vector>
 #include <vector_types.h>
 #include "cudart.h"
+#include "sanitize.h"
 
 #ifndef __x86_64__
 #error "emulate.h switches between fibers by instructions of x86-64"
@@ -34,7 +35,7 @@ __attribute__((naked, noinline, unused)) static void switch_stack(void **, void 
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
             "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
 }
-constexpr int saved_registers = 6;
+constexpr int saved_registers = 6, frame_bytes = 512;
 
 enum class waits { nothing, warp, block, done };
 
@@ -42,50 +43,64 @@ struct fiber {
     void *stack; /* its top while another one runs */
     waits state;
     uint64_t slot; /* what it gives to a shuffle */
+    actor *seen;   /* as whom the sanitizer sees it */
+    bool fresh;
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-constexpr size_t shared_bytes = 4 << 20;
 /* What a launch may ask for; of shared memory, without further settings. */
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
 
-/* The variables of all kernels of the program, one after the other. */
-alignas(1024) inline char shared_memory[shared_bytes];
-inline size_t shared_used;
+/* Fibers that one block after another takes are ordered by that: of blocks next to each other it is not the same ones'. */
+struct fiber_set {
+    fiber of[block_limit];
+    char block_barrier, warp_barrier[block_limit / warp_size]; /* addresses that the sanitizer knows them by */
+    char *stacks;
+};
+inline fiber_set sets[sanitize_fiber_sets];
+inline fiber_set *set; /* the block's that runs */
+inline fiber *fibers;
+inline char block_end;
+
 inline uint64_t launches;       /* the number of the one that runs */
 inline uint64_t blocks;         /* of the block that runs */
 inline size_t shared_of_launch; /* bytes that it has asked for */
 
-inline std::vector<fiber> fibers;
-inline std::vector<char> stacks;
 inline std::function<void()> body;
 inline void *scheduler; /* its stack's top while a fiber runs */
+inline actor *scheduler_seen;
 inline int current, count;
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
 
-inline void run(int i) {
+UNSEEN inline void run(int i) {
     current = i;
     thread_index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
     fibers[i].state = waits::nothing;
+    actor_become(fibers[i].seen, fibers[i].fresh);
+    fibers[i].fresh = false;
     switch_stack(&scheduler, fibers[i].stack);
 }
 
-inline void wait(waits what) {
+/* What happens before it in any thread that passes `barrier` with this one happens before what follows; NULL: no order. */
+UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
+    if (barrier) order_release(barrier);
+    actor_become(scheduler_seen, false);
     switch_stack(&fibers[me].stack, scheduler);
+    if (barrier) order_acquire(barrier);
 }
 
 inline void enter() {
     body();
-    wait(waits::done);
+    wait(waits::done, &block_end);
 }
 
 /* Whether every fiber of [from, to) waits for `what`, those that are done left out; false when none is left.
  */
-inline bool all_wait(int from, int to, waits what) {
+UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {
         if (fibers[i].state == waits::done) continue;
@@ -95,7 +110,7 @@ inline bool all_wait(int from, int to, waits what) {
     return any;
 }
 
-inline void run_all(int from, int to, int round) {
+UNSEEN inline void run_all(int from, int to, int round) {
     int n = to - from;
     for (int k = 0; k < n; k++) {
         int i = from + (round % 2 ? n - 1 - k : k);
@@ -104,7 +119,7 @@ inline void run_all(int from, int to, int round) {
 }
 
 /* Lets one group whose threads all wait for the same barrier pass it. */
-inline bool pass_a_barrier(int round) {
+UNSEEN inline bool pass_a_barrier(int round) {
     bool passed = false;
     for (int from = 0; from < count; from += warp_size) {
         int to = from + warp_size < count ? from + warp_size : count;
@@ -121,18 +136,28 @@ inline bool pass_a_barrier(int round) {
 }
 
 /* Its stack is as switch_stack left it: on top of the return address, `enter`. */
-inline void make_fiber(int i) {
+UNSEEN inline void make_fiber(int i) {
     int apart = i % 32 * 512; /* else the tops of all stacks would share a few lines of the cache */
-    uintptr_t end = (uintptr_t)(stacks.data() + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
+    uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
+    memory_allow((char *)end - frame_bytes, frame_bytes); /* what enter, which does not return, has left there */
     void **top = (void **)end;
     *--top = nullptr; /* where enter would return to, which it does not */
     *--top = (void *)enter;
     fibers[i].stack = top - saved_registers;
     fibers[i].state = waits::nothing;
+    fibers[i].fresh = true;
+    if (!fibers[i].seen) fibers[i].seen = actor_new();
 }
 
-inline void run_block() {
-    blocks++;
+UNSEEN inline void take_set() {
+    set = &sets[blocks++ % sanitize_fiber_sets];
+    fibers = set->of;
+    if (!set->stacks) set->stacks = (char *)malloc((size_t)stack_bytes * block_limit);
+    if (!set->stacks) abort();
+}
+
+UNSEEN inline void run_block() {
+    take_set();
     for (int i = 0; i < count; i++) make_fiber(i);
     int round = 0;
     run_all(0, count, round++);
@@ -146,20 +171,18 @@ inline void run_block() {
     }
 }
 
-inline void run_grid(dim3 grid, dim3 block, const std::function<void()> &kernel) {
+UNSEEN inline void run_grid(dim3 grid, dim3 block, const std::function<void()> &kernel) {
     grid_size = grid;
     block_size = block;
     count = block.x * block.y * block.z;
-    if (fibers.size() < (size_t)count) {
-        fibers.resize(count);
-        stacks.resize((size_t)stack_bytes * count);
-    }
+    scheduler_seen = actor_now();
     body = kernel;
     launches++;
     shared_of_launch = 0;
     for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
         for (block_index.y = 0; block_index.y < grid.y; block_index.y++)
             for (block_index.x = 0; block_index.x < grid.x; block_index.x++) run_block();
+    order_acquire(&block_end);
 }
 
 struct grid_job {
@@ -167,7 +190,7 @@ struct grid_job {
     std::function<void()> kernel;
 };
 
-inline void run_job(void *argument) {
+UNSEEN inline void run_job(void *argument) {
     grid_job *job = (grid_job *)argument;
     run_grid(job->grid, job->block, job->kernel);
 }
@@ -195,29 +218,19 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
 }
 
 /* Every lane gives `value` and takes that of lane `from(lane)`. */
-template <class T, class From> T shuffle(T value, From from) {
+template <class T, class From> UNSEEN T shuffle(T value, From from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
     int lane = current % warp_size, first = current - lane;
     memcpy(&fibers[current].slot, &value, sizeof value);
-    wait(waits::warp);
+    wait(waits::warp, nullptr);
     T got;
     memcpy(&got, &fibers[first + from(lane)].slot, sizeof got);
-    wait(waits::warp);
+    wait(waits::warp, nullptr);
     return got;
 }
 
-inline size_t reserve_shared(size_t bytes) {
-    size_t at = (shared_used + 127) / 128 * 128;
-    if (at + bytes > shared_bytes) {
-        fprintf(stderr, "emulated kernels: more than %zu bytes of shared memory\n", shared_bytes);
-        abort();
-    }
-    shared_used = at + bytes;
-    return at;
-}
-
 /* A variable of `bytes` is used in the launch that runs. */
-inline void count_shared(uint64_t &launch, size_t bytes) {
+UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     if (launch == launches) return;
     launch = launches;
     shared_of_launch += (bytes + 127) / 128 * 128;
@@ -228,13 +241,13 @@ inline void count_shared(uint64_t &launch, size_t bytes) {
 }
 
 /* The variable of type T in shared memory that `Place`, a type of its own for each, stands for. */
-template <class Place, class T> T &shared() {
-    static const size_t at = reserve_shared(sizeof(T));
+template <class Place, class T> UNSEEN T &shared() {
+    static void *at;
     static uint64_t launch, block;
     count_shared(launch, sizeof(T));
-    if (block != blocks) memset(shared_memory + at, 0xFF, sizeof(T));
+    if (block != blocks) at = memory_renew(at, (sizeof(T) + 127) / 128 * 128, 0xFF);
     block = blocks;
-    return *reinterpret_cast<T *>(shared_memory + at);
+    return *reinterpret_cast<T *>(at);
 }
 
 } // namespace emulate
@@ -264,7 +277,7 @@ template <class Place, class T> T &shared() {
     })
 
 static inline void __syncthreads() {
-    emulate::wait(emulate::waits::block);
+    emulate::wait(emulate::waits::block, &emulate::set->block_barrier);
 }
 
 template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
@@ -272,15 +285,13 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) 
 }
 
 static inline int atomicMax(int *p, int v) {
-    int old = *p;
-    if (v > old) *p = v;
+    int old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (v > old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
     return old;
 }
 
 static inline int atomicAdd(int *p, int v) {
-    int old = *p;
-    *p = old + v;
-    return old;
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 
 /* The place of the lowest bit set, counted from 1. */

@@ -1,0 +1,85 @@
+/*
+ * Copies, staging memory and events of the CUDA device, made for the thread sanitizer: a program that touches a buffer while the
+ * stream may still be at it races, and one that waits does not. Ends with 1 when bytes are others than they should be.
+ */
+#include "backend/open.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { BYTES = 4096 };
+
+static device *gpu;
+static void *there, *other;         /* device memory */
+static unsigned char *staging, *back; /* staging memory */
+
+static ott_status expect_bytes(const unsigned char *got, int value, const char *what) {
+    for (int i = 0; i < BYTES; i++)
+        if (got[i] != value)
+            return status_fail(OTT_ERR_INTERNAL, "%s: byte %d is %d, wanted %d", what, i, got[i], value);
+    return OTT_OK;
+}
+
+static ott_status memory_comes_cleared(void) {
+    TRY(device_copy_out(gpu, back, there, BYTES));
+    return expect_bytes(back, 0, "new memory");
+}
+
+/* The source is used again as soon as the call is back. */
+static ott_status copy_in_is_over_when_it_returns(void) {
+    memset(staging, 1, BYTES);
+    TRY(device_copy_in(gpu, there, staging, BYTES));
+    memset(staging, 2, BYTES);
+    TRY(device_copy_out(gpu, back, there, BYTES));
+    return expect_bytes(back, 1, "a copy to the GPU");
+}
+
+static ott_status copy_out_is_over_when_it_returns(void) {
+    TRY(device_zero(gpu, there, BYTES));
+    TRY(device_copy_out(gpu, back, there, BYTES));
+    return expect_bytes(back, 0, "a copy from the GPU");
+}
+
+/* An event says when staging memory may be filled again. */
+static ott_status staging_is_free_after_its_event(void) {
+    device_event *taken;
+    TRY(device_event_open(gpu, &taken));
+    memset(staging, 3, BYTES);
+    TRY(device_copy_in_async(gpu, there, staging, BYTES));
+    TRY(device_event_record(gpu, taken));
+    TRY(device_copy(gpu, other, there, BYTES));
+    TRY(device_event_wait(gpu, taken));
+    memset(staging, 4, BYTES);
+    TRY(device_copy_in_async(gpu, there, staging, BYTES));
+    TRY(device_copy_out(gpu, back, other, BYTES));
+    TRY(expect_bytes(back, 3, "staging memory of a copy"));
+    TRY(device_copy_out(gpu, back, there, BYTES));
+    device_event_close(gpu, taken);
+    return expect_bytes(back, 4, "staging memory filled again");
+}
+
+static ott_status run(mem *account) {
+    void *pinned[2];
+    TRY(test_device_open_named("cuda", account, 0, NULL, &gpu));
+    TRY(device_allocate(gpu, MEM_OTHER, BYTES, "a test's array", &there));
+    TRY(device_allocate(gpu, MEM_OTHER, BYTES, "a test's array", &other));
+    for (int i = 0; i < 2; i++) TRY(device_allocate_host(gpu, MEM_OTHER, BYTES, "staging", &pinned[i]));
+    staging = pinned[0];
+    back = pinned[1];
+    TRY(memory_comes_cleared());
+    TRY(copy_in_is_over_when_it_returns());
+    TRY(copy_out_is_over_when_it_returns());
+    TRY(staging_is_free_after_its_event());
+    for (int i = 0; i < 2; i++) device_release_host(gpu, pinned[i]);
+    device_release(gpu, other);
+    device_release(gpu, there);
+    device_close(gpu);
+    return OTT_OK;
+}
+
+int main(void) {
+    mem *account;
+    ott_status status = mem_open(&account);
+    if (status == OTT_OK) status = run(account);
+    if (status != OTT_OK) fprintf(stderr, "copies: %s\n", status_text());
+    return status == OTT_OK ? 0 : 1;
+}

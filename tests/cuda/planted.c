@@ -1,0 +1,10 @@
+/* tests/cuda/planted: the number comes from the environment's OTTAVA_FAULT. */
+#include "planted.h"
+#include <stdlib.h>
+
+int planted_fault;
+
+__attribute__((constructor)) static void read_fault(void) {
+    const char *number = getenv("OTTAVA_FAULT");
+    planted_fault = number ? atoi(number) : 0;
+}

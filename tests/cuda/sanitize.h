@@ -1,0 +1,119 @@
+/*
+ * tests/cuda/sanitize: what the sanitizers are told of the emulated GPU; without one, nothing.
+ *
+ * Thread sanitizer: an actor is a thread as the sanitizer sees it: the host, a stream, a thread of a block. One that becomes
+ * another is not thereby ordered with it: only order_release and order_acquire of an address do that, and so a race is reported
+ * although the emulator runs everything one after the other. What it does itself is UNSEEN.
+ *
+ * A build defines SANITIZE_ORDER for all its sources, also those that are not instrumented themselves.
+ *
+ * Address sanitizer, SANITIZE_MEMORY: memory_forbid lets a program end that touches the bytes.
+ */
+#ifndef SANITIZE_H
+#define SANITIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct actor actor;
+
+#ifdef SANITIZE_ORDER
+#include <sanitizer/tsan_interface.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+#ifdef __cplusplus
+}
+#endif
+
+#define UNSEEN __attribute__((no_sanitize_thread, noinline, unused))
+enum { sanitize_fiber_sets = 3 };
+
+UNSEEN static actor *actor_new(void) {
+    return (actor *)__tsan_create_fiber(0);
+}
+UNSEEN static actor *actor_now(void) {
+    return (actor *)__tsan_get_current_fiber();
+}
+/* after: what it does comes after all that was done until now. */
+UNSEEN static void actor_become(actor *a, bool after) {
+    __tsan_switch_to_fiber(a, after ? 0 : __tsan_switch_to_fiber_no_sync);
+}
+static inline void actor_end(actor *a) {
+    __tsan_destroy_fiber(a);
+}
+static inline void order_release(void *address) {
+    __tsan_release(address);
+}
+static inline void order_acquire(void *address) {
+    __tsan_acquire(address);
+}
+static inline void sanitize_pause(void) {
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+static inline void sanitize_resume(void) {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+}
+
+#else
+#define UNSEEN __attribute__((unused))
+enum { sanitize_fiber_sets = 1 };
+
+static inline actor *actor_new(void) {
+    return NULL;
+}
+static inline actor *actor_now(void) {
+    return NULL;
+}
+static inline void actor_become(actor *a, bool after) {
+    (void)a, (void)after;
+}
+static inline void actor_end(actor *a) {
+    (void)a;
+}
+static inline void order_release(void *address) {
+    (void)address;
+}
+static inline void order_acquire(void *address) {
+    (void)address;
+}
+static inline void sanitize_pause(void) {}
+static inline void sanitize_resume(void) {}
+#endif
+
+#ifdef SANITIZE_MEMORY
+#include <sanitizer/asan_interface.h>
+static inline void memory_forbid(const void *data, size_t bytes) {
+    __asan_poison_memory_region(data, bytes);
+}
+static inline void memory_allow(const void *data, size_t bytes) {
+    __asan_unpoison_memory_region(data, bytes);
+}
+#else
+static inline void memory_forbid(const void *data, size_t bytes) {
+    (void)data, (void)bytes;
+}
+static inline void memory_allow(const void *data, size_t bytes) {
+    (void)data, (void)bytes;
+}
+#endif
+
+/* `bytes`, a multiple of 128, in place of `old`, each of them `fill`, which nobody has ever touched. */
+UNSEEN static void *memory_renew(void *old, size_t bytes, int fill) {
+    sanitize_pause();
+#ifdef SANITIZE_ORDER
+    free(old);
+    old = NULL;
+#endif
+    if (!old) old = aligned_alloc(128, bytes);
+    if (!old) abort();
+    memset(old, fill, bytes);
+    sanitize_resume();
+    return old;
+}
+
+#endif

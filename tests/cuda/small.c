@@ -1,0 +1,107 @@
+/*
+ * Every op on the emulated GPU for few small shapes, made for a build under a sanitizer and for a backend with a planted fault: `small
+ * [OP...]` runs all ops or those named, compares with the reference bit for bit and ends with 1 at the first difference. All
+ * bytes that are not of an argument, those between a row's end and the next one's start too, are forbidden to the op
+ * (sanitize.h), be it only to read them.
+ */
+#include "backend/op_case.h"
+#include "backend/open.h"
+#include "reference/reference_ops.h"
+#include "sanitize.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { CASES = 28, CASES_OF_FORMS = 63 /* of `quantize` and its parts, so that each spec comes */ };
+
+static op_case c;
+static case_device reference, gpu;
+
+static ott_status open_all(mem **account) {
+    device *d;
+    TRY(mem_open(account));
+    TRY(reference_device_open(*account, &d));
+    TRY(case_device_open(d, &reference));
+    TRY(test_device_open_named("cuda", *account, 0, NULL, &d));
+    TRY(case_device_open(d, &gpu));
+    return case_memory_open(*account, &c);
+}
+
+static void close_all(mem *account) {
+    case_device_close(&gpu);
+    case_device_close(&reference);
+    case_memory_close(account, &c);
+    mem_close(account);
+}
+
+static void forbid_all_but_arguments(void) {
+    memory_forbid(gpu.block, CASE_BLOCK_BYTES);
+    for (int i = 0; i < c.region_count; i++) {
+        const region *r = &c.regions[i];
+        int64_t size = dtype_bytes(r->dtype);
+        for (int64_t row = 0; row < r->rows; row++)
+            memory_allow((char *)gpu.block + r->offset + row * r->ld * size, (size_t)(r->columns * size));
+    }
+}
+
+static ott_status run_case(void) {
+    TRY(case_expect(&c, &reference));
+    TRY(case_load(&c, &gpu, &c.loaded));
+    forbid_all_but_arguments();
+    TRY(case_call(&c, &gpu));
+    TRY(device_synchronize(gpu.device));
+    memory_allow(gpu.block, CASE_BLOCK_BYTES);
+    TRY(case_store(&c, &gpu));
+    return case_compare(&c) ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", c.message);
+}
+
+/* A sum that the device says it cannot make. */
+static bool is_impossible(void) {
+    const gemm_args *g = (const gemm_args *)(const void *)c.args;
+    return strcmp(c.op->name, "gemm") == 0 && gpu.device->can->no_accumulate[g->spec.accumulate];
+}
+
+static bool is_of_forms(const op_info *op) {
+    for (int i = 0; i < op->field_count; i++)
+        if (op->fields[i].kind == OP_QTENSOR) return true;
+    return false;
+}
+
+/* The values' kind changes after each round of shapes and formats. */
+static bool run_op(const op_info *op) {
+    static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
+    int shapes = case_shapes(op), dtypes = case_dtypes(op), count = is_of_forms(op) ? CASES_OF_FORMS : CASES;
+    for (int i = 0; i < count; i++) {
+        value_kind kind = (value_kind)((i + i / shapes) % VALUE_KINDS);
+        bool made = case_make(&c, op, formats[i % dtypes], i % shapes, kind, (uint64_t)i);
+        if (made && is_impossible()) continue;
+        if (made && run_case() == OTT_OK) continue;
+        char text[1500];
+        case_describe(&c, text, sizeof text);
+        fprintf(stderr, "small: %s: %s\n", made ? status_text() : "the case does not fit", text);
+        return false;
+    }
+    printf("small: %s: %d cases\n", op->name, count);
+    return true;
+}
+
+static bool is_asked_for(const op_info *op, int names, char **name) {
+    for (int i = 0; i < names; i++)
+        if (strcmp(name[i], op->name) == 0) return true;
+    return names == 0;
+}
+
+int main(int argc, char **argv) {
+    mem *account;
+    bool right = true;
+    if (open_all(&account) != OTT_OK) {
+        fprintf(stderr, "small: %s\n", status_text());
+        return 1;
+    }
+    for (int i = 0; i < op_count() && right; i++) {
+        const op_info *op = op_at(i);
+        bool runs = is_asked_for(op, argc - 1, argv + 1) && op_is_there(gpu.device->ops, (enum op_index)i);
+        if (runs && !fixture_find(op)->opaque) right = run_op(op);
+    }
+    close_all(account);
+    return right ? 0 : 1;
+}

@@ -1,0 +1,57 @@
+# Builds of the CUDA backend that find what equal results do not show: `order` under the thread sanitizer, each thread of a block
+# and each stream a thread to it, and `memory` under the address and undefined-behaviour sanitizers (cuda/sanitize.h). Both are
+# of sources with the faults of cuda/faults.def in them, switched off unless a run asks for one.
+set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
+set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
+file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu
+     ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
+list(FILTER planted_from EXCLUDE REGEX "/(plugin|status|mem)\\.c$")
+list(TRANSFORM planted_from REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_files)
+file(MAKE_DIRECTORY ${planted}/cuda)
+add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
+                   DEPENDS ${planted_from} ${here}/plant.awk ${here}/faults.def
+                   COMMAND awk -f ${here}/plant.awk -v out=${planted} ${here}/faults.def ${planted_from})
+list(TRANSFORM cuda_sources REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_sources)
+set(planted_kernels ${planted_sources})
+list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
+set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+
+# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS are the stand-ins' own.
+function(trust_build name definition flags runtime_flags)
+  add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
+  target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
+  add_library(cuda_${name}_runtime STATIC cuda/cudart.c cuda/cublaslt.c cuda/planted.c)
+  target_compile_options(cuda_${name}_runtime PRIVATE -O2 ${runtime_flags})
+  foreach(library cuda_${name} cuda_${name}_runtime)
+    target_include_directories(${library} BEFORE PRIVATE ${planted})
+    target_include_directories(${library} PUBLIC cuda)
+    target_compile_definitions(${library} PUBLIC ${definition})
+  endforeach()
+  target_link_libraries(cuda_${name} PUBLIC cuda_${name}_runtime tests_backend)
+  target_link_libraries(cuda_${name}_runtime PUBLIC tests_backend)
+  target_link_options(cuda_${name} PUBLIC ${flags} LINKER:--undefined=cuda_open)
+  foreach(program small=cuda/small.c copies=cuda/copies.c products=cuda/test_gemm.c)
+    string(REGEX MATCH "^[a-z]+" short ${program})
+    string(REGEX REPLACE "^[a-z]+=" "" source ${program})
+    add_executable(cuda_${name}_${short} ${source})
+    target_compile_options(cuda_${name}_${short} PRIVATE ${flags})
+    target_link_libraries(cuda_${name}_${short} PRIVATE cuda_${name})
+    set_target_properties(cuda_${name}_${short} PROPERTIES OUTPUT_NAME ${short}
+                          RUNTIME_OUTPUT_DIRECTORY ${planted}/${name})
+    add_dependencies(cuda cuda_${name}_${short})
+  endforeach()
+endfunction()
+
+trust_build(order SANITIZE_ORDER -fsanitize=thread "")
+set(memory_flags -fsanitize=address,undefined -fno-sanitize-recover=all)
+trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
+
+# trust_test(NAME COMMAND...)
+function(trust_test name)
+  add_test(NAME cuda.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${planted})
+  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT OTTAVA_TEST_DEVICE=cuda)
+endfunction()
+
+trust_test(races ${here}/trust.sh order)
+trust_test(bounds ${here}/trust.sh memory)
+trust_test(faults ${here}/trust.sh faults)

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs what tests/cuda/trust.cmake has built, in its folder:
+#   trust.sh order     races within blocks, between blocks and between streams
+#   trust.sh memory    bytes that are nobody's, addresses that are not aligned
+#   trust.sh faults    each planted fault must be found by its test; prints which message told it
+# A machine on which the thread sanitizer does not start skips what needs it, and says so (exit status 77).
+set -uo pipefail
+export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
+export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
+
+# in_build BUILD PROGRAM ARGUMENT...: the thread sanitizer needs addresses that are not drawn.
+in_build() {
+    local build=$1 program=$2
+    shift 2
+    if [ "$build" = order ]; then setarch -R "./order/$program" "$@"; else "./$build/$program" "$@"; fi
+}
+
+require_order() {
+    in_build order copies >copies.log 2>&1 && return
+    grep -q 'FATAL: ThreadSanitizer\|setarch:' copies.log || return 0
+    echo "SKIPPED: the thread sanitizer does not start on this machine: $(grep -m1 'FATAL\|setarch:' copies.log)"
+    exit 77
+}
+
+run_all() {
+    in_build "$1" small && in_build "$1" copies && in_build "$1" products
+}
+
+# found FILE: the line that says why the program ended.
+found() {
+    grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
+        grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "it crashed"
+}
+
+run_faults() {
+    local survivors=0 count=0 number name build program told status
+    while read -r number name build program; do
+        count=$((count + 1))
+        if [ "$build" = missing ]; then
+            told="SURVIVES: the source does not say any more what it is to change (tests/cuda/faults.def)"
+            survivors=$((survivors + 1))
+        elif OTTAVA_FAULT=$number timeout 120 bash -c "$(declare -f in_build); in_build $build $program" >fault.log 2>&1; then
+            told="SURVIVES: $program finds nothing"
+            survivors=$((survivors + 1))
+        else
+            status=$?
+            told=$(found fault.log)
+            [ $status != 124 ] || told="it does not end"
+        fi
+        printf '%-34s %-6s %-22s %.110s\n' "$name" "$build" "$program" "$told"
+    done <faults.txt
+    echo "$count faults planted, $survivors not found"
+    [ $survivors = 0 ]
+}
+
+case $1 in
+order) require_order && run_all order ;;
+memory) run_all memory ;;
+faults) require_order && run_faults ;;
+esac
