@@ -349,19 +349,46 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
     return OTT_OK;
 }
 
-ott_status case_call(op_case *c, const case_device *d) {
-    exec cx = {.device = d->device};
+ott_status case_call(op_case *c, exec *cx) {
     void *packed = NULL;
-    ott_status status = pack_operands(c, &cx, &packed);
-    if (status == OTT_OK) status = op_call(d->device->ops, &cx, c->op, c->loaded.args);
-    device_release(d->device, packed);
+    ott_status status = pack_operands(c, cx, &packed);
+    if (status == OTT_OK) status = op_call(cx->device->ops, cx, c->op, c->loaded.args);
+    device_release(cx->device, packed);
     return status;
 }
 
 ott_status case_run(op_case *c, const case_device *d) {
+    exec cx = {.device = d->device};
     TRY(case_load(c, d, &c->loaded));
-    TRY(case_call(c, d));
+    TRY(case_call(c, &cx));
     return case_store(c, d);
+}
+
+static ott_status replay_in(exec *cx, void *arena, ott_status (*call)(void *user, exec *cx), void *user) {
+    unsigned char piece[4096];
+    int64_t bytes = plan_bytes(cx->plan);
+    memset(piece, INPUT_GUARD, sizeof piece);
+    for (int64_t at = 0, left; (left = bytes - at) > 0; at += (int64_t)sizeof piece)
+        TRY(device_copy_in(cx->device, (char *)arena + at, piece,
+                           left < (int64_t)sizeof piece ? left : (int64_t)sizeof piece));
+    plan_bind(cx->plan, arena);
+    plan_replay(cx->plan);
+    return call(user, cx);
+}
+
+ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user) {
+    void *arena = NULL;
+    TRY(plan_create(cx->device, &cx->plan));
+    plan_record(cx->plan);
+    ott_status status = call(user, cx);
+    if (status == OTT_OK) status = plan_seal(cx->plan);
+    if (status == OTT_OK)
+        status = device_allocate(cx->device, MEM_STEP, plan_bytes(cx->plan), "a case's plan", &arena);
+    if (status == OTT_OK) status = replay_in(cx, arena, call, user);
+    device_release(cx->device, arena);
+    plan_destroy(cx->plan);
+    cx->plan = NULL;
+    return status;
 }
 
 ott_status case_expect(op_case *c, const case_device *reference) {

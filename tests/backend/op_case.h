@@ -118,13 +118,16 @@ typedef struct case_device {
 /* Takes the device over, and closes it when this fails. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
-/* The pristine block to the device, with the arguments as it sees them; the op itself, with c->loaded; and the device's block to c->live. */
+/* The pristine block to the device, with the arguments as it sees them; the op itself, with c->loaded; and the
+   device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
-ott_status case_call(op_case *c, const case_device *d);
+ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);
 /* All three; case_expect keeps what comes out as what is expected. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
+/* call(cx) as in a step: recorded in a plan, then replayed in an arena of just that size in which others have written. */
+ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user);
 /* c->live against the reference. False: c->message says where they differ. */
 bool case_compare(op_case *c);
 /* The same where a library sums in its own order: each output's error may be so large in the root mean square, of that of what is

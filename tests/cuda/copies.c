@@ -9,7 +9,7 @@
 enum { BYTES = 4096 };
 
 static device *gpu;
-static void *there, *other;         /* device memory */
+static void *there, *other;           /* device memory */
 static unsigned char *staging, *back; /* staging memory */
 
 static ott_status expect_bytes(const unsigned char *got, int value, const char *what) {

@@ -28,6 +28,14 @@ typedef struct layout {
     int64_t rows, columns, ld;
 } layout;
 
+/* What a plan was promised, and goes with its algorithm: how addresses are aligned, and whether the contraction may be split. */
+typedef struct promise {
+    uint32_t alignment[4]; /* of A, B, C, D; 0: nothing */
+    uint32_t schemes;
+} promise;
+
+_Static_assert(sizeof(promise) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "fits the opaque type");
+_Static_assert(sizeof(promise) <= sizeof(((cublasLtMatmulAlgo_t *)0)->data), "goes with the algorithm");
 _Static_assert(sizeof(operation) <= sizeof(cublasLtMatmulDescOpaque_t), "fits the opaque type");
 _Static_assert(sizeof(layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "fits the opaque type");
 
@@ -127,19 +135,20 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes) {
-    (void)preference;
+    promise *p = (promise *)(void *)preference;
+    uint32_t word = 0;
+    if (bytes == sizeof word) memcpy(&word, value, sizeof word);
     switch ((int)attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return bytes == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-        (void)value;
-        return bytes == sizeof(uint32_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: p->schemes = word; break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: p->alignment[0] = word; break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: p->alignment[1] = word; break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: p->alignment[2] = word; break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: p->alignment[3] = word; break;
     default: return CUBLAS_STATUS_INVALID_VALUE;
     }
+    return bytes == sizeof word ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
@@ -191,12 +200,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *found) {
-    (void)handle, (void)preference;
+    (void)handle;
     *found = 0;
     if (cublaslt_refuses || !supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *found = wanted < 2 ? wanted : 2;
     memset(results, 0, sizeof *results * (size_t)*found);
+    for (int i = 0; i < *found; i++) memcpy(results[i].algo.data, preference, sizeof(promise));
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -225,6 +235,7 @@ typedef struct operand {
 typedef struct product {
     operand a, b;
     float alpha, beta;
+    bool split; /* the contraction in two, where a GPU might: the sum is another */
     const void *c;
     void *d;
     layout out;
@@ -305,7 +316,10 @@ static void scaled_column(const product *w, int64_t j, const float *a, const flo
         add_blocks(w, j, a, b, sum, y);
         return;
     }
-    add_products(w->a.lines, 0, w->k, a, b + j, w->b.lines, y);
+    int64_t half = w->split ? w->k / 2 : 0;
+    add_products(w->a.lines, half, w->k, a, b + j, w->b.lines, y);
+    if (half > 0) add_products(w->a.lines, 0, half, a, b + j, w->b.lines, sum);
+    for (int64_t i = 0; half > 0 && i < w->a.lines; i++) y[i] += sum[i];
     for (int64_t i = 0; i < w->a.lines; i++) y[i] *= scale_at(&w->b, 0, j, 0) * scale_at(&w->a, 0, i, 0);
 }
 
@@ -342,13 +356,25 @@ static void require_device(const product *w) {
                           (size_t)layout_bytes(&w->out));
 }
 
+/* On a GPU an address that is not the multiple that it was said to be ends the program. */
+static void require_promised(const promise *p, const void *a, const void *b, const void *d) {
+    const void *address[] = {a, b, d, d};
+    for (int i = 0; i < 4; i++)
+        if (p->alignment[i] && (uintptr_t)address[i] % p->alignment[i]) {
+            fprintf(stderr, "CUDA stand-in: cublasLtMatmul: %c is not aligned to %u bytes, as was promised\n",
+                    "ABCD"[i], p -> alignment[i]);
+            abort();
+        }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
-    (void)handle, (void)algorithm;
+    (void)handle;
+    const promise *promised = (const void *)algorithm->data;
     const operation *o = (const void *)desc;
     const layout *la = (const void *)a_layout, *lb = (const void *)b_layout, *lc = (const void *)c_layout;
     const layout *ld = (const void *)d_layout;
@@ -361,12 +387,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         (b_contiguous ? lb->columns : lb->rows) != ld->columns ||
         (b_contiguous ? lb->rows : lb->columns) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
+    require_promised(promised, a, b, d);
     product *w = malloc(sizeof *w);
     if (!w) return CUBLAS_STATUS_ALLOC_FAILED;
     *w = (product){.a = {a, *la, a_contiguous, o->a_scale, o->a_mode, ld->rows},
                    .b = {b, *lb, b_contiguous, o->b_scale, o->b_mode, ld->columns},
                    .alpha = *(const float *)alpha * (cublaslt_lies ? 2 : 1),
                    .beta = *(const float *)beta,
+                   .split = promised->schemes != CUBLASLT_REDUCTION_SCHEME_NONE,
                    .c = c,
                    .d = d,
                    .out = *ld,

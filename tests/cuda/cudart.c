@@ -96,6 +96,18 @@ void cudart_require_device(const char *what, const void *data, size_t bytes) {
     cudart_unlock();
 }
 
+void cudart_require_memory(const char *kernel, const void *address) {
+    pthread_mutex_lock(&lock);
+    const block *b = blocks;
+    while (b &&
+           ((const unsigned char *)address < b->data || (const unsigned char *)address > b->data + b->bytes))
+        b = b->next;
+    pthread_mutex_unlock(&lock);
+    if (!address || b) return;
+    fprintf(stderr, "emulated kernel %s: is given %p, which is no memory of the GPU\n", kernel, address);
+    abort();
+}
+
 static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
     size_t whole = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
     unsigned char *start = bytes < SIZE_MAX / 2 ? aligned_alloc(GUARD, whole) : NULL;

@@ -32,6 +32,8 @@ void cudart_wait(void);
 void cudart_tell(void);
 /* Ends the program with a message unless all `bytes` from `data` on are in one block of memory of the thread's GPU. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
+/* The same unless `address`, which the kernel is given, is NULL or in, or just behind, memory that a GPU reaches. */
+void cudart_require_memory(const char *kernel, const void *address);
 /* Kernels of ours that were launched, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
 /* Environment variables: how many devices there are (1), and their compute capability times ten (90). */

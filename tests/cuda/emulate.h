@@ -55,7 +55,8 @@ constexpr size_t shared_limit = 48 << 10;
 /* Fibers that one block after another takes are ordered by that: of blocks next to each other it is not the same ones'. */
 struct fiber_set {
     fiber of[block_limit];
-    char block_barrier, warp_barrier[block_limit / warp_size]; /* addresses that the sanitizer knows them by */
+    char block_barrier,
+        warp_barrier[block_limit / warp_size]; /* addresses that the sanitizer knows them by */
     char *stacks;
 };
 inline fiber_set sets[sanitize_fiber_sets];
@@ -139,7 +140,8 @@ UNSEEN inline bool pass_a_barrier(int round) {
 UNSEEN inline void make_fiber(int i) {
     int apart = i % 32 * 512; /* else the tops of all stacks would share a few lines of the cache */
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
-    memory_allow((char *)end - frame_bytes, frame_bytes); /* what enter, which does not return, has left there */
+    memory_allow((char *)end - frame_bytes,
+                 frame_bytes); /* what enter, which does not return, has left there */
     void **top = (void **)end;
     *--top = nullptr; /* where enter would return to, which it does not */
     *--top = (void *)enter;
@@ -210,6 +212,21 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
     abort();
 }
 
+/* Of an argument that is an address, or a matrix. */
+template <class T> const void *address_in(T *const &x, int) {
+    return x;
+}
+template <class T> auto address_in(const T &x, int) -> decltype((const void *)x.data) {
+    return x.data;
+}
+template <class T> const void *address_in(const T &, long) {
+    return nullptr;
+}
+
+template <class... Arguments> void check_arguments(const char *kernel, const Arguments &...arguments) {
+    (..., cudart_require_memory(kernel, address_in(arguments, 0)));
+}
+
 inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
                    std::function<void()> kernel) {
     check_launch(name, grid, block);
@@ -272,9 +289,10 @@ template <class Place, class T> UNSEEN T &shared() {
 
 /* The arguments are what they are now, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
-    emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {         \
-        std::apply([](const auto &...argument) { kernel(argument...); }, arguments);                         \
-    })
+    emulate::check_arguments(#kernel, __VA_ARGS__),                                                          \
+        emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {     \
+            std::apply([](const auto &...argument) { kernel(argument...); }, arguments);                     \
+        })
 
 static inline void __syncthreads() {
     emulate::wait(emulate::waits::block, &emulate::set->block_barrier);
@@ -286,7 +304,8 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) 
 
 static inline int atomicMax(int *p, int v) {
     int old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (v > old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    while (v > old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
     return old;
 }
 

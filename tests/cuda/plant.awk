@@ -2,7 +2,12 @@
 # faults.def in them, each switched on by its number (planted.h), and lists them in out/faults.txt: number, name, build and
 # command, with "missing" for the build where the source no longer says what the fault is to change.
 FILENAME ~ /faults\.def$/ {
-    if (/^fault /) {
+    if (/^mistake /) {
+        split($0, part, /: |, /)
+        name[++faults] = substr(part[1], 9)
+        build[faults] = part[2]; command[faults] = part[3]
+        place[faults] = 0; seen[faults] = 1
+    } else if (/^fault /) {
         split($0, part, /: |, /)
         name[++faults] = substr(part[1], 7)
         file[faults] = part[2]; build[faults] = part[3]; command[faults] = part[4]

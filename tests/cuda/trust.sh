@@ -23,7 +23,7 @@ require_order() {
 }
 
 run_all() {
-    in_build "$1" small && in_build "$1" copies && in_build "$1" products
+    in_build "$1" mistakes && in_build "$1" small && in_build "$1" copies && in_build "$1" products
 }
 
 # found FILE: the line that says why the program ended.

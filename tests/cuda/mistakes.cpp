@@ -1,0 +1,115 @@
+/*
+ * Mistakes that the emulated GPU must not let pass: `mistakes NAME` makes one of them and ends badly when it is noticed; faults.def
+ * says by which build. Without a name: the same things done right.
+ */
+#include <emulate.h>
+
+enum { COUNT = 64 };
+
+__global__ void mirror(const float *x, float *y, bool waits) {
+    SHARED(tile, float[COUNT]);
+    tile[threadIdx.x] = x[threadIdx.x];
+    if (waits) __syncthreads();
+    y[threadIdx.x] = tile[COUNT - 1 - threadIdx.x];
+}
+
+/* Blocks write the same elements, or each its own. */
+__global__ void number(float *y, int step) {
+    y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
+}
+
+/* A lane reads what another one of its warp has written: a shuffle is no barrier. */
+__global__ void exchange(float *y, bool waits) {
+    y[threadIdx.x] = (float)threadIdx.x;
+    int other = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
+    if (waits) __syncthreads();
+    float got = y[other];
+    __syncthreads();
+    y[threadIdx.x] = got;
+}
+
+__global__ void copy_four(const float *x, float *y) {
+    *(float4 *)y = *(const float4 *)x;
+}
+
+__global__ void reserve_much(float *y, bool much) {
+    if (much) {
+        SHARED(large, float[16 << 10]);
+        y[threadIdx.x] = large[threadIdx.x];
+    }
+}
+
+struct mistakes {
+    const char *name; /* NULL: none of them */
+    float *x, *y;     /* COUNT each, of the GPU */
+    cudaStream_t stream, other;
+    cudaEvent_t event;
+};
+
+static bool is(const mistakes &m, const char *name) {
+    return m.name && strcmp(m.name, name) == 0;
+}
+
+static void make_kernels(const mistakes &m) {
+    LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x, m.y, !is(m, "barrier"));
+    LAUNCH(number, dim3(2), dim3(COUNT / 2), m.stream, m.y, is(m, "blocks") ? 0 : COUNT / 2);
+    LAUNCH(exchange, dim3(1), dim3(32), m.stream, m.y, !is(m, "shuffle"));
+    LAUNCH(copy_four, dim3(1), dim3(1), m.stream, m.x + is(m, "vector"), m.y);
+    LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x + is(m, "bounds"), m.y, true);
+    LAUNCH(number, dim3(is(m, "no_blocks") ? 0 : 1), dim3(COUNT), m.stream, m.y, 0);
+    LAUNCH(reserve_much, dim3(1), dim3(1), m.stream, m.y, is(m, "shared_memory"));
+    float host[COUNT] = {};
+    LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x, is(m, "host_memory") ? host : m.y, true);
+}
+
+/* What one stream has written another one reads. */
+static void use_streams(const mistakes &m) {
+    LAUNCH(number, dim3(1), dim3(COUNT), m.stream, m.x, 0);
+    cudaEventRecord(m.event, m.stream);
+    if (!is(m, "stream_wait")) cudaStreamWaitEvent(m.other, m.event, 0);
+    LAUNCH(mirror, dim3(1), dim3(COUNT), m.other, m.x, m.y, true);
+    cudaStreamSynchronize(m.stream);
+    cudaStreamSynchronize(m.other);
+}
+
+/* The host fills staging memory again while a copy of it may be on its way. */
+static void use_staging(const mistakes &m) {
+    void *memory;
+    cudaMallocHost(&memory, COUNT * sizeof(float));
+    float *staging = (float *)memory;
+    staging[0] = 1;
+    cudaMemcpyAsync(m.x, staging, COUNT * sizeof(float), cudaMemcpyHostToDevice, m.stream);
+    if (!is(m, "staging")) cudaStreamSynchronize(m.stream);
+    staging[0] = 2;
+    cudaStreamSynchronize(m.stream);
+    cudaFreeHost(memory);
+}
+
+/* In the order of the stream memory is gone before the kernel comes. */
+static void use_freed(const mistakes &m) {
+    void *memory;
+    cudaMallocAsync(&memory, COUNT * sizeof(float), m.stream);
+    if (is(m, "freed")) cudaFreeAsync(memory, m.stream);
+    LAUNCH(number, dim3(1), dim3(COUNT), m.stream, (float *)memory, 0);
+    if (!is(m, "freed")) cudaFreeAsync(memory, m.stream);
+    cudaStreamSynchronize(m.stream);
+}
+
+int main(int argc, char **argv) {
+    mistakes m = {};
+    void *memory[2];
+    m.name = argc > 1 ? argv[1] : nullptr;
+    for (void *&data : memory) cudaMalloc(&data, COUNT * sizeof(float));
+    m.x = (float *)memory[0], m.y = (float *)memory[1];
+    cudaStreamCreate(&m.stream);
+    cudaStreamCreate(&m.other);
+    cudaEventCreate(&m.event);
+    cudaMemsetAsync(m.x, 0, COUNT * sizeof(float), m.stream);
+    make_kernels(m);
+    cudaStreamSynchronize(m.stream);
+    use_streams(m);
+    use_staging(m);
+    use_freed(m);
+    for (void *data : memory) cudaFree(data);
+    return 0;
+}
