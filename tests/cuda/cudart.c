@@ -66,7 +66,6 @@ static block *blocks;
 
 int64_t cudart_launches, cudart_waits;
 
-
 static void die(const char *message, size_t bytes) {
     fprintf(stderr, "CUDA stand-in: %s (%zu bytes)\n", message, bytes);
     abort();
@@ -97,12 +96,12 @@ void cudart_require_device(const char *what, const void *data, size_t bytes) {
 }
 
 void cudart_require_memory(const char *kernel, const void *address) {
-    pthread_mutex_lock(&lock);
+    cudart_lock();
     const block *b = blocks;
     while (b &&
            ((const unsigned char *)address < b->data || (const unsigned char *)address > b->data + b->bytes))
         b = b->next;
-    pthread_mutex_unlock(&lock);
+    cudart_unlock();
     if (!address || b) return;
     fprintf(stderr, "emulated kernel %s: is given %p, which is no memory of the GPU\n", kernel, address);
     abort();
