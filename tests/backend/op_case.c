@@ -351,9 +351,11 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
 
 ott_status case_call(op_case *c, exec *cx) {
     void *packed = NULL;
+    op_args plain = c->loaded; /* for the next call */
     ott_status status = pack_operands(c, cx, &packed);
     if (status == OTT_OK) status = op_call(cx->device->ops, cx, c->op, c->loaded.args);
     device_release(cx->device, packed);
+    c->loaded = plain;
     return status;
 }
 

@@ -90,7 +90,7 @@ static bool run_op(const op_info *op) {
     int shapes = case_shapes(op), dtypes = case_dtypes(op), count = is_of_forms(op) ? CASES_OF_FORMS : CASES;
     for (int i = 0; i < count; i++) {
         value_kind kind = (value_kind)((i + i / shapes) % VALUE_KINDS);
-        bool made = case_make(&c, op, formats[i % dtypes], i % shapes, kind, (uint64_t)i);
+        bool made = case_make(&c, op, formats[(i + i / shapes) % dtypes], i % shapes, kind, (uint64_t)i);
         if (made && is_impossible()) continue;
         if (made && run_case() == OTT_OK) continue;
         char text[1500];
