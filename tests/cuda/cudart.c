@@ -371,6 +371,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
     s->last = &s->first;
     s->device = device;
     cudart_lock();
+    s->seen = actor_new();
     s->next = streams;
     streams = s;
     cudart_unlock();
