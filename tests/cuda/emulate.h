@@ -68,7 +68,7 @@ inline uint64_t launches;       /* the number of the one that runs */
 inline uint64_t blocks;         /* of the block that runs */
 inline size_t shared_of_launch; /* bytes that it has asked for */
 
-inline std::function<void()> body;
+inline const std::function<void()> *body;
 inline void *scheduler; /* its stack's top while a fiber runs */
 inline actor *scheduler_seen;
 inline int current, count;
@@ -95,7 +95,7 @@ UNSEEN inline void wait(waits what, void *barrier) {
 }
 
 inline void enter() {
-    body();
+    (*body)();
     wait(waits::done, &block_end);
 }
 
@@ -178,7 +178,7 @@ UNSEEN inline void run_grid(dim3 grid, dim3 block, const std::function<void()> &
     block_size = block;
     count = block.x * block.y * block.z;
     scheduler_seen = actor_now();
-    body = kernel;
+    body = &kernel;
     launches++;
     shared_of_launch = 0;
     for (block_index.z = 0; block_index.z < grid.z; block_index.z++)

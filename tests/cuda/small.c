@@ -12,9 +12,13 @@
 #include <string.h>
 
 #ifdef SANITIZE_ORDER /* ten times as slow; values do not matter */
-enum { CASES = 14, CASES_OF_FORMS = 42 };
+enum { CASES = 14, CASES_OF_FORMS = 42, CASES_OF_PRODUCTS = 42 };
 #else
-enum { CASES = 28, CASES_OF_FORMS = 63 }; /* of forms, so that each spec and each pair of operands comes */
+enum {
+    CASES = 28,
+    CASES_OF_FORMS = 63,
+    CASES_OF_PRODUCTS = 250
+}; /* so that each spec and each pair of operands comes */
 #endif
 
 static op_case c;
@@ -78,16 +82,18 @@ static bool is_impossible(void) {
     return strcmp(c.op->name, "gemm") == 0 && gpu.device->can->no_accumulate[g->spec.accumulate];
 }
 
-static bool is_of_forms(const op_info *op) {
-    for (int i = 0; i < op->field_count; i++)
-        if (op->fields[i].kind == OP_QTENSOR || op->fields[i].kind == OP_OPERAND) return true;
-    return false;
+static int cases_of(const op_info *op) {
+    for (int i = 0; i < op->field_count; i++) {
+        if (op->fields[i].kind == OP_QTENSOR) return CASES_OF_FORMS;
+        if (op->fields[i].kind == OP_OPERAND) return CASES_OF_PRODUCTS;
+    }
+    return CASES;
 }
 
 /* The values' kind changes after each round of shapes and formats. */
 static bool run_op(const op_info *op) {
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
-    int shapes = case_shapes(op), dtypes = case_dtypes(op), count = is_of_forms(op) ? CASES_OF_FORMS : CASES;
+    int shapes = case_shapes(op), dtypes = case_dtypes(op), count = cases_of(op);
     for (int i = 0; i < count; i++) {
         value_kind kind = (value_kind)((i + i / shapes) % VALUE_KINDS);
         bool made = case_make(&c, op, formats[(i + i / shapes) % dtypes], i % shapes, kind, (uint64_t)i);
