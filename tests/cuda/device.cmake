@@ -12,8 +12,8 @@ list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-add_library(cuda_emulated OBJECT ${cuda_sources} cuda/cudart.c cuda/cublaslt.c cuda/nccl.c
-            cuda/attention_shim.c cuda/attention_interpreter.c)
+set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/attention_shim.c cuda/attention_interpreter.c)
+add_library(cuda_emulated OBJECT ${cuda_sources} ${cuda_stand_ins})
 target_include_directories(cuda_emulated PUBLIC cuda)
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)

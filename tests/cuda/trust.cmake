@@ -3,9 +3,8 @@
 # of sources with the faults of cuda/faults.def in them, switched off unless a run asks for one.
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
-file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu
-     ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
-list(FILTER planted_from EXCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
+file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
+list(PREPEND planted_from ${cuda_sources})
 list(TRANSFORM planted_from REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_files)
 file(MAKE_DIRECTORY ${planted}/cuda)
 add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
@@ -20,7 +19,7 @@ set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_O
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
-  add_library(cuda_${name}_runtime STATIC cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/planted.c)
+  add_library(cuda_${name}_runtime STATIC ${cuda_stand_ins} cuda/planted.c)
   target_compile_options(cuda_${name}_runtime PRIVATE -O2 ${runtime_flags})
   foreach(library cuda_${name} cuda_${name}_runtime)
     target_include_directories(${library} BEFORE PRIVATE ${planted})
