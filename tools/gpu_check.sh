@@ -66,7 +66,7 @@ usage() {
     exit 2
 }
 
-out='' wanted='' group='' build=build/cuda bundled='' bundle='' emulated=''
+out='' wanted='' group='' build=build/release bundled='' bundle='' emulated=''
 for argument; do
     case $argument in
     --list) stages; exit ;;
@@ -84,7 +84,7 @@ absolute() {
     case $1 in /* | '') echo "$1" ;; *) echo "$here/$1" ;; esac
 }
 out=$(absolute "$out") bundled=$(absolute "$bundled") bundle=$(absolute "$bundle")
-[ "$build" = build/cuda ] && build=$PWD/$build || build=$(absolute "$build")
+[ "$build" = build/release ] && build=$PWD/$build || build=$(absolute "$build")
 
 # ---- where things are ----
 
