@@ -14,14 +14,14 @@ says() {
     report "$name" "$trouble"
 }
 
-says "the CPU, and what is missing" "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda" OTTAVA_CUDA_PATH=/nowhere
+says "the CPU, and what is missing" "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda"
 says "no toolkit" "missing   CUDA toolkit|no nvcc in CUDA_HOME|-> install CUDA 13" \
-    OTTAVA_CUDA_PATH=/nowhere CUDA_HOME=/nowhere PATH=/nowhere
+    CUDA_HOME=/nowhere PATH=/nowhere
 mkdir bin
 printf '#!/bin/sh\n' >bin/nvcc
 chmod +x bin/nvcc
-says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" OTTAVA_CUDA_PATH=/nowhere CUDA_HOME="$folder"
-says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" OTTAVA_CUDA_PATH=/nowhere CUDA_HOME=/nowhere PATH="/nowhere:$folder/bin"
+says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME="$folder"
+says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere PATH="/nowhere:$folder/bin"
 echo 'no library' >libottava_cuda.so
 says "a file that is no library" "missing   CUDA backend|libottava_cuda.so" OTTAVA_CUDA_PATH="$folder"
 finish
