@@ -20,7 +20,7 @@ works "help of one key" "--optimizer.lr  number" train --help optimizer.lr
 holds "and of that alone" test "$(grep -c -e '^  --' out)" -eq 1
 fails "help of no section" 2 "--help: unknown section [flot8]|[float8]" train --help flot8
 fails "a GPU" 2 "--device=cuda: cuda: no CUDA backend is here|make cuda|ottava doctor" train --device=cuda
-fails "a GPU for another verb" 2 "no CUDA backend is here" generate r --prompt=x --device=cuda:0
+fails "a GPU for another verb" 2 "no CUDA backend is here" bench gemm --device=cuda:0
 works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --help
 works "help of report" "--out FILE|--no-plot" report -h
 works "help of doctor" "Usage: ottava doctor" doctor --help
