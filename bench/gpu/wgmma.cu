@@ -21,21 +21,26 @@ enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
 
 /* ---- descriptors ---- */
 
+/* What a block multiplies, in shared memory. */
+struct staged_tiles {
+    uint8_t a[A_BYTES], b[B_BYTES];
+};
+
 #ifdef __CUDACC__
-__device__ __forceinline__ uint32_t shared_address(const uint8_t *p) {
+__device__ __forceinline__ uint32_t shared_address(const staged_tiles &, const uint8_t *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 #else
-static uint32_t shared_address(const uint8_t *p) {
-    return (uint32_t)((const char *)p - emulate::shared_memory);
+static uint32_t shared_address(const staged_tiles &tiles, const uint8_t *p) {
+    return (uint32_t)(p - tiles.a);
 }
 #endif
 
 /* Three fields of 14 bits in units of 16 bytes: address from bit 0, leading offset from 16, stride offset
    from
    32. Swizzle mode (bits 62 and 63) and base offset are 0. */
-__device__ uint64_t descriptor(const uint8_t *operand, wgmma_layout layout) {
-    return (uint64_t)(shared_address(operand) >> 4 & 0x3fff) |
+__device__ uint64_t descriptor(const staged_tiles &tiles, const uint8_t *operand, wgmma_layout layout) {
+    return (uint64_t)(shared_address(tiles, operand) >> 4 & 0x3fff) |
            (uint64_t)(layout.leading >> 4 & 0x3fff) << 16 | (uint64_t)(layout.stride >> 4 & 0x3fff) << 32;
 }
 
@@ -63,8 +68,9 @@ __device__ int output_column(int i) {
                  : "l"(a), "l"(b)                                                                            \
                  : "memory")
 
-__device__ __forceinline__ void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS], uint64_t a,
-                                         uint64_t b) {
+__device__ __forceinline__ void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS],
+                                         const staged_tiles &tiles) {
+    uint64_t a = descriptor(tiles, tiles.a, batch.layout), b = descriptor(tiles, tiles.b, batch.layout);
     bool a_e4m3 = batch.a_format == OTT_E4M3, b_e4m3 = batch.b_format == OTT_E4M3;
     if (a_e4m3 && b_e4m3)
         MULTIPLY("e4m3.e4m3");
@@ -84,19 +90,20 @@ __device__ __forceinline__ void publish_shared() {
 
 #else
 
-static void gather_row(uint8_t *codes, uint64_t descriptor, int row) {
+static void gather_row(uint8_t *codes, const staged_tiles &tiles, uint64_t descriptor, int row) {
+    const uint8_t *shared = tiles.a;
     uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
              stride = (descriptor >> 32 & 0x3fff) << 4;
     for (int k = 0; k < WGMMA_PRODUCTS; k++)
-        codes[k] = (uint8_t)emulate::shared_memory[start + row / 8 * stride + k / CHUNK * leading +
-                                                   row % 8 * CHUNK + k % CHUNK];
+        codes[k] = shared[start + row / 8 * stride + k / CHUNK * leading + row % 8 * CHUNK + k % CHUNK];
 }
 
-static void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS], uint64_t a, uint64_t b) {
+static void multiply(const wgmma_batch &batch, float (&d)[OUTPUTS], const staged_tiles &tiles) {
+    uint64_t a = descriptor(tiles, tiles.a, batch.layout), b = descriptor(tiles, tiles.b, batch.layout);
     for (int i = 0; i < OUTPUTS; i++) {
         uint8_t row[WGMMA_PRODUCTS], column[WGMMA_PRODUCTS];
-        gather_row(row, a, output_row(i));
-        gather_row(column, b, output_column(i));
+        gather_row(row, tiles, a, output_row(i));
+        gather_row(column, tiles, b, output_column(i));
         d[i] = tensorcore_fp8_step(row, batch.a_format, column, batch.b_format, WGMMA_PRODUCTS, d[i]);
     }
 }
@@ -118,8 +125,7 @@ __device__ void stage(uint8_t *shared, const uint8_t *codes, int rows, int64_t k
 }
 
 __global__ void __launch_bounds__(THREADS) multiply_kernel(wgmma_batch batch) {
-    SHARED(a, uint8_t[A_BYTES]);
-    SHARED(b, uint8_t[B_BYTES]);
+    SHARED(tiles, staged_tiles);
     int64_t tile = blockIdx.x, k = batch.k;
     float d[OUTPUTS], sum[OUTPUTS];
     for (int i = 0; i < OUTPUTS; i++) {
@@ -128,10 +134,10 @@ __global__ void __launch_bounds__(THREADS) multiply_kernel(wgmma_batch batch) {
         d[i] = batch.split ? 0.0f : sum[i];
     }
     for (int64_t from = 0; from < k; from += WGMMA_PRODUCTS) {
-        stage(a, batch.a + tile * WGMMA_ROWS * k, WGMMA_ROWS, k, from);
-        stage(b, batch.b + tile * WGMMA_COLUMNS * k, WGMMA_COLUMNS, k, from);
+        stage(tiles.a, batch.a + tile * WGMMA_ROWS * k, WGMMA_ROWS, k, from);
+        stage(tiles.b, batch.b + tile * WGMMA_COLUMNS * k, WGMMA_COLUMNS, k, from);
         publish_shared();
-        multiply(batch, d, descriptor(a, batch.layout), descriptor(b, batch.layout));
+        multiply(batch, d, tiles);
         __syncthreads();
         int64_t done = from + WGMMA_PRODUCTS;
         if (!batch.split || (done % WGMMA_PROMOTION != 0 && done < k)) continue;
