@@ -173,9 +173,10 @@ static void check_at(const fixture *f, const variant *v, const place *here, cons
 
 static void check_everywhere(const fixture *f, const variant *v, const outcome *expected) {
     const char *isas[CPU_ISAS_MAX], *threads[] = {"1", "2"};
-    int count = cpu_isas(isas);
-    for (int t = 0; t < count; t++)
-        for (int n = 0; n < 2; n++) {
+    int count = cpu_isas(isas),
+        first = FIXTURE_SANITIZED ? count - 1 : 0; /* there a step takes ten times as long */
+    for (int t = first; t < count; t++)
+        for (int n = FIXTURE_SANITIZED; n < 2; n++) {
             place here = {isas[t], threads[n]}, there = {isas[count - 1 - t], threads[1 - n]};
             check_at(f, v, &here, &there, expected);
         }
@@ -457,7 +458,7 @@ int main(void) {
     static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
                                    {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
                                    {ROWWISE, "1"}, {ROWWISE, "2"}};
-    enum { SINGLE = 6, WHOLES = sizeof wholes / sizeof *wholes };
+    enum { SINGLE = 7, WHOLES = sizeof wholes / sizeof *wholes };
     static char names[WHOLES][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
         cmocka_unit_test(state_goes_on_in_another_format),
