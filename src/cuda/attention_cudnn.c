@@ -80,7 +80,7 @@ void attention_library_close(attention_library *l) {
 
 /* A plan on its way, with the library that makes it. */
 typedef struct builder {
-    const attention_library *library;
+    const attention_library *cudnn;
     attention_plan *plan;
     char *error; /* the plan's */
 } builder;
@@ -90,8 +90,8 @@ typedef struct builder {
 static descriptor create(builder *p, cudnnBackendDescriptorType_t type) {
     descriptor d = NULL;
     if (p->plan->descriptor_count == ATTENTION_DESCRIPTORS_MOST)
-        check(p->library, p->error, "too many descriptors", CUDNN_STATUS_INTERNAL_ERROR);
-    else if (check(p->library, p->error, "descriptor", p->library->calls.BackendCreateDescriptor(type, &d)))
+        check(p->cudnn, p->error, "too many descriptors", CUDNN_STATUS_INTERNAL_ERROR);
+    else if (check(p->cudnn, p->error, "descriptor", p->cudnn->calls.BackendCreateDescriptor(type, &d)))
         p->plan->descriptors[p->plan->descriptor_count++] = d;
     return d;
 }
@@ -101,7 +101,7 @@ static void set(builder *p, descriptor d, cudnnBackendAttributeName_t name, cudn
     char what[32];
     snprintf(what, sizeof what, "attribute %d", (int)name);
     if (p->error[0]) return;
-    check(p->library, p->error, what, p->library->calls.BackendSetAttribute(d, name, type, count, value));
+    check(p->cudnn, p->error, what, p->cudnn->calls.BackendSetAttribute(d, name, type, count, value));
 }
 
 static void set_descriptor(builder *p, descriptor d, cudnnBackendAttributeName_t name, descriptor value) {
@@ -119,7 +119,7 @@ static void set_flag(builder *p, descriptor d, cudnnBackendAttributeName_t name)
 }
 
 static descriptor finalize(builder *p, descriptor d, const char *what) {
-    if (!p->error[0]) check(p->library, p->error, what, p->library->calls.BackendFinalize(d));
+    if (!p->error[0]) check(p->cudnn, p->error, what, p->cudnn->calls.BackendFinalize(d));
     return d;
 }
 
@@ -252,7 +252,7 @@ static descriptor lower_op(lowering *l, const graph_op *op) {
 
 static descriptor lower_graph(builder *p, const graph *g) {
     lowering l = {.builder = p, .graph = g};
-    cudnnHandle_t handle = p->library->handle;
+    cudnnHandle_t handle = p->cudnn->handle;
     descriptor ops[GRAPH_OPS_MOST];
     lower_tensors(&l);
     for (int i = 0; i < g->op_count; i++) ops[i] = lower_op(&l, &g->ops[i]);
@@ -265,16 +265,16 @@ static descriptor lower_graph(builder *p, const graph *g) {
 /* ---- plans ---- */
 
 static bool finalize_plan(builder *p, descriptor config) {
-    cudnnHandle_t handle = p->library->handle;
+    cudnnHandle_t handle = p->cudnn->handle;
     descriptor d = create(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     if (handle) set(p, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     set_descriptor(p, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     p->plan->plan = finalize(p, d, "plan");
     int64_t count = 0;
     return !p->error[0] &&
-           check(p->library, p->error, "workspace",
-                 p->library->calls.BackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, &count, &p->plan->workspace));
+           check(p->cudnn, p->error, "workspace",
+                 p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                     CUDNN_TYPE_INT64, 1, &count, &p->plan->workspace));
 }
 
 enum { CONFIGS_MOST = 16 };
@@ -285,14 +285,14 @@ static int suggest(builder *p, descriptor operations, cudnnBackendHeurMode_t mod
     descriptor d = create(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations);
     set(p, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (!p->library->handle) set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p->library->properties);
+    if (!p->cudnn->handle) set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p->cudnn->properties);
     finalize(p, d, "heuristics");
     for (int i = 0; i < CONFIGS_MOST; i++) configs[i] = create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     int64_t count = 0;
-    if (p->error[0] || !check(p->library, p->error, "heuristics",
-                              p->library->calls.BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                                    CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                                                    CONFIGS_MOST, &count, configs)))
+    if (p->error[0] || !check(p->cudnn, p->error, "heuristics",
+                              p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MOST,
+                                                                  &count, configs)))
         return 0;
     return count < CONFIGS_MOST ? (int)count : CONFIGS_MOST;
 }
@@ -335,7 +335,7 @@ static void choose_ordered(builder *p, descriptor operations) {
     descriptor engine = create(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set_descriptor(p, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, operations);
     set(p, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &(int64_t){6});
-    if (!p->library->handle) set_descriptor(p, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, p->library->properties);
+    if (!p->cudnn->handle) set_descriptor(p, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, p->cudnn->properties);
     finalize(p, engine, "engine");
     descriptor config = create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     set_descriptor(p, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
@@ -347,7 +347,7 @@ static void choose_ordered(builder *p, descriptor operations) {
 
 ott_status attention_plan_build(attention_plan *plan, const attention_library *l, const graph *g) {
     *plan = (attention_plan){0};
-    builder p = {.library = l, .plan = plan, .error = plan->error};
+    builder p = {.cudnn = l, .plan = plan, .error = plan->error};
     descriptor operations = lower_graph(&p, g);
     bool backward = attention_graph_has(g, ATTENTION_GRAD_Q);
     bool ordered = backward && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
@@ -364,7 +364,7 @@ ott_status attention_plan_run(attention_plan *plan, const attention_library *l,
         pointers[i] = data[plan->uids[i]];
     }
     char error[ATTENTION_TEXT] = "";
-    builder p = {.library = l, .plan = plan, .error = error};
+    builder p = {.cudnn = l, .plan = plan, .error = error};
     descriptor pack = NULL;
     check(l, error, "arguments",
           l->calls.BackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
