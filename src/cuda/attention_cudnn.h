@@ -14,6 +14,9 @@ enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
    one order without a workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
+#define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
+#define ATTENTION_CUDNN_PACKAGE "nvidia-cudnn-cu13"
+
 /* What we use of it: cudnnGetVersion and so on. */
 #define CUDNN_CALLS(X)                                                                                       \
     X(GetVersion)                                                                                            \

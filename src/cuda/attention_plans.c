@@ -51,7 +51,8 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
                                  bool backward) {
     if (l->error[0]) return l->error;
     if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
-        return "before 9.25 (pip install -U nvidia-cudnn-cu13) it is wrong for empty documents, and backward "
+        return "before 9.25 (pip install -U " ATTENTION_CUDNN_PACKAGE
+               ") it is wrong for empty documents, and backward "
                "has other bits in every run";
     if (backward && c->properties.major != 9) return "backward with equal bits is planned for Hopper alone";
     bool keys = g->stride[ATTENTION_K] == g->stride[ATTENTION_V];

@@ -1,5 +1,6 @@
 /* cuda/inspect: asks the CUDA runtime and each library for its version. */
 #include "cuda/inspect.h"
+#include "cuda/attention_cudnn.h"
 #include "cuda/nccl.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -94,8 +95,7 @@ static void inspect_library(plugin_finding tell, void *user, const used_library 
 }
 
 static const used_library libraries[] = {
-    /* Before 9.18.1 backward of packed documents was wrong or missing (release notes). */
-    {"cuDNN", "libcudnn.so.9", "nvidia-cudnn-cu13", "cudnnGetVersion", 91801},
+    {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion", ATTENTION_CUDNN_LEAST},
     {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST},
 };
 

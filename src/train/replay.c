@@ -1,21 +1,10 @@
-/* train/replay: finding, recording and queueing graphs. */
+/* train/replay: recording and queueing graphs. */
 #include "train/replay.h"
 #include <string.h>
 
 /* Whoever looks on sees only what runs. */
 static bool may_replay(const replay *r, const exec *cx) {
     return r->wanted && !cx->hook && !cx->times && device_has_graphs(cx->device);
-}
-
-static replay_graph *find(replay *r, replay_part part, int64_t documents) {
-    for (int i = 0; i < r->count; i++)
-        if (r->graphs[i].part == part && r->graphs[i].documents == documents) return &r->graphs[i];
-    return NULL;
-}
-
-static void note_first(replay *r, replay_part part, int64_t documents) {
-    if (r->count == REPLAY_GRAPHS) return;
-    r->graphs[r->count++] = (replay_graph){.part = part, .documents = documents};
 }
 
 /* Nothing of it runs now. */
@@ -31,13 +20,13 @@ static ott_status record(replay_graph *g, exec *cx, ott_status (*run)(void *user
     return status == OTT_OK ? ended : status;
 }
 
-ott_status replay_run(replay *r, exec *cx, replay_part part, int64_t documents, ott_status (*run)(void *user),
-                      void *user, bool *was_replayed) {
+ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
+                      bool *was_replayed) {
+    replay_graph *g = &r->graphs[part];
     *was_replayed = false;
     if (!may_replay(r, cx)) return run(user);
-    replay_graph *g = find(r, part, documents);
-    if (!g) {
-        note_first(r, part, documents);
+    if (!g->has_run) {
+        g->has_run = true;
         return run(user);
     }
     *was_replayed = g->graph != NULL;
@@ -51,6 +40,8 @@ ott_status replay_run(replay *r, exec *cx, replay_part part, int64_t documents, 
 }
 
 void replay_forget(replay *r, device *d) {
-    for (int i = 0; i < r->count; i++) device_graph_close(d, r->graphs[i].graph);
-    r->count = 0;
+    for (int i = 0; i < REPLAY_PARTS; i++) {
+        device_graph_close(d, r->graphs[i].graph);
+        r->graphs[i] = (replay_graph){0};
+    }
 }

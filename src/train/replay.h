@@ -10,33 +10,29 @@
 #include "tensor/exec.h"
 
 typedef enum replay_part {
-    REPLAY_FIRST, /* a step's first micro-batch, which casts the weights */
-    REPLAY_LATER, /* any other */
-    REPLAY_UPDATE /* the optimizer's part */
+    REPLAY_FIRST,  /* a step's first micro-batch, which casts the weights */
+    REPLAY_LATER,  /* any other */
+    REPLAY_UPDATE, /* the optimizer's part */
+    REPLAY_PARTS
 } replay_part;
 
 typedef struct replay_graph {
-    replay_part part;
-    int64_t documents; /* of the micro-batch: how many attention is told of */
-    device_graph *graph;
+    bool has_run;                 /* since what is recorded was forgotten */
+    device_graph *graph;          /* NULL: not recorded */
     int64_t gemms[GEMM_COUNT][2]; /* as exec counts them */
 } replay_graph;
 
-/* Of more counts of documents than fit, those that come late run as they are. */
-enum { REPLAY_GRAPHS = 24 };
-
 typedef struct replay {
     bool wanted;
-    int count;
-    replay_graph graphs[REPLAY_GRAPHS];
+    replay_graph graphs[REPLAY_PARTS];
     int64_t replayed; /* parts that were queued as graphs */
 } replay;
 
 /* Runs a part: what run(user) queues, or has queued when it was recorded. *was_replayed: run was not called. With a hook or times
    in cx, or on a device without graphs, it runs as it is. OTT_ERR_STOPPED when the watch says so. */
-ott_status replay_run(replay *r, exec *cx, replay_part part, int64_t documents, ott_status (*run)(void *user),
-                      void *user, bool *was_replayed);
-/* What is recorded holds no longer: addresses or layers have changed. */
+ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
+                      bool *was_replayed);
+/* What is recorded holds no longer: addresses, layers or shapes have changed. */
 void replay_forget(replay *r, device *d);
 
 #endif

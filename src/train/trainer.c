@@ -367,8 +367,7 @@ static ott_status run_whole_pass(void *user) {
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.wanted) model_weights_made(t->m, -1);
-    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER,
-                   t->batches[0].at.cu_seqlens.columns, run_whole_pass, t, &replayed));
+    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_whole_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);
     return OTT_OK;
 }
@@ -509,7 +508,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     t->cx.part = PART_NONE;
     TRY(accumulate_or_abandon(t));
     bool replayed;
-    TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, 0, run_update, t, &replayed));
+    TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, run_update, t, &replayed));
     prepare_next(t);
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     finish_step(t, out);
