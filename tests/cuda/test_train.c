@@ -18,6 +18,7 @@
 #include "backend/open.h"
 #include "base/str.h"
 #include "cudart.h"
+#include "support/page.h"
 #include "train/train_fixture.h"
 
 #define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
@@ -106,15 +107,6 @@ static void run_equals_the_cpus(void **state) {
 
 static bool writes;
 
-static char *read_page(void) {
-    char *page = calloc(1, 1 << 18);
-    FILE *file = fopen(PAGE, "rb");
-    assert_non_null(file);
-    assert_in_range(fread(page, 1, (1 << 18) - 1, file), 1, (1 << 18) - 2);
-    fclose(file);
-    return page;
-}
-
 static void make_table(str *out) {
     str_append(out, TITLE);
     for (int k = 0; k < COLUMNS; k++) str_printf(out, " %s |", fixture_precisions[columns[k]].name);
@@ -128,30 +120,21 @@ static void make_table(str *out) {
     FIXTURE_OK(str_finish(out));
 }
 
-static void write_table(char *page, const char *table) {
-    char *start = strstr(page, TITLE), *end = start;
-    FILE *file = fopen(PAGE, "wb");
-    assert_non_null(file);
-    while (*end == '|') end += strcspn(end, "\n") + 1;
-    fprintf(file, "%.*s%s%s", (int)(start - page), page, table, end);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void the_page_has_the_table(void **state) {
     mem *account;
-    char *page = read_page();
+    page_table there;
     (void)state;
+    page_table_open(&there, PAGE, TITLE);
     FIXTURE_OK(mem_open(&account));
     str table = {.account = account};
     make_table(&table);
-    if (!strstr(page, TITLE)) fail_msg("%s has no table that begins with %s", PAGE, TITLE);
     if (writes)
-        write_table(page, table.text);
-    else if (!strstr(page, table.text))
+        page_table_write(&there, table.text);
+    else if (!strstr(there.page, table.text))
         fail_msg("%s: run cuda_test_train --write\n%s", PAGE, table.text);
     str_free(&table);
     mem_close(account);
-    free(page);
+    page_table_close(&there);
 }
 
 /* ---- all ---- */

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/str.h"
+#include "support/page.h"
 #include "train/mesh_run.h"
 
 #define PAGE  TEST_SOURCE_DIR "/docs/parallelism.md"
@@ -347,24 +349,6 @@ static void name_row(const row *r, char line[LINE]) {
     snprintf(line, LINE, "| %s | %d | %d | %s |", r->name, (int)rank_count(r), r->micro_batches, bits);
 }
 
-static char *read_page(void) {
-    char *page = calloc(1, 1 << 20);
-    FILE *file = fopen(PAGE, "rb");
-    assert_non_null(file);
-    assert_in_range(fread(page, 1, (1 << 20) - 1, file), 1, (1 << 20) - 2);
-    fclose(file);
-    return page;
-}
-
-/* From its title to what follows it. */
-static char *find_table(char *page, char **end) {
-    char *start = strstr(page, TITLE);
-    if (!start) fail_msg("%s has no table that begins with %s", PAGE, TITLE);
-    for (*end = start; **end == '|'; *end += strcspn(*end, "\n") + 1) {
-    }
-    return start;
-}
-
 static const char *cell_of(const char *line, int column, char cell[CELL]) {
     for (; column > 0; column--) line = strchr(line, '|') + 1;
     snprintf(cell, CELL, "%.*s", (int)strcspn(line, "|") - 2, line + 1);
@@ -383,32 +367,42 @@ static void expect_row(const table *t, int i, const char *page) {
 }
 
 static void expect_table(const table *t) {
-    char *page = read_page(), *end, *start = find_table(page, &end);
+    page_table there;
     int lines = 0;
-    for (const char *at = start; at < end; at++) lines += *at == '\n';
-    *end = '\0';
-    for (int i = 0; i < t->count; i++) expect_row(t, i, start);
+    page_table_open(&there, PAGE, TITLE);
+    for (const char *at = there.begin; at < there.end; at++) lines += *at == '\n';
+    *there.end = '\0';
+    for (int i = 0; i < t->count; i++) expect_row(t, i, there.begin);
     assert_int_equal(lines, t->count + 2);
-    free(page);
+    page_table_close(&there);
+}
+
+static void make_text(const table *t, str *out) {
+    char line[LINE];
+    str_append(out, TITLE);
+    for (int c = 0; c < COLUMNS; c++) str_printf(out, " %s |", fixture_precisions[recipes[c]].name);
+    str_append(out, "\n|---|---|---|---|");
+    for (int c = 0; c < COLUMNS; c++) str_append(out, "---|");
+    for (int i = 0; i < t->count; i++) {
+        name_row(&t->rows[i], line);
+        str_printf(out, "\n%s", line);
+        for (int c = 0; c < COLUMNS; c++) str_printf(out, " %s |", t->cells[i][c]);
+    }
+    str_append(out, "\n");
+    FIXTURE_OK(str_finish(out));
 }
 
 static void write_table(const table *t) {
-    char *page = read_page(), *end, *start = find_table(page, &end), line[LINE];
-    FILE *file = fopen(PAGE, "wb");
-    assert_non_null(file);
-    fwrite(page, 1, (size_t)(start - page), file);
-    fputs(TITLE, file);
-    for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", fixture_precisions[recipes[c]].name);
-    fputs("\n|---|---|---|---|", file);
-    for (int c = 0; c < COLUMNS; c++) fputs("---|", file);
-    for (int i = 0; i < t->count; i++) {
-        name_row(&t->rows[i], line);
-        fprintf(file, "\n%s", line);
-        for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", t->cells[i][c]);
-    }
-    fprintf(file, "\n%s", end);
-    assert_int_equal(fclose(file), 0);
-    free(page);
+    page_table there;
+    mem *account;
+    page_table_open(&there, PAGE, TITLE);
+    FIXTURE_OK(mem_open(&account));
+    str text = {.account = account};
+    make_text(t, &text);
+    page_table_write(&there, text.text);
+    str_free(&text);
+    mem_close(account);
+    page_table_close(&there);
 }
 
 /* ---- the test ---- */
