@@ -45,6 +45,18 @@ void cudart_wait(void) {
     depth = before;
 }
 
+int cudart_leave(void) {
+    int before = depth;
+    depth = 0;
+    pthread_mutex_unlock(&lock);
+    return before;
+}
+
+void cudart_return(int before) {
+    pthread_mutex_lock(&lock);
+    depth = before;
+}
+
 void cudart_tell(void) {
     pthread_cond_broadcast(&changed);
 }
@@ -210,11 +222,17 @@ cudaError_t cudaSetDevice(int index) {
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int *index) {
+    *index = device;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index) {
     int capability = cudart_capability();
     *properties = (struct cudaDeviceProp){
         .major = capability / 10, .minor = capability % 10, .l2CacheSize = 1 << 16, .multiProcessorCount = 2};
     strcpy(properties->name, "CPU shim");
+    properties->uuid.bytes[0] = (char)(1 + index);
     return check_device(index);
 }
 
@@ -272,7 +290,8 @@ struct CUstream_st {
     struct CUgraph_st *capture; /* NULL: none */
     uint64_t queued, done;      /* jobs since it was made */
     int device;
-    bool runs; /* a job of it */
+    bool runs;  /* a job of it */
+    int waited; /* by so many threads */
     pthread_t runner;
     actor *seen;
     struct CUstream_st *next;
@@ -342,6 +361,7 @@ static void run_job(struct CUstream_st *s) {
 
 void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_lock();
+    stream->waited++;
     while (stream->done < done) {
         if (!stream->runs)
             run_job(stream);
@@ -350,6 +370,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
         else
             cudart_wait();
     }
+    if (--stream->waited == 0) cudart_tell();
     cudart_unlock();
 }
 
@@ -387,6 +408,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     cudart_lock();
     run_stream(stream);
+    while (stream->waited > 0) cudart_wait();
     struct CUstream_st **at = &streams;
     while (*at != stream) at = &(*at)->next;
     *at = stream->next;

@@ -30,6 +30,9 @@ void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
 void cudart_tell(void);
+/* A job gives it up for something that takes time, and takes it again: as often as cudart_leave says. */
+int cudart_leave(void);
+void cudart_return(int held);
 /* Ends the program with a message unless all `bytes` from `data` on are in one block of memory of the thread's GPU. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* The same unless `address`, which the kernel is given, is NULL or in, or just behind, memory that a GPU reaches. */

@@ -12,7 +12,7 @@ list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/attention_shim.c cuda/attention_interpreter.c)
+set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/nccl_processes.c cuda/attention_shim.c cuda/attention_interpreter.c)
 add_library(cuda_emulated OBJECT ${cuda_sources} ${cuda_stand_ins})
 target_include_directories(cuda_emulated PUBLIC cuda)
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
@@ -52,6 +52,11 @@ add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.sh
                                      ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
+
+# Processes with a GPU each.
+add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh $<TARGET_FILE:ottava_cli>
+                                     $<TARGET_FILE_DIR:emulated_plugin>)
+set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
 
 # A GPU opened by a program that knows of CUDA as little as a user's.
 add_executable(cuda_test_open cuda/test_open.c)

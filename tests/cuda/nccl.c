@@ -4,9 +4,10 @@
  * their own streams, which whoever waits brings on. The n-th all-gather or broadcast of a communicator belongs to the n-th of all
  * others, the n-th send to a rank to that rank's n-th receive. What does not belong together ends the program.
  * A rank that leaves is seen by the others as a remote error; work that was aborted ends without having moved anything.
+ * Where mpirun has started the program its ranks are processes (nccl_processes.c).
  */
-#include "cuda/nccl.h"
 #include "cudart.h"
+#include "nccl_processes.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -358,6 +359,6 @@ ott_status nccl_library(const nccl_calls **out) {
                                      .send = send,
                                      .receive = receive,
                                      .error_text = error_text};
-    *out = &calls;
+    *out = getenv("OMPI_COMM_WORLD_SIZE") ? &nccl_processes : &calls;
     return OTT_OK;
 }

@@ -1,0 +1,74 @@
+#!/bin/sh
+# processes.sh PROGRAM PLUGINS: the program with emulated GPUs (the plugin in the folder PLUGINS), a process each, started by mpirun: what
+# they train is what as many CPU ranks train, to the bit, and either goes on from what the other has saved; what cannot be is said.
+# Then the verbs that take a device, on one GPU.
+. "$(dirname "$0")/../cli/checks.sh"
+ranks_can_run
+export OTTAVA_CUDA_PATH="$2" CUDART_DEVICES=4
+small="$small --model.dim=64 --model.n_heads=4 --model.n_layers=2 --train.batch_size=1 --train.max_steps=2 --train.mixed_precision=fp8"
+
+# ranks N ARGUMENT...: trains; what it prints is in out
+ranks() {
+    count=$1
+    shift
+    timeout 120 mpirun -np "$count" --bind-to none "$program" train $small "$@" >out 2>&1
+    code=$?
+}
+
+# said NAME PARTS: out has them
+said() {
+    shown=out report "$1" "$(missing out "$2")"
+}
+
+# same NAME A B: two runs have the same losses and norms, and their last checkpoints the same weights, moments and histories
+same() {
+    trouble=
+    for run in "$2" "$3"; do
+        sed -n 's/.*"step":\([0-9]*\).*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$run/metrics.jsonl" >"$run.curve"
+        [ -s "$run.curve" ] || trouble="no losses"
+    done
+    cmp "$2.curve" "$3.curve" || trouble="other losses or norms"
+    for file in model optimizer float8; do
+        cmp "$2/checkpoints/step-2/$file.safetensors" "$3/checkpoints/step-2/$file.safetensors" || trouble="another $file.safetensors"
+    done
+    shown=out report "$1" "$trouble"
+}
+
+# as_on_cpu NAME N ARGUMENT...: trains on N GPUs and on N CPU ranks
+as_on_cpu() {
+    name=$1 number=$2
+    shift 2
+    for device in cpu cuda; do ranks "$number" --run.dir=$device --train.device=$device "$@"; done
+    same "$name" cpu cuda
+}
+
+as_on_cpu "dp_shard x tp" 4 --distributed.dp_shard=2 --distributed.tp=2 --float8.tensor_parallel=true
+rm -rf cpu cuda
+as_on_cpu "dp_shard x pp" 4 --distributed.dp_shard=2 --distributed.pp=2 --train.grad_accum_steps=2 --float8.recipe_name=rowwise
+rm -rf cpu cuda
+as_on_cpu "2 sharded ranks" 2 --checkpoint.interval=1
+holds "FP8 weights travel as codes" grep -q 'Gathered from ranks: 0.[1-9] MiB in FP8' out
+
+# ---- from one device to the other ----
+for first in cpu cuda; do
+    second=$([ $first = cpu ] && echo cuda || echo cpu)
+    cp -r $first then-$second && rm -r then-$second/checkpoints/step-2
+    ranks 2 --run.dir=then-$second --train.device=$second --checkpoint.load_path=latest --checkpoint.interval=1
+    said "$second goes on from $first" "Resumed from|step-1"
+    same "to the same end" $first then-$second
+done
+
+# ---- the verbs that take a device (bench: gpu_check.sh) ----
+for device in cpu cuda; do
+    call eval cuda --task=perplexity --data=small.txt --limit=4 --json --device=$device
+    grep -o '"loss":[^,]*' out >$device.loss
+    call generate cuda --prompt='In the' --max-tokens=8 --temperature=0 --device=$device
+    cp out $device.text
+    call export cuda --out=hf-$device --format=hf-fp8 --granularity=as-trained --device=$device
+done
+holds "eval finds the same loss" cmp cpu.loss cuda.loss
+holds "which is one" test -s cuda.loss
+holds "generate adds the same text" cmp cpu.text cuda.text
+holds "which is one" test -s cuda.text
+holds "export writes the same folder" diff -r hf-cpu hf-cuda
+finish
