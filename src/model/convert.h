@@ -16,6 +16,8 @@ typedef struct module_rule {
 
 typedef struct convert_options {
     const recipe *recipe;
+    const recipe
+        *kept; /* whatever recipe is in force now: after which frozen weights are kept in FP8; NULL: none */
     /* The rest matters under an FP8 recipe only. */
     const char *const
         *filter; /* a layer whose name, in any framework's spelling, contains one of these stays; and

@@ -50,12 +50,31 @@ static ott_status fill_part(initializing *w, const model_module *e, int64_t matr
 }
 
 /* However a projection is kept, fused or stacked, it starts as its parts and matrices would. */
-static ott_status fill_weight(initializing *w, const model_module *e) {
+static ott_status fill_parts(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&w->m->options, e, part);
     for (int64_t matrix = 0; matrix < e->weight->stack; matrix++)
         for (int i = 0; i < parts; i++) TRY(fill_part(w, e, matrix, &part[i]));
     return OTT_OK;
+}
+
+/* One that keeps codes is drawn twice: its scales come first. */
+static ott_status fill_codes(initializing *w, const model_module *e) {
+    frozen_filling filling;
+    TRY(frozen_fill_open(w->m->device->account, e->weight, &filling));
+    w->draw.filling = &filling;
+    w->draw.measures = true;
+    ott_status status = fill_parts(w, e);
+    w->draw.measures = false;
+    if (status == OTT_OK) status = frozen_fill_scales(&filling, w->m->device);
+    if (status == OTT_OK) status = fill_parts(w, e);
+    w->draw.filling = NULL;
+    frozen_fill_close(&filling);
+    return status;
+}
+
+static ott_status fill_weight(initializing *w, const model_module *e) {
+    return e->weight->codes ? fill_codes(w, e) : fill_parts(w, e);
 }
 
 static ott_status fill_module(initializing *w, const model_module *e) {

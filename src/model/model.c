@@ -1,6 +1,7 @@
 /* model/model: building a model. */
 #include "model/model.h"
 #include "base/str.h"
+#include "model/convert.h"
 #include "model/names.h"
 #include <stdio.h>
 #include <string.h>
@@ -166,6 +167,70 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
+/* ---- frozen matrices ---- */
+
+static granularity granularity_from(config_frozen_granularity asked, granularity by_recipe) {
+    switch (asked) {
+    case FROZEN_RECIPE: break;
+    case FROZEN_TENSOR: return GRANULARITY_TENSOR;
+    case FROZEN_CHANNEL: return GRANULARITY_ROW;
+    case FROZEN_BLOCK: return GRANULARITY_128X128;
+    }
+    return by_recipe;
+}
+
+/* How a module's frozen weight is kept in FP8: as the recipe that it falls to casts it. *kept false: it is not. */
+static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
+    convert_verdict v = {.recipe = recipe_find("rowwise")};
+    *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->rank == 2;
+    if (!*kept) return OTT_OK;
+    if (m->options.frozen_convert) {
+        convert_options o = *m->options.frozen_convert;
+        o.recipe = o.kept;
+        TRY(convert_judge(&o, e, m->options.layers, o.kept->activation, &v));
+    }
+    *kept = !*v.reason;
+    *cast = frozen_cast_after(&v.recipe->weight.rowwise);
+    cast->grain = granularity_from(m->options.frozen_granularity, cast->grain);
+    return OTT_OK;
+}
+
+static ott_status keep_frozen(const model *m, const model_module *e) {
+    parameter *p = e->weight;
+    bool kept;
+    cast_spec cast;
+    if (p->rank == 1 || !p->frozen || e->tied) return OTT_OK;
+    p->shard.value.dtype = m->options.frozen;
+    if (m->options.frozen != OTT_E4M3) return OTT_OK;
+    p->shard.value.dtype = OTT_BF16;
+    TRY(choose_cast(m, e, &cast, &kept));
+    return kept ? frozen_open(p, &cast, e->linear != NULL, m->names) : OTT_OK;
+}
+
+/* What is frozen has the format of train.frozen_dtype. */
+static ott_status keep_all_frozen(const model *m) {
+    for (int i = 0; i < m->whole.count; i++) TRY(keep_frozen(m, &m->whole.of[i]));
+    return OTT_OK;
+}
+
+static int64_t scale_bytes(const model *m, const parameter *p) {
+    return p->codes ? backend_align(m->device->can, frozen_local_bytes(p)) : 0;
+}
+
+static ott_status allocate_scales(model *m) {
+    int64_t bytes = 0;
+    for (int i = 0; i < m->parameter_count; i++) bytes += scale_bytes(m, &m->parameters[i]);
+    if (bytes == 0) return OTT_OK;
+    TRY(device_allocate(m->device, MEM_PARAM, bytes, "scales of frozen weights", &m->frozen_scales));
+    char *at = m->frozen_scales;
+    for (int i = 0; i < m->parameter_count; i++) {
+        parameter *p = &m->parameters[i];
+        if (p->codes) p->codes->local = (float *)(void *)at;
+        at += scale_bytes(m, p);
+    }
+    return OTT_OK;
+}
+
 /* ---- units of the store: the embedding, each block, the last norm and the head; empty where a stage lacks them ---- */
 
 static store_unit *unit_of(const model *m, const model_module *e) {
@@ -249,7 +314,7 @@ static tensor next_in(const model *m, const parameter *p, ott_dtype format, void
 
 static ott_status allocate_trained(model *m) {
     device *d = m->device;
-    if (m->trained_bytes == 0)
+    if (m->trained_count == 0)
         return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
     TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
     for (int i = 0; m->options.optimizer && i < m->options.optimizer->slots; i++)
@@ -273,10 +338,11 @@ static void view_trained(model *m) {
 static ott_status allocate(model *m, model_use use) {
     int64_t offset = 0;
     TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
+    TRY(allocate_scales(m));
     if (use == MODEL_TRAINING) TRY(allocate_trained(m));
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        p->shard.value = next_in(m, p, m->options.master, m->values, &offset);
+        p->shard.value = next_in(m, p, p->shard.value.dtype, m->values, &offset);
     }
     view_trained(m);
     for (int i = 0; i < m->parameter_count; i++)
@@ -352,10 +418,12 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
+    TRY(keep_all_frozen(m));
     TRY(open_store(m));
     TRY(divide(m));
     TRY(allocate(m, use));
     m->options.freeze = NULL; /* the parameters know */
+    m->options.frozen_convert = NULL;
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
 }
 
@@ -365,7 +433,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     model *m = memory;
     m->options = *o;
     if (use == MODEL_INFERENCE) {
-        m->options.freeze = NULL;
+        if (o->frozen == o->master) m->options.freeze = NULL;
         m->options.optimizer = NULL;
     }
     if (o->tensor_ranks && o->tensor_ranks->size == 1) m->options.tensor_ranks = NULL;
@@ -398,6 +466,7 @@ void model_close(model *m) {
     delayed_store_release(&m->delayed, d);
     rope_release(&m->rope, d);
     device_release(d, m->values);
+    device_release(d, m->frozen_scales);
     device_release(d, m->grads);
     for (int i = 0; i < PARAMETER_SLOTS; i++) device_release(d, m->slot[i]);
     arena_close(m->names);

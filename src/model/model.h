@@ -23,6 +23,8 @@ typedef struct model {
         *all; /* [all_count], the whole's; of another stage's nothing is here, and its shard is empty */
     int all_count, trained_count; /* of them, those that are trained */
     bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
+    void *
+        frozen_scales; /* device block of the scales of frozen weights that are kept in FP8; NULL: there are none */
     void *values, *grads,
         *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */

@@ -171,6 +171,16 @@ static ott_dtype state_format(config_state_dtype d) {
     return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
 }
 
+static ott_dtype frozen_format(const config *cfg) {
+    switch (cfg->train.frozen_dtype) {
+    case FROZEN_MASTER: break;
+    case FROZEN_FP32: return OTT_F32;
+    case FROZEN_BF16: return OTT_BF16;
+    case FROZEN_FP8: return OTT_E4M3;
+    }
+    return state_format(cfg->train.master_dtype);
+}
+
 ott_status model_options_resolve(config *cfg, model_options *out) {
     const preset *p = preset_find(cfg->model.preset);
     if (p) apply_preset(cfg, p);
@@ -202,6 +212,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .init_style = cfg->model.init_style,
                            .init_std = cfg->model.init_std,
                            .freeze = &cfg->train.freeze,
+                           .frozen = frozen_format(cfg),
+                           .frozen_granularity = cfg->train.frozen_granularity,
                            .optimizer = optimizer_find(config_word(cfg, "optimizer.name")),
                            .master = state_format(cfg->train.master_dtype),
                            .gradient = state_format(cfg->train.grad_dtype),

@@ -24,9 +24,14 @@ typedef struct model_options {
     int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
     config_init_style init_style;
     double init_std;
-    /* train.freeze: patterns of parameters that are not trained. Read by model_open with MODEL_TRAINING;
-       borrowed from the configuration; NULL: none. */
+    /* train.freeze: patterns of parameters that are not trained. Read by model_open, with MODEL_INFERENCE where frozen ones
+       have a format of their own; borrowed from the configuration; NULL: none. */
     const config_list *freeze;
+    ott_dtype
+        frozen; /* format of matrices that freeze names; E4M3: of those of linear layers in blocks, the others BF16 */
+    config_frozen_granularity frozen_granularity; /* of E4M3 */
+    /* Under E4M3: which layers FP8 reaches, and how it casts their weights. Read by model_open; borrowed; NULL: all alike. */
+    const struct convert_options *frozen_convert;
     /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
     const optimizer_rule *optimizer;
     ott_dtype master, gradient, state; /* formats of a matrix, of its gradient, of that state: fp32 or bf16 */

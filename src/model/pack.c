@@ -31,12 +31,20 @@ static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     return OTT_OK;
 }
 
-ott_status model_pack(model *m) {
+static ott_status pack_linears(model *m) {
     packing p = {.cx = {.device = m->device}, .m = m};
+    TRY(plan_create(m->device, &p.cx.plan));
+    plan_immediate(p.cx.plan);
+    ott_status status = model_visit_linears(m, pack_linear, &p);
+    plan_destroy(p.cx.plan);
+    return status;
+}
+
+ott_status model_pack(model *m) {
     int64_t bytes;
     void *store;
     m->packed = true;
-    TRY(model_visit_linears(m, pack_linear, &p));
+    TRY(pack_linears(m));
     TRY(move_parameters(m, NULL, &bytes));
     TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));
     ott_status status = move_parameters(m, store, &bytes);

@@ -42,15 +42,29 @@ static void fill_share(void *argument, int thread, int threads) {
             (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
 }
 
-/* Elements [first, first + length) of `of`, which go to `to` on the device, in format d. */
-static ott_status fill(draw *w, const piece *of, int64_t first, int64_t length, ott_dtype d, char *to) {
+/* What was drawn, elements [first, first + count) of the parameter, in format d. */
+static ott_status store(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
+    if (w->measures) {
+        frozen_fill_measure(w->filling, first, count, w->host);
+        return OTT_OK;
+    }
+    if (w->filling)
+        frozen_fill_encode(w->filling, first, count, w->host, (uint8_t *)w->host);
+    else
+        cast_in_place(w->host, OTT_F32, d, count);
+    TRY(device_copy_in(w->device, to, w->host, count * dtype_bytes(d)));
+    return watch_done(&w->progress, w->done += count);
+}
+
+/* Elements [first, first + length) of `of`, which begins at element `begin` of its parameter; they go to `to` on the device,
+   in format d. */
+static ott_status fill(draw *w, const piece *of, int64_t begin, int64_t first, int64_t length, ott_dtype d,
+                       char *to) {
     piece next = *of;
     for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
         next.length = length < w->piece ? length : w->piece;
         pool_run(w->pool, fill_share, &next);
-        cast_in_place(w->host, OTT_F32, d, next.length);
-        TRY(device_copy_in(w->device, to, w->host, next.length * dtype_bytes(d)));
-        TRY(watch_done(&w->progress, w->done += next.length));
+        TRY(store(w, begin + next.first, next.length, d, to));
         to += next.length * dtype_bytes(d);
     }
     return OTT_OK;
@@ -62,14 +76,15 @@ ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, cons
     const parameter_part here = parameter_shard_part(p);
     int64_t total = tensor_count(p->shard.value), begin = first * p->columns;
     piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
+    ott_dtype d = p->shard.value.dtype;
     parameter_run run;
+    if (w->measures) return fill(w, &of, begin, 0, of.count, d, NULL);
     for (int64_t at = 0; at < total; at += run.count) {
         run = parameter_run_at(&here, p->columns, at, total - at);
         int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
         if (to > begin + of.count) to = begin + of.count;
-        ott_dtype d = p->shard.value.dtype;
         char *place = (char *)p->shard.value.data + (at + from - run.first) * dtype_bytes(d);
-        if (from < to) TRY(fill(w, &of, from - begin, to - from, d, place));
+        if (from < to) TRY(fill(w, &of, begin, from - begin, to - from, d, place));
     }
     return OTT_OK;
 }

@@ -6,7 +6,7 @@
 #define NN_DRAW_H
 
 #include "base/watch.h"
-#include "nn/parameter.h"
+#include "nn/frozen.h"
 
 /* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: all `constant`. */
 typedef struct draw_start {
@@ -17,8 +17,10 @@ typedef struct draw_start {
 typedef struct draw {
     device *device;
     struct pool *pool;
-    float *host;   /* [piece] */
-    int64_t piece; /* elements that are made at once: a small share of all */
+    float *host;                   /* [piece] */
+    int64_t piece;                 /* elements that are made at once: a small share of all */
+    const frozen_filling *filling; /* of the parameter, where it keeps codes; NULL: numbers */
+    bool measures;                 /* filling: all of the whole is drawn to be measured, and nothing stored */
     watched progress;
     int64_t done;
 } draw;

@@ -32,10 +32,12 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
     l->spec = *spec;
+    if (linear_keeps_codes(l))
+        l->spec.weight.rowwise.policy = l->spec.weight.columnwise.policy = AMAX_CURRENT;
     l->compute = (tensor){0};
-    l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = spec->weight};
+    l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
-    if (is_sharded(l)) return OTT_OK;
+    if (is_sharded(l) || linear_keeps_codes(l)) return OTT_OK;
     int64_t recast = recast_bytes(l, d), high_precision = high_precision_bytes(l);
     int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - recast;
     if (quantized + high_precision == 0) return OTT_OK;
@@ -168,7 +170,7 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l) {
 
 /* Makes the compute weight of this training step from the master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
-    if (l->packed.t.data || is_sharded(l)) return OTT_OK;
+    if (l->packed.t.data || is_sharded(l) || linear_keeps_codes(l)) return OTT_OK;
     if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
@@ -201,7 +203,7 @@ static ott_status observe_kept(exec *cx, linear *l) {
 /* The weight is the same for all micro-batches of a step: it counts once. One that ranks share is shown to the hook
    where it is cast (parallel/store_gather). */
 static ott_status observe_weight(exec *cx, linear *l) {
-    if (!cx->is_first_microbatch || !quant_spec_is_fp8(&l->spec.weight)) return OTT_OK;
+    if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_recast(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
     return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
@@ -216,6 +218,62 @@ static const qtensor *weight_form(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
+/* ---- a frozen weight that is kept in FP8 ---- */
+
+/* Are the codes that are kept those that this use would have? Their scales are what they are. */
+static bool is_kept_use(const cast_spec *kept, const cast_spec *wanted) {
+    return cast_spec_is_fp8(kept) && kept->format == wanted->format && kept->grain == wanted->grain;
+}
+
+/* The columnwise use of the codes that are kept. */
+static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
+    if (!cx->device->can->contiguous_contraction) return OTT_OK;
+    TRY(plan_open(cx->plan, "codes for backward", q->rows * q->columns, buffer));
+    const tensor x = tensor_matrix(q->rowwise.data, q->spec.rowwise.format, q->rows, q->columns);
+    const tensor y = tensor_matrix(buffer->data, x.dtype, x.columns, x.rows);
+    q->columnwise.data = buffer->data;
+    q->columnwise.ld = q->rows;
+    q->columnwise.transposed = true;
+    return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
+}
+
+/* Another use than the codes', of their values x. */
+static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
+                                 plan_buffer *buffer) {
+    qblocks blocks = {0};
+    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    *q = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
+    (columnwise ? &q->spec.rowwise : &q->spec.columnwise)->format = OTT_F32;
+    TRY(qtensor_lay_out(q, cx->device->can, &blocks));
+    TRY(plan_open(cx->plan, "weight in another scaling", blocks.rowwise.bytes + blocks.columnwise.bytes,
+                  buffer));
+    blocks.rowwise.data = buffer->data;
+    blocks.columnwise.data = (char *)buffer->data + blocks.rowwise.bytes;
+    TRY(qtensor_lay_out(q, cx->device->can, &blocks));
+    return cut_quantize(cx, &cut, x, q);
+}
+
+/* The use of the codes that a product wants, until `buffer` is closed. */
+static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
+    qtensor kept = frozen_uses(l->weight), other;
+    const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
+    bool fp8 = cast_spec_is_fp8(wanted);
+    plan_buffer values;
+    tensor x;
+    if (is_kept_use(columnwise ? &kept.spec.columnwise : &kept.spec.rowwise, wanted)) {
+        if (columnwise) TRY(open_kept_columnwise(cx, &kept, buffer));
+        *out = columnwise ? operand_columnwise((tensor){0}, &kept) : operand_rowwise((tensor){0}, &kept);
+        return OTT_OK;
+    }
+    TRY(exec_open(cx, "weight of its codes", fp8 ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
+                  fp8 ? &values : buffer));
+    TRY(op_dequantize(cx, &(dequantize_args){.q = &kept, .y = &x}));
+    if (fp8) TRY(open_other_use(cx, l, columnwise, &x, &other, buffer));
+    if (fp8) TRY(plan_close(cx->plan, &values));
+    *out = columnwise ? operand_columnwise(x, fp8 ? &other : NULL) : operand_rowwise(x, fp8 ? &other : NULL);
+    return OTT_OK;
+}
+
 /* ---- packing ---- */
 
 /* Fills `to`, whose data and scale_inv are places, with what `from` has. */
@@ -227,28 +285,42 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
     return device_copy(cx->device, (void *)to->scale_inv, from->scale_inv, groups * (int64_t)sizeof(float));
 }
 
-ott_status linear_pack(exec *cx, linear *l) {
-    TRY(make_compute(cx, l));
-    operand plain = operand_rowwise(plain_weight(l), weight_form(l)), packed = plain;
+/* The weight as forward reads it, until `buffer` is closed. */
+static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
+    if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
+    *out = operand_rowwise(plain_weight(l), weight_form(l));
+    return OTT_OK;
+}
+
+/* A copy of `plain` that op_pack made, in a block of its own. */
+static ott_status make_packed(exec *cx, const linear *l, const operand *plain, operand *packed,
+                              void **block) {
     int64_t scales =
-        plain.scale_inv ? granularity_groups(plain.grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
-    int64_t codes = backend_align(cx->device->can, op_packed_count(cx, &plain) * dtype_bytes(plain.t.dtype));
+        plain->scale_inv ? granularity_groups(plain->grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
+    int64_t codes = backend_align(cx->device->can, op_packed_count(cx, plain) * dtype_bytes(plain->t.dtype));
+    TRY(device_allocate(cx->device, MEM_WEIGHT, codes + scales, l->name, block));
+    *packed = *plain;
+    packed->packed = true;
+    packed->t.data = *block;
+    if (scales) packed->scale_inv = (const float *)((char *)*block + codes);
+    ott_status status = fill_packed(cx, l, plain, packed);
+    if (status != OTT_OK) device_release(cx->device, *block);
+    return status;
+}
+
+ott_status linear_pack(exec *cx, linear *l) {
+    operand plain, packed;
+    plan_buffer buffer = PLAN_NONE;
     void *block;
-    TRY(device_allocate(cx->device, MEM_WEIGHT, codes + scales, l->name, &block));
-    packed.packed = true;
-    packed.t.data = block;
-    if (scales) packed.scale_inv = (const float *)((char *)block + codes);
-    ott_status status = fill_packed(cx, l, &plain, &packed);
-    if (status != OTT_OK) {
-        device_release(cx->device, block);
-        return status;
-    }
+    if (!linear_keeps_codes(l)) TRY(make_compute(cx, l));
+    TRY(open_rowwise(cx, l, &plain, &buffer));
+    TRY(make_packed(cx, l, &plain, &packed, &block));
     linear_release(l, cx->device);
     l->quantized.rowwise = l->quantized.columnwise = (qdata){0};
     l->compute.data = NULL;
     l->compute_block = block;
     l->packed = packed;
-    return OTT_OK;
+    return plan_close(cx->plan, &buffer);
 }
 
 /* ---- the GEMMs ---- */
@@ -257,7 +329,9 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
     operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
-    operand b = l->packed.t.data ? l->packed : operand_rowwise(plain_weight(l), weight_form(l));
+    operand b = l->packed;
+    plan_buffer buffer = PLAN_NONE;
+    if (!b.t.data) TRY(open_rowwise(cx, l, &b, &buffer));
     const tensor_ranks *sum_of = l->cut == PARAMETER_COLUMNS ? &l->ranks : NULL;
     partial_sum sum;
     TRY(tensor_partial_open(cx, sum_of, OTT_F32, y, &sum));
@@ -267,6 +341,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
                                .bias = l->bias ? &l->bias->value : NULL,
                                .c = &sum.t,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
+    TRY(plan_close(cx->plan, &buffer));
     TRY(tensor_partial_close(cx, sum_of, y, &sum));
     return exec_hook(cx, l->name, "output", y);
 }
@@ -279,18 +354,25 @@ static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer
     return op_cast(cx, &(cast_args){.x = &l->weight->value, .q = q});
 }
 
-ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
+/* The weight as backward reads it, until `buffer` is closed. */
+static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     qtensor q = l->quantized;
-    plan_buffer codes = PLAN_NONE;
+    if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);
+    if (is_recast(l)) TRY(open_recast(cx, l, &q, buffer));
+    *out = operand_columnwise(plain_weight(l), weight_form(l) ? &q : NULL);
+    return OTT_OK;
+}
+
+ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
+    operand a = operand_rowwise(g->t, activation_form(g, l->grad_form)), b;
+    plan_buffer buffer = PLAN_NONE;
     TRY(refresh(cx, l));
-    if (is_recast(l)) TRY(open_recast(cx, l, &q, &codes));
-    operand a = operand_rowwise(g->t, activation_form(g, l->grad_form));
-    operand b = operand_columnwise(plain_weight(l), weight_form(l) ? &q : NULL);
+    TRY(open_backward(cx, l, &b, &buffer));
     TRY(exec_gemm(
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
-    return plan_close(cx->plan, &codes);
+    return plan_close(cx->plan, &buffer);
 }
 
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {

@@ -7,7 +7,7 @@
 #define NN_LINEAR_H
 
 #include "nn/delayed.h"
-#include "nn/parameter.h"
+#include "nn/frozen.h"
 #include "nn/tensor_ranks.h"
 
 typedef struct linear {
@@ -29,7 +29,8 @@ typedef struct linear {
         grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
-       scales once a step, the rest around the passes. */
+       scales once a step, the rest around the passes. A frozen weight that is kept in FP8 has none of these: what differs
+       from its own codes each product makes anew. */
     tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */
     qtensor quantized; /* both uses, where FP8 */
     operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
@@ -55,6 +56,15 @@ void linear_release(linear *l, device *d);
 void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
+
+/* Has it no master, but codes (nn/frozen.h)? */
+static inline bool linear_keeps_codes(const linear *l) {
+    return l->weight && l->weight->codes;
+}
+/* Is its weight cast from a master? */
+static inline bool linear_casts_weight(const linear *l) {
+    return quant_spec_is_fp8(&l->spec.weight) && !linear_keeps_codes(l);
+}
 
 /* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
 bool linear_weight_is_fixed(const linear *l);

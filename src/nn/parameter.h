@@ -47,11 +47,13 @@ typedef struct parameter {
     const char
         *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;  /* 1: a vector of `columns`, 2: a matrix, 3: a stack of matrices */
-    int64_t stack;           /* matrices, one below the other: of a stack, else 1 */
-    int64_t rows, columns;   /* of the whole: rows of all its matrices */
-    parameter_part local;    /* what layers of this rank compute with */
-    bool decay;              /* takes part in weight decay */
-    bool frozen;             /* is not trained: no gradient, no state, whatever else trains */
+    int64_t stack;         /* matrices, one below the other: of a stack, else 1 */
+    int64_t rows, columns; /* of the whole: rows of all its matrices */
+    parameter_part local;  /* what layers of this rank compute with */
+    bool decay;            /* takes part in weight decay */
+    bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
+    struct frozen_codes
+        *codes;              /* value holds FP8 codes and there is no master (nn/frozen.h); NULL: numbers */
     int number;              /* among the model's trained parameters, of all stages of a pipeline */
     bool repeated;           /* the first stage of a pipeline has it too, and counts it */
     bool adds_often;         /* backward adds to its gradient row by row, or several times in a micro-batch */

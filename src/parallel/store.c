@@ -119,6 +119,10 @@ static bool has_one_scale(const quant_spec *w) {
 static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
     const quant_spec *w = &l->spec.weight;
+    if (linear_keeps_codes(l)) {
+        add_part(u, (store_part){.p = l->weight, .form = STORE_VALUE, .format = OTT_E4M3, .uses = both});
+        return;
+    }
     store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};
     part.form = STORE_COMPUTE;
     add_part(u, part);
@@ -184,7 +188,8 @@ static void place_all_scales(parameter_store *s, float *all) {
         store_unit *u = &s->units[i];
         u->scale_first = next;
         for (int k = 0; k < u->linear_count; k++)
-            place_weight_scales(&u->linears[k]->quantized, all, s->scale_count, &next);
+            if (!linear_keeps_codes(u->linears[k]))
+                place_weight_scales(&u->linears[k]->quantized, all, s->scale_count, &next);
         u->scale_count = next - u->scale_first;
     }
     s->scale_count = next;

@@ -7,7 +7,8 @@
  * What travels is what the layers read: a linear's weight in the activation format, or as FP8 codes: the amaxes of the
  * shards are reduced, so each rank has the scales of the whole, and casts its rows with them from the master, once
  * for each use that a pass makes of the weight. Every recipe's codes and scales have the bits that one rank gives them:
- * nothing is rounded twice, and scale blocks may be cut anywhere. The embedding's table travels in the activation
+ * nothing is rounded twice, and scale blocks may be cut anywhere. Of a frozen weight that is kept in FP8 its own codes travel;
+ * each rank has all its scales. The embedding's table travels in the activation
  * format, which its rows are rounded to anyway; norms and biases in fp32. A unit's shards travel as one all-gather.
  *
  * A step's gradient is the sum over its micro-batches, or ranks, of each one's own sum, in their order: N ranks

@@ -25,6 +25,8 @@ static ott_status pack(exec *cx, const store_part *part, void *to) {
     const tensor *shard = &part->p->shard.value;
     int64_t count = tensor_count(*shard);
     if (count == 0) return OTT_OK;
+    if (part->p->codes)
+        return plan_recording(cx->plan) ? OTT_OK : device_copy(cx->device, to, shard->data, count);
     if (dtype_is_fp8(part->format)) return store_cast(cx, part->l, part->form == STORE_CODES_DOWN, to);
     tensor from = tensor_vector(shard->data, shard->dtype, count);
     tensor packed = tensor_vector(to, part->format, count);

@@ -103,7 +103,7 @@ static ott_status set_scales(exec *cx, linear *l) {
 
 static bool is_stale(const exec *cx, const store_unit *u) {
     for (int i = 0; i < u->linear_count; i++)
-        if (quant_spec_is_fp8(&u->linears[i]->spec.weight) &&
+        if (linear_casts_weight(u->linears[i]) &&
             (plan_recording(cx->plan) || !linear_weight_is_fresh(cx, u->linears[i])))
             return true;
     return false;
@@ -114,7 +114,7 @@ typedef ott_status (*weight_call)(exec *cx, linear *l);
 static ott_status for_weights(exec *cx, const store_unit *units, int count, weight_call call) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < units[i].linear_count; k++)
-            if (quant_spec_is_fp8(&units[i].linears[k]->spec.weight)) TRY(call(cx, units[i].linears[k]));
+            if (linear_casts_weight(units[i].linears[k])) TRY(call(cx, units[i].linears[k]));
     return OTT_OK;
 }
 

@@ -83,7 +83,9 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,
                           model **out) {
     model *m;
-    TRY(model_open(d, &p->shape, MODEL_INFERENCE, positions, &m));
+    model_options own = p->shape;
+    own.frozen_convert = &p->convert;
+    TRY(model_open(d, &own, MODEL_INFERENCE, positions, &m));
     ott_status status = convert(p, m);
     if (status == OTT_OK) status = load(p, m, log);
     if (status == OTT_OK)

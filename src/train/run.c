@@ -116,6 +116,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
     TRY(check_tokens(cfg));
     *out = (trainer_options){
         .convert = {.recipe = precision_at(precision, step),
+                    .kept = &precision->fp8,
                     .filter = cfg->float8.filter_fqns.items,
                     .filter_count = (int)cfg->float8.filter_fqns.count,
                     .any_dimension = cfg->float8.pad_inner_dim,

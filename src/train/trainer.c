@@ -200,7 +200,9 @@ ott_status trainer_convert(trainer *t, const recipe *r) {
 }
 
 static ott_status build(trainer *t, const model_options *shape) {
-    TRY(model_open(t->device, shape, MODEL_TRAINING, t->options.seq_len, &t->m));
+    model_options own = *shape;
+    own.frozen_convert = &t->options.convert;
+    TRY(model_open(t->device, &own, MODEL_TRAINING, t->options.seq_len, &t->m));
     t->m->store.options = t->options.store;
     t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert(t, t->options.convert.recipe));

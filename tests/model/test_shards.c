@@ -29,6 +29,7 @@ typedef struct kind {
     bool narrow;        /* k and v have 4 rows: fewer than there are ranks */
     bool power_of_two;  /* scales */
     const char *freeze; /* NULL: nothing */
+    bool codes;         /* frozen matrices are kept in FP8 */
     int micro_batches;  /* of a rank; 0: one */
     store_options store;
 } kind;
@@ -71,7 +72,12 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
         o.head_dim = 4;
     }
     config_list freeze = {&k->freeze, 1};
+    const convert_options kept = {.kept = recipe_find(k->recipe)};
     if (k->freeze) o.freeze = &freeze;
+    if (k->codes) {
+        o.frozen = OTT_E4M3;
+        o.frozen_convert = &kept;
+    }
     tiny_open(t, &o, 1, NULL);
     t->m->store.options = k->store;
     t->m->store.micro_batches = k->micro_batches > 1;
@@ -363,6 +369,21 @@ static void what_other_shards_get_wrong(void **state) {
         }
 }
 
+/* Codes of frozen weights travel as they are; under bf16 they are made numbers where they are used. */
+static void frozen_codes_travel(void **state) {
+    static const char *const names[] = {"bf16", "tensorwise", "rowwise", "block"};
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        compare(&(kind){.recipe = names[i],
+                        .vocab = 64,
+                        .hidden = 272,
+                        .fused = i == 1,
+                        .freeze = i == 2 ? "model.layers.1.mlp" : "model.layers.*_proj",
+                        .codes = true,
+                        .checkpointing = modes[i]},
+                i % 2 ? 4 : 3);
+}
+
 /* Each rank holds its part and no more; a pass needs one block's parameters at a time. */
 static void a_rank_holds_its_part(void **state) {
     (void)state;
@@ -559,13 +580,10 @@ static void ranges_are_the_whole_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_the_whole),
-        cmocka_unit_test(every_recipe_on_every_number_of_ranks),
-        cmocka_unit_test(whatever_travels_and_when),
-        cmocka_unit_test(what_other_shards_get_wrong),
-        cmocka_unit_test(a_rank_holds_its_part),
-        cmocka_unit_test(shards_are_even),
-        cmocka_unit_test(sums_in_another_order_are_near),
+        cmocka_unit_test(shards_are_the_whole),      cmocka_unit_test(every_recipe_on_every_number_of_ranks),
+        cmocka_unit_test(whatever_travels_and_when), cmocka_unit_test(what_other_shards_get_wrong),
+        cmocka_unit_test(frozen_codes_travel),       cmocka_unit_test(a_rank_holds_its_part),
+        cmocka_unit_test(shards_are_even),           cmocka_unit_test(sums_in_another_order_are_near),
         cmocka_unit_test(ranges_are_the_whole_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

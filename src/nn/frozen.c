@@ -1,0 +1,189 @@
+/* nn/frozen: codes and scales of frozen matrices. */
+#include "nn/frozen.h"
+#include "fp8/recipe.h"
+#include <math.h>
+
+static bool is_kept(granularity grain) {
+    return grain == GRANULARITY_TENSOR || grain == GRANULARITY_ROW || grain == GRANULARITY_128X128;
+}
+
+cast_spec frozen_cast_after(const cast_spec *use) {
+    bool kept = use->format == OTT_E4M3 && is_kept(use->grain);
+    cast_spec cast = kept ? *use : recipe_find("rowwise")->weight.rowwise;
+    cast.policy = AMAX_CURRENT;
+    cast.rounding = ROUND_NEAREST;
+    cast.callbacks = NULL;
+    return cast;
+}
+
+/* ---- blocks ---- */
+
+static int64_t blocks_of(int64_t size, int64_t block) {
+    return (size + block - 1) / block;
+}
+
+static void lay_out(frozen_codes *c, const parameter *p) {
+    scale_block block = granularity_block(c->cast.grain);
+    c->block_rows = block.mn < p->rows ? block.mn : p->rows;
+    c->block_columns = block.k < p->columns ? block.k : p->columns;
+    c->scale_rows = blocks_of(p->rows, c->block_rows);
+    c->scale_columns = blocks_of(p->columns, c->block_columns);
+}
+
+/* Where the lines of the local part that lie together begin, in it and in the whole, blocks do. */
+static ott_status check_local(const parameter *p, const frozen_codes *c) {
+    parameter_run run;
+    bool fits = c->scale_columns == 1 || p->local.column % c->block_columns == 0;
+    for (int64_t row = 0; row < p->local.rows && c->scale_rows > 1; row += run.count) {
+        run = parameter_lines_at(&p->local, row, p->local.rows - row);
+        fits &= row % c->block_rows == 0 && (p->local.row + run.first) % c->block_rows == 0;
+    }
+    if (fits) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s: distributed.tp leaves a rank %lld x %lld of it, which is not of whole blocks of "
+                       "%lld x %lld that share a "
+                       "scale: take fewer ranks, or train.frozen_granularity = channel or tensor",
+                       p->name, (long long)p->local.rows, (long long)p->local.columns,
+                       (long long)c->block_rows, (long long)c->block_columns);
+}
+
+ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory) {
+    void *place;
+    TRY(arena_alloc(memory, sizeof(frozen_codes), &place));
+    frozen_codes *c = place;
+    *c = (frozen_codes){.cast = *cast};
+    lay_out(c, p);
+    p->codes = c;
+    p->shard.value.dtype = OTT_E4M3;
+    if (!is_here) return OTT_OK;
+    TRY(check_local(p, c));
+    TRY(arena_alloc(memory, c->scale_rows * c->scale_columns * (int64_t)sizeof(float), &place));
+    c->scale_inv = place;
+    return OTT_OK;
+}
+
+/* ---- the local part ---- */
+
+static int64_t local_groups(const parameter *p) {
+    return granularity_groups(p->codes->cast.grain, p->local.rows, p->local.columns);
+}
+
+int64_t frozen_local_bytes(const parameter *p) {
+    return local_groups(p) * (int64_t)sizeof(float);
+}
+
+static float scale_at(const frozen_codes *c, int64_t row, int64_t column) {
+    return c->scale_inv[row / c->block_rows * c->scale_columns + column / c->block_columns];
+}
+
+static void gather_local(const parameter *p, float *out) {
+    const frozen_codes *c = p->codes;
+    int64_t groups = granularity_mn_groups(c->cast.grain, p->local.rows);
+    for (int64_t i = 0; i < groups; i++) {
+        parameter_run line = parameter_lines_at(&p->local, i * c->block_rows, 1);
+        for (int64_t j = 0; j * c->block_columns < p->local.columns; j++)
+            out[j * groups + i] =
+                scale_at(c, p->local.row + line.first, p->local.column + j * c->block_columns);
+    }
+}
+
+ott_status frozen_place_scales(const parameter *p, device *d) {
+    void *host;
+    int64_t bytes = frozen_local_bytes(p);
+    TRY(mem_alloc(d->account, MEM_OTHER, bytes, "scales of a frozen weight", &host));
+    gather_local(p, host);
+    ott_status status = device_copy_in(d, p->codes->local, host, bytes);
+    mem_free(d->account, host);
+    return status;
+}
+
+qtensor frozen_uses(const parameter *p) {
+    const frozen_codes *c = p->codes;
+    qtensor q = {.rows = p->local.rows, .columns = p->local.columns, .spec = {c->cast, c->cast}};
+    q.rowwise = (qdata){
+        .data = p->value.data, .ld = q.columns, .amax = c->local, .scale = c->local, .scale_inv = c->local};
+    qtensor_order(&q.rowwise, c->cast.grain, q.rows);
+    if (quant_spec_shares_scales(&q.spec))
+        q.columnwise = qtensor_shared_use(q.rowwise);
+    else
+        q.spec.columnwise.format = OTT_F32;
+    return q;
+}
+
+/* ---- elements ---- */
+
+/* Elements that share a scale: from `first` on, at most `most`, in one row. */
+typedef struct scale_run {
+    int64_t index, count;
+} scale_run;
+
+static scale_run find_run(const frozen_codes *c, int64_t columns, int64_t first, int64_t most) {
+    int64_t row = first / columns, column = first % columns, at = column / c->block_columns;
+    int64_t end = (at + 1) * c->block_columns;
+    if (end > columns) end = columns;
+    return (scale_run){row / c->block_rows * c->scale_columns + at,
+                       end - column < most ? end - column : most};
+}
+
+void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values) {
+    scale_run run;
+    for (int64_t i = 0; i < count; i += run.count) {
+        run = find_run(p->codes, p->columns, first + i, count - i);
+        for (int64_t j = i; j < i + run.count; j++) values[j] *= p->codes->scale_inv[run.index];
+    }
+}
+
+/* ---- filling ---- */
+
+ott_status frozen_fill_open(mem *account, parameter *p, frozen_filling *out) {
+    void *memory;
+    *out = (frozen_filling){.account = account, .p = p};
+    TRY(mem_alloc_array(account, MEM_OTHER, p->codes->scale_rows * p->codes->scale_columns, sizeof(float),
+                        "scales of a frozen weight", &memory));
+    out->scale = memory;
+    return OTT_OK;
+}
+
+void frozen_fill_close(frozen_filling *f) {
+    mem_free(f->account, f->scale);
+    *f = (frozen_filling){0};
+}
+
+/* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
+void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values) {
+    scale_run run;
+    for (int64_t i = 0; i < count; i += run.count) {
+        run = find_run(f->p->codes, f->p->columns, first + i, count - i);
+        uint32_t largest = fmath_bits(f->scale[run.index]);
+        for (int64_t j = i; j < i + run.count; j++) {
+            uint32_t magnitude = fmath_bits(values[j]) & 0x7fffffffu;
+            if (magnitude > largest) largest = magnitude;
+        }
+        f->scale[run.index] = fmath_from_bits(largest);
+    }
+}
+
+ott_status frozen_fill_scales(const frozen_filling *f, device *d) {
+    const frozen_codes *c = f->p->codes;
+    for (int64_t i = 0; i < c->scale_rows * c->scale_columns; i++) {
+        if (!isfinite(f->scale[i]))
+            return status_fail(
+                OTT_ERR_FORMAT,
+                "%s holds a NaN or an infinity, which no FP8 scale can hold: load other weights, or "
+                "leave out train.frozen_dtype = fp8",
+                f->p->name);
+        f->scale[i] = scale_from_amax(f->scale[i], OTT_E4M3, &c->cast.scale);
+        c->scale_inv[i] = scale_inverse(f->scale[i]);
+    }
+    return frozen_place_scales(f->p, d);
+}
+
+void frozen_fill_encode(const frozen_filling *f, int64_t first, int64_t count, const float *values,
+                        uint8_t *codes) {
+    scale_run run;
+    for (int64_t i = 0; i < count; i += run.count) {
+        run = find_run(f->p->codes, f->p->columns, first + i, count - i);
+        for (int64_t j = i; j < i + run.count; j++)
+            codes[j] = cast_to_e4m3(values[j] * f->scale[run.index], f->p->codes->cast.mode);
+    }
+}

@@ -1,0 +1,255 @@
+/*
+ * Frozen matrices that are kept in FP8: which are, and with which scales; that losses and gradients are those of a model
+ * whose frozen fp32 masters hold the same values, bit for bit where no scale is found twice; and that a model packed for
+ * inference reads the same codes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/cache.h"
+#include "model/init.h"
+#include "model/pack.h"
+#include "model/tiny_model.h"
+
+enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160 };
+
+typedef struct kind {
+    const char *recipe; /* in force */
+    const char *kept;   /* after which weights are kept; NULL: the same */
+    config_frozen_granularity granularity;
+    const char *freeze; /* NULL: all projections of blocks */
+    bool fused;
+} kind;
+
+static model_options options_of(const kind *k) {
+    model_options o = tiny_options();
+    o.dim = WIDTH; /* more than a scale block, and no multiple of one */
+    o.head_dim = WIDTH / 4;
+    o.hidden = 2 * WIDTH;
+    o.init_std = 0.2;
+    o.fused_qkv = o.fused_gate_up = k->fused;
+    o.frozen_granularity = k->granularity;
+    return o;
+}
+
+static void open_model(tiny *t, const kind *k, ott_dtype frozen) {
+    const convert_options c = {.recipe = recipe_find(k->recipe),
+                               .kept = recipe_find(k->kept ? k->kept : k->recipe)};
+    const char *freeze = k->freeze ? k->freeze : "model.layers.*_proj";
+    const config_list list = {&freeze, 1};
+    model_options o = options_of(k);
+    o.freeze = &list;
+    o.frozen = frozen;
+    o.frozen_convert = &c;
+    tiny_open(t, &o, 1, NULL);
+    HARNESS_OK(model_initialize(t->m, 5, 1));
+    HARNESS_OK(model_convert(t->m, &c, NULL));
+    tiny_random_batch(t, SEQUENCES, LENGTH);
+}
+
+/* The values of a parameter that keeps codes. */
+static float *values_of(tiny *t, const parameter *p) {
+    int64_t count = parameter_count(p);
+    float *values = malloc((size_t)count * sizeof *values);
+    harness_get(&t->h, &p->value, values);
+    frozen_multiply(p, 0, count, values);
+    return values;
+}
+
+/* The frozen masters of `to` become the values of the codes of `from`. */
+static int copy_frozen(tiny *from, tiny *to) {
+    int copied = 0;
+    for (int i = 0; i < from->m->parameter_count; i++) {
+        const parameter *p = &from->m->parameters[i];
+        if (!p->codes) continue;
+        float *values = values_of(from, p);
+        harness_put(&to->h, &to->m->parameters[i].value, values);
+        free(values);
+        copied++;
+    }
+    model_weights_changed(to->m);
+    return copied;
+}
+
+static void expect_same(tiny *a, tiny *b, const kind *k) {
+    float *x = tiny_losses(a), *y = tiny_losses(b);
+    if (memcmp(x, y, (size_t)a->losses.columns * sizeof *x) != 0)
+        fail_msg("%s: a loss is %g, not %g", k->recipe, (double)x[0], (double)y[0]);
+    free(x);
+    free(y);
+    int64_t count = tiny_gradient_count(a);
+    assert_int_equal(count, tiny_gradient_count(b));
+    x = tiny_gradients(a);
+    y = tiny_gradients(b);
+    for (int64_t i = 0; i < count; i++)
+        if (memcmp(&x[i], &y[i], sizeof *x) != 0)
+            fail_msg("%s: gradient %lld is %g, not %g", k->recipe, (long long)i, (double)x[i], (double)y[i]);
+    free(x);
+    free(y);
+}
+
+/* Scales that are powers of two are found again from the values; others are where each use has its own anew. */
+static void values_are_what_counts(void **state) {
+    static const kind kinds[] = {
+        {"fp32", NULL, FROZEN_RECIPE, NULL, false},
+        {"bf16", NULL, FROZEN_BLOCK, NULL, true},
+        {"bf16", "tensorwise", FROZEN_RECIPE, NULL, false},
+        {"rowwise", NULL, FROZEN_RECIPE, NULL, true},
+        {"rowwise", "bf16", FROZEN_TENSOR, NULL, false},
+        {"rowwise_with_gw_hp", NULL, FROZEN_RECIPE, NULL, false},
+        {"block", NULL, FROZEN_RECIPE, NULL, false},
+        {"block", NULL, FROZEN_CHANNEL, NULL, false},
+        {"mxfp8", NULL, FROZEN_RECIPE, NULL, false},
+        {"tensorwise", NULL, FROZEN_CHANNEL, NULL, false},
+        {"current", NULL, FROZEN_BLOCK, "model.layers.1.mlp", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        static tiny codes, masters;
+        open_model(&codes, &kinds[i], OTT_E4M3);
+        open_model(&masters, &kinds[i], OTT_F32);
+        assert_true(copy_frozen(&codes, &masters) > 0);
+        tiny_run(&codes);
+        tiny_run(&masters);
+        expect_same(&codes, &masters, &kinds[i]);
+        tiny_close(&codes);
+        tiny_close(&masters);
+    }
+}
+
+/* With a scale that is no power of two the codes are those of the cast, and so is what the products make of them: of the
+   weights before they were cast. */
+static void codes_are_the_casts(void **state) {
+    static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
+    (void)state;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        static tiny codes, masters;
+        const kind k = {.recipe = recipes[i], .freeze = "model.layers.*_proj"};
+        open_model(&codes, &k, OTT_E4M3);
+        open_model(&masters, &k, OTT_F32);
+        tiny_run(&codes);
+        tiny_run(&masters);
+        float *x = tiny_losses(&codes), *y = tiny_losses(&masters);
+        assert_memory_equal(x, y, (size_t)codes.losses.columns * sizeof *x);
+        free(x);
+        free(y);
+        tiny_close(&codes);
+        tiny_close(&masters);
+    }
+}
+
+static const parameter *find(tiny *t, const char *name) {
+    return tiny_parameter(t, name);
+}
+
+/* Embedding, head and what FP8 leaves out are bf16, a rule's recipe gives its own scales; nothing else is kept. */
+static void which_are_kept(void **state) {
+    static tiny t;
+    const char *filter[] = {"layers.0"}, *freeze = "*";
+    const module_rule rule = {"*.down_proj", recipe_find("block")};
+    const config_list list = {&freeze, 1};
+    const convert_options c = {.recipe = recipe_find("bf16"),
+                               .kept = recipe_find("rowwise"),
+                               .filter = filter,
+                               .filter_count = 1,
+                               .rules = &rule,
+                               .rule_count = 1};
+    model_options o = options_of(&(kind){0});
+    (void)state;
+    o.freeze = &list;
+    o.frozen = OTT_E4M3;
+    o.frozen_convert = &c;
+    harness_open(&t.h, 1, NULL);
+    HARNESS_OK(model_open(t.h.device, &o, MODEL_INFERENCE, 16, &t.m));
+    assert_int_equal(find(&t, "model.embed_tokens.weight")->value.dtype, OTT_BF16);
+    assert_int_equal(find(&t, "lm_head.weight")->value.dtype, OTT_BF16);
+    assert_int_equal(find(&t, "model.norm.weight")->value.dtype, OTT_F32);
+    assert_int_equal(find(&t, "model.layers.0.mlp.up_proj.weight")->value.dtype, OTT_BF16);
+    const frozen_codes *up = find(&t, "model.layers.1.mlp.up_proj.weight")->codes;
+    const frozen_codes *down = find(&t, "model.layers.1.mlp.down_proj.weight")->codes;
+    assert_int_equal(up->cast.grain, GRANULARITY_ROW);
+    assert_int_equal(up->scale_rows, 2 * WIDTH);
+    assert_int_equal(up->scale_columns, 1);
+    assert_int_equal(down->cast.grain, GRANULARITY_128X128);
+    assert_int_equal(down->scale_rows, 2);
+    assert_int_equal(down->scale_columns, 3);
+    model_close(t.m);
+    harness_close(&t.h);
+}
+
+/* A byte a weight, its scales, and nothing beside them. */
+static void nothing_beside_the_codes(void **state) {
+    static tiny t;
+    const kind k = {.recipe = "block"};
+    (void)state;
+    open_model(&t, &k, OTT_E4M3);
+    for (int i = 0; i < t.m->modules.count; i++) {
+        const model_module *e = &t.m->modules.of[i];
+        if (e->kind != MODULE_LINEAR || e->layer == MODULES_OUTSIDE) continue;
+        assert_null(e->linear->compute_block);
+        assert_int_equal(tensor_bytes(e->weight->value), parameter_count(e->weight));
+        assert_null(e->weight->grad.data);
+        assert_null(e->weight->shard.slot[0].data);
+    }
+    tiny_close(&t);
+}
+
+static void run_cached(tiny *t, float *logits) {
+    int32_t token[LENGTH];
+    model_cache *c;
+    for (int i = 0; i < LENGTH; i++) token[i] = i * 5;
+    HARNESS_OK(model_cache_open(t->m, NULL, LENGTH, &c));
+    HARNESS_OK(model_cache_extend(c, token, LENGTH, logits));
+    model_cache_close(c);
+}
+
+static void packed_codes_give_the_same_bits(void **state) {
+    static const kind kinds[] = {{"bf16", "rowwise", FROZEN_RECIPE, NULL, false},
+                                 {"rowwise", NULL, FROZEN_RECIPE, NULL, true},
+                                 {"block", NULL, FROZEN_TENSOR, NULL, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        static tiny t;
+        float expected[64], got[64];
+        open_model(&t, &kinds[i], OTT_E4M3);
+        run_cached(&t, expected);
+        HARNESS_OK(model_pack(t.m));
+        run_cached(&t, got);
+        assert_memory_equal(got, expected, sizeof got);
+        tiny_close(&t);
+    }
+}
+
+/* A NaN has no scale. */
+static void values_must_be_finite(void **state) {
+    static tiny t;
+    const kind k = {.recipe = "rowwise"};
+    frozen_filling f;
+    float values[WIDTH] = {0};
+    (void)state;
+    open_model(&t, &k, OTT_E4M3);
+    parameter *p = tiny_parameter(&t, "model.layers.0.self_attn.q_proj.weight");
+    HARNESS_OK(frozen_fill_open(t.h.account, p, &f));
+    values[3] = NAN;
+    frozen_fill_measure(&f, 0, WIDTH, values);
+    assert_int_equal(frozen_fill_scales(&f, t.h.device), OTT_ERR_FORMAT);
+    assert_non_null(strstr(status_text(), "model.layers.0.self_attn.q_proj.weight holds a NaN"));
+    frozen_fill_close(&f);
+    tiny_close(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_what_counts),
+        cmocka_unit_test(codes_are_the_casts),
+        cmocka_unit_test(which_are_kept),
+        cmocka_unit_test(nothing_beside_the_codes),
+        cmocka_unit_test(packed_codes_give_the_same_bits),
+        cmocka_unit_test(values_must_be_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
