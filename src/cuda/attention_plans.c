@@ -1,6 +1,7 @@
 /* cuda/attention_plans: what cuDNN is used for, a list of plans found by what they are of, and their memory. */
 #include "cuda/attention_plans.h"
 #include "base/log.h"
+#include "cuda/attention_check.h"
 #include "cuda/attention_cudnn.h"
 #include "cuda/kernels.h"
 #include <string.h>
@@ -13,6 +14,7 @@ struct attention_entry {
     attention_config config;
     bool backward;
     bool planned; /* else plan.error says why not */
+    bool checked; /* its first run was right */
     attention_plan plan;
     int64_t offset[ATTENTION_NAMED],
         bytes;        /* of what lies in the workspace: bytes of all, the plan's own last */
@@ -49,6 +51,7 @@ static const char *refuse_call(const attention_call *call) {
 /* Its version, the GPU, and what must be equal for packed documents. */
 static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
                                  bool backward) {
+    if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";
     if (l->error[0]) return l->error;
     if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
         return "before 9.25 (pip install -U " ATTENTION_CUDNN_PACKAGE
@@ -214,13 +217,18 @@ static ott_status run_plan(exec *cx, const attention_call *call, attention_entry
 }
 
 ott_status attention_plans_run(exec *cx, const attention_call *call, void *workspace, bool *ran) {
+    cuda_device *c = cuda_device_of(cx->device);
     attention_entry *e = NULL;
     const char *reason;
-    TRY(find_plan(cuda_device_of(cx->device), call, &e, &reason));
+    TRY(find_plan(c, call, &e, &reason));
     *ran = !reason;
-    if (!reason) return run_plan(cx, call, e, workspace);
-    tell_refusal(cx, reason);
-    return OTT_OK;
+    if (reason) {
+        tell_refusal(cx, reason);
+        return OTT_OK;
+    }
+    TRY(run_plan(cx, call, e, workspace));
+    if (e->checked || c->records) return OTT_OK;
+    return attention_check(cx, call, c->attentions->library.version, &e->checked);
 }
 
 void attention_plans_close(cuda_device *c) {

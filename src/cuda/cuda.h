@@ -28,6 +28,8 @@ typedef struct cuda_device {
     cuda_block *blocks; /* device memory that is taken, and its account */
     mem_stats taken;
     bool own_products;           /* none by cuBLASLt */
+    bool own_attention;          /* none by cuDNN */
+    bool records;                /* a graph: what is queued does not happen, and nothing can be waited for */
     cublasLtHandle_t library;    /* NULL: no product has been asked for */
     cuda_product *products;      /* that it has planned (cuda/products.h) */
     attention_plans *attentions; /* by cuDNN (cuda/attention_plans.h); NULL: none has been asked for */

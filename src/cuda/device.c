@@ -361,13 +361,12 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
-/* Who computes products: OTTAVA_CUDA_GEMM. */
-static ott_status read_products(bool *own) {
-    const char *who = getenv("OTTAVA_CUDA_GEMM");
+/* Whether an environment variable takes something from a library: it is "own". */
+static ott_status read_own(const char *variable, const char *library, bool *own) {
+    const char *who = getenv(variable);
     *own = who && strcmp(who, "own") == 0;
     if (!who || !*who || *own) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "OTTAVA_CUDA_GEMM=%s: give own, or leave it unset for cuBLASLt",
-                       who);
+    return status_fail(OTT_ERR_ARGUMENT, "%s=%s: give own, or leave it unset for %s", variable, who, library);
 }
 
 ott_status cuda_open(mem *account, int index, bool emulates, device **out) {
@@ -379,7 +378,8 @@ ott_status cuda_open(mem *account, int index, bool emulates, device **out) {
     c->base =
         (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->about};
     pthread_mutex_init(&c->lock, NULL);
-    ott_status status = read_products(&c->own_products);
+    ott_status status = read_own("OTTAVA_CUDA_GEMM", "cuBLASLt", &c->own_products);
+    if (status == OTT_OK) status = read_own("OTTAVA_CUDA_ATTENTION", "cuDNN", &c->own_attention);
     if (status == OTT_OK) status = fill_device(c, index, emulates);
     if (status != OTT_OK) {
         close_device(&c->base);

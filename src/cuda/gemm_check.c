@@ -4,6 +4,7 @@
  * are 40 dB below the result or more, anything that is wrong is beside it.
  */
 #include "cuda/gemm_check.h"
+#include "cuda/samples.h"
 #include "fp8/cast.h"
 #include "fp8/reference.h"
 #include <math.h>
@@ -18,25 +19,11 @@ static int64_t line_count(int64_t lines) {
     return lines < LINES ? lines : LINES;
 }
 
-/* Evenly spaced up to the last, where tails are. */
 static int64_t line_at(int64_t lines, int64_t i) {
-    int64_t count = line_count(lines);
-    int64_t step = count > 1 ? (lines - 1) / (count - 1) : 0;
-    return lines - 1 - step * (count - 1 - i);
+    return samples_at(lines, line_count(lines), i);
 }
 
 /* ---- from the device ---- */
-
-static ott_status fetch(exec *cx, void *to, const void *from, int64_t step, int64_t width, int64_t count) {
-    if (step < width) step = width;
-    return cuda_check(cudaMemcpy2DAsync(to, (size_t)width, from, (size_t)step, (size_t)width, (size_t)count,
-                                        cudaMemcpyDeviceToHost, cuda_stream(cx)),
-                      "fetching samples of a product");
-}
-
-static ott_status finish(exec *cx) {
-    return cuda_check(cudaStreamSynchronize(cuda_stream(cx)), "fetching samples of a product");
-}
 
 /* Sampled elements of c, as floats. */
 static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * LINES]) {
@@ -46,9 +33,9 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * L
     for (int64_t i = 0; i < rows; i++) {
         const char *from =
             (const char *)c->data + (line_at(c->rows, i) * c->ld + line_at(c->columns, 0)) * bytes;
-        TRY(fetch(cx, (char *)stored + i * columns * bytes, from, step * bytes, bytes, columns));
+        TRY(samples_fetch(cx, (char *)stored + i * columns * bytes, from, step * bytes, bytes, columns));
     }
-    TRY(finish(cx));
+    TRY(samples_finish(cx));
     for (int64_t i = 0; i < rows * columns; i++) values[i] = cast_load(stored, c->dtype, i);
     return OTT_OK;
 }
@@ -88,12 +75,12 @@ static ott_status fetch_lines(exec *cx, lines *l, char *memory) {
         const char *from = (const char *)o->t.data + line * (o->transposed ? 1 : o->t.ld) * each;
         char *to = l->values + i * l->k * each;
         if (o->transposed)
-            TRY(fetch(cx, to, from, o->t.ld * each, each, l->k));
+            TRY(samples_fetch(cx, to, from, o->t.ld * each, each, l->k));
         else
-            TRY(fetch(cx, to, from, l->k * each, l->k * each, 1));
+            TRY(samples_fetch(cx, to, from, l->k * each, l->k * each, 1));
         if (!l->scales) continue;
         const float *scale = o->scale_inv + (block.mn == INT64_MAX ? 0 : line / block.mn) * o->mn_step;
-        TRY(fetch(cx, l->inverse + i * l->scales, scale, o->k_step * 4, 4, l->scales));
+        TRY(samples_fetch(cx, l->inverse + i * l->scales, scale, o->k_step * 4, 4, l->scales));
     }
     return OTT_OK;
 }
@@ -160,7 +147,7 @@ ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g) {
 
 static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[LINES]) {
     for (int64_t j = 0; g->bias && j < line_count(g->c->columns); j++)
-        TRY(fetch(cx, bias + j, (const float *)g->bias->data + line_at(g->c->columns, j), 4, 4, 1));
+        TRY(samples_fetch(cx, bias + j, (const float *)g->bias->data + line_at(g->c->columns, j), 4, 4, 1));
     return OTT_OK;
 }
 

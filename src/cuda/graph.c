@@ -9,8 +9,9 @@ struct device_graph {
 ott_status graph_capture_begin(device *d) {
     cuda_device *c = cuda_device_of(d);
     TRY(cuda_check(cudaSetDevice(c->index), c->name));
-    return cuda_check(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
-                      "recording a graph");
+    TRY(cuda_check(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording a graph"));
+    c->records = true;
+    return OTT_OK;
 }
 
 static ott_status make_ready(device *d, cudaGraph_t recorded, device_graph **out) {
@@ -27,7 +28,9 @@ static ott_status make_ready(device *d, cudaGraph_t recorded, device_graph **out
 
 ott_status graph_capture_end(device *d, device_graph **out) {
     cudaGraph_t recorded = NULL;
-    cudaError_t error = cudaStreamEndCapture(cuda_device_of(d)->stream, &recorded);
+    cuda_device *c = cuda_device_of(d);
+    c->records = false;
+    cudaError_t error = cudaStreamEndCapture(c->stream, &recorded);
     if (error != cudaSuccess) cudaGetLastError();
     ott_status status = out ? cuda_check(error, "recording a graph") : OTT_OK;
     if (status == OTT_OK && out) status = make_ready(d, recorded, out);

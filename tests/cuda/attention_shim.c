@@ -44,12 +44,13 @@ ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace) {
     (void)workspace;
     cudaStreamSynchronize((cudaStream_t)(void *)l->handle);
-    graph *g = p->plan;
+    static graph g;
     size_t bytes[ATTENTION_NAMED] = {0};
+    memcpy(&g, p->plan, sizeof g);
     for (int uid = 1; uid < ATTENTION_NAMED; uid++)
-        if (attention_graph_has(g, uid)) bytes[uid] = attention_graph_tensor_bytes(g, uid, g->config.length);
-    plant(g);
-    const char *error = attention_interpret(g, data, bytes);
+        if (attention_graph_has(&g, uid)) bytes[uid] = attention_graph_tensor_bytes(&g, uid, g.config.length);
+    plant(&g);
+    const char *error = attention_interpret(&g, data, bytes);
     attention_shim_runs++;
     return error ? status_fail(OTT_ERR_DEVICE, "the stand-in for cuDNN: %s", error) : OTT_OK;
 }

@@ -24,7 +24,8 @@ static const int32_t packed[STARTS] = {0, 30, 30, 71, 72, 90, 90}, dense[2] = {0
 typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
-    bool packed, fused; /* fused: q, k, v and their gradients are columns of one matrix */
+    bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
+    attention_fault fault; /* of the library's second run, which nobody looks at */
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
@@ -33,7 +34,7 @@ typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
 typedef struct bench {
     device *gpu;
     exec cx;
-    void *blocks[PARTS + 4];
+    void *blocks[PARTS + 5];
     int block_count;
     tensor of[PARTS], lse, starts;
 } bench;
@@ -105,31 +106,43 @@ static void close_bench(bench *b) {
 
 /* ---- both ways ---- */
 
-static void run(bench *b, const problem *p) {
-    float scale = 1.0f / sqrtf((float)p->head_dim);
+static float scale_of(const problem *p) {
+    return 1.0f / sqrtf((float)p->head_dim);
+}
+
+static ott_status run_forward(bench *b, const problem *p) {
     tensor *t = b->of;
-    succeed(op_attention_forward(&b->cx, &(attention_forward_args){.q = &t[Q],
-                                                                   .k = &t[K],
-                                                                   .v = &t[V],
-                                                                   .cu_seqlens = &b->starts,
-                                                                   .o = &t[O],
-                                                                   .lse = &b->lse,
-                                                                   .head_dim = p->head_dim,
-                                                                   .window = p->window,
-                                                                   .softmax_scale = scale}));
-    succeed(op_attention_backward(&b->cx, &(attention_backward_args){.dout = &t[DOUT],
-                                                                     .q = &t[Q],
-                                                                     .k = &t[K],
-                                                                     .v = &t[V],
-                                                                     .o = &t[O],
-                                                                     .lse = &b->lse,
-                                                                     .cu_seqlens = &b->starts,
-                                                                     .dq = &t[DQ],
-                                                                     .dk = &t[DK],
-                                                                     .dv = &t[DV],
-                                                                     .head_dim = p->head_dim,
-                                                                     .window = p->window,
-                                                                     .softmax_scale = scale}));
+    return op_attention_forward(&b->cx, &(attention_forward_args){.q = &t[Q],
+                                                                  .k = &t[K],
+                                                                  .v = &t[V],
+                                                                  .cu_seqlens = &b->starts,
+                                                                  .o = &t[O],
+                                                                  .lse = &b->lse,
+                                                                  .head_dim = p->head_dim,
+                                                                  .window = p->window,
+                                                                  .softmax_scale = scale_of(p)});
+}
+
+static ott_status run_backward(bench *b, const problem *p) {
+    tensor *t = b->of;
+    return op_attention_backward(&b->cx, &(attention_backward_args){.dout = &t[DOUT],
+                                                                    .q = &t[Q],
+                                                                    .k = &t[K],
+                                                                    .v = &t[V],
+                                                                    .o = &t[O],
+                                                                    .lse = &b->lse,
+                                                                    .cu_seqlens = &b->starts,
+                                                                    .dq = &t[DQ],
+                                                                    .dk = &t[DK],
+                                                                    .dv = &t[DV],
+                                                                    .head_dim = p->head_dim,
+                                                                    .window = p->window,
+                                                                    .softmax_scale = scale_of(p)});
+}
+
+static void run(bench *b, const problem *p) {
+    succeed(run_forward(b, p));
+    succeed(run_backward(b, p));
     succeed(device_synchronize(b->gpu));
 }
 
@@ -160,6 +173,7 @@ static double largest_error(const problem *p, size_t version) {
     warnings = attention_shim_runs = attention_shim_plans = 0;
     open_bench(&library, p);
     run(&library, p);
+    attention_shim_fault = p->fault;
     run(&library, p);
     double most = relative_rms(&library, &own, &library.lse, &own.lse);
     for (int i = 0; i < 4; i++) {
@@ -211,8 +225,46 @@ static void test_wrong_graphs_are_seen(void **state) {
     problem p = grouped;
     p.packed = true;
     for (int fault = FAULT_OFFSETS; fault <= FAULT_MASKS; fault++) {
-        attention_shim_fault = (attention_fault)fault;
+        attention_shim_fault = FAULT_NONE;
+        p.fault = (attention_fault)fault;
         if (largest_error(&p, NEW) < bound) fail_msg("fault %d is not seen", fault);
+    }
+}
+
+static void expect_refusal(ott_status status, const char *direction) {
+    assert_int_equal(status, OTT_ERR_DEVICE);
+    assert_non_null(strstr(status_text(), "cuDNN 9.26.0's attention"));
+    assert_non_null(strstr(status_text(), direction));
+    assert_non_null(strstr(status_text(), "OTTAVA_CUDA_ATTENTION=own"));
+}
+
+/* The first run of a plan that can tell is held against the host; the next is believed. */
+static void test_a_wrong_library_is_found(void **state) {
+    (void)state;
+    static const uint16_t zeros[BLOCK];
+    problem p = grouped;
+    p.packed = true;
+    attention_shim_version = NEW;
+    for (int fault = FAULT_OFFSETS; fault <= FAULT_MASKS; fault++) {
+        bench b;
+        open_bench(&b, &p);
+        tensor dout = b.of[DOUT];
+        if (fault != FAULT_OFFSETS) { /* which are of backward alone */
+            attention_shim_fault = (attention_fault)fault;
+            expect_refusal(run_forward(&b, &p), "forward of 90 tokens in 6 documents (bf16, 4 heads");
+        }
+        attention_shim_fault = FAULT_NONE;
+        succeed(run_forward(&b, &p));
+        b.of[DOUT] = tensor_matrix(take(&b, (int64_t)sizeof zeros, zeros), p.dtype, TOKENS, dout.columns);
+        succeed(run_backward(&b, &p));
+        b.of[DOUT] = dout;
+        attention_shim_fault = (attention_fault)fault;
+        expect_refusal(run_backward(&b, &p), "backward");
+        attention_shim_fault = FAULT_NONE;
+        succeed(run_backward(&b, &p));
+        attention_shim_fault = (attention_fault)fault;
+        succeed(run_backward(&b, &p));
+        close_bench(&b);
     }
 }
 
@@ -234,11 +286,24 @@ static void test_the_rest_goes_to_our_kernels(void **state) {
     expect_own(&p, NEW, 0, 1);
 }
 
+static void test_an_environment_variable_says_who(void **state) {
+    (void)state;
+    device *gpu;
+    setenv("OTTAVA_CUDA_ATTENTION", "own", 1);
+    expect_own(&grouped, NEW, 0, 1);
+    setenv("OTTAVA_CUDA_ATTENTION", "cudnn", 1);
+    assert_int_equal(test_device_open_named("cuda", account, 0, NULL, &gpu), OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "OTTAVA_CUDA_ATTENTION=cudnn: give own"));
+    unsetenv("OTTAVA_CUDA_ATTENTION");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cudnn_agrees_with_our_kernels, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_wrong_graphs_are_seen, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_a_wrong_library_is_found, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_the_rest_goes_to_our_kernels, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_an_environment_variable_says_who, open_account, close_account),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
