@@ -51,6 +51,28 @@ static ott_status check_projections(const safetensors *f, const model_options *o
         words[qkv], words[gate_up]);
 }
 
+/* Codes are read as they are, and numbers are not made codes of. */
+static ott_status check_frozen(const safetensors *f, const model *m) {
+    for (int i = 0; i < m->all_count; i++) {
+        const parameter *p = m->all[i];
+        const safetensors_entry *e = safetensors_find(f, p->name);
+        bool codes = e && e->dtype == OTT_E4M3;
+        if (!e || codes == (p->codes != NULL)) continue;
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: %s is %s there, in this run %s: give train.frozen_dtype, train.freeze and the keys of "
+            "[float8] as they were there",
+            safetensors_path(f), p->name, codes ? "kept in FP8" : dtype_name(e->dtype),
+            codes ? dtype_name(p->shard.value.dtype) : "kept in FP8");
+    }
+    return OTT_OK;
+}
+
+static ott_status check_weights(const safetensors *f, const model *m) {
+    TRY(check_projections(f, &m->options));
+    return check_frozen(f, m);
+}
+
 /* One file of a checkpoint, opened, with what the model wants of it. */
 typedef struct loader {
     safetensors *file;
@@ -61,8 +83,7 @@ static ott_status loader_open(loader *l, const model *m, const char *folder, enu
     bool weights = id == CHECKPOINT_MODEL;
     TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
-    TRY(weights ? check_projections(l->file, &m->options)
-                : check_trained(l->file, &l->set, m->options.optimizer->slots));
+    TRY(weights ? check_weights(l->file, m) : check_trained(l->file, &l->set, m->options.optimizer->slots));
     return tensor_set_check(&l->set, l->file);
 }
 
@@ -84,6 +105,8 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
     int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
     watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
     TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
+    for (int i = 0; i < m->parameter_count; i++)
+        if (m->parameters[i].codes) TRY(frozen_place_scales(&m->parameters[i], m->device));
     return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
 }
 

@@ -38,7 +38,7 @@ void tensor_set_close(tensor_set *set) {
 
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host) {
     int64_t elements = 1, columns = tensor_set_columns(declared);
-    STATUS_REQUIRE(set->count < set->capacity && is_state(declared->dtype));
+    STATUS_REQUIRE(set->count < set->capacity && (is_state(declared->dtype) || declared->dtype == OTT_E4M3));
     for (int i = 0; i < declared->rank; i++) elements *= declared->shape[i];
     set->declared[set->count] = *declared;
     set->places[set->count++] = (tensor_place){
@@ -68,10 +68,18 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
+/* Each rank of its stage has those of the whole. */
+static ott_status add_scales(tensor_set *set, const char *name, const frozen_codes *c) {
+    safetensors_tensor t = {.dtype = OTT_F32, .rank = 2, .shape = {c->scale_rows, c->scale_columns}};
+    TRY(arena_printf(set->memory, &t.name, "%s_scale_inv", name));
+    return tensor_set_add(set, &t, c->scale_inv, true);
+}
+
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p) {
     const char *copy;
     TRY(arena_strdup(set->memory, name, &copy));
-    return add_value(set, copy, p, &p->shard.value);
+    TRY(add_value(set, copy, p, &p->shard.value));
+    return p->codes ? add_scales(set, copy, p->codes) : OTT_OK;
 }
 
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
@@ -271,6 +279,12 @@ typedef struct reading {
     int64_t *done;
 } reading;
 
+static ott_status put_piece(const reading *r, const tensor_place *to, int64_t at, int64_t bytes) {
+    if (!to->on_host) return device_copy_in(r->device, (char *)to->data + at, r->buffer, bytes);
+    memcpy((char *)to->data + at, r->buffer, (size_t)bytes);
+    return OTT_OK;
+}
+
 static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i) {
     enum { MOST = BUFFER_BYTES / sizeof(float) };
     const tensor_place *to = &set->places[i];
@@ -278,7 +292,7 @@ static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < MOST ? total - at : MOST;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));
-        TRY(device_copy_in(r->device, (char *)to->data + at * size, r->buffer, count * size));
+        TRY(put_piece(r, to, at * size, count * size));
         TRY(watch_done(r->progress, *r->done += count * size));
     }
     return OTT_OK;
@@ -298,7 +312,7 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 /* ---- the sets of a model ---- */
 
 ott_status tensor_set_of_model(tensor_set *set, const model *m) {
-    TRY(tensor_set_open(set, m->device->account, m->all_count));
+    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->all_count)); /* codes have scales */
     for (int i = 0; i < m->all_count; i++) TRY(tensor_set_add_parameter(set, m->all[i]->name, m->all[i]));
     return OTT_OK;
 }

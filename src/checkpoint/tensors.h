@@ -31,12 +31,12 @@ typedef struct tensor_set {
 /* An empty set for at most `capacity` tensors and as many pairs of metadata. Closed with tensor_set_close, also when this fails. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
-/* `declared` is copied; its name must live as long as the set. Its format is fp32 or bf16. All of it is at `data`, or nothing. */
+/* `declared` is copied; its name must live as long as the set. Its format is fp32, bf16 or, of codes, E4M3. All of it is at `data`, or nothing. */
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host);
 
 /* Metadata of the file; copied. */
 ott_status tensor_set_note(tensor_set *set, const char *key, const char *value);
-/* The master of a parameter that the file calls `name`; the state that an optimizer has of it. */
+/* The master of a parameter that the file calls `name`, or its codes and their scales, "NAME_scale_inv"; the state that an optimizer has of it. */
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p);
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
@@ -58,7 +58,7 @@ int64_t tensor_place_count(const tensor_place *p); /* elements that are here */
 int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
 /* Of those that are here the first that the file has in the other format, in which it is converted; NULL: none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
-/* Reads what belongs here, once checked, to the device, through a small buffer. */
+/* Reads what belongs here, once checked, to where it is, through a small buffer. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
                            int64_t *done);
 

@@ -30,13 +30,14 @@ static void lay_out(frozen_codes *c, const parameter *p) {
     c->scale_columns = blocks_of(p->columns, c->block_columns);
 }
 
-/* Where the lines of the local part that lie together begin, in it and in the whole, blocks do. */
+/* Lines of a rank's part that lie together are whole blocks: on one rank as on the others. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
-    bool fits = c->scale_columns == 1 || p->local.column % c->block_columns == 0;
+    if (!parameter_is_cut(p)) return OTT_OK;
+    bool fits = c->scale_columns == 1 || p->local.columns % c->block_columns == 0;
     for (int64_t row = 0; row < p->local.rows && c->scale_rows > 1; row += run.count) {
         run = parameter_lines_at(&p->local, row, p->local.rows - row);
-        fits &= row % c->block_rows == 0 && (p->local.row + run.first) % c->block_rows == 0;
+        fits &= run.count % c->block_rows == 0 && (p->local.row + run.first) % c->block_rows == 0;
     }
     if (fits) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,

@@ -209,8 +209,8 @@ static void put_parameter(outcome *o, const rank_run *k, const parameter *p) {
     const tensor *values[] = {&p->shard.value, &p->shard.slot[0], &p->shard.slot[1]};
     int64_t count = tensor_count(p->shard.value);
     if (count == 0) return;
-    for (int i = 0; i < 2; i++) put_gradient(o, k, p, i);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2 && !p->frozen; i++) put_gradient(o, k, p, i);
+    for (int i = 0; i < (p->frozen ? 1 : 3); i++) {
         float *x = rig_copy_wide(&k->r, values[i]);
         put_shard(o, p, OUTCOME_VALUE + i, x);
         free(x);
@@ -269,7 +269,8 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     o->traffic = m->store.traffic;
     for (int i = 0; i < m->all_count; i++)
         for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_MOMENT2; kind++)
-            add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
+            if (!m->all[i]->frozen || kind == OUTCOME_VALUE)
+                add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
     for (int k = 0; k < count; k++) {
         const model *own = ranks[k].r.t->m;
         expect_agreement(&ranks[0], &ranks[k]);

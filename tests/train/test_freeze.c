@@ -1,7 +1,7 @@
 /*
  * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
  * all else gets the gradients it would get anyway; what the products read of it is made once; such a run
- * stops and goes on like any other.
+ * stops and goes on like any other, on any ranks; so does one that keeps it in FP8.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "train/train_fixture.h"
+#include "train/mesh_run.h"
+
+static void open_kept(rig *r, const fixture *f, int which, const char *freeze, const char *format) {
+    const char *more[] = {freeze, format, NULL};
+    rig_open(r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
+}
 
 static void open_rig(rig *r, const fixture *f, int which, const char *freeze) {
     const char *more[] = {freeze, NULL};
@@ -183,36 +188,126 @@ static void made_once(void **state) {
     }
 }
 
-static void goes_on(void **state) {
-    const fixture *f = *state;
+/* Stops after two steps, goes on, and refuses what was not frozen so there, saying `part`. */
+static void check_goes_on(const fixture *f, int which, const char *format, const char *other_freeze,
+                          const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
     rig through, stopped, other;
     char path[160];
     bool fallen;
     run_state run;
-    open_rig(&through, f, TENSORWISE, freeze);
-    open_rig(&stopped, f, TENSORWISE, freeze);
+    open_kept(&through, f, which, freeze, format);
+    open_kept(&stopped, f, which, freeze, format);
     for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
     rig_save(&stopped, f, "frozen", path);
     rig_close(&stopped);
-    open_rig(&stopped, f, TENSORWISE, freeze);
+    open_kept(&stopped, f, which, freeze, format);
     FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, NULL, path, &stopped.t->run, &fallen));
     for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
     snapshot a = snapshot_take(&through), b = snapshot_take(&stopped);
     assert_true(snapshot_equal(&a, &b));
+    assert_true(rig_validate(&through) == rig_validate(&stopped));
     snapshot_free(&a);
     snapshot_free(&b);
     rig_close(&through);
     rig_close(&stopped);
-    open_rig(&other, f, TENSORWISE, NULL);
+    open_rig(&other, f, which, other_freeze);
     assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, NULL, path, &run, &fallen), OTT_ERR_SHAPE);
-    assert_non_null(strstr(status_text(), "train.freeze"));
+    assert_non_null(strstr(status_text(), part));
     rig_close(&other);
 }
 
+static void goes_on(void **state) {
+    check_goes_on(*state, TENSORWISE, NULL, NULL, "train.freeze");
+}
+
+/* ---- kept in FP8 ---- */
+
+static const char *const in_fp8 = "--train.frozen_dtype=fp8";
+
+static void goes_on_in_fp8(void **state) {
+    static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED, BLOCK};
+    static const char *const part = "is kept in FP8 there, in this run fp32: give train.frozen_dtype";
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
+        check_goes_on(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
+}
+
+/* Two steps of what the rest of the model does, on ranks. */
+static void run_kept(const fixture *f, int which, const mesh_layout *layout, const char *format,
+                     const char *recomputation, outcome *out) {
+    const char *more[] = {"--train.freeze=layers.*_proj",
+                          format,
+                          recomputation,
+                          "--model.n_kv_heads=4",
+                          "--model.dim=256",
+                          "--model.head_dim=64",
+                          "--model.ffn_hidden_dim=256",
+                          "--train.grad_accum_steps=2",
+                          NULL};
+    mesh_run(f, &(mesh_run_options){.precision = &fixture_precisions[which], .more = more, .layout = *layout},
+             out);
+}
+
+/* Where both uses are of one scaling, codes are what a frozen master would be cast to: losses and gradients are those of one,
+   on every layout. */
+static void on_ranks(void **state) {
+    static const struct {
+        int precision;
+        mesh_layout layout;
+        const char *recomputation;
+    } rows[] = {
+        {TENSORWISE, {.size = {[MESH_DP_SHARD] = 2}}, "--train.activation_checkpointing=selective"},
+        {BLOCK, {.size = {[MESH_DP_SHARD] = 2, [MESH_TP] = 2}}, "--train.activation_checkpointing=none"},
+        {TENSORWISE,
+         {.size = {[MESH_PP] = 2, [MESH_TP] = 2}, .schedule = PP_1F1B, .sequence_parallel = true},
+         "--train.activation_checkpointing=full"},
+        {BLOCK,
+         {.size = {[MESH_PP] = 2, [MESH_DP_SHARD] = 2}, .schedule = PP_GPIPE},
+         "--train.activation_checkpointing=full"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        outcome codes, masters;
+        run_kept(*state, rows[i].precision, &rows[i].layout, in_fp8, rows[i].recomputation, &codes);
+        run_kept(*state, rows[i].precision, &rows[i].layout, "--train.frozen_dtype=fp32",
+                 rows[i].recomputation, &masters);
+        for (int s = 0; s < MESH_RUN_STEPS; s++) {
+            assert_true(codes.step[s].loss == masters.step[s].loss);
+            assert_true(codes.step[s].grad_norm == masters.step[s].grad_norm);
+        }
+        assert_true(outcome_distance(&codes, &masters, OUTCOME_GRADIENT) == 0);
+        assert_true(outcome_distance(&codes, &masters, OUTCOME_MOMENT2) == 0);
+        assert_true(codes.evaluated.loss == masters.evaluated.loss);
+        outcome_free(&codes);
+        outcome_free(&masters);
+    }
+}
+
+/* A rank's part of a weight must be of whole blocks, whatever the recipe of the products is. */
+static void blocks_are_not_cut(void **state) {
+    mem *account;
+    rig r;
+    group two = {.size = 2};
+    const char *more[] = {"--train.freeze=layers.*_proj",
+                          in_fp8,
+                          "--train.frozen_granularity=block",
+                          "--model.ffn_hidden_dim=192",
+                          "--model.n_kv_heads=4",
+                          NULL};
+    const rig_options o = {.precision = &fixture_precisions[BF16], .more = more, .tensor_ranks = &two};
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "which is not of whole blocks of 128 x"));
+    mem_close(account);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(refused),
-                                       cmocka_unit_test(only_the_rest_moves), cmocka_unit_test(made_once),
-                                       cmocka_unit_test(goes_on)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(only_the_rest_moves),
+                                       cmocka_unit_test(made_once),
+                                       cmocka_unit_test(goes_on),
+                                       cmocka_unit_test(goes_on_in_fp8),
+                                       cmocka_unit_test(on_ranks),
+                                       cmocka_unit_test(blocks_are_not_cut)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
