@@ -10,9 +10,9 @@ enum { STRIP = 128 }; /* rows of a block */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
-        own[i] = (hf_fp8_cast){.known = l != NULL};
-        if (!l || !l->spec.fp8) continue;
-        own[i].spec = l->spec.weight.rowwise;
+        own[i] = (hf_fp8_cast){.known = l != NULL, .kept = l && linear_keeps_codes(l)};
+        if (!l || !(l->spec.fp8 || own[i].kept)) continue;
+        own[i].spec = own[i].kept ? l->weight->codes->cast : l->spec.weight.rowwise;
         own[i].spec.callbacks = NULL; /* a pointer of this process */
     }
 }
@@ -98,7 +98,8 @@ static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
                          .first = i,
                          .rows = at->rows,
                          .columns = at->columns,
-                         .trained = trained};
+                         .trained = trained,
+                         .kept = trained && f->casts[i].kept};
     return OTT_OK;
 }
 
@@ -118,7 +119,9 @@ static bool same_cast(const cast_spec *a, const cast_spec *b) {
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
-    if (same_cast(last && strcmp(last->name, name) == 0 ? last->trained : NULL, cast)) return OTT_OK;
+    bool goes_on = last && strcmp(last->name, name) == 0;
+    bool kept = f->casts && f->casts[i].kept;
+    if (same_cast(goes_on ? last->trained : NULL, cast) && kept == (goes_on && last->kept)) return OTT_OK;
     return fail_trained(f->places->of[i].parameter->name,
                         "its family stores it in one tensor with others, which ran in another precision");
 }
@@ -241,9 +244,24 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
+/* The scales of a place that keeps its own. */
+static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
+    const frozen_codes *c = at->parameter->codes;
+    for (int64_t row = 0; row < at->count; row++)
+        for (int64_t k = 0; k < x->scale_columns && c->scale_inv; k++)
+            x->scale[(at->row + row) / x->block_rows * x->scale_columns + k] =
+                c->scale_inv[(at->first + row) / c->block_rows * c->scale_columns + k];
+}
+
+static ott_status measure_matrix(const hf_fp8 *f, hf_fp8_matrix *x, float *buffer) {
+    if (!x->kept) return hf_places_stream(f->places, x->first, false, buffer, measure_elements, x);
+    for (int i = x->first; i < f->places->count; i++)
+        if (strcmp(f->places->of[i].name, x->name) == 0) copy_scales(x, &f->places->of[i]);
+    return OTT_OK;
+}
+
 static ott_status measure_own(const hf_fp8 *f, float *buffer) {
-    for (int64_t i = 0; i < f->count; i++)
-        TRY(hf_places_stream(f->places, f->matrices[i].first, buffer, measure_elements, &f->matrices[i]));
+    for (int64_t i = 0; i < f->count; i++) TRY(measure_matrix(f, &f->matrices[i], buffer));
     return OTT_OK;
 }
 
@@ -267,6 +285,7 @@ static void share_scale(const hf_fp8 *f, int64_t i) {
 
 static float scale_of(const hf_fp8_matrix *x, float amax) {
     const double smallest = 1e-12;
+    if (x->kept) return amax; /* its scale already */
     if (x->trained) return scale_from_amax(amax, OTT_E4M3, &x->trained->scale);
     return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
 }
@@ -288,14 +307,16 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
 }
 
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index) {
-    return x->trained ? scale_inverse(x->scale[index]) : x->scale[index];
+    return x->trained && !x->kept ? scale_inverse(x->scale[index]) : x->scale[index];
 }
 
 /* ---- codes ---- */
 
 static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
                          uint8_t *codes) {
-    if (x->trained)
+    if (x->kept)
+        for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i], CAST_SATURATE);
+    else if (x->trained)
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] * scale, x->trained->mode);
     else
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] / scale, CAST_SATURATE);

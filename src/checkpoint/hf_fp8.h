@@ -21,6 +21,7 @@ typedef struct hf_fp8_options {
 /* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
 typedef struct hf_fp8_cast {
     int32_t known; /* by the ranks that were asked */
+    int32_t kept;  /* there is no master: codes and scales stay what they are (nn/frozen.h) */
     cast_spec spec;
 } hf_fp8_cast;
 
@@ -36,6 +37,8 @@ typedef struct hf_fp8_matrix {
        trained, what weights are multiplied by on the way there. */
     float *scale;
     const cast_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
+    bool
+        kept; /* as hf_fp8_cast: `scale` is what codes are multiplied by, and elements are streamed as codes */
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {
@@ -66,7 +69,7 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Codes of elements [first, first + count), with the rows laid end to end. */
+/* Codes of elements [first, first + count), or of their values where they are kept, with the rows laid end to end. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
 /* Appends the quantization_config. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);

@@ -1,7 +1,7 @@
 /* checkpoint/hf_model: configuration and weights of a Hugging Face folder. */
 #include "checkpoint/hf_model.h"
 #include "base/number.h"
-#include "checkpoint/hf_dequantize.h"
+#include "checkpoint/hf_frozen.h"
 #include "checkpoint/hf_places.h"
 #include "checkpoint/tensors.h"
 #include "formats/hf_config.h"
@@ -58,6 +58,15 @@ static ott_status set_shape(config *cfg, const hf_config *h) {
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
 
+/* Weights that stay in FP8 stay as the folder has them. */
+static ott_status set_frozen(config *cfg, const hf_config *h) {
+    if (!*h->quantization || cfg->train.frozen_dtype != FROZEN_FP8) return OTT_OK;
+    return set_text(cfg, "train.frozen_granularity",
+                    h->quantization_block[0] ? "block"
+                    : h->quantization_by_row ? "channel"
+                                             : "tensor");
+}
+
 static ott_status fail_quantized(const char *folder, const hf_config *h) {
     return status_fail(
         OTT_ERR_UNSUPPORTED,
@@ -109,6 +118,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
         snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
     }
     TRY(set_shape(cfg, &h));
+    TRY(set_frozen(cfg, &h));
     return set_rope(cfg, &h);
 }
 
@@ -118,7 +128,9 @@ typedef struct loading {
     model *m;
     hf_places places;
     shards *file;
-    float *buffer; /* [HF_BUFFER] */
+    float *buffer;                 /* [HF_BUFFER] */
+    bool as_codes;                 /* bytes are read as they are */
+    const frozen_filling *filling; /* what is read becomes codes of this parameter; NULL: it does not */
     watched progress;
     int64_t done; /* elements */
 } loading;
@@ -161,14 +173,44 @@ static bool is_read(const loading *l, const char *name) {
     return is_place(l, name) || is_scale(l, name) || may_be_unread(l->m, name);
 }
 
+/* Of the places of a matrix that is kept in FP8: are they codes in the folder? All of them, or none. */
+static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
+    const shard_tensor *t;
+    TRY(find(l, i, &t));
+    *codes = is_fp8(t);
+    for (int k = 1; k < count; k++) {
+        TRY(find(l, i + k, &t));
+        if (is_fp8(t) != *codes)
+            return status_fail(
+                OTT_ERR_UNSUPPORTED,
+                "%s: of what %s is made of the tensor %s is FP8 and %s is not, or the other way round: "
+                "leave out train.frozen_dtype = fp8",
+                shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name, t->entry->name);
+    }
+    return OTT_OK;
+}
+
+/* Places that are one parameter follow each other. */
+static int places_of_one(const loading *l, int i) {
+    int count = 1;
+    while (i + count < l->places.count && l->places.of[i + count].parameter == l->places.of[i].parameter)
+        count++;
+    return count;
+}
+
 static ott_status check_tensors(const loading *l) {
     const shard_tensor *t;
     hf_dequantize scales;
+    bool codes;
     for (int i = 0; i < l->places.count; i++) {
         TRY(find(l, i, &t));
+        if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, places_of_one(l, i), &codes));
         if (!is_fp8(t)) continue;
         TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
+        ott_status status =
+            l->places.of[i].parameter->codes ? hf_frozen_check(&l->places.of[i], t, &scales) : OTT_OK;
         hf_dequantize_close(&scales);
+        TRY(status);
     }
     for (int64_t i = 0; i < shards_count(l->file); i++) {
         const char *name = shards_at(l->file, i)->entry->name;
@@ -180,14 +222,25 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
+/* Elements that lie together in tensor t, to place `at` of the buffer: in fp32, or as codes. */
+static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantize *scales, const hf_place *of,
+                           parameter_run run, int64_t at) {
+    uint8_t *codes = (uint8_t *)l->buffer + at;
+    if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
+    TRY(shards_read_floats(l->file, t, run.first, run.count, l->buffer + at));
+    if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
+    if (l->filling)
+        frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
+    return OTT_OK;
+}
+
 /* Elements [at, at + count) of a part, from tensor t: into the buffer, in their order there. */
 static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
                             const hf_place *of, const hf_part *own, int64_t at, int64_t count) {
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
         run = parameter_run_at(&own->part, of->columns, at + done, count - done);
-        TRY(shards_read_floats(l->file, t, run.first, run.count, l->buffer + done));
-        if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + done);
+        TRY(read_run(l, t, scales, of, run, done));
     }
     return OTT_OK;
 }
@@ -200,7 +253,7 @@ static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequanti
         count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
         TRY(read_part(l, t, scales, &l->places.of[i], &own, at, count));
         ott_dtype d = own.shard->dtype;
-        cast_in_place(l->buffer, OTT_F32, d, count);
+        if (d != OTT_E4M3) cast_in_place(l->buffer, OTT_F32, d, count);
         TRY(device_copy_in(l->m->device, hf_part_at(&own, at), l->buffer, count * dtype_bytes(d)));
         TRY(watch_done(&l->progress, l->done += count));
     }
@@ -216,6 +269,78 @@ static ott_status load_place(loading *l, int i) {
     ott_status status = load_rows(l, t, &scales, i);
     hf_dequantize_close(&scales);
     return status;
+}
+
+/* ---- what is kept in FP8 ---- */
+
+/* Codes as they are, with their scales. */
+static ott_status take_codes(loading *l, int i) {
+    const shard_tensor *t;
+    hf_dequantize scales;
+    TRY(find(l, i, &t));
+    TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
+    ott_status status = hf_frozen_take_scales(&l->places.of[i], &scales);
+    hf_dequantize_close(&scales);
+    TRY(status);
+    l->as_codes = true;
+    status = load_rows(l, t, NULL, i);
+    l->as_codes = false;
+    return status;
+}
+
+/* Scales are of the whole, whatever of it is here. */
+static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
+    const hf_place *at = &l->places.of[i];
+    const shard_tensor *t;
+    int64_t begin = at->row * at->columns, end = begin + at->count * at->columns;
+    TRY(find(l, i, &t));
+    for (int64_t from = begin, count; from < end; from += count) {
+        count = end - from < HF_BUFFER ? end - from : HF_BUFFER;
+        TRY(shards_read_floats(l->file, t, from, count, l->buffer));
+        frozen_fill_measure(f, from + hf_place_shift(at), count, l->buffer);
+    }
+    return OTT_OK;
+}
+
+/* Numbers become codes: they are read twice, for the scales come first. */
+static ott_status encode_places(loading *l, const frozen_filling *f, int i, int count) {
+    for (int k = 0; k < count; k++) TRY(measure_place(l, f, i + k));
+    TRY(frozen_fill_scales(f, l->m->device));
+    for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
+    return OTT_OK;
+}
+
+static ott_status encode(loading *l, int i, int count) {
+    frozen_filling filling;
+    TRY(frozen_fill_open(l->m->device->account, l->places.of[i].parameter, &filling));
+    l->filling = &filling;
+    ott_status status = encode_places(l, &filling, i, count);
+    l->filling = NULL;
+    frozen_fill_close(&filling);
+    return status;
+}
+
+static ott_status load_kept(loading *l, int i, int count) {
+    const parameter *p = l->places.of[i].parameter;
+    bool codes;
+    if (!p->codes->scale_inv) return OTT_OK; /* another stage's */
+    TRY(are_codes(l, i, count, &codes));
+    if (!codes) return encode(l, i, count);
+    for (int k = 0; k < count; k++) TRY(take_codes(l, i + k));
+    return frozen_place_scales(p, l->m->device);
+}
+
+/* ---- the whole folder ---- */
+
+static ott_status load_places(loading *l) {
+    for (int i = 0, count; i < l->places.count; i += count) {
+        count = places_of_one(l, i);
+        if (l->places.of[i].parameter->codes)
+            TRY(load_kept(l, i, count));
+        else
+            for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
+    }
+    return OTT_OK;
 }
 
 /* Folders have the matrices of a stack in one tensor, as transformers keeps them since version 5, or apart. */
@@ -240,7 +365,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
     l->progress = watch_begin(l->m->watch, "Loading weights", model_shard_count(l->m));
-    for (int i = 0; i < l->places.count; i++) TRY(load_place(l, i));
+    TRY(load_places(l));
     model_weights_changed(l->m);
     return OTT_OK;
 }

@@ -133,9 +133,10 @@ hf_part hf_place_part(const hf_place *p) {
     return (hf_part){0};
 }
 
-static ott_status stream_place(const hf_places *p, const hf_place *at, float *buffer, hf_sink sink,
-                               void *user) {
+static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_codes, float *buffer,
+                               hf_sink sink, void *user) {
     hf_part own = hf_place_part(at);
+    bool multiplies = at->parameter->codes && !as_codes;
     int64_t total = own.part.rows * own.part.columns;
     parameter_run run;
     for (int64_t from = 0, count; from < total; from += count) {
@@ -145,18 +146,21 @@ static ott_status stream_place(const hf_places *p, const hf_place *at, float *bu
         cast_in_place(buffer, d, OTT_F32, count);
         for (int64_t done = 0; done < count; done += run.count) {
             run = parameter_run_at(&own.part, at->columns, from + done, count - done);
+            if (multiplies)
+                frozen_multiply(at->parameter, run.first + hf_place_shift(at), run.count, buffer + done);
             TRY(sink(user, run.first, run.count, buffer + done));
         }
     }
     return OTT_OK;
 }
 
-ott_status hf_places_stream(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
+ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
+                            void *user) {
     const char *name = p->of[first].name;
     int64_t rows = 0;
     for (int i = first; i < p->count && rows < p->of[first].rows; i++) {
         if (strcmp(p->of[i].name, name) != 0) continue;
-        TRY(stream_place(p, &p->of[i], buffer, sink, user));
+        TRY(stream_place(p, &p->of[i], as_codes, buffer, sink, user));
         rows += p->of[i].count;
     }
     return OTT_OK;

@@ -50,11 +50,18 @@ static inline void *hf_part_at(const hf_part *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
+/* From an element of its tensor to the same one of its parameter. */
+static inline int64_t hf_place_shift(const hf_place *p) {
+    return (p->first - p->row) * p->columns;
+}
+
 /* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* All that is here of the tensor that begins with place `first`, in the order of its elements; buffer[HF_BUFFER]. */
+/* All that is here of the tensor that begins with place `first`, in the order of its elements; buffer[HF_BUFFER]. as_codes: of
+   what is kept in FP8 the codes' values, without their scales. */
 enum { HF_BUFFER = 1 << 16 };
-ott_status hf_places_stream(const hf_places *p, int first, float *buffer, hf_sink sink, void *user);
+ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
+                            void *user);
 /* The shape of the tensor; returns its rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
 /* Is it of a linear layer's matrix inside a block? */

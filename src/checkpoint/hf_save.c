@@ -206,7 +206,7 @@ static ott_status append_tensor(const saving *s, shards_writer *w, const departu
     const hf_place *at = &s->places.of[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
-    TRY(hf_places_stream(&s->places, d->first, s->buffer, append_elements, &t));
+    TRY(hf_places_stream(&s->places, d->first, d->matrix && d->matrix->kept, s->buffer, append_elements, &t));
     return skip_to(&t, at->rows * at->columns);
 }
 
@@ -283,10 +283,24 @@ static void warn_of_readers(const saving *s) {
             "scales, and computes something else; take compressed-tensors for all three");
 }
 
+/* Frozen weights that are kept in FP8 were rounded once. */
+static void warn_of_rounding(const saving *s) {
+    for (int i = 0; i < s->places.count; i++) {
+        if (!s->places.of[i].parameter->codes) continue;
+        log_warning(
+            s->o->log,
+            "%s and others are kept in FP8, and this rounds them a second time: granularity as-trained "
+            "writes their codes and scales as they are",
+            s->places.of[i].parameter->name);
+        return;
+    }
+}
+
 static ott_status open_fp8(saving *s) {
     const hf_fp8_options options = {s->o->method, s->o->granularity};
     TRY(hf_fp8_open(&s->places, &s->ranks, &options, &s->fp8));
     warn_of_readers(s);
+    if (s->o->granularity != HF_SCALE_AS_TRAINED) warn_of_rounding(s);
     return OTT_OK;
 }
 

@@ -36,6 +36,7 @@ typedef struct hf_config {
     ott_dtype dtype; /* F32, BF16 or F16, as the file says of its weights; OTT_DTYPE_COUNT: it does not */
     char quantization[32]; /* quantization_config.quant_method ("fp8", "compressed-tensors"); "": none */
     char quantization_format[32];  /* its format ("float-quantized"); "": it does not say */
+    bool quantization_by_row;      /* a row has a scale of its own: compressed-tensors' strategy "channel" */
     int64_t quantization_block[2]; /* rows and columns that share a scale, where it says so; else 0 */
 } hf_config;
 

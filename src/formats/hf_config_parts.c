@@ -264,8 +264,12 @@ static ott_status read_block(const char *name, const char *key, json_t *block, h
 static ott_status read_groups(const char *name, json_t *object, hf_config *c) {
     json_t *groups = json_object_get(object, "config_groups"), *group;
     const char *key;
-    json_object_foreach(groups, key, group) TRY(read_block(
-        name, "block_structure", json_object_get(json_object_get(group, "weights"), "block_structure"), c));
+    json_object_foreach(groups, key, group) {
+        json_t *weights = json_object_get(group, "weights");
+        const char *strategy = json_string_value(json_object_get(weights, "strategy"));
+        c->quantization_by_row |= strategy && strcmp(strategy, "channel") == 0;
+        TRY(read_block(name, "block_structure", json_object_get(weights, "block_structure"), c));
+    }
     return OTT_OK;
 }
 

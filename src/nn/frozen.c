@@ -136,7 +136,7 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* ---- filling ---- */
 
-ott_status frozen_fill_open(mem *account, parameter *p, frozen_filling *out) {
+ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out) {
     void *memory;
     *out = (frozen_filling){.account = account, .p = p};
     TRY(mem_alloc_array(account, MEM_OTHER, p->codes->scale_rows * p->codes->scale_columns, sizeof(float),

@@ -37,11 +37,11 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 /* Making codes of values, piece by piece: all of the whole is measured, then scales are made, then pieces are encoded. */
 typedef struct frozen_filling {
     mem *account;
-    parameter *p;
+    const parameter *p;
     float *scale; /* [scale_rows, scale_columns]: amax, then what elements are multiplied by */
 } frozen_filling;
 
-ott_status frozen_fill_open(mem *account, parameter *p, frozen_filling *out);
+ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out);
 void frozen_fill_close(frozen_filling *f); /* an all-zero one is allowed */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values);
 /* OTT_ERR_FORMAT for a NaN or an infinity, which no scale holds. */

@@ -1,0 +1,75 @@
+/* checkpoint/hf_frozen: scales of folders and of parameters. */
+#include "checkpoint/hf_frozen.h"
+#include <inttypes.h>
+
+/* Rows or columns of a parameter's block that a place has. */
+typedef struct range {
+    int64_t first, end;
+} range;
+
+static range clip(int64_t index, int64_t size, int64_t first, int64_t end) {
+    range r = {index * size, (index + 1) * size};
+    if (r.first < first) r.first = first;
+    if (r.end > end) r.end = end;
+    return r;
+}
+
+/* Of a block's rows in the parameter, the row in the tensor. */
+static int64_t row_in_tensor(const hf_place *at, int64_t row) {
+    return row - at->first + at->row;
+}
+
+static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {
+    for (int64_t b = at->first / own; b * own < at->first + at->count; b++) {
+        range r = clip(b, own, at->first, at->first + at->count);
+        if (row_in_tensor(at, r.first) / folder != row_in_tensor(at, r.end - 1) / folder) return false;
+    }
+    return true;
+}
+
+static bool columns_fit(int64_t columns, int64_t own, int64_t folder) {
+    return own >= columns ? folder >= columns : folder % own == 0;
+}
+
+ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_dequantize *scales) {
+    const frozen_codes *c = at->parameter->codes;
+    if (t->entry->dtype != OTT_E4M3)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s is %s, and only E4M3 stays in FP8: leave out train.frozen_dtype = fp8",
+                           at->name, t->entry->format);
+    if (rows_fit(at, c->block_rows, scales->block_rows) &&
+        columns_fit(at->columns, c->block_columns, scales->block_columns))
+        return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s has a scale for each %" PRId64 " x %" PRId64
+                       " of it, and train.frozen_granularity "
+                       "keeps one for each %" PRId64 " x %" PRId64
+                       ", which would round its codes again: leave out that key, or give a finer one",
+                       at->name, scales->block_rows, scales->block_columns, c->block_rows, c->block_columns);
+}
+
+static ott_status take(const hf_place *at, float *to, float scale, bool begins) {
+    if (!begins && *to != scale)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: tensors of the folder that are one matrix here have scales of their own, and one would "
+            "round codes again: set model.fused_qkv = false and model.fused_gate_up = false, or "
+            "train.frozen_granularity = channel",
+            at->parameter->name);
+    *to = scale;
+    return OTT_OK;
+}
+
+ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales) {
+    const frozen_codes *c = at->parameter->codes;
+    int64_t end = at->first + at->count;
+    for (int64_t b = at->first / c->block_rows; b * c->block_rows < end; b++) {
+        range r = clip(b, c->block_rows, at->first, end);
+        const float *from =
+            scales->scale + row_in_tensor(at, r.first) / scales->block_rows * scales->scale_columns;
+        for (int64_t k = 0; k < c->scale_columns; k++)
+            TRY(take(at, &c->scale_inv[b * c->scale_columns + k],
+                     from[k * c->block_columns / scales->block_columns], r.first == b * c->block_rows));
+    }
+    return OTT_OK;
+}
