@@ -55,7 +55,8 @@ static const row rows[] = {
      {"--model.qk_norm=true", "--model.sliding_window=9", "--model.tie_embeddings=true"}},
     {"loss in chunks",
      STEPS,
-     {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=128", "--train.seq_len=72"}},
+     {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=128", "--model.max_seq_len=72",
+      "--train.seq_len=72"}},
     {"sizes that FP8 has to pad",
      STEPS,
      {"--model.ffn_hidden_dim=72", "--train.seq_len=15", "--float8.pad_inner_dim=true"}},
@@ -78,13 +79,13 @@ static fixture *the_fixture;
 /* On the CPU, or the emulated GPU, which is a Hopper but where only a Blackwell has the recipe. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static spoken said;
-    char steps[48], interval[48], evaluations[48];
+    enum { OWN = 5 };
+    char steps[48], interval[48];
     const precision *p = &fixture_precisions[columns[c->column]];
     const char *more[ARGUMENTS] = {"--model.dim=64", "--model.ffn_hidden_dim=128", "--train.seq_len=32",
                                    steps, interval};
-    for (int i = 0; c->row->more[i]; i++) more[6 + i] = c->row->more[i];
+    for (int i = 0; c->row->more[i]; i++) more[OWN + i] = c->row->more[i];
     snprintf(steps, sizeof steps, "--train.max_steps=%d", c->row->steps);
-    snprintf(evaluations, sizeof evaluations, "--eval.interval=%d", c->row->steps);
     snprintf(interval, sizeof interval, "--checkpoint.interval=%d", c->row->steps);
     snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", (int)(c->row - rows));
     setenv(TEST_DEVICE_VARIABLE, where, 1);
