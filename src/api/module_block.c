@@ -31,7 +31,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
         TRY(e.kind == MODULE_NORM
                 ? module_make_norm(context, layer, e.shape[0], (double)o->norm_epsilon, m->dtype, &made)
                 : module_make_linear(context, layer, e.shape[1], e.shape[0], e.has_bias, m->dtype, &made));
-        modules_name(role, NAMING_HUGGING_FACE, 0, name);
+        modules_name(NULL, role, NAMING_HUGGING_FACE, 0, name);
         TRY(add_part(m, strrchr(name, '.') + 1, made));
     }
     return OTT_OK;
@@ -322,7 +322,7 @@ static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x,
 static ott_status layer_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     layer_body *b = m->body;
     activation g, out;
-    TRY(activation_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_mlp, &g));
+    TRY(activation_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_output, &g));
     TRY(activation_quantize(cx, &g));
     TRY(block_backward(cx, &b->block, &b->places.at, &b->saved, &g, NULL, &out));
     if (dx) TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = dx}));

@@ -32,14 +32,49 @@ static ott_status set_bool(config *cfg, const char *key, bool value) {
     return set_text(cfg, key, value ? "true" : "false");
 }
 
-static ott_status set_rope(config *cfg, const hf_config *h) {
+static ott_status set_factors(mem *account, config *cfg, const char *key, const float *factor, int count) {
+    str text = {.account = account};
+    char number[32];
+    for (int i = 0; i < count; i++)
+        str_printf(&text, "%s%s", i ? "," : "", number_json((double)factor[i], number));
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = set_text(cfg, key, text.text);
+    str_free(&text);
+    return status;
+}
+
+/* A number that the rule has; one that it lacks is 0. */
+static ott_status set_rule(config *cfg, const char *key, double value) {
+    return value > 0 ? set_real(cfg, key, value) : OTT_OK;
+}
+
+static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
+    static const char *const words[] = {[HF_ROPE_PLAIN] = "none",
+                                        [HF_ROPE_LLAMA3] = "llama3",
+                                        [HF_ROPE_LINEAR] = "linear",
+                                        [HF_ROPE_YARN] = "yarn",
+                                        [HF_ROPE_LONGROPE] = "longrope"};
     TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
-    if (h->rope == HF_ROPE_PLAIN) return set_text(cfg, "model.rope_scaling", "none");
-    TRY(set_text(cfg, "model.rope_scaling", "llama3"));
-    TRY(set_real(cfg, "model.rope_factor", h->rope_factor));
-    TRY(set_real(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
-    TRY(set_real(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
-    return set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position);
+    TRY(set_real(cfg, "model.partial_rotary_factor", h->rotary_share));
+    TRY(set_text(cfg, "model.rope_scaling", words[h->rope]));
+    TRY(set_rule(cfg, "model.rope_factor", h->rope_factor));
+    TRY(set_rule(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
+    TRY(set_rule(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
+    TRY(set_rule(cfg, "model.rope_beta_fast", h->rope_beta_fast));
+    TRY(set_rule(cfg, "model.rope_beta_slow", h->rope_beta_slow));
+    TRY(set_rule(cfg, "model.rope_attention_factor", h->rope_attention_factor));
+    if (h->rope_original_max_position > 0)
+        TRY(set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position));
+    if (h->rope_factors == 0) return OTT_OK;
+    TRY(set_factors(account, cfg, "model.rope_short_factor", h->rope_short_factor, h->rope_factors));
+    return set_factors(account, cfg, "model.rope_long_factor", h->rope_long_factor, h->rope_factors);
+}
+
+static ott_status set_multipliers(config *cfg, const hf_config *h) {
+    TRY(set_real(cfg, "model.embedding_multiplier", h->embedding_multiplier));
+    TRY(set_real(cfg, "model.residual_multiplier", h->residual_multiplier));
+    TRY(set_real(cfg, "model.attention_multiplier", h->attention_multiplier));
+    return set_real(cfg, "model.logits_scaling", h->logits_scaling);
 }
 
 static ott_status set_shape(config *cfg, const hf_config *h) {
@@ -53,6 +88,7 @@ static ott_status set_shape(config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.vocab_size", h->vocab_size));
     TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
     TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
+    if (h->family->qkv_bias_key) TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
     TRY(set_real(cfg, "model.norm_eps", h->rms_norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
@@ -97,7 +133,8 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
 }
 
 static ott_status check_features(const char *folder, const hf_config *h) {
-    if (h->attention_bias) /* q, k and v have biases by the family; o would need one by the key */
+    if (h->attention_bias &&
+        !h->family->qkv_bias_key) /* q, k and v have biases by the family; o would need one by the key */
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "%s/%s: attention_bias is true: biases on the output projection of attention are not built",
@@ -119,7 +156,8 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     }
     TRY(set_shape(cfg, &h));
     TRY(set_frozen(cfg, &h));
-    return set_rope(cfg, &h);
+    TRY(set_multipliers(cfg, &h));
+    return set_rope(account, cfg, &h);
 }
 
 /* ---- weights ---- */
@@ -345,13 +383,13 @@ static ott_status load_places(loading *l) {
 
 /* Folders have the matrices of a stack in one tensor, as transformers keeps them since version 5, or apart. */
 static ott_status open_places(loading *l) {
-    bool fused = l->m->options.family->fused;
-    TRY(hf_places_open(l->m, fused, true, &l->places));
+    const family *f = l->m->options.family;
+    TRY(hf_places_open(l->m, f, true, &l->places));
     for (int i = 0; i < l->places.count; i++) {
         const hf_place *at = &l->places.of[i];
         if (!at->stack || shards_find(l->file, at->name)) continue;
         hf_places_close(&l->places);
-        return hf_places_open(l->m, fused, false, &l->places);
+        return hf_places_open(l->m, f, false, &l->places);
     }
     return OTT_OK;
 }

@@ -15,9 +15,9 @@ static ott_status name_place(const hf_places *places, const member *of, module_r
     char name[MODULES_NAME_BYTES];
     int layer = of->module->layer;
     if (of->parameter->rank == 3 && !places->are_packed)
-        modules_matrix_name(role, NAMING_HUGGING_FACE, layer, of->matrix, name);
+        modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, of->matrix, name);
     else
-        modules_name(role, NAMING_HUGGING_FACE, layer, name);
+        modules_name(places->family, role, NAMING_HUGGING_FACE, layer, name);
     return arena_printf(places->memory, out, "%s.%s", name, of->kind);
 }
 
@@ -56,7 +56,7 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
     at->fused = at->name;
     if (modules_whole(&places->m->options, part->role, &whole, &rows)) {
         TRY(name_place(places, of, whole.role, &at->fused));
-        if (places->are_fused) {
+        if (whole.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
             at->name = at->fused;
             at->row = whole.first;
             at->rows = rows;
@@ -79,10 +79,10 @@ static ott_status add_places(hf_places *places, const model_module *e) {
     return e->bias ? add_parameter(places, (member){e, e->bias, "bias", 0}) : OTT_OK;
 }
 
-ott_status hf_places_open(const model *m, bool fused, bool packed, hf_places *out) {
+ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {
     int64_t most = 0;
     void *memory;
-    *out = (hf_places){.m = m, .are_fused = fused, .are_packed = packed};
+    *out = (hf_places){.m = m, .family = f, .are_packed = packed};
     for (int i = 0; i < m->all_count; i++) most += MODULES_PARTS * m->all[i]->stack;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->of, &memory));

@@ -26,14 +26,14 @@ typedef struct hf_place {
 
 typedef struct hf_places {
     const model *m;
-    bool are_fused;  /* the folder is of a family that fuses */
-    bool are_packed; /* a stack is one tensor in it */
+    const family *family; /* the folder's */
+    bool are_packed;      /* a stack is one tensor in it */
     arena *memory;
     hf_place *of; /* [count], in the order of the parameters; those of one tensor in the order of its rows */
     int count;
 } hf_places;
 
-ott_status hf_places_open(const model *m, bool fused, bool packed, hf_places *out);
+ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
 /* Leaves here what this rank has to write: of what several have, each its turn (tensor_set_agree). */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);

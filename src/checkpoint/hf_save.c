@@ -39,7 +39,9 @@ typedef struct saving {
 /* ---- the family it is written under ---- */
 
 static bool can_say(const family *f, const model_options *o) {
-    return f->qkv_bias == o->qkv_bias && f->qk_norm == o->qk_norm &&
+    return (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) && f->qk_norm == o->qk_norm &&
+           f->norms == o->family->norms && f->rope_interleaved == o->rope.interleaved &&
+           !(f->rotary_share == 0 && rope_columns(&o->rope, o->head_dim) < o->head_dim) &&
            !(f->window == FAMILY_WINDOW_NONE && o->window > 0);
 }
 
@@ -47,7 +49,7 @@ static ott_status choose_family(const model_options *o, const family **out) {
     *out = o->family;
     if (can_say(o->family, o)) return OTT_OK;
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
-        if (!(*out)->fused && can_say(*out, o)) return OTT_OK;
+        if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_say(*out, o)) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.attention_bias = %s with model.qk_norm = %s: no family of Hugging Face that "
                        "Ottava writes has both so",
@@ -66,14 +68,32 @@ static void drop_tokens(hf_config *c) {
     if (c->pad >= c->vocab_size) c->pad = -1;
 }
 
-static void describe_rope(const rope_options *r, hf_config *c) {
+static void describe_rope(const model_options *o, hf_config *c) {
+    static const hf_rope kinds[] = {[ROPE_PLAIN] = HF_ROPE_PLAIN,
+                                    [ROPE_LLAMA3] = HF_ROPE_LLAMA3,
+                                    [ROPE_LINEAR] = HF_ROPE_LINEAR,
+                                    [ROPE_YARN] = HF_ROPE_YARN,
+                                    [ROPE_LONGROPE] = HF_ROPE_LONGROPE};
+    const rope_options *r = &o->rope;
+    hf_rope rule = c->rope = kinds[r->kind];
     c->rope_theta = r->theta;
-    c->rope = r->kind == ROPE_LLAMA3 ? HF_ROPE_LLAMA3 : HF_ROPE_PLAIN;
-    if (c->rope == HF_ROPE_PLAIN) return;
-    c->rope_factor = r->factor;
-    c->rope_low_freq_factor = r->low_frequency_factor;
-    c->rope_high_freq_factor = r->high_frequency_factor;
-    c->rope_original_max_position = r->original_max_position;
+    c->rotary_share = r->rotary_share > 0 ? r->rotary_share : 1;
+    c->rope_factor = rule == HF_ROPE_PLAIN ? 0 : r->factor;
+    c->rope_low_freq_factor = rule == HF_ROPE_LLAMA3 ? r->low_frequency_factor : 0;
+    c->rope_high_freq_factor = rule == HF_ROPE_LLAMA3 ? r->high_frequency_factor : 0;
+    c->rope_beta_fast = rule == HF_ROPE_YARN ? r->beta_fast : 0;
+    c->rope_beta_slow = rule == HF_ROPE_YARN ? r->beta_slow : 0;
+    c->rope_attention_factor = rule == HF_ROPE_YARN || rule == HF_ROPE_LONGROPE ? r->attention_factor : 0;
+    c->rope_original_max_position =
+        rule == HF_ROPE_PLAIN || rule == HF_ROPE_LINEAR ? 0 : r->original_max_position;
+    c->rope_factors = rule == HF_ROPE_LONGROPE ? r->factors : 0;
+    memcpy(c->rope_short_factor, r->short_factor, sizeof c->rope_short_factor);
+    memcpy(c->rope_long_factor, r->long_factor, sizeof c->rope_long_factor);
+}
+
+/* What a model's 0 stands for. */
+static double multiplier_of(float m) {
+    return m != 0 ? (double)m : 1;
 }
 
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
@@ -90,10 +110,14 @@ static void describe(const saving *s, hf_config *c) {
     c->max_position_embeddings = o->max_positions;
     c->rms_norm_eps = (double)o->norm_epsilon;
     c->sliding_window = o->window;
-    c->attention_bias = false; /* that key means one of o too; those of q, k, v are the family's */
+    c->attention_bias = s->family->qkv_bias_key && o->qkv_bias; /* elsewhere the key means one of o too */
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
-    describe_rope(&o->rope, c);
+    describe_rope(o, c);
+    c->embedding_multiplier = multiplier_of(o->embedding_multiplier);
+    c->residual_multiplier = multiplier_of(o->residual_multiplier);
+    c->attention_multiplier = (double)o->attention_multiplier;
+    c->logits_scaling = 1 / multiplier_of(o->logit_multiplier);
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
 }
@@ -320,7 +344,7 @@ static hf_save_summary summarize(const saving *s) {
 
 static ott_status prepare(saving *s) {
     TRY(choose_family(&s->m->options, &s->family));
-    TRY(hf_places_open(s->m, s->family->fused, false, &s->places));
+    TRY(hf_places_open(s->m, s->family, false, &s->places));
     return take_buffers(s);
 }
 

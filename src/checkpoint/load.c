@@ -27,7 +27,7 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, int
 
 static bool has_weight(const safetensors *f, module_role role) {
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
-    snprintf(weight, sizeof weight, "%s.weight", modules_name(role, NAMING_HUGGING_FACE, 0, name));
+    snprintf(weight, sizeof weight, "%s.weight", modules_name(NULL, role, NAMING_HUGGING_FACE, 0, name));
     return safetensors_find(f, weight) != NULL;
 }
 

@@ -16,14 +16,25 @@ typedef enum family_window {
     FAMILY_WINDOW_LAYERS /* use_sliding_window, and which layers have one */
 } family_window;
 
+/* Where a block has norms. */
+typedef enum family_norms {
+    FAMILY_NORMS_BEFORE, /* attention and the feed-forward */
+    FAMILY_NORMS_AROUND, /* each of them, before and after */
+} family_norms;
+
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
     const char *architecture; /* "LlamaForCausalLM" */
     bool qkv_bias;            /* biases of q, k and v */
     bool qk_norm;             /* RMSNorm of each head of q and k */
-    bool fused;               /* in files, q, k, v are one tensor, and so are gate and up */
+    bool fused_qkv;           /* in files, q, k, v are one tensor, */
+    bool fused_gate_up;       /* and so are gate and up */
+    family_norms norms;
+    bool rope_interleaved; /* rotary embedding turns neighbours */
     /* config.json */
-    bool bias_key;          /* attention_bias is a key, for biases of q, k, v and o */
+    bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
+    bool qkv_bias_key;   /* it is one for biases of q, k and v alone; left out: qkv_bias */
+    double rotary_share; /* where partial_rotary_factor is left out; 0: it is no key, and whole heads turn */
     bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
     family_window window;
@@ -39,15 +50,24 @@ typedef struct family {
       .window_size = 4096)                                                                                   \
     X(argument, QWEN3, "qwen3", "Qwen3", .qk_norm = true, .bias_key = true, .head_dim = 128,                 \
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096)                                                   \
-    X(argument, PHI3, "phi3", "Phi3", .fused = true, .kv_heads_optional = true, .window = FAMILY_WINDOW_KEY)
+    X(argument, PHI3, "phi3", "Phi3", .fused_qkv = true, .fused_gate_up = true, .kv_heads_optional = true,   \
+      .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                                                        \
+    X(argument, GRANITE, "granite", "Granite", .bias_key = true, .kv_heads_optional = true)                  \
+    X(argument, GLM, "glm", "Glm", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,            \
+      .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                                        \
+    X(argument, GLM4, "glm4", "Glm4", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,         \
+      .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)
 
-enum {
-#define FAMILY_ONE(argument, constant, ...) +1
-    FAMILY_COUNT = FAMILIES(FAMILY_ONE, )
-#undef FAMILY_ONE
-};
+typedef enum family_index {
+#define FAMILY_INDEX(argument, constant, ...) FAMILY_##constant,
+    FAMILIES(FAMILY_INDEX, ) FAMILY_COUNT
+#undef FAMILY_INDEX
+} family_index;
 
 extern const family family_table[FAMILY_COUNT];
 const family *family_find(const char *name); /* NULL when there is none */
+static inline bool family_is(const family *f, family_index index) {
+    return f == &family_table[index];
+}
 
 #endif

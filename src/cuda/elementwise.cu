@@ -1,4 +1,4 @@
-/* cuda/elementwise: convert, add and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
+/* cuda/elementwise: convert, add, multiply and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -42,20 +42,38 @@ extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const te
     return cudaGetLastError();
 }
 
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS) multiply_kernel(view x, view y, float factor) {
+    row_place p = row_place_of(x.columns);
+    if (p.column >= x.columns) return;
+    eight a = load8<D>(x, p.row, p.column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) a.x[i] = a.x[i] * factor;
+    store8<D>(y, p.row, p.column, a);
+}
+
+extern "C" cudaError_t multiply_launch(const tensor *x, const tensor *y, float factor, cudaStream_t stream) {
+    view from = view_of(x), to = view_of(y);
+    view_flatten(from, to);
+    WITH_DTYPE(x->dtype, D,
+               LAUNCH_ROWS(multiply_kernel<D>, from.rows, from.columns, stream, from, to, factor));
+    return cudaGetLastError();
+}
+
 /* ---- rotary positions ---- */
 
 /* Threads share a row's pairs eight by eight: those of a head are `eights` threads'. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
-    int64_t half, eights;
+    int64_t head_dim, half, eights;
     bool inverse;
 };
 
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
-    row_place p = row_place_of(8 * r.eights * (r.x.columns / (2 * r.half)));
+    row_place p = row_place_of(8 * r.eights * (r.x.columns / r.head_dim));
     int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8,
-            first = head * 2 * r.half;
+            first = head * r.head_dim;
     if (first >= r.x.columns) return;
     int64_t at = r.position[p.row];
     bool exists = at >= 0 && at < r.cosine.rows;
@@ -75,13 +93,38 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kerne
     store8<D>(high, p.row, j, r.half, b);
 }
 
-extern "C" cudaError_t rope_launch(const tensor *x, const tensor *position, const tensor *cosine,
-                                   const tensor *sine, int64_t head_dim, bool inverse, cudaStream_t stream) {
-    rope_job r = {view_of(x), view_of(cosine), view_of(sine), (const int32_t *)position->data, head_dim / 2,
-                  0,          inverse};
-    r.x.vectors = r.x.vectors && r.half % 8 == 0;
-    r.eights = (r.half + 7) / 8;
-    WITH_DTYPE(x->dtype, D,
-               LAUNCH_ROWS(rope_kernel<D>, x->rows, 8 * r.eights * (x->columns / head_dim), stream, r));
+/* The same of pairs that lie side by side; a thread has eight of a head's. */
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_interleaved_kernel(rope_job r) {
+    row_place p = row_place_of(8 * r.eights * (r.x.columns / r.head_dim));
+    int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8,
+            first = head * r.head_dim;
+    if (first >= r.x.columns) return;
+    int64_t at = r.position[p.row];
+    bool exists = at >= 0 && at < r.cosine.rows;
+    if (!exists) at = 0;
+    for (int64_t i = j; i < j + 8 && i < r.half; i++) {
+        float x0 = load<D>(r.x, p.row, first + 2 * i), x1 = load<D>(r.x, p.row, first + 2 * i + 1);
+        float c = load<OTT_F32>(r.cosine, at, i), s = load<OTT_F32>(r.sine, at, i);
+        if (r.inverse) s = -s;
+        store<D>(r.x, p.row, first + 2 * i, exists ? fmaf(x0, c, -(x1 * s)) : NAN);
+        store<D>(r.x, p.row, first + 2 * i + 1, exists ? fmaf(x1, c, x0 * s) : NAN);
+    }
+}
+
+extern "C" cudaError_t rope_launch(const rope_args *a, cudaStream_t stream) {
+    rope_job r = {view_of(a->x),
+                  view_of(a->cosine),
+                  view_of(a->sine),
+                  (const int32_t *)a->position->data,
+                  a->head_dim,
+                  a->cosine->columns,
+                  (a->cosine->columns + 7) / 8,
+                  a->inverse};
+    int64_t threads = 8 * r.eights * (a->x->columns / a->head_dim);
+    r.x.vectors = r.x.vectors && r.half % 8 == 0 && r.head_dim % 8 == 0;
+    if (a->interleaved) {
+        WITH_DTYPE(a->x->dtype, D, LAUNCH_ROWS(rope_interleaved_kernel<D>, a->x->rows, threads, stream, r));
+    } else
+        WITH_DTYPE(a->x->dtype, D, LAUNCH_ROWS(rope_kernel<D>, a->x->rows, threads, stream, r));
     return cudaGetLastError();
 }

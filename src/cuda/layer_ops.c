@@ -47,8 +47,7 @@ ott_status cuda_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
 }
 
 ott_status cuda_rope(exec *cx, const rope_args *a) {
-    return cuda_check(
-        rope_launch(a->x, a->position, a->cosine, a->sine, a->head_dim, a->inverse, cuda_stream(cx)), "rope");
+    return cuda_check(rope_launch(a, cuda_stream(cx)), "rope");
 }
 
 ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {

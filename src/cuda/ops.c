@@ -32,6 +32,7 @@ const op_table cuda_ops = {
     .pack = cuda_pack,
     .column_sum = cuda_column_sum,
     .add = cuda_add,
+    .multiply = cuda_multiply,
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .rmsnorm_forward = cuda_rmsnorm_forward,

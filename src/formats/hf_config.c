@@ -16,10 +16,10 @@
 /* ---- the family, and what it must not have ---- */
 
 /* "llama, mistral and phi3 can be loaded" */
-static const char *list_families(char out[128]) {
+static const char *list_families(char out[256]) {
     size_t length = 0;
     for (int i = 0; i < FAMILY_COUNT; i++)
-        length += (size_t)text_format(out + length, 128 - length, "%s%s",
+        length += (size_t)text_format(out + length, 256 - length, "%s%s",
                                       i == 0                 ? ""
                                       : i < FAMILY_COUNT - 1 ? ", "
                                                              : " and ",
@@ -29,7 +29,7 @@ static const char *list_families(char out[128]) {
 
 static ott_status fail_family(const char *name, json_t *value) {
     const char *words[FAMILY_COUNT], *type = json_is_string(value) ? json_string_value(value) : "";
-    char list[128];
+    char list[256];
     const char *asked = alias_asked("model_type", type);
     if (asked)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "model_type", value, "%s; %s can be loaded", asked,
@@ -57,13 +57,10 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
 /* A key by which a file of a known family asks for something the block does not compute. */
 static ott_status refuse_features(const char *name, json_t *root) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    json_t *activation = hf_get(root, "hidden_act"), *rotary = hf_get(root, "partial_rotary_factor");
+    json_t *activation = hf_get(root, "hidden_act");
     bool mlp_bias;
     if (activation && !(json_is_string(activation) && strcmp(json_string_value(activation), "silu") == 0))
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "hidden_act", activation, "only \"silu\" (SwiGLU) works");
-    if (rotary && json_number_value(rotary) != 1.0)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "partial_rotary_factor", rotary,
-                       "only 1, rotation of the whole head, works");
     TRY(hf_get_bool(name, root, "mlp_bias", false, &mlp_bias));
     if (mlp_bias)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),

@@ -13,19 +13,35 @@
 
 enum { HF_CONFIG_MOST_EOS = 8 };
 
-typedef enum hf_rope { HF_ROPE_PLAIN, HF_ROPE_LLAMA3 } hf_rope;
+typedef enum hf_rope {
+    HF_ROPE_PLAIN,
+    HF_ROPE_LLAMA3,
+    HF_ROPE_LINEAR,
+    HF_ROPE_YARN,
+    HF_ROPE_LONGROPE,
+    HF_ROPE_COUNT
+} hf_rope;
+
+enum { HF_CONFIG_MOST_FACTORS = 256 };
 
 typedef struct hf_config {
     const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
     double rms_norm_eps, rope_theta;
+    double rotary_share; /* of a head, the first columns: what rotary embedding turns */
+    /* Of what the embedding puts out, of what attention and the feed-forward add, of q k^T (0: 1 / sqrt(head_dim)); what
+       the logits are divided by. */
+    double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     hf_rope rope;
-    /* The llama3 rule; 0 when rope is plain. */
+    /* Of the rule; 0 where it has none. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    double rope_beta_fast, rope_beta_slow, rope_attention_factor;
     int64_t rope_original_max_position;
+    int rope_factors; /* of longrope, one for each pair */
+    float rope_short_factor[HF_CONFIG_MOST_FACTORS], rope_long_factor[HF_CONFIG_MOST_FACTORS];
     int64_t sliding_window;   /* positions a query sees in every layer; 0: all */
-    bool attention_bias;      /* biases on q, k, v and o: the file's key (llama, qwen3) */
+    bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o */
     bool tie_word_embeddings; /* lm_head is embed_tokens */
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
     int64_t padding_row;      /* of the embedding, which transformers does not train: pad, and a negative

@@ -38,7 +38,10 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
 /* ---- the keys that are one number each ---- */
 
 #define KEY(key, type, member, least, most)                                                                  \
-    { key, type, offsetof(hf_config, member), least, most }
+    { key, type, offsetof(hf_config, member), least, most, 0, 0, 0 }
+#define KEY_OF(families, key, member, fallback, neutral)                                                     \
+    { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
+#define GRANITE (1u << FAMILY_GRANITE)
 
 static const hf_key keys[] = {
     KEY("hidden_size", HF_INT, hidden_size, 1, HF_LARGEST_DIMENSION),
@@ -50,6 +53,10 @@ static const hf_key keys[] = {
     KEY("vocab_size", HF_INT, vocab_size, 1, 16 * HF_LARGEST_DIMENSION),
     KEY("max_position_embeddings", HF_INT, max_position_embeddings, 1, INT32_MAX),
     KEY("rms_norm_eps", HF_REAL, rms_norm_eps, 1e-30, 1),
+    KEY_OF(GRANITE, "embedding_multiplier", embedding_multiplier, 1, 1),
+    KEY_OF(GRANITE, "residual_multiplier", residual_multiplier, 1, 1),
+    KEY_OF(GRANITE, "attention_multiplier", attention_multiplier, 1, 0),
+    KEY_OF(GRANITE, "logits_scaling", logits_scaling, 1, 1),
     KEY("attention_bias", HF_BOOL, attention_bias, 0, 0),
     KEY("tie_word_embeddings", HF_BOOL, tie_word_embeddings, 0, 0),
 };
@@ -59,8 +66,15 @@ const hf_key *hf_keys(int *count) {
     return keys;
 }
 
+const hf_key *hf_key_find(const char *name) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    return NULL;
+}
+
 bool hf_key_applies(const hf_key *k, const family *f) {
-    return k->offset != offsetof(hf_config, attention_bias) || f->bias_key;
+    if (k->families) return k->families >> (f - family_table) & 1;
+    return k->offset != offsetof(hf_config, attention_bias) || f->bias_key || f->qkv_bias_key;
 }
 
 hf_value hf_key_get(const hf_key *k, const hf_config *c) {
@@ -95,7 +109,15 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
 
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
-    if (k->type == HF_BOOL) return true; /* false, in all families */
+    if (k->type == HF_BOOL) {
+        out->truth = k->offset == offsetof(hf_config, attention_bias) && c->family->qkv_bias_key &&
+                     c->family->qkv_bias;
+        return true;
+    }
+    if (k->families) {
+        out->real = hf_key_applies(k, c->family) ? k->fallback : k->neutral;
+        return true;
+    }
     if (k->offset == offsetof(hf_config, kv_heads)) {
         out->integer = c->heads;
         return c->family->kv_heads_optional;

@@ -16,6 +16,9 @@ typedef struct hf_key {
     hf_type type;
     size_t offset;      /* of the member: int64_t, double or bool */
     double least, most; /* of a number */
+    unsigned families;  /* that have it, 1 << family_index; 0: all */
+    double fallback;    /* of those, where it is absent, and */
+    double neutral;     /* of the others */
 } hf_key;
 
 typedef union hf_value {
@@ -25,6 +28,7 @@ typedef union hf_value {
 } hf_value;
 
 const hf_key *hf_keys(int *count);
+const hf_key *hf_key_find(const char *name);           /* NULL: it is none of them */
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
@@ -48,6 +52,7 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
+void hf_rope_append(const hf_config *c, str *out); /* the rule, one that is not plain, as a JSON object */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * formats/hf_config_parts: what config.json says with more than one key, or with one of two spellings: rotary
- * embedding, sliding window, special tokens, dropout, the weights' format, and how they are quantized.
+ * formats/hf_config_parts: what config.json says with more than one key, or with one of two spellings: sliding
+ * window, special tokens, dropout, the weights' format, and how they are quantized.
  */
 #include "fp8/dtype.h"
 #include "base/text.h"
@@ -8,89 +8,6 @@
 #include "formats/safetensors_show.h"
 #include <stdio.h>
 #include <string.h>
-
-/* ---- rotary embedding ---- */
-
-#define DEFAULT_THETA 10000.0 /* of every family; older files leave it out */
-
-/* Some files carry both spellings; then they must agree. */
-static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
-    json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
-    json_t *theta = inner ? inner : outer;
-    c->rope_theta = theta ? json_number_value(theta) : DEFAULT_THETA;
-    if (theta && !(json_is_number(theta) && c->rope_theta >= 1 && c->rope_theta <= 1e15))
-        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", theta, "must be a number from 1 to 1e15");
-    if (inner && outer && json_number_value(inner) != json_number_value(outer))
-        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", outer, "rope_parameters has another rope_theta");
-    return OTT_OK;
-}
-
-static ott_status read_factor(const char *name, const char *key, json_t *parameters, const char *member,
-                              double least, double *out) {
-    json_t *value = hf_get(parameters, member);
-    *out = json_number_value(value);
-    if (json_is_number(value) && *out >= least && *out <= 1e9) return OTT_OK;
-    return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
-                   "rope type llama3 needs '%s', a number of at least %g", member, least);
-}
-
-static ott_status read_llama3(const char *name, const char *key, json_t *parameters, hf_config *c) {
-    double original;
-    c->rope = HF_ROPE_LLAMA3;
-    TRY(read_factor(name, key, parameters, "factor", 1, &c->rope_factor));
-    TRY(read_factor(name, key, parameters, "low_freq_factor", 1e-6, &c->rope_low_freq_factor));
-    TRY(read_factor(name, key, parameters, "high_freq_factor", 1e-6, &c->rope_high_freq_factor));
-    TRY(read_factor(name, key, parameters, "original_max_position_embeddings", 1, &original));
-    c->rope_original_max_position = (int64_t)original;
-    if (c->rope_high_freq_factor <= c->rope_low_freq_factor)
-        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
-                       "high_freq_factor must be above low_freq_factor");
-    if (original != (double)c->rope_original_max_position)
-        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
-                       "original_max_position_embeddings must be an integer");
-    return OTT_OK;
-}
-
-static ott_status read_rope_type(const char *name, const char *key, json_t *parameters, hf_config *c) {
-    json_t *type = hf_get(parameters, "rope_type"), *rotary = hf_get(parameters, "partial_rotary_factor");
-    if (!type) type = hf_get(parameters, "type"); /* the spelling before rope_type */
-    const char *word = type ? json_string_value(type) : "default";
-    if (rotary && json_number_value(rotary) != 1.0)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "partial_rotary_factor", rotary,
-                       "only 1, rotation of the whole head, works");
-    if (word && strcmp(word, "llama3") == 0) return read_llama3(name, key, parameters, c);
-    if (word && strcmp(word, "default") == 0) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
-                   "of the kinds of rotary embedding, default and llama3 work; %s does not",
-                   word ? str_show(word).text : "this");
-}
-
-ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
-    const char *key = hf_get(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    json_t *parameters = hf_get(root, key), *member;
-    const char *member_name;
-    c->rope = HF_ROPE_PLAIN;
-    c->rope_factor = c->rope_low_freq_factor = c->rope_high_freq_factor = 0;
-    c->rope_original_max_position = 0;
-    if (parameters && !json_is_object(parameters))
-        return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "must be an object");
-    json_object_foreach(parameters, member_name, member) {
-        if (json_is_object(member))
-            return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
-                           "rotary embedding of another kind in some layers does not work");
-    }
-    TRY(read_theta(name, root, parameters, c));
-    return parameters ? read_rope_type(name, key, parameters, c) : OTT_OK;
-}
-
-bool hf_rope_equal(const hf_config *a, const hf_config *b) {
-    if (a->rope != b->rope || (float)a->rope_theta != (float)b->rope_theta) return false;
-    if (a->rope == HF_ROPE_PLAIN) return true;
-    return (float)a->rope_factor == (float)b->rope_factor &&
-           (float)a->rope_low_freq_factor == (float)b->rope_low_freq_factor &&
-           (float)a->rope_high_freq_factor == (float)b->rope_high_freq_factor &&
-           a->rope_original_max_position == b->rope_original_max_position;
-}
 
 /* ---- sliding window ---- */
 

@@ -73,7 +73,8 @@ static ott_status edit_key(editor *e, const hf_key *k) {
     json_t *value = hf_get(e->root, k->name);
     hf_value now = hf_key_get(k, e->c), said;
     if (!hf_key_applies(k, e->c->family)) {
-        if (!now.truth) return OTT_OK; /* attention_bias */
+        hf_key_default(k, e->c, &said);
+        if (hf_key_equal(k, said, now)) return OTT_OK;
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name, e->c->family->name);
     }
     bool is_said =
@@ -86,20 +87,6 @@ static ott_status edit_keys(editor *e) {
     const hf_key *keys = hf_keys(&count);
     for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
     return OTT_OK;
-}
-
-static void append_llama3(editor *e) {
-    const hf_config *c = e->c;
-    str_append(&e->value, "{\n    \"factor\": ");
-    append_real(&e->value, c->rope_factor);
-    str_append(&e->value, ",\n    \"high_freq_factor\": ");
-    append_real(&e->value, c->rope_high_freq_factor);
-    str_append(&e->value, ",\n    \"low_freq_factor\": ");
-    append_real(&e->value, c->rope_low_freq_factor);
-    str_printf(&e->value,
-               ",\n    \"original_max_position_embeddings\": %" PRId64
-               ",\n    \"rope_type\": \"llama3\"\n  }",
-               c->rope_original_max_position);
 }
 
 static bool has_key(const editor *e, const char *key) {
@@ -116,9 +103,15 @@ static ott_status edit_rope(editor *e) {
         TRY(json_edit_rename(&e->text, "rope_parameters", "rope_scaling"));
     append_real(&e->value, e->c->rope_theta);
     TRY(put_value(e, "rope_theta"));
+    if (e->c->family->rotary_share > 0) {
+        append_real(&e->value, e->c->rotary_share);
+        TRY(put_value(e, "partial_rotary_factor"));
+    }
+    if (e->c->rope == HF_ROPE_LONGROPE)
+        TRY(put_int(e, "original_max_position_embeddings", e->c->rope_original_max_position));
     bool is_said = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
     if (e->c->rope == HF_ROPE_PLAIN) return is_said ? put_word(e, "rope_scaling", "null") : OTT_OK;
-    append_llama3(e);
+    hf_rope_append(e->c, &e->value);
     return put_value(e, "rope_scaling");
 }
 
@@ -215,7 +208,10 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 /* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
 static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
-    if (strcmp(key, "attention_bias") == 0) return c->family->bias_key;
+    const hf_key *number = hf_key_find(key);
+    if (number) return hf_key_applies(number, c->family);
+    if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
+    if (strcmp(key, "original_max_position_embeddings") == 0) return c->rope == HF_ROPE_LONGROPE;
     if (strcmp(key, "max_window_layers") == 0) return window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0;
     if (strcmp(key, "use_sliding_window") == 0) return window == FAMILY_WINDOW_LAYERS;
     if (strcmp(key, "sliding_window") == 0) return window != FAMILY_WINDOW_NONE;
@@ -226,20 +222,26 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
 static void append_template(str *s, const hf_config *c, bool is_quantized) {
     static const char *const keys[] = {"architectures",
                                        "attention_bias",
+                                       "attention_multiplier",
                                        "bos_token_id",
+                                       "embedding_multiplier",
                                        "eos_token_id",
                                        "head_dim",
                                        "hidden_act",
                                        "hidden_size",
                                        "intermediate_size",
+                                       "logits_scaling",
                                        "max_position_embeddings",
                                        "max_window_layers",
                                        "model_type",
                                        "num_attention_heads",
                                        "num_hidden_layers",
                                        "num_key_value_heads",
+                                       "original_max_position_embeddings",
                                        "pad_token_id",
+                                       "partial_rotary_factor",
                                        "quantization_config",
+                                       "residual_multiplier",
                                        "rms_norm_eps",
                                        "rope_scaling",
                                        "rope_theta",

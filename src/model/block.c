@@ -1,10 +1,59 @@
 /* model/block: one transformer block, forward, recompute and backward. */
 #include "model/block.h"
 
+/* Is what a projection makes added as it is? */
+static bool adds_plainly(const block *b, const norm *post) {
+    return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
+}
+
+/* The residual's gradient goes to the projection as it is, or a tensor made of it does. */
+static void part_gradients(const block *b, const norm *post, activation_specs *projection,
+                           activation_specs *residual) {
+    *residual = *projection;
+    if (!adds_plainly(b, post)) *residual = (activation_specs){.cut = projection->cut};
+}
+
 ott_status block_connect(block *b) {
     b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (activation_specs){0};
     TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
-    return b->ffn->connect(b);
+    TRY(b->ffn->connect(b));
+    part_gradients(b, &b->attention_post_norm, &b->grad_attention, &b->grad_h2);
+    part_gradients(b, &b->mlp_post_norm, &b->grad_mlp, &b->grad_output);
+    return OTT_OK;
+}
+
+/* ---- what is added to the residual stream ---- */
+
+/* What is done to a projection before it is added, in place or with a tensor of its own. */
+static ott_status finish_added(exec *cx, const block *b, const norm *post, tensor *t, plan_buffer *buffer,
+                               block_added *s) {
+    if (adds_plainly(b, post)) return OTT_OK;
+    if (!post->weight) return op_multiply(cx, &(multiply_args){.x = t, .y = t, .factor = b->multiplier});
+    s->x = *t;
+    s->x_buffer = *buffer;
+    TRY(exec_open(cx, "normed projection", t->dtype, t->rows, t->columns, t, buffer));
+    TRY(exec_open(cx, "projection rstd", OTT_F32, 1, t->rows, &s->rstd, &s->rstd_buffer));
+    activation y = {.t = *t};
+    return norm_forward(cx, post, &s->x, NULL, NULL, &y, &s->rstd);
+}
+
+static ott_status close_added(exec *cx, block_added *s) {
+    TRY(plan_close(cx->plan, &s->x_buffer));
+    return plan_close(cx->plan, &s->rstd_buffer);
+}
+
+/* From the residual's gradient the projection's, which is g itself or `own`, to be closed. */
+static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
+                                 const activation_specs *specs, block_added *s, activation *own) {
+    *own = (activation){0};
+    if (adds_plainly(b, post)) return OTT_OK;
+    TRY(activation_open(cx, "projection gradient", g->t.dtype, g->t.rows, g->t.columns, specs, own));
+    if (post->weight) {
+        TRY(norm_backward(cx, post, &g->t, &s->x, &s->rstd, NULL, own));
+        return close_added(cx, s);
+    }
+    TRY(op_multiply(cx, &(multiply_args){.x = &g->t, .y = &own->t, .factor = b->multiplier}));
+    return activation_quantize(cx, own);
 }
 
 /* ---- forward, in the parts that recomputation also uses ---- */
@@ -29,6 +78,7 @@ static ott_status leave_attention(exec *cx, block *b, block_saved *s) {
     plan_buffer buffer;
     TRY(exec_open(cx, "attention projection", s->h1.dtype, s->h1.rows, s->h1.columns, &projected, &buffer));
     TRY(attention_project(cx, &b->attention, &s->attention, &projected));
+    TRY(finish_added(cx, b, &b->attention_post_norm, &projected, &buffer, &s->attention_added));
     TRY(exec_open(cx, "residual after attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->h2,
                   &s->h2_buffer));
     TRY(norm_mlp(cx, b, &s->h1, &projected, s));
@@ -48,14 +98,20 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
     return norm_attention(cx, b, &s->h1, NULL, s);
 }
 
+/* delta from what the feed-forward has activated. */
+static ott_status leave_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
+    TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
+    TRY(b->ffn->project(cx, b, s, delta));
+    return finish_added(cx, b, &b->mlp_post_norm, delta, delta_buffer, &s->mlp_added);
+}
+
 ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer) {
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
     TRY(b->ffn->forward(cx, b, s));
     TRY(b->ffn->activate(cx, b, s));
-    TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
-    return b->ffn->project(cx, b, s, delta);
+    return leave_mlp(cx, b, s, delta, delta_buffer);
 }
 
 /* ---- what is kept ---- */
@@ -92,10 +148,17 @@ static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     return b->ffn->keep_products(cx, s);
 }
 
-static ott_status discard(exec *cx, const block *b, block_saved *s) {
+/* All but h1. */
+static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
     TRY(drop_mlp(cx, b, s));
-    TRY(plan_close(cx->plan, &s->h2_buffer));
+    TRY(close_added(cx, &s->attention_added));
+    TRY(close_added(cx, &s->mlp_added));
+    return plan_close(cx->plan, &s->h2_buffer);
+}
+
+static ott_status discard(exec *cx, const block *b, block_saved *s) {
+    TRY(drop_all(cx, b, s));
     return plan_close(cx->plan, &s->h1_buffer);
 }
 
@@ -105,15 +168,21 @@ ott_status block_finalize(exec *cx, block *b, block_saved *s) {
     case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
     case CHECKPOINT_SELECTIVE: TRY(drop_attention(cx, s)); return keep_mlp(cx, b, s);
     case CHECKPOINT_OP: return keep_products(cx, b, s);
-    case CHECKPOINT_FULL:
-        TRY(drop_attention(cx, s));
-        TRY(drop_mlp(cx, b, s));
-        return plan_close(cx->plan, &s->h2_buffer);
+    case CHECKPOINT_FULL: return drop_all(cx, b, s);
     }
     return OTT_OK;
 }
 
 /* ---- recompute: each half of the block is made again right before its backward reads it ---- */
+
+/* What the norm behind the feed-forward saw. */
+static ott_status restore_added(exec *cx, block *b, block_saved *s) {
+    tensor delta;
+    plan_buffer buffer;
+    if (!b->mlp_post_norm.weight) return OTT_OK;
+    TRY(leave_mlp(cx, b, s, &delta, &buffer));
+    return plan_close(cx->plan, &buffer);
+}
 
 static ott_status restore_all(exec *cx, block *b, const placement *at, block_saved *s) {
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
@@ -121,6 +190,7 @@ static ott_status restore_all(exec *cx, block *b, const placement *at, block_sav
     TRY(leave_attention(cx, b, s));
     TRY(b->ffn->forward(cx, b, s));
     TRY(b->ffn->activate(cx, b, s));
+    TRY(restore_added(cx, b, s));
     TRY(keep_attention(cx, b, s));
     return keep_mlp(cx, b, s);
 }
@@ -156,11 +226,13 @@ static ott_status recompute(exec *cx, block *b, const placement *at, block_saved
 static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
     plan_buffer dn2_buffer;
+    activation own;
+    TRY(backward_added(cx, b, &b->mlp_post_norm, g, &b->grad_mlp, &s->mlp_added, &own));
     TRY(exec_open(cx, "mlp input gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &dn2, &dn2_buffer));
-    TRY(b->ffn->backward(cx, b, s, g, &dn2));
+    TRY(b->ffn->backward(cx, b, s, own.t.columns ? &own : g, &dn2));
+    TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n2));
-    TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_attention,
-                        dh2));
+    TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_h2, dh2));
     TRY(norm_backward(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
     TRY(plan_close(cx->plan, &dn2_buffer));
     TRY(activation_close(cx, g));
@@ -172,8 +244,11 @@ static ott_status backward_attention(exec *cx, block *b, const placement *at, bl
                                      const activation_specs *dx_specs, activation *dx) {
     tensor dn1;
     plan_buffer dn1_buffer;
+    activation own;
+    TRY(backward_added(cx, b, &b->attention_post_norm, dh2, &b->grad_attention, &s->attention_added, &own));
     TRY(exec_open(cx, "attention input gradient", s->h1.dtype, s->h1.rows, s->h1.columns, &dn1, &dn1_buffer));
-    TRY(attention_backward(cx, &b->attention, at, &s->attention, &s->n1, dh2, &dn1));
+    TRY(attention_backward(cx, &b->attention, at, &s->attention, &s->n1, own.t.columns ? &own : dh2, &dn1));
+    TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n1));
     TRY(activation_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
     TRY(norm_backward(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, &dh2->t, dx));

@@ -9,6 +9,9 @@
  *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), feed-forward; makes the next delta
  *     block_finalize  keeps what backward needs, by the block's checkpointing, and closes the rest
  *     block_backward
+ *
+ * Some families have a norm behind attention and behind the feed-forward too, or multiply what they add: that is
+ * done to the projection before the residual takes it.
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -30,22 +33,34 @@ typedef struct block {
     parameter *parameters; /* of its layers, [parameter_count]; the model's */
     int parameter_count;
     norm attention_norm, mlp_norm;
+    norm attention_post_norm, mlp_post_norm; /* of what is added; weight NULL: none */
+    float multiplier;                        /* of what is added; 0: as it is. Not with those */
     attention attention;
     const ffn_kind *ffn; /* NULL: the block is on another stage of a pipeline */
     union {              /* of that kind */
         mlp mlp;
     };
     activation_specs attention_input, mlp_input; /* of n1 and n2 */
-    activation_specs grad_attention;             /* of the gradient of h2, o's grad_output */
-    activation_specs grad_mlp; /* of the gradient of the block's output, down's grad_output */
+    activation_specs grad_attention;             /* of o's grad_output */
+    activation_specs grad_mlp;                   /* of down's */
+    activation_specs grad_h2,
+        grad_output; /* of the gradients of h2 and of the block's output: these, where those are
+                                              the projections' too */
     checkpointing checkpointing;
 } block;
+
+/* What the norm behind a projection saw. */
+typedef struct block_added {
+    tensor x, rstd; /* [T,D], [T] */
+    plan_buffer x_buffer, rstd_buffer;
+} block_added;
 
 /* One for each micro-batch in flight. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* [T,D], [T] */
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer;
     activation n1, n2;
+    block_added attention_added, mlp_added;
     attention_saved attention;
     union { /* of the block's ffn */
         mlp_saved mlp;

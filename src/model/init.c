@@ -41,9 +41,9 @@ static ott_status fill_part(initializing *w, const model_module *e, int64_t matr
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
     const parameter *p = e->weight;
     if (p->rank == 3)
-        modules_matrix_name(part->role, NAMING_HUGGING_FACE, e->layer, matrix, name);
+        modules_matrix_name(w->m->options.family, part->role, NAMING_HUGGING_FACE, e->layer, matrix, name);
     else
-        modules_name(part->role, NAMING_HUGGING_FACE, e->layer, name);
+        modules_name(w->m->options.family, part->role, NAMING_HUGGING_FACE, e->layer, name);
     snprintf(weight, sizeof weight, "%s.weight", name);
     return draw_named(w, start_of_weight(w->m, part->role, e->layer), weight, p,
                       matrix * (p->rows / p->stack) + part->first, part->count);

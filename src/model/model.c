@@ -26,7 +26,7 @@ static bool is_frozen(model *m, const model_module *e, const char *kind) {
     bool found = false;
     for (int style = 0; freeze && style < NAMING_COUNT; style++) {
         char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
-        modules_name(e->role, (naming)style, e->layer, text);
+        modules_name(m->options.family, e->role, (naming)style, e->layer, text);
         snprintf(name, sizeof name, "%s.%s", text, kind);
         for (int64_t i = 0; i < freeze->count; i++)
             if (fits(freeze->items[i], name)) found = m->freezes[i] = true;
@@ -144,9 +144,11 @@ static void prepare_blocks(model *m) {
     for (int64_t i = 0; i < o->layers; i++) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         m->blocks[i].ffn = modules_ffn(o, i);
+        m->blocks[i].multiplier = o->residual_multiplier;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
+                                             .scale = o->attention_multiplier,
                                              .window = o->window,
                                              .rope = &m->rope,
                                              .context = o->context_ranks};
@@ -440,6 +442,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     if (o->context_ranks && o->context_ranks->size == 1) m->options.context_ranks = NULL;
     m->device = d;
     m->loss.chunk = INT64_MAX;
+    m->loss.multiplier = o->logit_multiplier;
     m->store.ranks = o->shard_ranks;
     ott_status status = build(m, use, positions);
     if (status != OTT_OK) {

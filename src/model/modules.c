@@ -55,6 +55,9 @@ static const role_row role_rows[ROLE_COUNT] = {
                      .name = {"self_attn.k_norm", "attention.k_norm", "attention.k_norm"}},
     [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, QUERY, .start = START_RESIDUAL,
                 .name = {"self_attn.o_proj", "attention.o_proj", "attention.wo"}},
+    [ROLE_ATTENTION_POST_NORM] = {MODULE_NORM, IN_BLOCK(attention_post_norm), NONE, DIM,
+                                  .name = {"post_attention_layernorm", "attention_post_norm",
+                                           "attention_post_norm"}},
     [ROLE_MLP_NORM] = {MODULE_NORM, IN_BLOCK(mlp_norm), NONE, DIM,
                        .name = {"post_attention_layernorm", "mlp_norm", "ffn_norm"}},
     [ROLE_GATE_UP] = {MODULE_LINEAR, IN_FFN(mlp.gate_up), TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
@@ -65,11 +68,31 @@ static const role_row role_rows[ROLE_COUNT] = {
                  .name = {"mlp.up_proj", "mlp.up_proj", "feed_forward.w3"}},
     [ROLE_DOWN] = {MODULE_LINEAR, IN_FFN(mlp.down), DIM, HIDDEN, .start = START_RESIDUAL,
                    .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
+    [ROLE_MLP_POST_NORM] = {MODULE_NORM, IN_BLOCK(mlp_post_norm), NONE, DIM,
+                            .name = {"post_feedforward_layernorm", "mlp_post_norm", "ffn_post_norm"}},
     [ROLE_FINAL_NORM] = {MODULE_NORM, IN_MODEL(final_norm), NONE, DIM,
                          .name = {"model.norm", "norm", "norm"}},
     [ROLE_HEAD] = {MODULE_LINEAR, IN_MODEL(loss.head), VOCAB, DIM, .start = START_HEAD,
                    .name = {"lm_head", "output_head.proj", "output"}},
 };
+
+/* What some families call otherwise. */
+static const struct {
+    family_index family;
+    module_role role;
+    const char *name;
+} family_names[] = {
+    {FAMILY_GLM4, ROLE_ATTENTION_POST_NORM, "post_self_attn_layernorm"},
+    {FAMILY_GLM4, ROLE_MLP_POST_NORM, "post_mlp_layernorm"},
+};
+
+/* Inside its block. */
+static const char *name_inside(const family *f, module_role role, naming style) {
+    for (size_t i = 0; f && style == NAMING_HUGGING_FACE && i < sizeof family_names / sizeof *family_names;
+         i++)
+        if (family_is(f, family_names[i].family) && family_names[i].role == role) return family_names[i].name;
+    return role_rows[role].name[style];
+}
 
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer) {
     return o->ffn ? o->ffn[layer] : &ffn_mlp;
@@ -88,6 +111,8 @@ bool modules_has(const model_options *o, int layer, module_role role) {
     case ROLE_V: return !o->fused_qkv;
     case ROLE_Q_NORM:
     case ROLE_K_NORM: return o->qk_norm;
+    case ROLE_ATTENTION_POST_NORM:
+    case ROLE_MLP_POST_NORM: return o->family && o->family->norms == FAMILY_NORMS_AROUND;
     default: return true;
     }
 }
@@ -126,18 +151,19 @@ static const char *root_of(naming style) {
     return style == NAMING_HUGGING_FACE ? "model." : "";
 }
 
-const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]) {
-    const role_row *row = &role_rows[role];
-    if (row->in_block)
-        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root_of(style), layer, row->name[style]);
+const char *modules_name(const family *f, module_role role, naming style, int layer,
+                         char out[MODULES_NAME_BYTES]) {
+    const char *name = name_inside(f, role, style);
+    if (role_rows[role].in_block)
+        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root_of(style), layer, name);
     else
-        snprintf(out, MODULES_NAME_BYTES, "%s", row->name[style]);
+        snprintf(out, MODULES_NAME_BYTES, "%s", name);
     return out;
 }
 
-const char *modules_matrix_name(module_role role, naming style, int layer, int64_t matrix,
+const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]) {
-    const char *name = role_rows[role].name[style], *last = strrchr(name, '.');
+    const char *name = name_inside(f, role, style), *last = strrchr(name, '.');
     int before = last ? (int)(last + 1 - name) : 0;
     snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%.*s%" PRId64 ".%s", root_of(style), layer, before, name,
              matrix, name + before);
@@ -176,7 +202,7 @@ static ott_status add_module(arena *memory, const model_options *o, module_role 
     model_module *m = &list->of[list->count++];
     *m = modules_describe(o, role, layer);
     m->repeated = role == ROLE_EMBEDDING && !pipeline_is_first(o->stage);
-    return arena_strdup(memory, modules_name(role, NAMING_HUGGING_FACE, layer, name), &m->name);
+    return arena_strdup(memory, modules_name(o->family, role, NAMING_HUGGING_FACE, layer, name), &m->name);
 }
 
 static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,

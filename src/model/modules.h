@@ -23,11 +23,13 @@ typedef enum module_role {
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_O,
+    ROLE_ATTENTION_POST_NORM,
     ROLE_MLP_NORM,
     ROLE_GATE_UP,
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
+    ROLE_MLP_POST_NORM,
     ROLE_FINAL_NORM,
     ROLE_HEAD,
     ROLE_COUNT
@@ -88,10 +90,11 @@ int64_t modules_offset(module_role role);
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 enum { MODULES_NAME_BYTES = 128 };
-/* Writes the name of a module into `out` and returns it. */
-const char *modules_name(module_role role, naming style, int layer, char out[MODULES_NAME_BYTES]);
+/* Writes the name of a module into `out` and returns it; Hugging Face's is the family's, NULL: as most have it. */
+const char *modules_name(const family *f, module_role role, naming style, int layer,
+                         char out[MODULES_NAME_BYTES]);
 /* The name of a matrix of a stack in a block, where files have them apart: its number before the last component. */
-const char *modules_matrix_name(module_role role, naming style, int layer, int64_t matrix,
+const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 
 /*

@@ -49,11 +49,16 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
+/* Hugging Face's is the module's own. */
+static const char *spell(const model_module *m, naming style, char out[NAME_BYTES]) {
+    return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
+}
+
 bool names_any(const model_module *m, name_test test, const char *text) {
     if (m->role == ROLE_COUNT) return test(m->name, text);
     for (int style = 0; style < NAMING_COUNT; style++) {
         char name[NAME_BYTES];
-        if (test(modules_name(m->role, (naming)style, m->layer, name), text)) return true;
+        if (test(spell(m, (naming)style, name), text)) return true;
     }
     return false;
 }
@@ -122,8 +127,8 @@ static void add_name(name_list *list, const char *text, size_t length) {
 
 /* The module, then what it is in: "model.layers.0.mlp", "model.layers.0". */
 static void add_names(name_list *names, const model_module *m, naming style) {
-    char text[NAME_BYTES];
-    modules_name(m->role, style, m->layer, text);
+    char buffer[NAME_BYTES];
+    const char *text = spell(m, style, buffer);
     size_t block = strcspn(text, "0123456789"), length = strlen(text);
     add_name(names, text, length);
     while (length > block) {

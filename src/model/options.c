@@ -1,5 +1,7 @@
 /* model/options: presets and derived dimensions. */
 #include "model/options.h"
+#include "base/str.h"
+#include <stdlib.h>
 
 /* One row a preset; the sizes of every configuration that is named by a word. */
 typedef struct preset {
@@ -150,21 +152,65 @@ static ott_status check(const config *cfg) {
     return OTT_OK;
 }
 
-static rope_options rope_from(const config *cfg) {
-    return (rope_options){.kind = cfg->model.rope_scaling == ROPE_SCALING_LLAMA3 ? ROPE_LLAMA3 : ROPE_PLAIN,
+/* One factor for each pair that turns. */
+static ott_status read_factors(const char *key, const config_list *list, int64_t pairs,
+                               float out[ROPE_MOST_FACTORS]) {
+    if (list->count != pairs || pairs > ROPE_MOST_FACTORS)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s has %lld numbers: longrope needs one for each of the %lld pairs of a head, and "
+            "at most %d work",
+            key, (long long)list->count, (long long)pairs, ROPE_MOST_FACTORS);
+    for (int64_t i = 0; i < pairs; i++) {
+        char *end;
+        out[i] = strtof(list->items[i], &end);
+        if (*end || end == list->items[i] || !(out[i] >= 1e-6f && out[i] <= 1e9f))
+            return status_fail(OTT_ERR_CONFIG, "%s has \"%s\", which is no number above 0", key,
+                               str_show(list->items[i]).text);
+    }
+    return OTT_OK;
+}
+
+static ott_status read_rope(const config *cfg, const family *f, rope_options *out) {
+    static const rope_kind kinds[] = {[ROPE_SCALING_NONE] = ROPE_PLAIN,
+                                      [ROPE_SCALING_LLAMA3] = ROPE_LLAMA3,
+                                      [ROPE_SCALING_LINEAR] = ROPE_LINEAR,
+                                      [ROPE_SCALING_YARN] = ROPE_YARN,
+                                      [ROPE_SCALING_LONGROPE] = ROPE_LONGROPE};
+    *out = (rope_options){.kind = kinds[cfg->model.rope_scaling],
                           .theta = cfg->model.rope_theta,
+                          .rotary_share = cfg->model.partial_rotary_factor,
+                          .interleaved = f->rope_interleaved,
                           .factor = cfg->model.rope_factor,
                           .low_frequency_factor = cfg->model.rope_low_freq_factor,
                           .high_frequency_factor = cfg->model.rope_high_freq_factor,
+                          .beta_fast = cfg->model.rope_beta_fast,
+                          .beta_slow = cfg->model.rope_beta_slow,
+                          .attention_factor = cfg->model.rope_attention_factor,
                           .original_max_position = cfg->model.rope_original_max_position};
+    int64_t columns = rope_columns(out, cfg->model.head_dim);
+    if (columns < 2 || columns % 2 != 0)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "model.partial_rotary_factor = %g of model.head_dim = %lld are %lld columns: rotary "
+            "embedding turns pairs",
+            out->rotary_share, (long long)cfg->model.head_dim, (long long)columns);
+    if (out->kind != ROPE_LONGROPE) return OTT_OK;
+    out->factors = (int)(columns / 2);
+    TRY(read_factors("model.rope_short_factor", &cfg->model.rope_short_factor, columns / 2,
+                     out->short_factor));
+    return read_factors("model.rope_long_factor", &cfg->model.rope_long_factor, columns / 2,
+                        out->long_factor);
 }
 
 /* What a family always has need not be said. */
 static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
     if (!config_was_set(cfg, "model.qk_norm")) cfg->model.qk_norm = f->qk_norm;
-    if (!config_was_set(cfg, "model.fused_qkv")) cfg->model.fused_qkv = f->fused;
-    if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused;
+    if (!config_was_set(cfg, "model.fused_qkv")) cfg->model.fused_qkv = f->fused_qkv;
+    if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused_gate_up;
+    if (!config_was_set(cfg, "model.partial_rotary_factor") && f->rotary_share > 0)
+        cfg->model.partial_rotary_factor = f->rotary_share;
 }
 
 static ott_dtype state_format(config_state_dtype d) {
@@ -190,6 +236,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));
+    rope_options positions;
+    TRY(read_rope(cfg, f, &positions));
     *out = (model_options){.family = f,
                            .dim = cfg->model.dim,
                            .layers = cfg->model.n_layers,
@@ -200,8 +248,12 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .vocab = cfg->model.vocab_size,
                            .max_positions = cfg->model.max_seq_len,
                            .window = cfg->model.sliding_window,
-                           .rope = rope_from(cfg),
+                           .rope = positions,
                            .norm_epsilon = (float)cfg->model.norm_eps,
+                           .embedding_multiplier = (float)cfg->model.embedding_multiplier,
+                           .residual_multiplier = (float)cfg->model.residual_multiplier,
+                           .attention_multiplier = (float)cfg->model.attention_multiplier,
+                           .logit_multiplier = (float)(1.0 / cfg->model.logits_scaling),
                            .tied = cfg->model.tie_embeddings,
                            .qkv_bias = cfg->model.attention_bias,
                            .qk_norm = cfg->model.qk_norm,

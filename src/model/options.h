@@ -16,6 +16,9 @@ typedef struct model_options {
     int64_t max_positions, window;
     rope_options rope;
     float norm_epsilon;
+    /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
+       and q k^T by 1 / sqrt(head_dim). */
+    float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;
     bool tied; /* the output head is the embedding */
     bool qkv_bias, qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */

@@ -88,6 +88,12 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
         (long long)tokens, parts);
 }
 
+/* The embedding's output, or its gradient. */
+static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
+    float factor = m->options.embedding_multiplier;
+    return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
+}
+
 static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
     tensor token = model_own_tokens(m, b->token);
     int64_t rows;
@@ -97,6 +103,7 @@ static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, m
     TRY(prefetch_forward(cx, m, model_block_unit(0), range));
     TRY(exec_open(cx, "embedding output", m->activation, rows, m->options.dim, &s->x, &s->x_buffer));
     TRY(embedding_forward(cx, &m->embedding, &token, &s->x));
+    TRY(multiply_embedding(cx, m, &s->x));
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
@@ -158,7 +165,7 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
 }
 
 static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
-    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_mlp;
+    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_output;
     TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
 }
@@ -199,7 +206,7 @@ ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, cons
 }
 
 ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits) {
-    TRY(linear_forward(cx, &m->loss.head, &slot->final, logits));
+    TRY(loss_logits(cx, &m->loss, &slot->final, logits));
     return cx->phase == PHASE_TRAIN ? OTT_OK : close_final(cx, m, slot);
 }
 
@@ -210,7 +217,6 @@ ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tenso
     activation g;
     TRY(open_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer));
     TRY(activation_adopt(cx, "logits gradient", *dlogits, buffer, &m->loss.grad_specs, &g));
-    TRY(activation_quantize(cx, &g));
     TRY(loss_backward(cx, &m->loss, &slot->final, &g, &dfinal));
     TRY(activation_close(cx, &g));
     TRY(close_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer, grad));
@@ -222,7 +228,7 @@ ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tenso
 static ott_status backward_block(exec *cx, model *m, model_slot *slot, const batch *b, int64_t i,
                                  layer_range range, activation *g) {
     block *k = &m->blocks[i];
-    const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_mlp : NULL;
+    const activation_specs *specs = i > 0 ? &m->blocks[i - 1].grad_output : NULL;
     activation dx;
     int unit = model_block_unit(i);
     TRY(store_gather(cx, &m->store, unit, backward_uses(m, i)));
@@ -237,6 +243,7 @@ static ott_status backward_block(exec *cx, model *m, model_slot *slot, const bat
 static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
     tensor token = model_own_tokens(m, b->token);
     if (!m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
+    TRY(multiply_embedding(cx, m, &g->t));
     TRY(embedding_backward(cx, &m->embedding, &token, &g->t));
     TRY(store_reduce_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     return activation_close(cx, g);
@@ -281,6 +288,6 @@ ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, co
     cx->phase = PHASE_EVALUATE;
     TRY(model_forward(cx, m, slot, b, (layer_range){0, m->options.layers}, &stream));
     TRY(activation_rows(&slot->final, b->count * b->length - 1, 1, &last));
-    TRY(linear_forward(cx, &m->loss.head, &last, logits));
+    TRY(loss_logits(cx, &m->loss, &last, logits));
     return close_final(cx, m, slot);
 }

@@ -38,7 +38,7 @@ static void split(const attention *a, const tensor *qkv, tensor *q, tensor *k, t
 }
 
 static float softmax_scale(const attention *a) {
-    return 1.0f / sqrtf((float)a->head_dim);
+    return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
 /* ---- norms of the heads ---- */

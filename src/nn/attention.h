@@ -16,6 +16,7 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm, k_norm;               /* of each head, before rotation; weight NULL: none. Not with qkv */
     int64_t heads, kv_heads, head_dim; /* the heads that are here */
+    float scale;                       /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;                    /* keys a query sees, itself included; 0: all before it */
     const rope *rope;                  /* borrowed */
     group *

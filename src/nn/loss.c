@@ -8,10 +8,30 @@ ott_status loss_connect(loss_head *h, activation_specs *input) {
     return OTT_OK;
 }
 
-ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx) {
+static bool is_scaled(const loss_head *h) {
+    return h->multiplier != 0 && h->multiplier != 1;
+}
+
+static ott_status scale_logits(exec *cx, const loss_head *h, const tensor *t) {
+    return is_scaled(h) ? op_multiply(cx, &(multiply_args){.x = t, .y = t, .factor = h->multiplier}) : OTT_OK;
+}
+
+ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits) {
+    TRY(linear_forward(cx, &h->head, x, logits));
+    return scale_logits(cx, h, logits);
+}
+
+static ott_status backward_head(exec *cx, loss_head *h, const activation *x, const activation *g,
+                                const tensor *dx) {
     cx->part = PART_BACKWARD;
     TRY(linear_grad_input(cx, &h->head, g, dx, false));
     return linear_grad_weight(cx, &h->head, x, g);
+}
+
+ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx) {
+    TRY(scale_logits(cx, h, &g->t));
+    TRY(activation_quantize(cx, g));
+    return backward_head(cx, h, x, g, dx);
 }
 
 /* The loss of logits of which other ranks have the other columns. */
@@ -44,15 +64,17 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     activation logits;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
-    TRY(linear_forward(cx, &h->head, x, &logits.t));
+    TRY(loss_logits(cx, h, x, &logits.t));
     const cross_entropy_args loss = {.logits = &logits.t,
                                      .target = target,
                                      .grad_scale = grad_scale,
                                      .loss = losses,
-                                     .q = activation_fused(&logits)};
+                                     .q = is_scaled(h) ? NULL : activation_fused(&logits)};
     TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
-    TRY(activation_finish(cx, &logits));
-    if (grad_scale) TRY(loss_backward(cx, h, x, &logits, dx));
+    if (grad_scale && loss.q)
+        TRY(backward_head(cx, h, x, &logits, dx));
+    else if (grad_scale)
+        TRY(loss_backward(cx, h, x, &logits, dx));
     return activation_close(cx, &logits);
 }
 

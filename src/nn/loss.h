@@ -12,17 +12,20 @@
 typedef struct loss_head {
     linear head;                  /* [V,D] */
     int64_t chunk;                /* tokens, >= 1 */
+    float multiplier;             /* of the logits; 0: as they are */
     activation_specs input_specs; /* of the input's whole rows */
     activation_specs grad_specs;  /* of the logits' gradient */
 } loss_head;
 
 ott_status loss_connect(loss_head *h, activation_specs *input);
+/* logits[T,V] of x[T,D]. */
+ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits);
 /* x and dx: the rows that are here between layers; all else is of all T tokens. losses[T] (fp32) of targets i32[T] (< 0: ignored). With grad_scale (fp32[1], what each token's gradient is
    multiplied by) it is a training pass: dx[T,D] and the head's weight gradient as well; both are NULL in
    evaluation. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx);
-/* From the gradient of logits[T,V], quantized as grad_specs say: dx[T,D] and the head's weight gradient. */
+/* From g, the gradient of logits[T,V], without forms yet (grad_specs): dx[T,D] and the head's weight gradient. */
 ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx);
 
 #endif

@@ -15,23 +15,63 @@ static double scale_llama3(const rope_options *o, double frequency) {
     return (1.0 - share) * frequency / o->factor + share * frequency;
 }
 
-/* Inverse frequency of pair j of head_dim/2, scaled as the options say. */
-static double frequency_of(const rope_options *o, int64_t head_dim, int64_t j) {
-    double frequency = pow(o->theta, -2.0 * (double)j / (double)head_dim);
-    return o->kind == ROPE_LLAMA3 ? scale_llama3(o, frequency) : frequency;
+int64_t rope_columns(const rope_options *o, int64_t head_dim) {
+    return o->rotary_share > 0 ? (int64_t)((double)head_dim * o->rotary_share) : head_dim;
+}
+
+/* The pair, not whole, that turns so often in the original length. */
+static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
+    return (double)columns * log((double)o->original_max_position / (turns * 2.0 * PI)) /
+           (2.0 * log(o->theta));
+}
+
+/* Pairs that turn often are kept, those that turn seldom are stretched; a ramp lies between. */
+static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
+    double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
+    double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);
+    if (low == high) high += 0.001;
+    double ramp = fmin(fmax(((double)j - low) / (high - low), 0), 1);
+    return frequency / o->factor * ramp + frequency * (1.0 - ramp);
+}
+
+static double scale_longrope(const rope_options *o, int64_t positions, int64_t j, double frequency) {
+    const float *factor = positions > o->original_max_position ? o->long_factor : o->short_factor;
+    return frequency / (double)factor[j];
+}
+
+/* Inverse frequency of pair j of the columns that turn, scaled as the options say. */
+static double frequency_of(const rope_options *o, int64_t columns, int64_t positions, int64_t j) {
+    double frequency = pow(o->theta, -2.0 * (double)j / (double)columns);
+    switch (o->kind) {
+    case ROPE_PLAIN: break;
+    case ROPE_LLAMA3: return scale_llama3(o, frequency);
+    case ROPE_LINEAR: return frequency / o->factor;
+    case ROPE_YARN: return scale_yarn(o, columns, j, frequency);
+    case ROPE_LONGROPE: return scale_longrope(o, positions, j, frequency);
+    }
+    return frequency;
+}
+
+/* What cosine and sine are multiplied by, which scales attention. */
+static double length_of(const rope_options *o) {
+    if (o->kind != ROPE_YARN && o->kind != ROPE_LONGROPE) return 1;
+    if (o->attention_factor > 0) return o->attention_factor;
+    if (o->factor <= 1) return 1;
+    if (o->kind == ROPE_YARN) return 0.1 * log(o->factor) + 1;
+    return sqrt(1 + log(o->factor) / log((double)o->original_max_position));
 }
 
 /* Rows of both tables that are made at once. */
 enum { ROWS = 256 };
 
 /* Rows [first, first + count), row by row, of both tables. */
-static void fill(float *cosine, float *sine, const double *frequency, int64_t half, int64_t first,
-                 int64_t count) {
+static void fill(float *cosine, float *sine, const double *frequency, double length, int64_t half,
+                 int64_t first, int64_t count) {
     for (int64_t p = 0; p < count; p++)
         for (int64_t j = 0; j < half; j++) {
             double angle = (double)(first + p) * frequency[j];
-            cosine[p * half + j] = (float)cos(angle);
-            sine[p * half + j] = (float)sin(angle);
+            cosine[p * half + j] = (float)(length * cos(angle));
+            sine[p * half + j] = (float)(length * sin(angle));
         }
 }
 
@@ -44,10 +84,10 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
                         "rotary tables", &memory));
     double *frequency = memory;
     float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
-    for (int64_t j = 0; j < half; j++) frequency[j] = frequency_of(o, r->head_dim, j);
+    for (int64_t j = 0; j < half; j++) frequency[j] = frequency_of(o, 2 * half, positions, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
         count = positions - first < ROWS ? positions - first : ROWS;
-        fill(cosine, sine, frequency, half, first, count);
+        fill(cosine, sine, frequency, length_of(o), half, first, count);
         tensor to[] = {tensor_rows(r->cosine, first, count), tensor_rows(r->sine, first, count)};
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));
@@ -57,11 +97,13 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
 }
 
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions) {
-    int64_t half = head_dim / 2, bytes;
-    TRY(size_product("rotary tables: positions x head_dim x 4 bytes",
+    int64_t half = rope_columns(o, head_dim) / 2, bytes;
+    STATUS_REQUIRE(o->kind != ROPE_LONGROPE || o->factors == half);
+    TRY(size_product("rotary tables: positions x columns that turn x 4 bytes",
                      (int64_t[]){positions, 2 * half, sizeof(float)}, 3, &bytes));
     TRY(device_allocate(d, MEM_OTHER, bytes, "rotary tables", &r->block));
     r->head_dim = head_dim;
+    r->interleaved = o->interleaved;
     r->cosine = tensor_matrix(r->block, OTT_F32, positions, half);
     r->sine = tensor_matrix((float *)r->block + positions * half, OTT_F32, positions, half);
     return d->dry_run ? OTT_OK : fill_tables(r, d, o);
@@ -78,5 +120,6 @@ ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *po
                                     .cosine = &r->cosine,
                                     .sine = &r->sine,
                                     .head_dim = r->head_dim,
+                                    .interleaved = r->interleaved,
                                     .inverse = inverse});
 }

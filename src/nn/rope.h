@@ -1,29 +1,48 @@
 /*
- * nn/rope: rotary position embedding (Su et al. 2021), halves rotated as Hugging Face does, with Llama 3's
- * scaling of the frequencies.
+ * nn/rope: rotary position embedding (Su et al. 2021), as Hugging Face's families have it: of a head's halves or of
+ * neighbours, of all of a head or of its first columns, with frequencies stretched for long sequences.
  */
 #ifndef NN_ROPE_H
 #define NN_ROPE_H
 
 #include "tensor/exec.h"
 
-typedef enum rope_kind { ROPE_PLAIN, ROPE_LLAMA3 } rope_kind;
+typedef enum rope_kind {
+    ROPE_PLAIN,
+    ROPE_LLAMA3,  /* Llama 3.1: by wavelength */
+    ROPE_LINEAR,  /* positions divided by factor (Chen et al. 2023) */
+    ROPE_YARN,    /* by how often a pair turns in the original length (Peng et al. 2023) */
+    ROPE_LONGROPE /* each pair by a factor of its own (Ding et al. 2024) */
+} rope_kind;
+
+enum { ROPE_MOST_FACTORS = 256 };
 
 typedef struct rope_options {
     rope_kind kind;
     double theta;
-    /* ROPE_LLAMA3 only */
-    double factor, low_frequency_factor, high_frequency_factor;
-    int64_t original_max_position;
+    double rotary_share; /* of a head's columns that turn; 0: all */
+    bool interleaved;    /* pairs are neighbours, not half of what turns apart */
+    /* Not of ROPE_PLAIN. */
+    double factor;
+    int64_t original_max_position;                      /* not of ROPE_LINEAR */
+    double low_frequency_factor, high_frequency_factor; /* ROPE_LLAMA3 */
+    double beta_fast, beta_slow;                        /* ROPE_YARN: turns in the original length */
+    double attention_factor; /* of cosine and sine, ROPE_YARN and _LONGROPE; 0: the rule's */
+    int factors;             /* ROPE_LONGROPE: one for each pair */
+    float short_factor[ROPE_MOST_FACTORS], long_factor[ROPE_MOST_FACTORS];
 } rope_options;
 
-/* Tables of cosine and sine, [positions, head_dim/2] fp32, in one device block the rope owns. */
+/* Tables of cosine and sine, [positions, pairs of a head] fp32, in one device block the rope owns. */
 typedef struct rope {
     int64_t head_dim;
+    bool interleaved;
     tensor cosine, sine;
     void *block;
 } rope;
 
+/* Columns of a head that turn. */
+int64_t rope_columns(const rope_options *o, int64_t head_dim);
+/* positions: as many as will be looked up; longrope takes its long factors where they are more than the original. */
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);
 /* x[T, heads*head_dim] rotated in place by position[T]; inverse: rotated back, which is the gradient. */

@@ -281,7 +281,7 @@ static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation 
     if (end == s->m->options.layers) /* cast with the loss: delayed scaling's scale may have moved on since */
         return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
-    TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_mlp,
+    TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_output,
                          g));
     return activation_quantize(cx, g);
 }

@@ -207,24 +207,33 @@ static void rmsnorm_prepare(op_case *c) {
     set_float(c, "eps", case_draw(c, 2) ? 1e-5f : 1e-6f);
 }
 
+static void multiply_prepare(op_case *c) {
+    set_float(c, "factor", case_draw(c, 2) ? 12.0f : 0.22f);
+}
+
 /* ---- attention ---- */
 
-/* tokens, heads, head_dim, positions */
-static const int64_t rope_shapes[][4] = {
-    {1, 1, 2, 1},    {3, 2, 16, 7}, {17, 3, 34, 40},   {33, 4, 64, 64}, {5, 1, 128, 300},
-    {16, 2, 30, 16}, {2, 5, 8, 3},  {130, 2, 32, 200}, {9, 2, 24, 11}}; /* half a head is no vector */
+/* tokens, heads, head_dim, positions, columns that turn */
+static const int64_t rope_shapes[][5] = {{1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},
+                                         {17, 3, 34, 40, 34},  {33, 4, 64, 64, 64},
+                                         {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},
+                                         {2, 5, 8, 3, 8},      {130, 2, 32, 200, 16},
+                                         {9, 2, 24, 11, 24}, /* half a head is no vector */
+                                         {7, 2, 33, 9, 20}};
 
 static void rope_bind(op_case *c) {
     const int64_t *s = rope_shapes[c->shape];
     SIZE('T') = s[0];
     SIZE('C') = s[1] * s[2];
-    SIZE('J') = s[2] / 2;
+    SIZE('J') = s[4] / 2;
     SIZE('P') = s[3];
+    c->note[0] = s[2];
 }
 
 static void rope_prepare(op_case *c) {
     draw_indices(c, "position", SIZE('P'));
-    set_integer(c, "head_dim", 2 * SIZE('J'));
+    set_integer(c, "head_dim", c->note[0]);
+    set_bool(c, "interleaved", case_draw(c, 2));
     set_bool(c, "inverse", case_draw(c, 2));
 }
 
@@ -371,6 +380,7 @@ static const op_fixture fixtures[] = {
     {.op = "amax_record", .sets = "q"},
     {.op = "dequantize", .sets = "q"},
     {.op = "amax_update", .sets = "spec", .prepare = amax_update_prepare},
+    {.op = "multiply", .sets = "factor", .prepare = multiply_prepare, .alias = {{"y", "x"}}},
     {.op = "gemm",
      .sets = "a b accumulate spec",
      .shapes = COUNT(gemm_shapes),
@@ -392,7 +402,7 @@ static const op_fixture fixtures[] = {
      .alias = {{"h", "x"}}},
     {.op = "rmsnorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
     {.op = "rope",
-     .sets = "position head_dim inverse",
+     .sets = "position head_dim interleaved inverse",
      .shapes = COUNT(rope_shapes),
      .bind = rope_bind,
      .prepare = rope_prepare},

@@ -32,7 +32,8 @@ static model_options options_of(const char *name) {
     o.family = family_find(name);
     o.qkv_bias = o.family->qkv_bias;
     o.qk_norm = o.family->qk_norm;
-    o.fused_qkv = o.fused_gate_up = o.family->fused;
+    o.fused_qkv = o.family->fused_qkv;
+    o.fused_gate_up = o.family->fused_gate_up;
     o.vocab = 64;
     return o;
 }
@@ -678,7 +679,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
                  {"gate_proj", "gate_up_proj", 0},
                  {"up_proj", "gate_up_proj", o->hidden}};
     snprintf(out, 128, "%s", part);
-    for (size_t i = 0; i < sizeof table / sizeof *table && o->family->fused; i++) {
+    for (size_t i = 0; i < sizeof table / sizeof *table && o->family->fused_qkv; i++) {
         const char *found = strstr(part, table[i].part);
         if (!found) continue;
         snprintf(out, 128, "%.*s%s.weight", (int)(found - part), part, table[i].whole);
@@ -706,7 +707,7 @@ static void check_fp8(run_folder *f, const fp8_case *c) {
     const hf_save_options options = {
         .dtype = OTT_BF16, .fp8 = true, .method = c->method, .granularity = c->granularity};
     hf_save_summary sum = save(m, at(f, "%s", c->name), &options);
-    assert_int_equal(sum.matrices, o.family->fused ? 8 : 14);
+    assert_int_equal(sum.matrices, o.family->fused_qkv ? 8 : 14);
     succeed(hf_model_load(loaded, at(f, "%s", c->name)));
     succeed(shards_open(f->account, at(f, "%s", c->name), &s));
     assert_int_equal(shards_count(s), sum.tensors);

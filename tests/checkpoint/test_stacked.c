@@ -320,7 +320,7 @@ static void fused_stacks_have_places(void **state) {
                               .shape = {2, 2 * HIDDEN, 32},
                               .weight = &s.weight};
     s.weight = parameter_of_shape(3, s.module.shape);
-    HARNESS_OK(hf_places_open(&s.m, false, false, &places));
+    HARNESS_OK(hf_places_open(&s.m, family_find("llama"), false, &places));
     assert_int_equal(places.count, 4);
     assert_string_equal(places.of[3].name, "model.layers.0.mlp.1.up_proj.weight");
     assert_int_equal(places.of[3].first, 3 * HIDDEN);
@@ -328,7 +328,7 @@ static void fused_stacks_have_places(void **state) {
     assert_int_equal(hf_place_shape(&places.of[3], shape), 2);
     assert_memory_equal(shape, ((int64_t[]){HIDDEN, 32}), 2 * sizeof *shape);
     hf_places_close(&places);
-    HARNESS_OK(hf_places_open(&s.m, true, true, &places));
+    HARNESS_OK(hf_places_open(&s.m, family_find("phi3"), true, &places));
     assert_string_equal(places.of[3].name, "model.layers.0.mlp.gate_up_proj.weight");
     assert_int_equal(places.of[3].row, 3 * HIDDEN);
     assert_int_equal(hf_place_shape(&places.of[3], shape), 3);

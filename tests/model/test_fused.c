@@ -53,7 +53,7 @@ static void compare_parts(tiny *apart, tiny *fused, compare difference, bool gra
         int parts = modules_parts(&fused->m->options, e, part);
         for (int j = 0; j < parts; j++) {
             char module[MODULES_NAME_BYTES], name[MODULES_NAME_BYTES + 8];
-            modules_name(part[j].role, NAMING_HUGGING_FACE, e->layer, module);
+            modules_name(NULL, part[j].role, NAMING_HUGGING_FACE, e->layer, module);
             snprintf(name, sizeof name, "%s.weight", module);
             compare_part(apart, fused, e->weight, name, &part[j], difference, grads, limit);
             snprintf(name, sizeof name, "%s.bias", module);

@@ -207,6 +207,16 @@ static const rope_options llama3_rope = {.kind = ROPE_LLAMA3,
                                          .high_frequency_factor = 4,
                                          .original_max_position = 128};
 
+/* Neighbours, in three quarters of a head. */
+static const rope_options interleaved_rope = {.kind = ROPE_YARN,
+                                              .theta = 1e4,
+                                              .rotary_share = 0.75,
+                                              .interleaved = true,
+                                              .factor = 4,
+                                              .original_max_position = 32,
+                                              .beta_fast = 8,
+                                              .beta_slow = 1};
+
 static void build_rope_of(layer *l, const rope_options *o) {
     const int32_t lengths[] = {7, 1, 5, 0};
     place(l, lengths);
@@ -220,6 +230,10 @@ static void build_rope(layer *l) {
 }
 static void build_rope_llama3(layer *l) {
     build_rope_of(l, &llama3_rope);
+}
+
+static void build_rope_interleaved(layer *l) {
+    build_rope_of(l, &interleaved_rope);
 }
 
 static ott_status rotate_copy(exec *cx, layer *l, const tensor *from, const tensor *to, bool inverse) {
@@ -410,6 +424,7 @@ static const layer_row layers[] = {
     {"norm with residual", build_norm_residual, forward_norm_residual, backward_norm_residual},
     {"rope", build_rope, forward_rope, backward_rope},
     {"rope llama3", build_rope_llama3, forward_rope, backward_rope},
+    {"rope interleaved", build_rope_interleaved, forward_rope, backward_rope},
     {"attention", build_attention, forward_attention, backward_attention},
     {"attention, grouped heads", build_attention_grouped, forward_attention, backward_attention},
     {"attention, documents", build_attention_documents, forward_attention, backward_attention},

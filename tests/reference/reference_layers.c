@@ -81,12 +81,13 @@ ott_status reference_op_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *
 
 /* The head whose first column is `first`, of row t. */
 static void rope_head(const rope_args *a, int64_t t, int64_t first) {
-    int64_t half = a->head_dim / 2, p = integer_at(a->position, t);
-    for (int64_t j = 0; j < half; j++) {
-        float x0 = at(a->x, t, first + j), x1 = at(a->x, t, first + j + half);
+    int64_t pairs = a->cosine->columns, p = integer_at(a->position, t);
+    for (int64_t j = 0; j < pairs; j++) {
+        int64_t low = first + (a->interleaved ? 2 * j : j), high = low + (a->interleaved ? 1 : pairs);
+        float x0 = at(a->x, t, low), x1 = at(a->x, t, high);
         float c = at(a->cosine, p, j), s = a->inverse ? -at(a->sine, p, j) : at(a->sine, p, j);
-        put(a->x, t, first + j, fmaf(x0, c, -(x1 * s)));
-        put(a->x, t, first + j + half, fmaf(x1, c, x0 * s));
+        put(a->x, t, low, fmaf(x0, c, -(x1 * s)));
+        put(a->x, t, high, fmaf(x1, c, x0 * s));
     }
 }
 

@@ -242,6 +242,13 @@ ott_status reference_op_add(exec *cx, const add_args *a) {
     return OTT_OK;
 }
 
+ott_status reference_op_multiply(exec *cx, const multiply_args *a) {
+    (void)cx;
+    for (int64_t i = 0; i < a->y->rows; i++)
+        for (int64_t j = 0; j < a->y->columns; j++) put(a->y, i, j, at(a->x, i, j) * a->factor);
+    return OTT_OK;
+}
+
 ott_status reference_op_column_sum(exec *cx, const column_sum_args *a) {
     (void)cx;
     for (int64_t n = 0; n < a->x->columns; n++) {

@@ -1,0 +1,257 @@
+/*
+ * formats/hf_config_rope: rotary embedding in config.json: rope_theta, partial_rotary_factor, and the rule of rope_scaling
+ * (rope_parameters since transformers 5), read, compared and written.
+ */
+#include "base/number.h"
+#include "formats/hf_config_keys.h"
+#include "formats/safetensors_show.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define DEFAULT_THETA 10000.0 /* of every family; older files leave it out */
+
+/* ---- the rules ---- */
+
+static const char *const rule_words[HF_ROPE_COUNT] = {[HF_ROPE_PLAIN] = "default",
+                                                      [HF_ROPE_LLAMA3] = "llama3",
+                                                      [HF_ROPE_LINEAR] = "linear",
+                                                      [HF_ROPE_YARN] = "yarn",
+                                                      [HF_ROPE_LONGROPE] = "longrope"};
+
+/* A number of a rule. */
+typedef struct rule_member {
+    hf_rope rope;
+    const char *name;
+    size_t offset;
+    double least, fallback; /* fallback NAN: it must be there */
+} rule_member;
+
+/* In the order of their names. */
+static const rule_member rule_members[] = {
+    {HF_ROPE_YARN, "attention_factor", offsetof(hf_config, rope_attention_factor), 1e-6, 0},
+    {HF_ROPE_LONGROPE, "attention_factor", offsetof(hf_config, rope_attention_factor), 1e-6, 0},
+    {HF_ROPE_YARN, "beta_fast", offsetof(hf_config, rope_beta_fast), 1e-6, 32},
+    {HF_ROPE_YARN, "beta_slow", offsetof(hf_config, rope_beta_slow), 1e-6, 1},
+    {HF_ROPE_LLAMA3, "factor", offsetof(hf_config, rope_factor), 1, NAN},
+    {HF_ROPE_LINEAR, "factor", offsetof(hf_config, rope_factor), 1, NAN},
+    {HF_ROPE_YARN, "factor", offsetof(hf_config, rope_factor), 1, NAN},
+    {HF_ROPE_LONGROPE, "factor", offsetof(hf_config, rope_factor), 1, 0},
+    {HF_ROPE_LLAMA3, "high_freq_factor", offsetof(hf_config, rope_high_freq_factor), 1e-6, NAN},
+    {HF_ROPE_LLAMA3, "low_freq_factor", offsetof(hf_config, rope_low_freq_factor), 1e-6, NAN},
+};
+enum { RULE_MEMBERS = sizeof rule_members / sizeof *rule_members };
+
+static double *member_of(hf_config *c, const rule_member *m) {
+    return (double *)(void *)((char *)c + m->offset);
+}
+
+static double value_of(const hf_config *c, const rule_member *m) {
+    return *(const double *)(const void *)((const char *)c + m->offset);
+}
+
+/* Positions that the frequencies were trained for, over those of the model. */
+static double longrope_factor(const hf_config *c) {
+    double factor = (double)c->max_position_embeddings / (double)c->rope_original_max_position;
+    return factor > 1 ? factor : 1;
+}
+
+/* ---- reading ---- */
+
+/* Some files carry both spellings; then they must agree. */
+static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
+    json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
+    json_t *theta = inner ? inner : outer;
+    c->rope_theta = theta ? json_number_value(theta) : DEFAULT_THETA;
+    if (theta && !(json_is_number(theta) && c->rope_theta >= 1 && c->rope_theta <= 1e15))
+        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", theta, "must be a number from 1 to 1e15");
+    if (inner && outer && json_number_value(inner) != json_number_value(outer))
+        return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", outer, "rope_parameters has another rope_theta");
+    return OTT_OK;
+}
+
+static ott_status read_share(const char *name, json_t *root, json_t *parameters, hf_config *c) {
+    static const char key[] = "partial_rotary_factor";
+    json_t *outer = hf_get(root, key), *inner = hf_get(parameters, key), *share = inner ? inner : outer;
+    double fallback = c->family->rotary_share;
+    c->rotary_share = share ? json_number_value(share) : fallback > 0 ? fallback : 1;
+    if (fallback == 0 && c->rotary_share != 1)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, share,
+                       "only 1, rotation of the whole head, works for %s", c->family->name);
+    double columns = floor((double)c->head_dim * c->rotary_share);
+    if (!(c->rotary_share > 0 && c->rotary_share <= 1) || columns < 2 || fmod(columns, 2) != 0)
+        return hf_fail(OTT_ERR_FORMAT, name, key, share,
+                       "must be a share, above 0 and up to 1, of head_dim (%" PRId64
+                       ") that is an even number",
+                       c->head_dim);
+    return OTT_OK;
+}
+
+static ott_status read_member(const char *name, const char *key, json_t *parameters, const rule_member *m,
+                              hf_config *c) {
+    json_t *value = hf_get(parameters, m->name);
+    double *out = member_of(c, m);
+    *out = value ? json_number_value(value) : m->fallback;
+    if (!value && !isnan(m->fallback)) return OTT_OK;
+    if (json_is_number(value) && *out >= m->least && *out <= 1e9) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "rope type %s needs '%s', a number of at least %g",
+                   rule_words[c->rope], m->name, m->least);
+}
+
+/* Of yarn and longrope it may stand beside the rule, or be the model's own length. */
+static ott_status read_original(const char *name, const char *key, json_t *root, json_t *parameters,
+                                hf_config *c) {
+    static const char member[] = "original_max_position_embeddings";
+    json_t *value = hf_get(parameters, member);
+    if (!value && c->rope != HF_ROPE_LLAMA3) {
+        value = hf_get(root, member);
+        c->rope_original_max_position = c->max_position_embeddings;
+        if (!value) return OTT_OK;
+    }
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !(number >= 1 && number <= 1e9))
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                       "rope type %s needs '%s', a number of at least 1", rule_words[c->rope], member);
+    c->rope_original_max_position = (int64_t)number;
+    if (number != (double)c->rope_original_max_position)
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "%s must be an integer", member);
+    return OTT_OK;
+}
+
+static ott_status read_factors(const char *name, const char *key, json_t *parameters, const char *member,
+                               const hf_config *c, float out[HF_CONFIG_MOST_FACTORS]) {
+    json_t *list = hf_get(parameters, member);
+    int64_t pairs = (int64_t)((double)c->head_dim * c->rotary_share) / 2;
+    bool good = pairs <= HF_CONFIG_MOST_FACTORS && (int64_t)json_array_size(list) == pairs;
+    for (int64_t i = 0; good && i < pairs; i++) {
+        json_t *value = json_array_get(list, (size_t)i);
+        out[i] = (float)json_number_value(value);
+        good = json_is_number(value) && out[i] >= 1e-6f && out[i] <= 1e9f;
+    }
+    if (good) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                   "rope type longrope needs '%s', a list of %" PRId64 " numbers above 0, one for each pair",
+                   member, pairs);
+}
+
+static ott_status read_longrope(const char *name, const char *key, json_t *parameters, hf_config *c) {
+    if (c->rope_factor == 0) c->rope_factor = longrope_factor(c);
+    TRY(read_factors(name, key, parameters, "short_factor", c, c->rope_short_factor));
+    TRY(read_factors(name, key, parameters, "long_factor", c, c->rope_long_factor));
+    c->rope_factors = (int)((double)c->head_dim * c->rotary_share) / 2;
+    return OTT_OK;
+}
+
+/* Parts of yarn that only models of families that are not read here have. */
+static ott_status refuse_mscale(const char *name, const char *key, json_t *parameters) {
+    if (!hf_get(parameters, "mscale") && !hf_get(parameters, "mscale_all_dim") &&
+        !json_is_false(hf_get(parameters, "truncate")))
+        return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                   "yarn with mscale, mscale_all_dim or truncate = false does not work");
+}
+
+static ott_status read_rule(const char *name, const char *key, json_t *root, json_t *parameters,
+                            hf_config *c) {
+    for (int i = 0; i < RULE_MEMBERS; i++)
+        if (rule_members[i].rope == c->rope) TRY(read_member(name, key, parameters, &rule_members[i], c));
+    if (c->rope == HF_ROPE_LLAMA3 && c->rope_high_freq_factor <= c->rope_low_freq_factor)
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
+                       "high_freq_factor must be above low_freq_factor");
+    if (c->rope == HF_ROPE_PLAIN || c->rope == HF_ROPE_LINEAR) return OTT_OK;
+    TRY(read_original(name, key, root, parameters, c));
+    if (c->rope == HF_ROPE_YARN) TRY(refuse_mscale(name, key, parameters));
+    return c->rope == HF_ROPE_LONGROPE ? read_longrope(name, key, parameters, c) : OTT_OK;
+}
+
+static ott_status read_kind(const char *name, const char *key, json_t *parameters, hf_config *c) {
+    json_t *type = hf_get(parameters, "rope_type");
+    if (!type) type = hf_get(parameters, "type"); /* the spelling before rope_type */
+    const char *word = type ? json_string_value(type) : "default";
+    if (word && strcmp(word, "su") == 0) word = "longrope"; /* its first name */
+    for (int i = 0; word && i < HF_ROPE_COUNT; i++)
+        if (strcmp(word, rule_words[i]) == 0) return c->rope = (hf_rope)i, OTT_OK;
+    return hf_fail(
+        OTT_ERR_UNSUPPORTED, name, key, parameters,
+        "of the kinds of rotary embedding, default, linear, llama3, yarn and longrope work; %s does not",
+        word ? str_show(word).text : "this");
+}
+
+ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
+    const char *key = hf_get(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    json_t *parameters = hf_get(root, key), *member;
+    const char *member_name;
+    c->rope = HF_ROPE_PLAIN;
+    c->rope_original_max_position = c->rope_factors = 0;
+    for (int i = 0; i < RULE_MEMBERS; i++) *member_of(c, &rule_members[i]) = 0;
+    if (parameters && !json_is_object(parameters))
+        return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "must be an object");
+    json_object_foreach(parameters, member_name, member) {
+        if (json_is_object(member))
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                           "rotary embedding of another kind in some layers does not work");
+    }
+    TRY(read_theta(name, root, parameters, c));
+    TRY(read_share(name, root, parameters, c));
+    if (!parameters) return OTT_OK;
+    TRY(read_kind(name, key, parameters, c));
+    return read_rule(name, key, root, parameters, c);
+}
+
+/* ---- comparing and writing ---- */
+
+bool hf_rope_equal(const hf_config *a, const hf_config *b) {
+    size_t bytes = (size_t)a->rope_factors * sizeof *a->rope_short_factor;
+    bool equal = a->rope == b->rope && (float)a->rope_theta == (float)b->rope_theta &&
+                 (float)a->rotary_share == (float)b->rotary_share &&
+                 a->rope_original_max_position == b->rope_original_max_position &&
+                 a->rope_factors == b->rope_factors &&
+                 memcmp(a->rope_short_factor, b->rope_short_factor, bytes) == 0 &&
+                 memcmp(a->rope_long_factor, b->rope_long_factor, bytes) == 0;
+    for (int i = 0; i < RULE_MEMBERS; i++)
+        equal = equal && (float)value_of(a, &rule_members[i]) == (float)value_of(b, &rule_members[i]);
+    return equal;
+}
+
+static void append_number(str *out, double x) {
+    char text[32];
+    number_metric(x, text);
+    str_printf(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+}
+
+static void append_factors(str *out, const char *name, const hf_config *c, const float *factor) {
+    str_printf(out, "\n    \"%s\": [", name);
+    for (int i = 0; i < c->rope_factors; i++) {
+        str_append(out, i ? ", " : "");
+        append_number(out, (double)factor[i]);
+    }
+    str_append(out, "],");
+}
+
+/* Is a number what its absence would say? transformers 4 refuses a longrope that has more than its lists. */
+static bool is_implied(const hf_config *c, const rule_member *m) {
+    double x = value_of(c, m);
+    if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);
+    return x == 0 && m->fallback == 0;
+}
+
+void hf_rope_append(const hf_config *c, str *out) {
+    str_append(out, "{");
+    for (int i = 0; i < RULE_MEMBERS; i++) {
+        const rule_member *m = &rule_members[i];
+        if (m->rope != c->rope || is_implied(c, m)) continue;
+        str_printf(out, "\n    \"%s\": ", m->name);
+        append_number(out, value_of(c, m));
+        str_append(out, ",");
+    }
+    if (c->rope == HF_ROPE_LONGROPE) {
+        append_factors(out, "long_factor", c, c->rope_long_factor);
+        append_factors(out, "short_factor", c, c->rope_short_factor);
+        str_append(out, "\n    \"type\": \"longrope\"\n  }");
+        return;
+    }
+    if (c->rope != HF_ROPE_LINEAR)
+        str_printf(out, "\n    \"original_max_position_embeddings\": %" PRId64 ",",
+                   c->rope_original_max_position);
+    str_printf(out, "\n    \"rope_type\": \"%s\"\n  }", rule_words[c->rope]);
+}

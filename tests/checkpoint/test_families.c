@@ -1,0 +1,245 @@
+/*
+ * Model families against Hugging Face transformers (tests/golden/README.md): the folder that transformers saved is read,
+ * trained on for a micro-batch, generated from, and written again.
+ *
+ * Both sides compute in fp32, in different orders; the bounds are those of tests/model/test_model_golden.c, a few
+ * times wider where a family multiplies its logits or its stream.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "checkpoint/hf_model.h"
+#include "checkpoint/hf_save.h"
+#include "checkpoint/run_folder.h"
+#include "model/cache.h"
+#include "model/tiny_model.h"
+#include "nn/golden.h"
+
+enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
+#define BOUND 1e-5 /* of the largest element of a tensor */
+
+static const char *const names[] = {"yarn", "linear", "longrope", "granite", "glm", "glm4"};
+enum { FAMILIES_HELD = sizeof names / sizeof *names };
+
+/* ---- setting up ---- */
+
+static const char *folder_of(const char *name, char out[256]) {
+    snprintf(out, 256, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);
+    return out;
+}
+
+/* What a run that starts from the folder makes of it. */
+static model_options options_from(mem *account, const char *folder) {
+    char argument[300];
+    config *cfg;
+    model_options o;
+    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
+    const char *arguments[] = {argument, "--train.seq_len=24"};
+    HARNESS_OK(config_parse(account, NULL, 2, arguments, &cfg));
+    HARNESS_OK(hf_model_configure(account, cfg, NULL));
+    HARNESS_OK(model_options_resolve(cfg, &o));
+    config_close(cfg);
+    return o;
+}
+
+typedef struct held {
+    tiny t;
+    golden g;
+    char folder[256];
+} held;
+
+static void open_family(held *f, mem *account, const char *name) {
+    char file[64];
+    model_options o = options_from(account, folder_of(name, f->folder));
+    snprintf(file, sizeof file, "families/%s/golden", name);
+    tiny_open(&f->t, &o, 1, NULL);
+    golden_open(&f->g, f->t.h.account, file);
+    HARNESS_OK(hf_model_load(f->t.m, f->folder));
+    tiny_convert(&f->t, recipe_high_precision(OTT_F32), NULL, NULL);
+    golden_tensor token = golden_read(&f->g, "tokens"), target = golden_read(&f->g, "targets");
+    tiny_batch(&f->t, SEQUENCES, LENGTH, token.t.data, target.t.data);
+    golden_free(&f->g, &token);
+    golden_free(&f->g, &target);
+}
+
+static void close_family(held *f) {
+    golden_close(&f->g);
+    tiny_close(&f->t);
+}
+
+/* ---- comparing ---- */
+
+static void compare(const char *name, const char *what, const float *ours, const float *theirs,
+                    int64_t count) {
+    double largest = 0, difference = 0;
+    for (int64_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)theirs[i]));
+        difference = fmax(difference, fabs((double)ours[i] - (double)theirs[i]));
+    }
+    if (!(largest > 0 && difference <= BOUND * largest))
+        fail_msg("%s: %s is off by %.2e of %.2e", name, what, difference, largest);
+}
+
+static void compare_losses(held *f, const char *name) {
+    golden_tensor theirs = golden_read(&f->g, "losses");
+    float *ours = tiny_losses(&f->t);
+    compare(name, "losses", ours, theirs.values, theirs.count);
+    free(ours);
+    golden_free(&f->g, &theirs);
+}
+
+static void compare_gradients(held *f, const char *name) {
+    for (int i = 0; i < f->t.m->parameter_count; i++) {
+        const parameter *p = &f->t.m->parameters[i];
+        golden_tensor theirs = golden_read(&f->g, "grad/%s", p->name);
+        float *ours = malloc((size_t)theirs.count * sizeof *ours);
+        assert_int_equal(theirs.count, parameter_count(p));
+        harness_get(&f->t.h, &p->grad, ours);
+        compare(name, p->name, ours, theirs.values, theirs.count);
+        free(ours);
+        golden_free(&f->g, &theirs);
+    }
+}
+
+/* ---- tests ---- */
+
+/* Whatever is recomputed, the gradients are these bits. */
+static void equals_transformers(void **state) {
+    run_folder *r = *state;
+    for (int i = 0; i < FAMILIES_HELD; i++) {
+        float *first = NULL;
+        for (int mode = CHECKPOINT_NONE; mode <= CHECKPOINT_FULL; mode++) {
+            held f;
+            open_family(&f, r->account, names[i]);
+            for (int64_t k = 0; k < f.t.m->options.layers; k++)
+                f.t.m->blocks[k].checkpointing = (checkpointing)mode;
+            tiny_run(&f.t);
+            compare_losses(&f, names[i]);
+            compare_gradients(&f, names[i]);
+            float *grads = tiny_gradients(&f.t);
+            size_t bytes = (size_t)tiny_gradient_count(&f.t) * sizeof *grads;
+            if (first && memcmp(first, grads, bytes) != 0) fail_msg("%s: recomputed otherwise", names[i]);
+            if (first)
+                free(grads);
+            else
+                first = grads;
+            close_family(&f);
+        }
+        free(first);
+    }
+}
+
+/* The last token's loss, from the logits of a sequence that came piece by piece. */
+static void generates_with_a_cache(void **state) {
+    run_folder *r = *state;
+    static const int64_t pieces[] = {10, 1, 13};
+    for (int i = 0; i < FAMILIES_HELD; i++) {
+        held f;
+        model_cache *cache;
+        float logits[VOCAB];
+        double sum = 0;
+        open_family(&f, r->account, names[i]);
+        golden_tensor token = golden_read(&f.g, "tokens"), target = golden_read(&f.g, "targets");
+        golden_tensor losses = golden_read(&f.g, "losses");
+        const int32_t *next = (const int32_t *)token.t.data + LENGTH, *wanted = target.t.data;
+        HARNESS_OK(model_cache_open(f.t.m, NULL, LENGTH, &cache));
+        for (int k = 0; k < 3; k++) {
+            HARNESS_OK(model_cache_extend(cache, next, pieces[k], logits));
+            next += pieces[k];
+        }
+        for (int k = 0; k < VOCAB; k++) sum += exp((double)logits[k]);
+        float loss = (float)(log(sum) - (double)logits[wanted[2 * LENGTH - 1]]);
+        compare(names[i], "the loss behind the cache", &loss, losses.values + 2 * LENGTH - 1, 1);
+        model_cache_close(cache);
+        golden_free(&f.g, &token);
+        golden_free(&f.g, &target);
+        golden_free(&f.g, &losses);
+        close_family(&f);
+    }
+}
+
+/* Every tensor of one file stands in the other, with the same bytes. */
+static void same_tensors(mem *account, const char *path, const char *other_path) {
+    safetensors *a, *b;
+    HARNESS_OK(safetensors_open(account, path, &a));
+    HARNESS_OK(safetensors_open(account, other_path, &b));
+    assert_int_equal(safetensors_count(a), safetensors_count(b));
+    for (int64_t i = 0; i < safetensors_count(a); i++) {
+        const safetensors_entry *x = safetensors_at(a, i), *y = safetensors_find(b, x->name);
+        if (!y) fail_msg("%s has no %s", other_path, x->name);
+        int64_t bytes = safetensors_elements(x) * 2;
+        char *values = malloc((size_t)bytes), *others = malloc((size_t)bytes);
+        HARNESS_OK(safetensors_read(a, x, 0, bytes, values));
+        HARNESS_OK(safetensors_read(b, y, 0, bytes, others));
+        assert_memory_equal(values, others, (size_t)bytes);
+        free(values);
+        free(others);
+    }
+    safetensors_close(a);
+    safetensors_close(b);
+}
+
+static void assert_same_options(const model_options *a, const model_options *b) {
+    const double x[] = {a->embedding_multiplier,
+                        a->residual_multiplier,
+                        a->attention_multiplier,
+                        a->logit_multiplier,
+                        a->norm_epsilon,
+                        a->rope.theta,
+                        a->rope.rotary_share,
+                        a->rope.factor,
+                        a->rope.beta_fast,
+                        a->rope.beta_slow,
+                        (double)a->rope.original_max_position};
+    const double y[] = {b->embedding_multiplier,
+                        b->residual_multiplier,
+                        b->attention_multiplier,
+                        b->logit_multiplier,
+                        b->norm_epsilon,
+                        b->rope.theta,
+                        b->rope.rotary_share,
+                        b->rope.factor,
+                        b->rope.beta_fast,
+                        b->rope.beta_slow,
+                        (double)b->rope.original_max_position};
+    assert_ptr_equal(a->family, b->family);
+    assert_int_equal(a->rope.kind, b->rope.kind);
+    assert_memory_equal(x, y, sizeof x);
+    assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
+    assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
+}
+
+/* With the original's config.json, and with one of our own, the model that is read again is the same. */
+static void writes_what_it_read(void **state) {
+    run_folder *r = *state;
+    for (int i = 0; i < FAMILIES_HELD; i++) {
+        held f;
+        open_family(&f, r->account, names[i]);
+        for (int own = 0; own < 2; own++) {
+            char path[300];
+            hf_save_summary sum;
+            const char *out = at(r, "%s-%d", names[i], own);
+            const hf_save_options o = {.dtype = OTT_BF16, .original = own ? NULL : f.folder};
+            HARNESS_OK(hf_model_save(f.t.m, &o, out, &sum));
+            assert_string_equal(sum.family, f.t.m->options.family->name);
+            snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
+            same_tensors(r->account, path, at(r, "%s-%d/model.safetensors", names[i], own));
+            model_options again = options_from(r->account, out);
+            assert_same_options(&again, &f.t.m->options);
+        }
+        close_family(&f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(equals_transformers, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(generates_with_a_cache, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(writes_what_it_read, run_folder_setup, run_folder_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/families/NAME: a tiny random model of each family as Hugging Face transformers saves it (config.json,
+model.safetensors in bf16), and in golden.safetensors what transformers computes with it in fp32: the loss of each token, and
+the gradient of their mean with respect to every parameter. Targets below zero do not count.
+
+    python tools/goldens/make_family_goldens.py tests/golden/families [NAME...]
+"""
+
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+VOCAB, SEQUENCES, LENGTH = 32, 2, 24
+SHAPE = dict(
+    vocab_size=VOCAB,
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=64,
+    rms_norm_eps=1e-5,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=None,
+    tie_word_embeddings=False,
+)
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 4.0,
+    "beta_slow": 1.0,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
+# 24 positions are more than the original 16: the long factors count. 6 of the 8 columns of a head turn.
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "original_max_position_embeddings": 16,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.25, 1.5],
+    "long_factor": [1.0, 2.5, 6.0],
+}
+GLM = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+# name: the prefix of transformers' classes, what differs from SHAPE
+FAMILIES = {
+    "yarn": ("Llama", {"rope_parameters": YARN}),
+    "linear": ("Llama", {"rope_parameters": LINEAR}),
+    "longrope": (
+        "Phi3",
+        {
+            "rope_parameters": LONGROPE,
+            "original_max_position_embeddings": 16,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+        },
+    ),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.4,
+            "logits_scaling": 0.6,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "glm": ("Glm", {"rope_parameters": GLM, "attention_bias": True}),
+    "glm4": ("Glm4", {"rope_parameters": GLM, "attention_bias": False}),
+}
+
+
+def make_model(family, more):
+    config = getattr(transformers, f"{family}Config")(
+        **(SHAPE | more), attn_implementation="eager", dtype="bfloat16"
+    )
+    return getattr(transformers, f"{family}ForCausalLM")(config)
+
+
+def set_weights(model, generator):
+    """Wide enough that attention is far from uniform and every gradient far from zero."""
+    around = 0.0 if "gemma" in model.config.model_type else 1.0  # of a norm's weight
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if p.dim() == 1 and name.endswith("bias"):
+            noise *= 0.3
+        elif p.dim() == 1:
+            noise = around + 0.2 * noise
+        elif "embed" in name:
+            noise *= 0.5
+        else:
+            noise *= 1.5 * p.shape[1] ** -0.5
+        p.data = noise.bfloat16()
+
+
+def write_golden(folder, name, family, more):
+    generator = torch.Generator().manual_seed(7)
+    model = make_model(family, more)
+    set_weights(model, generator)
+    model.bfloat16().save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
+    targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
+    targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
+    kind = getattr(transformers, f"{family}ForCausalLM")  # read again: casting has rounded the rotary frequencies too
+    model = kind.from_pretrained(folder, dtype="float32", attn_implementation="eager").train()
+    logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
+    flat = targets.reshape(-1)
+    losses = torch.nn.functional.cross_entropy(logits, flat, ignore_index=-1, reduction="none")
+    loss = losses.sum() / (flat >= 0).sum()
+    loss.backward()
+    out = {"losses": losses.detach(), "tokens": tokens.reshape(-1).int(), "targets": flat.int()}
+    out |= {f"grad/{name}": p.grad for name, p in model.named_parameters()}
+    made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    save_file({k: v.contiguous() for k, v in out.items()}, folder / "golden.safetensors", {"made_with": made_with})
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    print(f"{name}: loss {loss.item():.7f}")
+
+
+def main(folder, names):
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for name in names or FAMILIES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        write_golden(folder / name, name, *FAMILIES[name])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
