@@ -220,9 +220,12 @@ static const qtensor *weight_form(const linear *l) {
 
 /* ---- a frozen weight that is kept in FP8 ---- */
 
-/* Are the codes that are kept those that this use would have? Their scales are what they are. */
-static bool is_kept_use(const cast_spec *kept, const cast_spec *wanted) {
-    return cast_spec_is_fp8(kept) && kept->format == wanted->format && kept->grain == wanted->grain;
+linear_reading linear_reads(const linear *l, bool backward) {
+    const qtensor kept = frozen_uses(l->weight);
+    const cast_spec *wanted = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
+    const cast_spec *have = backward ? &kept.spec.columnwise : &kept.spec.rowwise;
+    if (!cast_spec_is_fp8(wanted)) return LINEAR_VALUES;
+    return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_AS_KEPT : LINEAR_ROUNDED;
 }
 
 /* The columnwise use of the codes that are kept. */
@@ -255,22 +258,24 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
 
 /* The use of the codes that a product wants, until `buffer` is closed. */
 static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
-    qtensor kept = frozen_uses(l->weight), other;
-    const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
-    bool fp8 = cast_spec_is_fp8(wanted);
+    qtensor q = frozen_uses(l->weight);
+    linear_reading reading = linear_reads(l, columnwise);
+    bool rounded = reading == LINEAR_ROUNDED;
     plan_buffer values;
-    tensor x;
-    if (is_kept_use(columnwise ? &kept.spec.columnwise : &kept.spec.rowwise, wanted)) {
-        if (columnwise) TRY(open_kept_columnwise(cx, &kept, buffer));
-        *out = columnwise ? operand_columnwise((tensor){0}, &kept) : operand_rowwise((tensor){0}, &kept);
-        return OTT_OK;
+    tensor x = {0};
+    if (reading == LINEAR_AS_KEPT) {
+        if (columnwise) TRY(open_kept_columnwise(cx, &q, buffer));
+    } else {
+        TRY(exec_open(cx, "weight of its codes", rounded ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
+                      rounded ? &values : buffer));
+        TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &x}));
     }
-    TRY(exec_open(cx, "weight of its codes", fp8 ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
-                  fp8 ? &values : buffer));
-    TRY(op_dequantize(cx, &(dequantize_args){.q = &kept, .y = &x}));
-    if (fp8) TRY(open_other_use(cx, l, columnwise, &x, &other, buffer));
-    if (fp8) TRY(plan_close(cx->plan, &values));
-    *out = columnwise ? operand_columnwise(x, fp8 ? &other : NULL) : operand_rowwise(x, fp8 ? &other : NULL);
+    if (rounded) {
+        TRY(open_other_use(cx, l, columnwise, &x, &q, buffer));
+        TRY(plan_close(cx->plan, &values));
+    }
+    const qtensor *codes = reading == LINEAR_VALUES ? NULL : &q;
+    *out = columnwise ? operand_columnwise(x, codes) : operand_rowwise(x, codes);
     return OTT_OK;
 }
 

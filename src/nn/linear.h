@@ -66,6 +66,16 @@ static inline bool linear_casts_weight(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) && !linear_keeps_codes(l);
 }
 
+/* What a product makes of codes that are kept (nn/frozen.h). */
+typedef enum linear_reading {
+    LINEAR_AS_KEPT, /* it multiplies them */
+    LINEAR_VALUES,  /* numbers in the activation format, at each use */
+    LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice */
+    LINEAR_READINGS
+} linear_reading;
+/* By forward, or by backward, which reads them columnwise. */
+linear_reading linear_reads(const linear *l, bool backward);
+
 /* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
 bool linear_weight_is_fixed(const linear *l);
 /* Is the compute weight, or are its scales, that of cx->step, or of any and fixed? */

@@ -1,5 +1,6 @@
 /* train/announce: the lines before the first step. */
 #include "train/announce.h"
+#include <stdio.h>
 
 void announce_conversion(const logger *log, const trainer *t) {
     if (recipe_gemm_is_fp8(t->recipe, GEMM_COUNT))
@@ -17,6 +18,34 @@ static void log_precision(const announcement *a) {
     for (int i = 0; a->precision->phase_count > 1 && i < a->precision->phase_count; i++)
         log_info(a->log, "Precision schedule: from step %lld on in %s",
                  (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);
+}
+
+/* "224 as they are, 0 as bf16 numbers, ..." */
+static void show_readings(const trainer *t, const int count[LINEAR_READINGS], char *out, size_t size) {
+    snprintf(out, size, "%d as they are, %d as %s numbers, %d rounded a second time", count[LINEAR_AS_KEPT],
+             count[LINEAR_VALUES], dtype_name(t->m->activation), count[LINEAR_ROUNDED]);
+}
+
+/* What products make of frozen weights that are kept in FP8: never silently something else. */
+static void log_kept(const announcement *a) {
+    const module_list *all = &a->trainer->m->modules;
+    int kept = 0, count[2][LINEAR_READINGS] = {0};
+    char forward[128], backward[128];
+    for (int i = 0; i < all->count; i++) {
+        if (all->of[i].kind != MODULE_LINEAR || !linear_keeps_codes(all->of[i].linear)) continue;
+        kept++;
+        for (int pass = 0; pass < 2; pass++) count[pass][linear_reads(all->of[i].linear, pass)]++;
+    }
+    if (kept == 0) return;
+    show_readings(a->trainer, count[0], forward, sizeof forward);
+    show_readings(a->trainer, count[1], backward, sizeof backward);
+    log_info(a->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
+             backward);
+    if (count[0][LINEAR_ROUNDED] + count[1][LINEAR_ROUNDED] > 0)
+        log_info(
+            a->log,
+            "Rounded a second time, at each use, are those whose scales recipe %s has for other elements",
+            a->trainer->recipe->name);
 }
 
 static void log_model(const announcement *a) {
@@ -40,6 +69,7 @@ static void log_model(const announcement *a) {
         log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));
     announce_conversion(a->log, a->trainer);
+    log_kept(a);
 }
 
 static void log_memory(const announcement *a) {
