@@ -19,13 +19,13 @@
 #include "reference/reference_ops.h"
 
 #define THREADS_MAX 3
-#ifdef OTT_SANITIZED /* everything takes ten times as long, and one number of threads shows a memory error   \
-                      */
+#ifdef OTT_SANITIZED /* everything takes ten times as long, and one number of threads shows a memory error */
 #define THREADS_MIN THREADS_MAX
+#define REPEATS     1
 #else
 #define THREADS_MIN 1
+#define REPEATS     2 /* cases for each format, shape and kind of values; they differ in all that is drawn */
 #endif
-#define REPEATS 2 /* cases for each format, shape and kind of values; they differ in all that is drawn */
 
 static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 
