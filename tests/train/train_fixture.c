@@ -70,6 +70,11 @@ void fixture_write_text(const char *path, int64_t bytes, uint64_t seed) {
 
 /* ---- folder ---- */
 
+bool fixture_takes_few(void) {
+    const char *named = getenv(TEST_DEVICE_VARIABLE);
+    return FIXTURE_SANITIZED || (named && *named);
+}
+
 int fixture_setup(void **state) {
     fixture *f = calloc(1, sizeof *f);
     if (!f) return -1;
