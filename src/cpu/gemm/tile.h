@@ -31,7 +31,7 @@ typedef void (*gemm_kernel)(const gemm_tile *t);
 
 /* The scalar ISA level's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
    multiply and an add give the same bits. */
-SIMD v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
+SIMD_PRIMITIVE v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
 #ifdef CPU_ISA_scalar
     if (exact) return v16_add(sum, v16_mul(a, b));
 #else

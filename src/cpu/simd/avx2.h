@@ -17,51 +17,51 @@ typedef v16i v16m; /* all bits of a lane set or none */
 
 /* A primitive that is one intrinsic for each half. */
 #define V16_UNARY(type, name, of, f)                                                                         \
-    SIMD type name(of x) {                                                                                   \
+    SIMD_PRIMITIVE type name(of x) {                                                                         \
         return (type){f(x.a), f(x.b)};                                                                       \
     }
 #define V16_BINARY(type, name, of, f)                                                                        \
-    SIMD type name(of x, of y) {                                                                             \
+    SIMD_PRIMITIVE type name(of x, of y) {                                                                   \
         return (type){f(x.a, y.a), f(x.b, y.b)};                                                             \
     }
 #define V16_TERNARY(type, name, of, f)                                                                       \
-    SIMD type name(of x, of y, of z) {                                                                       \
+    SIMD_PRIMITIVE type name(of x, of y, of z) {                                                             \
         return (type){f(x.a, y.a, z.a), f(x.b, y.b, z.b)};                                                   \
     }
 #define V16I_SHIFT(name, f)                                                                                  \
-    SIMD v16i name(v16i x, int count) {                                                                      \
+    SIMD_PRIMITIVE v16i name(v16i x, int count) {                                                            \
         return (v16i){f(x.a, count), f(x.b, count)};                                                         \
     }
 #define V16_COMPARE(name, how)                                                                               \
-    SIMD v16m name(v16 x, v16 y) {                                                                           \
+    SIMD_PRIMITIVE v16m name(v16 x, v16 y) {                                                                 \
         return (v16m){_mm256_castps_si256(_mm256_cmp_ps(x.a, y.a, how)),                                     \
                       _mm256_castps_si256(_mm256_cmp_ps(x.b, y.b, how))};                                    \
     }
 
-SIMD v16m v16m_first(int64_t n) {
+SIMD_PRIMITIVE v16m v16m_first(int64_t n) {
     __m256i count = _mm256_set1_epi32((int)n);
     return (v16m){_mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
                   _mm256_cmpgt_epi32(count, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
 }
 
-SIMD v16 v16_zero(void) {
+SIMD_PRIMITIVE v16 v16_zero(void) {
     return (v16){_mm256_setzero_ps(), _mm256_setzero_ps()};
 }
-SIMD v16 v16_set1(float x) {
+SIMD_PRIMITIVE v16 v16_set1(float x) {
     return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
-SIMD v16 v16_load(const float *p) {
+SIMD_PRIMITIVE v16 v16_load(const float *p) {
     return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }
-SIMD v16 v16_load_n(const float *p, int64_t n) {
+SIMD_PRIMITIVE v16 v16_load_n(const float *p, int64_t n) {
     v16m m = v16m_first(n);
     return (v16){_mm256_maskload_ps(p, m.a), _mm256_maskload_ps(p + 8, m.b)};
 }
-SIMD void v16_store(float *p, v16 x) {
+SIMD_PRIMITIVE void v16_store(float *p, v16 x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
 }
-SIMD void v16_store_n(float *p, v16 x, int64_t n) {
+SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     v16m m = v16m_first(n);
     _mm256_maskstore_ps(p, m.a, x.a);
     _mm256_maskstore_ps(p + 8, m.b, x.b);
@@ -77,7 +77,7 @@ V16_TERNARY(v16, v16_fnma, v16, _mm256_fnmadd_ps)
 V16_TERNARY(v16, v16_fms, v16, _mm256_fmsub_ps)
 V16_BINARY(v16, v16_max, v16, _mm256_max_ps)
 V16_BINARY(v16, v16_min, v16, _mm256_min_ps)
-SIMD v16 v16_round(v16 x) {
+SIMD_PRIMITIVE v16 v16_round(v16 x) {
     return (v16){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                  _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
@@ -87,7 +87,7 @@ V16_UNARY(v16, v16_from_bits, v16i, _mm256_castsi256_ps)
 V16_UNARY(v16i, v16_to_int, v16, _mm256_cvttps_epi32)
 V16_UNARY(v16, v16_from_int, v16i, _mm256_cvtepi32_ps)
 
-SIMD v16i v16i_set1(uint32_t x) {
+SIMD_PRIMITIVE v16i v16i_set1(uint32_t x) {
     return (v16i){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)};
 }
 V16_BINARY(v16i, v16i_add, v16i, _mm256_add_epi32)
@@ -99,10 +99,10 @@ V16_BINARY(v16i, v16i_umax, v16i, _mm256_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm256_min_epu32)
 /* Of 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm256_max_epu16)
-SIMD v16i v16i_load(const void *p) {
+SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
-SIMD void v16i_store(void *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store(void *p, v16i x) {
     _mm256_storeu_si256(p, x.a);
     _mm256_storeu_si256((__m256i *)p + 1, x.b);
 }
@@ -114,36 +114,36 @@ V16_COMPARE(v16_lt, _CMP_LT_OQ)
 V16_COMPARE(v16_le, _CMP_LE_OQ)
 V16_COMPARE(v16_eq, _CMP_EQ_OQ)
 V16_COMPARE(v16_unordered, _CMP_UNORD_Q)
-SIMD v16m v16_isnan(v16 a) {
+SIMD_PRIMITIVE v16m v16_isnan(v16 a) {
     return v16_unordered(a, a);
 }
 V16_BINARY(v16m, v16i_gt, v16i, _mm256_cmpgt_epi32)
 V16_BINARY(v16m, v16i_eq, v16i, _mm256_cmpeq_epi32)
-SIMD v16 v16_select(v16m m, v16 yes, v16 no) {
+SIMD_PRIMITIVE v16 v16_select(v16m m, v16 yes, v16 no) {
     return (v16){_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(m.a)),
                  _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(m.b))};
 }
-SIMD v16i v16i_select(v16m m, v16i yes, v16i no) {
+SIMD_PRIMITIVE v16i v16i_select(v16m m, v16i yes, v16i no) {
     return (v16i){_mm256_blendv_epi8(no.a, yes.a, m.a), _mm256_blendv_epi8(no.b, yes.b, m.b)};
 }
-SIMD int v16m_count(v16m m) {
+SIMD_PRIMITIVE int v16m_count(v16m m) {
     return __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(m.a))) +
            __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(m.b)));
 }
 
-SIMD float v16_fold_sum(v16 x) {
+SIMD_PRIMITIVE float v16_fold_sum(v16 x) {
     __m256 a = _mm256_add_ps(x.a, x.b);
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-SIMD float v16_fold_max(v16 x) {
+SIMD_PRIMITIVE float v16_fold_max(v16 x) {
     __m256 a = _mm256_max_ps(x.a, x.b);
     __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_max_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
 }
-SIMD uint32_t v16i_fold_umax(v16i x) {
+SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     __m256i a = _mm256_max_epu32(x.a, x.b);
     __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     b = _mm_max_epu32(b, _mm_shuffle_epi32(b, 0x4e));
@@ -152,7 +152,7 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
 }
 
 /* Lane i: the largest of t[i]'s lanes, for 8 of them; with `halves` the larger of each half of the lanes. */
-SIMD __m256i v16i_fold_rows8(v16i t[8], bool halves) {
+SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
     _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), which))
@@ -169,11 +169,11 @@ SIMD __m256i v16i_fold_rows8(v16i t[8], bool halves) {
     return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
 }
 /* The same for 16. */
-SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
+SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }
 
-SIMD void v16_transpose8(__m256 t[8]) {
+SIMD_PRIMITIVE void v16_transpose8(__m256 t[8]) {
     __m256 u[8];
     SIMD_UNROLL for (int i = 0; i < 8; i += 2) {
         u[i] = _mm256_unpacklo_ps(t[i], t[i + 1]);
@@ -192,7 +192,7 @@ SIMD void v16_transpose8(__m256 t[8]) {
     for (int i = 0; i < 8; i++) t[i] = u[i];
 }
 /* t[i] lane j becomes t[j] lane i: four blocks of 8 x 8, the two off the diagonal changing places. */
-SIMD void v16_transpose(v16 t[16]) {
+SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m256 block[4][8];
     for (int i = 0; i < 8; i++) {
         block[0][i] = t[i].a, block[1][i] = t[i].b;
@@ -205,7 +205,7 @@ SIMD void v16_transpose(v16 t[16]) {
     }
 }
 
-SIMD __m256 v16_half_scale(__m256 x, __m256i n) {
+SIMD_PRIMITIVE __m256 v16_half_scale(__m256 x, __m256i n) {
     const __m256i bias = _mm256_set1_epi32(127);
     __m256i half = _mm256_srai_epi32(n, 1);
     __m256 low = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
@@ -214,72 +214,72 @@ SIMD __m256 v16_half_scale(__m256 x, __m256i n) {
     return _mm256_mul_ps(_mm256_mul_ps(x, low), high);
 }
 /* 2^n for whole n of [-252, 254], applied to x in two halves so that only the second product can round. */
-SIMD v16 v16_scale_by_power(v16 x, v16 n) {
+SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     v16i whole = v16_to_int(n);
     return (v16){v16_half_scale(x.a, whole.a), v16_half_scale(x.b, whole.b)};
 }
 
 /* ---- 16-bit and 8-bit elements ---- */
-SIMD v16i v16i_load_u16(const uint16_t *p) {
+SIMD_PRIMITIVE v16i v16i_load_u16(const uint16_t *p) {
     return (v16i){_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)),
                   _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(p + 8)))};
 }
-SIMD v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
+SIMD_PRIMITIVE v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
     uint16_t part[16] = {0};
     memcpy(part, p, (size_t)(n < 16 ? n : 16) * 2);
     return v16i_load_u16(part);
 }
 /* The low 16 bits of each lane, in order. Lanes hold at most 0xffff. */
-SIMD __m256i v16i_u16_lanes(v16i x) {
+SIMD_PRIMITIVE __m256i v16i_u16_lanes(v16i x) {
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
 }
-SIMD void v16i_store_u16(uint16_t *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store_u16(uint16_t *p, v16i x) {
     _mm256_storeu_si256((void *)p, v16i_u16_lanes(x));
 }
-SIMD void v16i_store_u16_n(uint16_t *p, v16i x, int64_t n) {
+SIMD_PRIMITIVE void v16i_store_u16_n(uint16_t *p, v16i x, int64_t n) {
     uint16_t part[16];
     v16i_store_u16(part, x);
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 2);
 }
-SIMD v16i v16i_load_u8(const uint8_t *p) {
+SIMD_PRIMITIVE v16i v16i_load_u8(const uint8_t *p) {
     __m128i c = _mm_loadu_si128((const void *)p);
     return (v16i){_mm256_cvtepu8_epi32(c), _mm256_cvtepu8_epi32(_mm_srli_si128(c, 8))};
 }
-SIMD void v16i_store_u8(uint8_t *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store_u8(uint8_t *p, v16i x) {
     __m256i words = v16i_u16_lanes(x);
     _mm_storeu_si128((void *)p,
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-SIMD void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
+SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     uint8_t part[16];
     v16i_store_u8(part, x);
     memcpy(p, part, (size_t)(n < 16 ? n : 16));
 }
-SIMD __m256i v16i_u8_lanes(v16i x, v16i y) {
+SIMD_PRIMITIVE __m256i v16i_u8_lanes(v16i x, v16i y) {
     __m256i bytes = _mm256_packus_epi16(_mm256_packus_epi32(x.a, x.b), _mm256_packus_epi32(y.a, y.b));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 /* 64 values of 0..255 in four vectors, as bytes in order. */
-SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
+SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     _mm256_storeu_si256((void *)p, v16i_u8_lanes(a, b));
     _mm256_storeu_si256((void *)(p + 32), v16i_u8_lanes(c, d));
 }
 
 /* ---- what v16_store_fp8x64 is made of ---- */
-SIMD bool v16_have_no_nan(const v16 x[4]) {
+SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __m256 nan = _mm256_cmp_ps(x[0].a, x[0].b, _CMP_UNORD_Q);
     for (int v = 1; v < 4; v++) nan = _mm256_or_ps(nan, _mm256_cmp_ps(x[v].a, x[v].b, _CMP_UNORD_Q));
     return _mm256_movemask_ps(nan) == 0;
 }
 /* |x|, at most `limit`. */
-SIMD v16 v16_magnitude(v16 x, v16 limit) {
+SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return (v16){_mm256_min_ps(_mm256_and_ps(x.a, magnitude), limit.a),
                  _mm256_min_ps(_mm256_and_ps(x.b, magnitude), limit.b)};
 }
 /* The sum of the products of the signed 16-bit halves. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm256_madd_epi16)
-SIMD __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
+SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
     const __m256i from = _mm256_set1_epi16((short)offset), sign = _mm256_set1_epi8((char)0x80);
     __m256i low = _mm256_sub_epi16(_mm256_packs_epi32(a.a, a.b), from);
     __m256i high = _mm256_sub_epi16(_mm256_packs_epi32(b.a, b.b), from);
@@ -291,30 +291,31 @@ SIMD __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, 
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 /* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
-SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift, const v16 x[4]) {
+SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
+                                            const v16 x[4]) {
     _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));
     _mm256_storeu_si256((void *)(p + 32), v16i_signed_u8_lanes(word[2], word[3], offset, shift, x[2], x[3]));
 }
 
-SIMD v16 v16_load_f16(const uint16_t *p) {
+SIMD_PRIMITIVE v16 v16_load_f16(const uint16_t *p) {
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)),
                  _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 8)))};
 }
-SIMD v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
+SIMD_PRIMITIVE v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
     uint16_t part[16] = {0};
     memcpy(part, p, (size_t)(n < 16 ? n : 16) * 2);
     return v16_load_f16(part);
 }
-SIMD __m128i v16_to_f16_half(__m256 x) {
+SIMD_PRIMITIVE __m128i v16_to_f16_half(__m256 x) {
     __m128i h = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m128i magnitude = _mm_set1_epi16(0x7fff), infinity = _mm_set1_epi16(0x7c00);
     return _mm_blendv_epi8(h, magnitude, _mm_cmpgt_epi16(_mm_and_si128(h, magnitude), infinity));
 }
-SIMD void v16_store_f16(uint16_t *p, v16 x) {
+SIMD_PRIMITIVE void v16_store_f16(uint16_t *p, v16 x) {
     _mm_storeu_si128((void *)p, v16_to_f16_half(x.a));
     _mm_storeu_si128((void *)(p + 8), v16_to_f16_half(x.b));
 }
-SIMD void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
+SIMD_PRIMITIVE void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
     uint16_t part[16];
     v16_store_f16(part, x);
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 2);
@@ -322,23 +323,23 @@ SIMD void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
 
 /* Sixteen FP8 codes held in one 128-bit register. */
 typedef __m128i codes16;
-SIMD codes16 codes16_load(const uint8_t *p) {
+SIMD_PRIMITIVE codes16 codes16_load(const uint8_t *p) {
     return _mm_loadu_si128((const void *)p);
 }
-SIMD codes16 codes16_load_n(const uint8_t *p, int64_t n) {
+SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
     uint8_t part[16] = {0};
     memcpy(part, p, (size_t)(n < 16 ? n : 16));
     return codes16_load(part);
 }
-SIMD v16 v16_from_f16_lanes(__m256i h) {
+SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
     return (v16){_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
 }
-SIMD v16 v16_from_e5m2(codes16 c) {
+SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return v16_from_f16_lanes(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
 /* Through fp16, whose subnormals cost nothing to convert: an E4M3 number is 2^8 times the fp16 with its bits.
    A NaN code, which is no NaN in those bits, gets the fp16 exponent of all ones. */
-SIMD v16 v16_from_e4m3(codes16 c) {
+SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i wide = _mm256_cvtepi8_epi16(c);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));
     const __m256i top = _mm256_set1_epi16(0x7f);

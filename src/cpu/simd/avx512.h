@@ -12,42 +12,42 @@ typedef __mmask16 v16m;
 
 /* A primitive that is one intrinsic. */
 #define V16_UNARY(type, name, of, f)                                                                         \
-    SIMD type name(of a) {                                                                                   \
+    SIMD_PRIMITIVE type name(of a) {                                                                         \
         return f(a);                                                                                         \
     }
 #define V16_BINARY(type, name, of, f)                                                                        \
-    SIMD type name(of a, of b) {                                                                             \
+    SIMD_PRIMITIVE type name(of a, of b) {                                                                   \
         return f(a, b);                                                                                      \
     }
 #define V16_TERNARY(type, name, of, f)                                                                       \
-    SIMD type name(of a, of b, of c) {                                                                       \
+    SIMD_PRIMITIVE type name(of a, of b, of c) {                                                             \
         return f(a, b, c);                                                                                   \
     }
 #define V16_COMPARE(name, how)                                                                               \
-    SIMD v16m name(v16 a, v16 b) {                                                                           \
+    SIMD_PRIMITIVE v16m name(v16 a, v16 b) {                                                                 \
         return _mm512_cmp_ps_mask(a, b, how);                                                                \
     }
 
-SIMD v16m v16m_first(int64_t n) {
+SIMD_PRIMITIVE v16m v16m_first(int64_t n) {
     return n >= 16 ? (v16m)0xffff : (v16m)((1u << n) - 1);
 }
 
-SIMD v16 v16_zero(void) {
+SIMD_PRIMITIVE v16 v16_zero(void) {
     return _mm512_setzero_ps();
 }
-SIMD v16 v16_set1(float x) {
+SIMD_PRIMITIVE v16 v16_set1(float x) {
     return _mm512_set1_ps(x);
 }
-SIMD v16 v16_load(const float *p) {
+SIMD_PRIMITIVE v16 v16_load(const float *p) {
     return _mm512_loadu_ps(p);
 }
-SIMD v16 v16_load_n(const float *p, int64_t n) {
+SIMD_PRIMITIVE v16 v16_load_n(const float *p, int64_t n) {
     return _mm512_maskz_loadu_ps(v16m_first(n), p);
 }
-SIMD void v16_store(float *p, v16 x) {
+SIMD_PRIMITIVE void v16_store(float *p, v16 x) {
     _mm512_storeu_ps(p, x);
 }
-SIMD void v16_store_n(float *p, v16 x, int64_t n) {
+SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     _mm512_mask_storeu_ps(p, v16m_first(n), x);
 }
 
@@ -61,7 +61,7 @@ V16_TERNARY(v16, v16_fnma, v16, _mm512_fnmadd_ps)
 V16_TERNARY(v16, v16_fms, v16, _mm512_fmsub_ps)
 V16_BINARY(v16, v16_max, v16, _mm512_max_ps)
 V16_BINARY(v16, v16_min, v16, _mm512_min_ps)
-SIMD v16 v16_round(v16 a) {
+SIMD_PRIMITIVE v16 v16_round(v16 a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
@@ -70,7 +70,7 @@ V16_UNARY(v16, v16_from_bits, v16i, _mm512_castsi512_ps)
 V16_UNARY(v16i, v16_to_int, v16, _mm512_cvttps_epi32)
 V16_UNARY(v16, v16_from_int, v16i, _mm512_cvtepi32_ps)
 
-SIMD v16i v16i_set1(uint32_t x) {
+SIMD_PRIMITIVE v16i v16i_set1(uint32_t x) {
     return _mm512_set1_epi32((int)x);
 }
 V16_BINARY(v16i, v16i_add, v16i, _mm512_add_epi32)
@@ -82,10 +82,10 @@ V16_BINARY(v16i, v16i_umax, v16i, _mm512_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm512_min_epu32)
 /* Of 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm512_max_epu16)
-SIMD v16i v16i_load(const void *p) {
+SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);
 }
-SIMD void v16i_store(void *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store(void *p, v16i x) {
     _mm512_storeu_si512(p, x);
 }
 #define v16i_shl(a, count) _mm512_slli_epi32(a, count)
@@ -95,39 +95,39 @@ SIMD void v16i_store(void *p, v16i x) {
 V16_COMPARE(v16_lt, _CMP_LT_OQ)
 V16_COMPARE(v16_le, _CMP_LE_OQ)
 V16_COMPARE(v16_eq, _CMP_EQ_OQ)
-SIMD v16m v16_isnan(v16 a) {
+SIMD_PRIMITIVE v16m v16_isnan(v16 a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 }
 V16_BINARY(v16m, v16i_gt, v16i, _mm512_cmpgt_epi32_mask)
 V16_BINARY(v16m, v16i_eq, v16i, _mm512_cmpeq_epi32_mask)
-SIMD v16 v16_select(v16m m, v16 yes, v16 no) {
+SIMD_PRIMITIVE v16 v16_select(v16m m, v16 yes, v16 no) {
     return _mm512_mask_blend_ps(m, no, yes);
 }
-SIMD v16i v16i_select(v16m m, v16i yes, v16i no) {
+SIMD_PRIMITIVE v16i v16i_select(v16m m, v16i yes, v16i no) {
     return _mm512_mask_blend_epi32(m, no, yes);
 }
-SIMD int v16m_count(v16m m) {
+SIMD_PRIMITIVE int v16m_count(v16m m) {
     return __builtin_popcount(m);
 }
 
-SIMD float v16_fold_sum(v16 x) {
+SIMD_PRIMITIVE float v16_fold_sum(v16 x) {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-SIMD float v16_fold_max(v16 x) {
+SIMD_PRIMITIVE float v16_fold_max(v16 x) {
     __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_max_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
 }
-SIMD uint32_t v16i_fold_umax(v16i x) {
+SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return _mm512_reduce_max_epu32(x);
 }
 
 /* Lane i: the largest of t[i]'s lanes; with `halves` the larger of each half of the lanes. */
-SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
+SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
 #define LARGER(a, b)       (halves ? _mm512_max_epu16(a, b) : _mm512_max_epu32(a, b))
 #define UNITS(a, b, which) _mm512_shuffle_i32x4(a, b, which)
 #define LANES(a, b, which)                                                                                   \
@@ -147,7 +147,7 @@ SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
 }
 
 /* t[i] lane j becomes t[j] lane i: pairs, then fours within each 128-bit part, then the parts themselves. */
-SIMD void v16_transpose(v16 t[16]) {
+SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
     SIMD_UNROLL for (int i = 0; i < 16; i += 2) {
         u[i] = _mm512_unpacklo_ps(t[i], t[i + 1]);
@@ -174,52 +174,53 @@ SIMD void v16_transpose(v16 t[16]) {
 }
 
 /* 2^n for whole n, applied to x with one rounding. */
-SIMD v16 v16_scale_by_power(v16 x, v16 n) {
+SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     return _mm512_scalef_ps(x, n);
 }
 
 /* ---- 16-bit and 8-bit elements ---- */
-SIMD v16i v16i_load_u16(const uint16_t *p) {
+SIMD_PRIMITIVE v16i v16i_load_u16(const uint16_t *p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
 }
-SIMD v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
+SIMD_PRIMITIVE v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v16m_first(n), p));
 }
-SIMD void v16i_store_u16(uint16_t *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store_u16(uint16_t *p, v16i x) {
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(x));
 }
-SIMD void v16i_store_u16_n(uint16_t *p, v16i x, int64_t n) {
+SIMD_PRIMITIVE void v16i_store_u16_n(uint16_t *p, v16i x, int64_t n) {
     _mm512_mask_cvtepi32_storeu_epi16(p, v16m_first(n), x);
 }
-SIMD v16i v16i_load_u8(const uint8_t *p) {
+SIMD_PRIMITIVE v16i v16i_load_u8(const uint8_t *p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
 }
-SIMD void v16i_store_u8(uint8_t *p, v16i x) {
+SIMD_PRIMITIVE void v16i_store_u8(uint8_t *p, v16i x) {
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(x));
 }
-SIMD void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
+SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     _mm512_mask_cvtepi32_storeu_epi8(p, v16m_first(n), x);
 }
 /* 64 values of 0..255 in four vectors, as bytes in order. */
-SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
+SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }
 
 /* ---- what v16_store_fp8x64 is made of ---- */
-SIMD bool v16_have_no_nan(const v16 x[4]) {
+SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __mmask16 nan = _mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q);
     return _kortestz_mask16_u8(nan, _mm512_cmp_ps_mask(x[2], x[3], _CMP_UNORD_Q));
 }
 /* |x|, at most `limit`. */
-SIMD v16 v16_magnitude(v16 x, v16 limit) {
+SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     return _mm512_range_ps(x, limit, 0xa);
 }
 /* The sum of the products of the signed 16-bit halves. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
 /* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
-SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift, const v16 x[4]) {
+SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
+                                            const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);
     __m512i low = _mm512_sub_epi16(_mm512_packs_epi32(word[0], word[1]), from);
     __m512i high = _mm512_sub_epi16(_mm512_packs_epi32(word[2], word[3]), from);
@@ -231,40 +232,40 @@ SIMD void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, in
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }
 
-SIMD v16 v16_from_f16_lanes(__m256i h) {
+SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
     return _mm512_cvtph_ps(h);
 }
-SIMD v16 v16_load_f16(const uint16_t *p) {
+SIMD_PRIMITIVE v16 v16_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
 }
-SIMD v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
+SIMD_PRIMITIVE v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16m_first(n), p));
 }
-SIMD __m256i v16_to_f16_lanes(v16 x) {
+SIMD_PRIMITIVE __m256i v16_to_f16_lanes(v16 x) {
     __m256i h = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return _mm256_mask_blend_epi16(v16_isnan(x), h, _mm256_set1_epi16(0x7fff));
 }
-SIMD void v16_store_f16(uint16_t *p, v16 x) {
+SIMD_PRIMITIVE void v16_store_f16(uint16_t *p, v16 x) {
     _mm256_storeu_si256((void *)p, v16_to_f16_lanes(x));
 }
-SIMD void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
+SIMD_PRIMITIVE void v16_store_f16_n(uint16_t *p, v16 x, int64_t n) {
     _mm256_mask_storeu_epi16(p, v16m_first(n), v16_to_f16_lanes(x));
 }
 
 /* Sixteen FP8 codes held in one 128-bit register. */
 typedef __m128i codes16;
-SIMD codes16 codes16_load(const uint8_t *p) {
+SIMD_PRIMITIVE codes16 codes16_load(const uint8_t *p) {
     return _mm_loadu_si128((const void *)p);
 }
-SIMD codes16 codes16_load_n(const uint8_t *p, int64_t n) {
+SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
     return _mm_maskz_loadu_epi8(v16m_first(n), p);
 }
-SIMD v16 v16_from_e5m2(codes16 c) {
+SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
 /* Through fp16, whose subnormals cost nothing to convert: an E4M3 number is 2^8 times the fp16 with its bits.
  */
-SIMD v16 v16_from_e4m3(codes16 c) {
+SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),
                              _mm512_set1_ps(256.0f));

@@ -27,12 +27,14 @@
 
 /* Every function here is one or a few instructions and must vanish into its caller, and a loop over an array
    of vectors that is to live in registers must vanish after SIMD_UNROLL. Not so under a sanitizer: inlined
-   into each other and instrumented, they take a compiler minutes. */
+   into each other and instrumented, they take a compiler minutes. There only what is an intrinsic for each register
+   vanishes (SIMD_PRIMITIVE): called, with its arguments in instrumented memory, it would be half of a test's time. */
+#define SIMD_PRIMITIVE static inline __attribute__((always_inline, unused))
 #if defined(OTT_SANITIZED)
 #define SIMD static __attribute__((noinline, unused))
 #define SIMD_UNROLL
 #else
-#define SIMD static inline __attribute__((always_inline, unused))
+#define SIMD SIMD_PRIMITIVE
 #if defined(__clang__)
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
