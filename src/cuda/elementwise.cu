@@ -1,6 +1,7 @@
-/* cuda/elementwise: convert, add, multiply and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
+/* cuda/elementwise: convert, add, multiply, dropout and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
+#include "tensor/dropout.h"
 
 template <ott_dtype X, ott_dtype Y>
 __global__ void __launch_bounds__(ROW_THREADS) convert_kernel(view x, view y) {
@@ -57,6 +58,38 @@ extern "C" cudaError_t multiply_launch(const tensor *x, const tensor *y, float f
     view_flatten(from, to);
     WITH_DTYPE(x->dtype, D,
                LAUNCH_ROWS(multiply_kernel<D>, from.rows, from.columns, stream, from, to, factor));
+    return cudaGetLastError();
+}
+
+/* ---- dropout ---- */
+
+struct dropout_job {
+    view x, y;
+    const int32_t *token;
+    float scale, rate;
+    uint64_t seed, stream;
+    int64_t first, row_step;
+};
+
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) dropout_kernel(dropout_job j) {
+    row_place p = row_place_of(j.x.columns);
+    if (p.column >= j.x.columns) return;
+    eight a = load8<D>(j.x, p.row, p.column);
+    uint64_t n = dropout_row(j.token, p.row, j.first, j.row_step) + (uint64_t)p.column;
+    rng_block draws = rng_philox(j.seed, j.stream, n / 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (i > 0 && (n + i) % 4 == 0) draws = rng_philox(j.seed, j.stream, (n + i) / 4);
+        a.x[i] = a.x[i] * dropout_factor(draws, n + i, j.rate, j.scale);
+    }
+    store8<D>(j.y, p.row, p.column, a);
+}
+
+extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream) {
+    dropout_job j = {view_of(a->x), view_of(a->y), (const int32_t *)a->token->data,
+                     a->scale,      a->rate,       a->seed,
+                     a->stream,     a->first,      a->row_step};
+    WITH_DTYPE(a->x->dtype, D, LAUNCH_ROWS(dropout_kernel<D>, j.x.rows, j.x.columns, stream, j));
     return cudaGetLastError();
 }
 

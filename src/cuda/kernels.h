@@ -22,6 +22,7 @@ cudaError_t kernels_find(void);
 cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
 cudaError_t multiply_launch(const tensor *x, const tensor *y, float factor, cudaStream_t stream);
+cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
 cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 
 /* `uses`: what of the output's quantized form the kernel makes as well (cuda/quantize.h: quantize_begin), count 0: nothing. */

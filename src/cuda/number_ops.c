@@ -1,4 +1,4 @@
-/* cuda/number_ops: the ops on plain numbers as launches: convert, add, multiply, sums and counts, the optimizer, delayed scaling. */
+/* cuda/number_ops: the ops on plain numbers as launches: convert, add, multiply, dropout, sums and counts, the optimizer, delayed scaling. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
@@ -13,6 +13,10 @@ ott_status cuda_add(exec *cx, const add_args *a) {
 
 ott_status cuda_multiply(exec *cx, const multiply_args *a) {
     return cuda_check(multiply_launch(a->x, a->y, a->factor, cuda_stream(cx)), "multiply");
+}
+
+ott_status cuda_dropout(exec *cx, const dropout_args *a) {
+    return cuda_check(dropout_launch(a, cuda_stream(cx)), "dropout");
 }
 
 /* ---- reductions ---- */

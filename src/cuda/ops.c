@@ -33,6 +33,7 @@ const op_table cuda_ops = {
     .column_sum = cuda_column_sum,
     .add = cuda_add,
     .multiply = cuda_multiply,
+    .dropout = cuda_dropout,
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .rmsnorm_forward = cuda_rmsnorm_forward,

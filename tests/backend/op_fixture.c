@@ -211,6 +211,18 @@ static void multiply_prepare(op_case *c) {
     set_float(c, "factor", case_draw(c, 2) ? 12.0f : 0.22f);
 }
 
+/* ---- dropout ---- */
+
+static void dropout_prepare(op_case *c) {
+    draw_indices(c, "token", case_draw(c, 2) ? 1000 : INT32_MAX);
+    set_float(c, "scale", case_draw(c, 2) ? 1.0f / 0.9f : 4.0f);
+    set_float(c, "rate", case_draw(c, 2) ? 0.1f : 0.5f);
+    set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
+    set_integer(c, "stream", case_draw(c, 1000));
+    set_integer(c, "first", case_draw(c, 100));
+    set_integer(c, "row_step", SIZE('D') + case_draw(c, 70));
+}
+
 /* ---- attention ---- */
 
 /* tokens, heads, head_dim, positions, columns that turn */
@@ -401,6 +413,10 @@ static const op_fixture fixtures[] = {
      .present = rmsnorm_present,
      .alias = {{"h", "x"}}},
     {.op = "rmsnorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
+    {.op = "dropout",
+     .sets = "token scale rate seed stream first row_step",
+     .prepare = dropout_prepare,
+     .alias = {{"y", "x"}}},
     {.op = "rope",
      .sets = "position head_dim interleaved inverse",
      .shapes = COUNT(rope_shapes),

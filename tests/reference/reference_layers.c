@@ -1,4 +1,5 @@
 /* reference_layers: embedding, norm, rotary positions, SwiGLU, loss. */
+#include "base/rng.h"
 #include "reference/reference_parts.h"
 
 /* ---- embedding ---- */
@@ -74,6 +75,21 @@ ott_status reference_op_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *
         put(a->dweight, 0, j, s);
     }
     reference_quantize_list(a->dx, a->q);
+    return OTT_OK;
+}
+
+/* ---- dropout ---- */
+
+ott_status reference_op_dropout(exec *cx, const dropout_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->x->rows; t++)
+        for (int64_t d = 0; d < a->x->columns; d++) {
+            uint64_t low = (uint32_t)integer_at(a->token, 0), high = (uint32_t)integer_at(a->token, 1);
+            uint64_t n =
+                (low + (high << 32) + (uint64_t)t) * (uint64_t)a->row_step + (uint64_t)a->first + (uint64_t)d;
+            float factor = rng_uniform(a->seed, a->stream, n) < a->rate ? 0.0f : a->scale;
+            put(a->y, t, d, at(a->x, t, d) * factor);
+        }
     return OTT_OK;
 }
 
