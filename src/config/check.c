@@ -347,6 +347,15 @@ static ott_status check_names(config *cfg) {
     return check_name("the configuration's file", cfg->path);
 }
 
+/* Whoever says how adapters are to be wants them. */
+static void finalize_adapters(config *cfg) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    if (config_was_set(cfg, "peft.enabled")) return;
+    for (int i = 0; i < count; i++)
+        if (strcmp(keys[i].section, "peft") == 0) cfg->peft.enabled |= cfg->state->keys[i].set;
+}
+
 static ott_status check_together(config *cfg) {
     static ott_status (*const checks[])(config *) = {check_names,    check_batches, check_model,
                                                      check_data,     check_eval,    check_profiling,
@@ -360,6 +369,7 @@ static ott_status check_all(config *cfg) {
     bool read = !remark_has_obstacle(cfg, NULL);
     TRY(remark_failure(cfg, "", NULL, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
+    finalize_adapters(cfg);
     TRY(remark_failure(cfg, "distributed.tp", NULL, check_tensor_parallel(cfg)));
     TRY(remark_failure(cfg, "distributed.pp_schedule", NULL, check_pipeline(cfg)));
     TRY(check_built(cfg));

@@ -77,6 +77,23 @@ static ott_status fill_weight(initializing *w, const model_module *e) {
     return e->weight->codes ? fill_codes(w, e) : fill_parts(w, e);
 }
 
+/* A as AutoModel and PEFT start it; B at zero, so that the model starts as it is without adapters. */
+static draw_start start_of_adapter(const model *m, const parameter *a) {
+    switch (m->options.adapter.start) {
+    case LORA_INIT_XAVIER: return (draw_start){.deviation = sqrt(2.0 / (double)(a->rows + a->columns))};
+    case LORA_INIT_KAIMING: return (draw_start){.bound = 1.0 / sqrt((double)a->columns)};
+    case LORA_INIT_GAUSSIAN: break;
+    }
+    return (draw_start){.deviation = 1.0 / (double)a->rows};
+}
+
+static ott_status fill_adapter(initializing *w, const model_module *e) {
+    const parameter *a = e->lora_a, *b = e->lora_b;
+    if (!a) return OTT_OK;
+    TRY(draw_named(w, start_of_adapter(w->m, a), a->name, a, 0, a->rows));
+    return draw_named(w, (draw_start){.constant = 0.0f}, b->name, b, 0, b->rows);
+}
+
 static ott_status fill_module(initializing *w, const model_module *e) {
     const draw_start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
     if (e->kind == MODULE_NORM)
@@ -86,16 +103,28 @@ static ott_status fill_module(initializing *w, const model_module *e) {
     return e->bias ? draw_named(w, zeros, e->bias->name, e->bias, 0, e->bias->rows) : OTT_OK;
 }
 
-static ott_status fill_all(initializing *w) {
-    for (int i = 0; i < w->m->modules.count; i++) TRY(fill_module(w, &w->m->modules.of[i]));
+static ott_status fill_all(initializing *w, bool adapters_only) {
+    for (int i = 0; i < w->m->modules.count; i++) {
+        const model_module *e = &w->m->modules.of[i];
+        if (!adapters_only) TRY(fill_module(w, e));
+        TRY(fill_adapter(w, e));
+    }
     return OTT_OK;
 }
 
-ott_status model_initialize(model *m, uint64_t seed, int threads) {
+static ott_status initialize(model *m, uint64_t seed, int threads, bool adapters_only) {
     initializing w = {.m = m, .seed = seed};
     ott_status status = draw_open(&w.draw, m->device, m->watch, model_shard_count(m), threads);
-    if (status == OTT_OK) status = fill_all(&w);
+    if (status == OTT_OK) status = fill_all(&w, adapters_only);
     draw_close(&w.draw);
     model_weights_changed(m);
     return status;
+}
+
+ott_status model_initialize(model *m, uint64_t seed, int threads) {
+    return initialize(m, seed, threads, false);
+}
+
+ott_status model_initialize_adapters(model *m, uint64_t seed, int threads) {
+    return initialize(m, seed, threads, true);
 }

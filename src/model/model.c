@@ -1,6 +1,7 @@
 /* model/model: building a model. */
 #include "model/model.h"
 #include "base/str.h"
+#include "model/adapters.h"
 #include "model/convert.h"
 #include "model/names.h"
 #include <stdio.h>
@@ -23,7 +24,7 @@ static bool fits(const char *pattern, const char *parameter_name) {
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    bool found = false;
+    bool found = m->options.adapter.rank > 0; /* adapters train, and nothing else */
     for (int style = 0; freeze && style < NAMING_COUNT; style++) {
         char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
         modules_name(m->options.family, e->role, (naming)style, e->layer, text);
@@ -42,10 +43,10 @@ static void add_to_block(block *b, parameter *p) {
 
 /* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
    each projection in it, or of the columns. */
-static void cut_parameter(const model *m, const model_module *e, parameter *p) {
+static void cut_parameter(const model *m, const model_module *e, parameter_cut cut, parameter *p) {
     const group *ranks = m->options.tensor_ranks;
-    if (!ranks || e->cut == PARAMETER_WHOLE) return;
-    if (e->cut == PARAMETER_COLUMNS) {
+    if (!ranks || cut == PARAMETER_WHOLE) return;
+    if (cut == PARAMETER_COLUMNS) {
         p->local.columns /= ranks->size;
         p->local.column = p->local.columns * ranks->rank;
         return;
@@ -71,30 +72,54 @@ static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     return OTT_OK;
 }
 
+typedef struct declared_parameter {
+    const char *kind; /* its name after its module's */
+    int rank;
+    const int64_t *shape;
+    parameter_cut cut;
+    bool of_adapter;
+} declared_parameter;
+
 /* Declares the next parameter, "<module>.<kind>". */
-static ott_status declare_parameter(model *m, const model_module *e, bool is_here, const char *kind, int rank,
-                                    const int64_t *shape, parameter **out) {
+static ott_status declare_parameter(model *m, const model_module *e, bool is_here, declared_parameter d,
+                                    parameter **out) {
     TRY(take_parameter(m, is_here, out));
     parameter *p = *out;
-    *p = parameter_of_shape(rank, shape);
-    p->adds_often = rank == 1 || e->layer == MODULES_OUTSIDE;
-    p->frozen = is_frozen(m, e, kind);
+    *p = parameter_of_shape(d.rank, d.shape);
+    p->adds_often = d.rank == 1 || e->layer == MODULES_OUTSIDE;
+    p->frozen = !d.of_adapter && is_frozen(m, e, d.kind);
     p->repeated = e->repeated;
     p->number = m->trained_count;
     m->trained_count += !p->frozen;
     p->shard.value = tensor_matrix(NULL, in_format(p, m->options.master), 0, p->columns);
     for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = in_format(p, m->options.state);
-    cut_parameter(m, e, p);
+    cut_parameter(m, e, d.cut, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
-    return arena_printf(m->names, &p->name, "%s.%s", e->name, kind);
+    return arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind);
+}
+
+/* Of B as of the weight's rows, of A as of its columns. */
+static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
+    const int64_t a[] = {m->options.adapter.rank, e->shape[1]}, b[] = {e->shape[0], a[0]};
+    const parameter_cut by_rows = e->cut == PARAMETER_ROWS ? e->cut : PARAMETER_WHOLE;
+    const parameter_cut by_columns = e->cut == PARAMETER_COLUMNS ? e->cut : PARAMETER_WHOLE;
+    if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
+    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
+                          &e->lora_a));
+    return declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
+                             &e->lora_b);
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
     if (e->tied)
         e->weight = m->whole.of[0].weight; /* the embedding's */
     else
-        TRY(declare_parameter(m, e, is_here, "weight", e->rank, e->shape, &e->weight));
-    return e->has_bias ? declare_parameter(m, e, is_here, "bias", 1, e->shape, &e->bias) : OTT_OK;
+        TRY(declare_parameter(m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->cut, false},
+                              &e->weight));
+    if (e->has_bias)
+        TRY(declare_parameter(m, e, is_here, (declared_parameter){"bias", 1, e->shape, e->cut, false},
+                              &e->bias));
+    return declare_adapter(m, e, is_here);
 }
 
 static tensor_ranks ranks_of(const model *m) {
@@ -110,7 +135,7 @@ static group *ranks_of_norm(const model *m, module_role role) {
 }
 
 /* Makes the module the layer that runs. */
-static void bind_module(model *m, model_module *e) {
+static ott_status bind_module(model *m, model_module *e) {
     const model_options *o = &m->options;
     char *owner = e->layer == MODULES_OUTSIDE ? (char *)m : (char *)&m->blocks[e->layer];
     void *layer = owner + modules_offset(e->role);
@@ -134,8 +159,10 @@ static void bind_module(model *m, model_module *e) {
                               .weight = e->weight,
                               .bias = e->bias,
                               .compute_step = -1};
+        if (e->lora_a) TRY(adapters_make(m->names, o, e, e->linear, &e->linear->lora));
         break;
     }
+    return OTT_OK;
 }
 
 static void prepare_blocks(model *m) {
@@ -163,7 +190,7 @@ static ott_status declare_all(model *m) {
         bool is_here = next < end && next->role == e->role && next->layer == e->layer;
         TRY(declare_parameters(m, is_here ? next : e, is_here));
         if (!is_here) continue;
-        bind_module(m, next);
+        TRY(bind_module(m, next));
         *e = *next++;
     }
     return OTT_OK;
@@ -407,7 +434,9 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(check_context_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
-    int64_t most = 2 * (int64_t)m->modules.count, all = 2 * (int64_t)m->whole.count; /* weight and bias */
+    TRY(adapters_check(&o->adapter, &m->whole));
+    int64_t each = o->adapter.rank > 0 ? 4 : 2; /* weight and bias, A and B */
+    int64_t most = each * m->modules.count, all = each * m->whole.count;
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
     TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all, &memory));
@@ -424,7 +453,8 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(open_store(m));
     TRY(divide(m));
     TRY(allocate(m, use));
-    m->options.freeze = NULL; /* the parameters know */
+    m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
+        NULL; /* the parameters know */
     m->options.frozen_convert = NULL;
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
 }

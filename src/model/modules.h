@@ -57,7 +57,8 @@ typedef struct model_module {
         norm *norm;
         linear *linear;
     };
-    parameter *weight, *bias; /* bias NULL: none */
+    parameter *weight, *bias;   /* bias NULL: none */
+    parameter *lora_a, *lora_b; /* of its adapter (nn/lora.h); NULL: it has none */
 } model_module;
 
 typedef struct module_list {

@@ -41,6 +41,12 @@ bool names_fit(const char *name, const char *pattern) {
     return str_glob(pattern, name);
 }
 
+bool names_end(const char *name, const char *pattern) {
+    for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.'))
+        if (str_glob(pattern, at + 1)) return true;
+    return false;
+}
+
 /* Is `part` a run of whole components of the name, as "router.gate" of "moe.router.gate"? */
 static bool has_components(const char *name, const char *part) {
     size_t length = strlen(part);
@@ -188,6 +194,10 @@ ott_status names_check_filter(const module_list *list, const char *text, const l
 ott_status names_check_rule(const module_list *list, const char *pattern) {
     if (any_of(list, true, names_fit, pattern)) return OTT_OK;
     return fail_name(list, true, "float8.module", pattern, "a pattern that fits no linear layer");
+}
+
+ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {
+    return fail_name(list, true, key, pattern, "which names no linear layer of a block");
 }
 
 ott_status names_fail_freeze(const module_list *list, const char *pattern) {

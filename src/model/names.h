@@ -12,6 +12,8 @@
 typedef bool (*name_test)(const char *name, const char *text);
 bool names_contain(const char *name, const char *text);
 bool names_fit(const char *name, const char *pattern);
+/* The same of its last components, as "q_proj" or "self_attn.?_proj". */
+bool names_end(const char *name, const char *pattern);
 /* Does one of the module's spellings pass the test? One of no model (ROLE_COUNT) has its name alone. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
@@ -21,6 +23,8 @@ bool names_any(const model_module *m, name_test test, const char *text);
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* A rule's pattern must fit a linear layer. OTT_ERR_CONFIG with the nearest name. */
 ott_status names_check_rule(const module_list *list, const char *pattern);
+/* OTT_ERR_CONFIG for a pattern of `key` that names no linear layer of a block, with the nearest name. */
+ott_status names_fail_target(const module_list *list, const char *key, const char *pattern);
 /* OTT_ERR_CONFIG for a pattern of train.freeze that names no parameter, with the nearest name. */
 ott_status names_fail_freeze(const module_list *list, const char *pattern);
 

@@ -1,6 +1,7 @@
 /* model/options: presets and derived dimensions. */
 #include "model/options.h"
 #include "base/str.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* One row a preset; the sizes of every configuration that is named by a word. */
@@ -213,6 +214,21 @@ static void apply_family(config *cfg, const family *f) {
         cfg->model.partial_rotary_factor = f->rotary_share;
 }
 
+/* PEFT's scale, or rsLoRA's (Kalajdzievski 2023), which keeps the sum's size whatever the rank is. */
+static adapter_options adapter_from(const config *cfg) {
+    if (!cfg->peft.enabled) return (adapter_options){0};
+    double rank = (double)cfg->peft.dim;
+    return (adapter_options){.rank = cfg->peft.dim,
+                             .scale = (float)(cfg->peft.alpha / (cfg->peft.use_rslora ? sqrt(rank) : rank)),
+                             .dropout = (float)cfg->peft.dropout,
+                             .drops_output = cfg->peft.dropout_position == DROPOUT_POST,
+                             .seed = (uint64_t)cfg->train.seed,
+                             .start = cfg->peft.lora_A_init,
+                             .all = cfg->peft.match_all_linear,
+                             .targets = &cfg->peft.target_modules,
+                             .excluded = &cfg->peft.exclude_modules};
+}
+
 static ott_dtype state_format(config_state_dtype d) {
     return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
 }
@@ -259,6 +275,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .qk_norm = cfg->model.qk_norm,
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
+                           .adapter = adapter_from(cfg),
                            .has_padding = cfg->model.pad_token_id >= 0,
                            .padding = cfg->model.pad_token_id,
                            .init_style = cfg->model.init_style,

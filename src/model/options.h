@@ -10,6 +10,18 @@
 
 typedef struct ffn_kind ffn_kind; /* model/ffn.h */
 
+/* Adapters of linear layers (model/adapters.h). */
+typedef struct adapter_options {
+    int64_t rank; /* 0: there are none */
+    float scale, dropout;
+    bool drops_output; /* dropout is of what the adapter adds; else of its input */
+    uint64_t seed;     /* of dropout */
+    config_lora_init start;
+    bool all; /* linear layers of the blocks have one, whatever the targets are */
+    const config_list *targets,
+        *excluded; /* patterns of their names; borrowed from the configuration, read by model_open */
+} adapter_options;
+
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
@@ -23,6 +35,7 @@ typedef struct model_options {
     bool qkv_bias, qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: all the dense MLP */
+    adapter_options adapter;
     bool has_padding;
     int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
     config_init_style init_style;

@@ -143,6 +143,7 @@ static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stre
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream) {
     cx->part = PART_FORWARD;
+    cx->token = b->number.data ? &b->number : NULL;
     if (range.first == 0) TRY(embed(cx, m, b, range, stream));
     for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, range, stream));
     return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
@@ -252,6 +253,7 @@ static ott_status backward_embedding(exec *cx, model *m, const batch *b, activat
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                           activation *grad) {
     cx->part = PART_BACKWARD;
+    cx->token = b->number.data ? &b->number : NULL;
     for (int64_t i = range.end - 1; i >= range.first; i--)
         TRY(backward_block(cx, m, slot, b, i, range, grad));
     if (range.first == 0) TRY(backward_embedding(cx, m, b, grad));

@@ -34,8 +34,8 @@ static ott_status form_open(exec *cx, const char *what, const activation_specs *
     qtensor *q = &e->q.item[i];
     qblocks blocks = {0};
     *q = (qtensor){.rows = e->t.rows, .columns = e->t.columns, .spec = specs->spec[i]};
-    /* Without a backward nothing contracts columns. */
-    if (cx->phase == PHASE_EVALUATE) q->spec.columnwise.format = e->t.dtype;
+    /* Without a backward, or where no weight is trained, nothing contracts columns. */
+    if (cx->phase == PHASE_EVALUATE || !specs->columnwise_used[i]) q->spec.columnwise.format = e->t.dtype;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     TRY(open_block(cx, what, &blocks.rowwise, &e->rowwise[i]));
     TRY(open_block(cx, what, &blocks.columnwise, &e->columnwise[i]));

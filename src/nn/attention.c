@@ -252,7 +252,7 @@ ott_status attention_discard(exec *cx, attention_saved *s) {
 static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const activation *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
-    TRY(requantize(cx, a, s));
+    if (!a->o.weight->frozen) TRY(requantize(cx, a, s));
     TRY(linear_grad_weight(cx, &a->o, &s->o, g));
     return activation_close_forms(cx, &s->o);
 }

@@ -26,6 +26,11 @@ typedef struct piece {
     float *out; /* [length] */
 } piece;
 
+static float uniform(const piece *p, int64_t i) {
+    double x = (double)rng_uniform(p->seed, p->stream, (uint64_t)(p->first + i));
+    return (float)(p->s.bound * (2.0 * x - 1.0));
+}
+
 /* Every element is a function of its own index: whoever makes it, it is the same. */
 static void fill_share(void *argument, int thread, int threads) {
     const piece *p = argument;
@@ -33,7 +38,7 @@ static void fill_share(void *argument, int thread, int threads) {
     pool_share(p->length, 16, thread, threads, &begin, &end);
     if (begin >= end) return;
     if (p->s.deviation == 0) {
-        for (int64_t i = begin; i < end; i++) p->out[i] = p->s.constant;
+        for (int64_t i = begin; i < end; i++) p->out[i] = p->s.bound > 0 ? uniform(p, i) : p->s.constant;
         return;
     }
     rng_normals(p->seed, p->stream, (uint64_t)(p->first + begin), end - begin, p->out + begin);

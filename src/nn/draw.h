@@ -1,5 +1,5 @@
 /*
- * nn/draw: initial values of parameters: normal or constant, a pure function of seed, stream and element, made on
+ * nn/draw: initial values of parameters: normal, uniform or constant, a pure function of seed, stream and element, made on
  * several threads.
  */
 #ifndef NN_DRAW_H
@@ -8,9 +8,10 @@
 #include "base/watch.h"
 #include "nn/frozen.h"
 
-/* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: all `constant`. */
+/* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: uniform in [-bound, bound); both 0: all
+   `constant`. */
 typedef struct draw_start {
-    double deviation, cut;
+    double deviation, cut, bound;
     float constant;
 } draw_start;
 

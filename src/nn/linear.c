@@ -116,6 +116,7 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
     bool trains = !l->weight->frozen;
     input->cut = linear_cut(l, TENSOR_INPUT);
     grad_output->cut = linear_cut(l, TENSOR_GRAD_OUTPUT);
+    if (l->lora) lora_connect(input, grad_output);
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
                                 &l->grad_form);
@@ -348,6 +349,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
     TRY(plan_close(cx->plan, &buffer));
     TRY(tensor_partial_close(cx, sum_of, y, &sum));
+    if (l->lora) TRY(lora_forward(cx, l->lora, &x->t, y));
     return exec_hook(cx, l->name, "output", y);
 }
 
@@ -377,7 +379,8 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
-    return plan_close(cx->plan, &buffer);
+    TRY(plan_close(cx->plan, &buffer));
+    return l->lora ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
 }
 
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
@@ -395,6 +398,7 @@ ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const ac
     TRY(exec_hook(cx, l->name, "grad_output", &g->t));
     TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_form(g, l->grad_form)));
     if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
+    if (l->lora) TRY(lora_grad_weight(cx, l->lora, &x->t, &g->t));
     if (!l->bias || l->bias->frozen) return OTT_OK;
     return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
 }

@@ -8,6 +8,7 @@
 
 #include "nn/delayed.h"
 #include "nn/frozen.h"
+#include "nn/lora.h"
 #include "nn/tensor_ranks.h"
 
 typedef struct linear {
@@ -17,6 +18,7 @@ typedef struct linear {
     parameter_cut cut;  /* in this way */
     parameter *weight;  /* [out, in] */
     parameter *bias;    /* [out], or NULL */
+    lora *lora;         /* an adapter beside it, which every call runs too; borrowed; NULL: none */
     linear_spec spec;
     const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
     group

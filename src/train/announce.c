@@ -65,6 +65,9 @@ static void log_model(const announcement *a) {
              o->family->name, str_commas(model_parameter_count(m), count), (long long)o->dim,
              (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocab, o->tied ? ", tied head" : "");
+    if (o->adapter.rank > 0)
+        log_info(a->log, "Adapters: LoRA of rank %lld, scale %g, beside %d linear layers",
+                 (long long)o->adapter.rank, (double)o->adapter.scale, trained / 2);
     if (trained < m->all_count)
         log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));

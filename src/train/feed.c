@@ -2,8 +2,9 @@
 #include "train/feed.h"
 #include "base/size.h"
 #include "tensor/dry_run.h"
+#include <string.h>
 
-/* ---- a micro-batch: token[T], target[T], position[T], start[T + 1] ---- */
+/* ---- a micro-batch: number[2], token[T], target[T], position[T], start[T + 1] ---- */
 
 static int64_t tokens_of(const feed *f) {
     return f->options.batch_size * f->options.seq_len;
@@ -15,8 +16,13 @@ static int64_t part_ints(const feed *f, int64_t count) {
     return backend_align(f->device->can, count * size) / size;
 }
 
+/* Where the tokens begin. */
+static int64_t number_ints(const feed *f) {
+    return part_ints(f, 2);
+}
+
 static int64_t batch_ints(const feed *f) {
-    return 3 * part_ints(f, tokens_of(f)) + part_ints(f, tokens_of(f) + 1);
+    return number_ints(f) + 3 * part_ints(f, tokens_of(f)) + part_ints(f, tokens_of(f) + 1);
 }
 
 int64_t feed_batch_bytes(const feed *f) {
@@ -25,9 +31,10 @@ int64_t feed_batch_bytes(const feed *f) {
 
 batch feed_batch_at(const feed *f, void *data) {
     int64_t tokens = tokens_of(f), part = part_ints(f, tokens);
-    int32_t *at = data;
+    int32_t *number = data, *at = number + number_ints(f);
     return (batch){.count = f->options.batch_size,
                    .length = f->options.seq_len,
+                   .number = tensor_vector(number, OTT_I32, 2),
                    .token = tensor_vector(at, OTT_I32, tokens),
                    .target = tensor_vector(at + part, OTT_I32, tokens),
                    .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
@@ -69,11 +76,15 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
+static int32_t *tokens_at(const feed *f, int64_t index) {
+    return f->staging + index * batch_ints(f) + number_ints(f);
+}
+
 /* Row b of micro-batch `index` of all; its documents follow those of the rows before it. */
 static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
                            int64_t *labels) {
     int64_t part = part_ints(f, tokens_of(f)), length = f->options.seq_len;
-    int32_t *host = f->staging + index * batch_ints(f);
+    int32_t *host = tokens_at(f, index);
     int32_t *start = host + 3 * part + f->documents[index];
     dataset_row row = {.token = host + b * length,
                        .target = host + part + b * length,
@@ -95,6 +106,9 @@ static void make_places(feed *f, int64_t documents) {
 }
 
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
+    uint64_t number = (uint64_t)first * (uint64_t)f->options.seq_len;
+    memcpy(f->staging + index * batch_ints(f), &(uint32_t[]){(uint32_t)number, (uint32_t)(number >> 32)},
+           2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < f->options.batch_size; b++)
         TRY(make_row(f, index, b, training, first + b, labels));
@@ -131,9 +145,9 @@ ott_status feed_evaluation(feed *f, int64_t first) {
 
 ott_status feed_send(feed *f, int set, int64_t index, const batch *to) {
     int64_t at = set * f->options.grad_accum + index, part = part_ints(f, tokens_of(f));
-    int32_t *host = f->staging + at * batch_ints(f), *start = host + 3 * part;
-    int64_t ints = 3 * part + f->places + 1;
+    int32_t *host = f->staging + at * batch_ints(f), *start = tokens_at(f, at) + 3 * part;
+    int64_t ints = number_ints(f) + 3 * part + f->places + 1;
     for (int64_t i = f->documents[at] + 1; i <= f->places; i++) start[i] = (int32_t)tokens_of(f);
-    TRY(device_copy_in_async(f->device, to->token.data, host, ints * (int64_t)sizeof *host));
+    TRY(device_copy_in_async(f->device, to->number.data, host, ints * (int64_t)sizeof *host));
     return device_event_record(f->device, f->sets[set].sent);
 }

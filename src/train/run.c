@@ -47,7 +47,8 @@ ott_status run_check_model(const config *cfg) {
 ott_status run_make_weights(model *m, const config *cfg, int threads) {
     if (!*cfg->model.hf_path || cfg->model.reduce)
         return model_initialize(m, (uint64_t)cfg->train.seed, threads);
-    return hf_model_load(m, cfg->model.hf_path);
+    TRY(hf_model_load(m, cfg->model.hf_path));
+    return cfg->peft.enabled ? model_initialize_adapters(m, (uint64_t)cfg->train.seed, threads) : OTT_OK;
 }
 
 /* ---- trainer options ---- */

@@ -244,8 +244,8 @@ static void test_targets(void **state) {
     case_bad(c, ".yaml", "distributed:\n  strategy: zero3\n", "\"fsdp2\", \"ddp\"", NULL);
     case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.Adam\n  weight_decay: 0.1\n",
              "weight decay inside the gradient is not built yet", NULL);
-    case_bad(c, ".yaml", "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n  dim: 8\n",
-             "peft.", "LoRA", NULL);
+    case_bad(c, ".yaml", "peft:\n  _target_: nemo_automodel.components._peft.lora.PrefixConfig\n  dim: 8\n",
+             "peft._target_ = nemo_automodel.components._peft.lora.PrefixConfig", NULL);
     config *cfg = case_good(c, ".yaml",
                             "rng:\n  seed: 5\nwandb:\n  project: x\npeft:\nvalidation_dataset: null\n", NULL);
     assert_int_equal(cfg->train.seed, 5);
@@ -253,11 +253,44 @@ static void test_targets(void **state) {
     config_close(cfg);
 }
 
+/* Of its LoRA examples, and what they leave out. */
+static void test_adapters(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".yaml",
+                            "recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
+                            "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n"
+                            "  target_modules: '*_proj'\n  exclude_modules: [\"*.out_proj\"]\n  dim: 16\n"
+                            "  alpha: 64\n  dropout: 0.1\n  use_triton: True\n  lora_A_init: uniform\n"
+                            "  use_memory_efficient_lora: true\n  lora_dtype: torch.bfloat16\n",
+                            NULL);
+    assert_true(cfg->peft.enabled && !cfg->peft.match_all_linear);
+    assert_string_equal(cfg->peft.target_modules.items[0], "*_proj");
+    assert_string_equal(cfg->peft.exclude_modules.items[0], "*.out_proj");
+    assert_int_equal(cfg->peft.dim, 16);
+    assert_true(cfg->peft.alpha == 64 && cfg->peft.dropout == 0.1);
+    assert_int_equal(cfg->peft.dropout_position, DROPOUT_POST);
+    assert_int_equal(cfg->peft.lora_A_init, LORA_INIT_KAIMING);
+    assert_int_equal(cfg->train.master_dtype, STATE_BF16);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml",
+                    "recipe: TrainFinetuneRecipeForNextTokenPrediction\npeft:\n"
+                    "  _target_: a.PeftConfig\n  match_all_linear: True\n",
+                    NULL);
+    assert_true(cfg->peft.enabled && cfg->peft.dim == 8 && cfg->peft.alpha == 32);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", "train:\n  seq_len: 8\n", "--peft.dim=4", NULL);
+    assert_true(cfg->peft.enabled);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", "train:\n  seq_len: 8\npeft:\n  enabled: false\n  dim: 4\n", NULL);
+    assert_false(cfg->peft.enabled);
+    config_close(cfg);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_2025),     CASE(test_2026),     CASE(test_hub_names),        CASE(test_local_datasets),
-        CASE(test_epochs),   CASE(test_sharding), CASE(test_guide_spelling),   CASE(test_switches),
-        CASE(test_schedule), CASE(test_targets),  CASE(test_micro_batch_size),
+        CASE(test_2025),     CASE(test_2026),     CASE(test_hub_names),      CASE(test_local_datasets),
+        CASE(test_epochs),   CASE(test_sharding), CASE(test_guide_spelling), CASE(test_switches),
+        CASE(test_schedule), CASE(test_targets),  CASE(test_adapters),       CASE(test_micro_batch_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,8 @@ static void test_by_what_is_asked(void **state) {
     static const struct {
         const char *text, *wanted;
     } rows[] = {
-        {"peft:\n  _target_: a.PeftConfig\n  dim: 8\n", "(also peft.dim): adapters (LoRA) are not built yet"},
+        {"peft:\n  _target_: a.PeftConfig\n  use_dora: true\n", "DoRA is not built yet"},
+        {"peft:\n  _target_: a.PeftConfig\n  moe_rank_scaling: true\n", "mixtures of experts"},
         {"quantization:\n  load_in_4bit: true\n  load_in_8bit: false\n", "QLoRA"},
         {"qat:\n  enabled: true\n  qat_config:\n    groupsize: 32\n", "quantization-aware training"},
         {"skypilot:\n  cloud: kubernetes\n  hf_token: ${NO_SUCH_VARIABLE}\n", "job launcher"},
@@ -97,6 +98,7 @@ static void test_overridden(void **state) {
     config_close(cfg);
     cfg = case_good(c, ".yaml", "peft:\n  dim: 8\nseed: 3\nrng:\n  seed: 5\n", "--peft=none", NULL);
     assert_int_equal(cfg->train.seed, 5); /* AutoModel's rng.seed stands above seed */
+    assert_false(cfg->peft.enabled);
     config_close(cfg);
 }
 

@@ -55,6 +55,7 @@ typedef struct variable {
 typedef struct layer {
     harness h;
     linear linear;
+    lora lora;
     norm norm;
     rope rope;
     attention attention;
@@ -147,6 +148,31 @@ static void build_linear(layer *l) {
 static void build_linear_bias(layer *l) {
     build_linear(l);
     l->linear.bias = add_parameter(l, "bias", 0, 7, 1.0);
+}
+
+static void build_lora_of(layer *l, float dropout, bool drops_output) {
+    static const int32_t number[] = {-5, 3};
+    build_linear(l);
+    l->lora = (lora){.a = add_parameter(l, "lora_A", 3, 13, 0.3),
+                     .b = add_parameter(l, "lora_B", 7, 3, 0.5),
+                     .scale = 2.5f,
+                     .dropout = dropout,
+                     .drops_output = drops_output,
+                     .seed = 5,
+                     .stream = 9};
+    l->linear.lora = &l->lora;
+    l->target = harness_vector_of_int(&l->h, 2, number);
+    l->h.cx.token = &l->target;
+}
+
+static void build_lora(layer *l) {
+    build_lora_of(l, 0.0f, false);
+}
+static void build_lora_before(layer *l) {
+    build_lora_of(l, 0.3f, false);
+}
+static void build_lora_after(layer *l) {
+    build_lora_of(l, 0.3f, true);
 }
 
 static ott_status forward_linear(exec *cx, layer *l) {
@@ -420,6 +446,9 @@ static ott_status backward_nothing(exec *cx, layer *l) {
 static const layer_row layers[] = {
     {"linear", build_linear, forward_linear, backward_linear},
     {"linear with bias", build_linear_bias, forward_linear, backward_linear},
+    {"linear with an adapter", build_lora, forward_linear, backward_linear},
+    {"linear with an adapter, dropout before", build_lora_before, forward_linear, backward_linear},
+    {"linear with an adapter, dropout after", build_lora_after, forward_linear, backward_linear},
     {"norm", build_norm, forward_norm, backward_norm},
     {"norm with residual", build_norm_residual, forward_norm_residual, backward_norm_residual},
     {"rope", build_rope, forward_rope, backward_rope},

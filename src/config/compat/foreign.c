@@ -109,8 +109,8 @@ static ott_status read_state_dtype(const node *value, const char *where, char wo
     return status_fail(OTT_ERR_CONFIG, "%s is not one of \"float32\", \"bfloat16\"", where);
 }
 
-/* torchtitan's parameters, and so their gradients and moments. */
-ott_status foreign_titan_dtype(config *cfg, const node *value, const char *where) {
+/* The parameters that train, and so their gradients and moments. */
+ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *where) {
     static const char *const keys[] = {"train.master_dtype", "train.grad_dtype", "optimizer.state_dtype"};
     char word[64];
     if (tree_is_null(value)) return OTT_OK;
@@ -129,6 +129,13 @@ ott_status foreign_moment_dtype(config *cfg, const node *value, const char *wher
     if (state_note(cfg, key)->set && strcmp(config_word(cfg, key), word) != 0)
         return status_fail(OTT_ERR_CONFIG, "%s: both moments have one format here: give %s", where, key);
     return assign_word(cfg, key, word, where);
+}
+
+/* `--peft=none` leaves a file's section out; the file's own `peft: null` has said nothing. */
+ott_status foreign_adapters(config *cfg, const node *value, const char *where) {
+    if (!tree_is_null(value))
+        return status_fail(OTT_ERR_CONFIG, "%s is a section: give peft.enabled, or none", where);
+    return cfg->state->reading_file ? OTT_OK : assign_word(cfg, "peft.enabled", "false", where);
 }
 
 /* --- Activation checkpointing: torchtitan's mode and option --- */

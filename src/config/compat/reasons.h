@@ -5,7 +5,6 @@
 #ifndef CONFIG_REASONS_H
 #define CONFIG_REASONS_H
 
-#define NO_ADAPTERS "adapters (LoRA) are not built yet; --peft=none trains all weights instead"
 #define NO_QLORA                                                                                             \
     "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet; --quantization=none goes on "      \
     "without"

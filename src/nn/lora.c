@@ -1,0 +1,213 @@
+/* nn/lora: the products of an adapter. */
+#include "nn/lora.h"
+
+void lora_connect(activation_specs *input, activation_specs *grad_output) {
+    input->high_precision = input->columnwise_high_precision = true;
+    grad_output->high_precision = grad_output->columnwise_high_precision = true;
+}
+
+/* A tensor in a buffer of the plan, or another's: then there is none. */
+typedef struct opened {
+    tensor t;
+    plan_buffer buffer;
+} opened;
+
+static ott_status close_opened(exec *cx, opened *o) {
+    return plan_close(cx->plan, &o->buffer);
+}
+
+/* A or B in the activation format. */
+static ott_status open_factor(exec *cx, const parameter *p, ott_dtype d, opened *out) {
+    *out = (opened){.t = p->value, .buffer = PLAN_NONE};
+    if (p->value.dtype == d) return OTT_OK;
+    TRY(exec_open(cx, "adapter weight", d, p->value.rows, p->value.columns, &out->t, &out->buffer));
+    return op_convert(cx, &(convert_args){.x = &p->value, .y = &out->t});
+}
+
+/* c = a b, or c += a b. */
+static ott_status multiply(exec *cx, recipe_gemm role, operand a, operand b, const tensor *c,
+                           bool accumulate) {
+    const gemm_args args = {.a = &a,
+                            .b = &b,
+                            .c = c,
+                            .accumulate = accumulate,
+                            .spec = recipe_high_precision(a.t.dtype)->gemm[role]};
+    return exec_gemm(cx, role, &args);
+}
+
+static operand rowwise(tensor t) {
+    return operand_rowwise(t, NULL);
+}
+
+static operand columnwise(tensor t) {
+    return operand_columnwise(t, NULL);
+}
+
+/* ---- dropout ---- */
+
+static bool drops_input(const exec *cx, const lora *l) {
+    return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
+}
+
+static bool drops_output(const exec *cx, const lora *l) {
+    return l->dropout > 0 && l->drops_output && cx->phase != PHASE_EVALUATE;
+}
+
+/* The micro-batch's token that the first of `rows` rows is. */
+static int64_t first_row(const lora *l, int64_t rows) {
+    return l->row_ranks ? l->row_ranks->rank * rows : 0;
+}
+
+/* y = x with what is dropped; its rows are tokens from `row` on, its columns those of the whole from `column` on. */
+static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
+                            int64_t columns, const tensor *y) {
+    if (!cx->token)
+        return status_fail(OTT_ERR_UNSUPPORTED, "peft.dropout needs the place of each token in its run, "
+                                                "which only a training run knows: set peft.dropout to 0");
+    return op_dropout(cx, &(dropout_args){.x = x,
+                                          .token = cx->token,
+                                          .y = y,
+                                          .scale = 1.0f / (1.0f - l->dropout),
+                                          .rate = l->dropout,
+                                          .seed = l->seed,
+                                          .stream = l->stream,
+                                          .first = row * columns + column,
+                                          .row_step = columns});
+}
+
+/* The same of columns that belong to B's rows, which need not lie together in the whole. */
+static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
+    parameter_run run;
+    for (int64_t at = 0; at < y->columns; at += run.count) {
+        run = parameter_lines_at(&l->b->local, at, y->columns - at);
+        tensor from = tensor_columns(*x, at, run.count), to = tensor_columns(*y, at, run.count);
+        TRY(drop_part(cx, l, &from, row, l->b->local.row + run.first, l->b->rows, &to));
+    }
+    return OTT_OK;
+}
+
+/* x as A sees it. */
+static ott_status open_input(exec *cx, const lora *l, const tensor *x, opened *out) {
+    *out = (opened){.t = *x, .buffer = PLAN_NONE};
+    if (!drops_input(cx, l)) return OTT_OK;
+    TRY(exec_open(cx, "dropped adapter input", x->dtype, x->rows, x->columns, &out->t, &out->buffer));
+    return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
+}
+
+/* The gradient of B's output. */
+static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, opened *out) {
+    *out = (opened){.t = *g, .buffer = PLAN_NONE};
+    if (!drops_output(cx, l)) return OTT_OK;
+    TRY(exec_open(cx, "dropped adapter gradient", g->dtype, g->rows, g->columns, &out->t, &out->buffer));
+    return drop_outputs(cx, l, g, first_row(l, g->rows), &out->t);
+}
+
+/* ---- what lies between A and B ---- */
+
+/* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
+static tensor_ranks ranks_of_sum(const lora *l, parameter_cut cut) {
+    return (tensor_ranks){.group = l->cut == cut ? l->ranks.group : NULL};
+}
+
+/* u[T,rank] = scale * a b, the sum of `ranks` (NULL: none). */
+static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
+                             const tensor *a, operand b, opened *out) {
+    tensor *u = &out->t;
+    partial_sum sum;
+    TRY(exec_open(cx, "inside an adapter", a->dtype, a->rows, l->a->rows, u, &out->buffer));
+    TRY(tensor_partial_open(cx, ranks, OTT_F32, u, &sum));
+    TRY(multiply(cx, role, rowwise(*a), b, &sum.t, false));
+    TRY(tensor_partial_close(cx, ranks, u, &sum));
+    return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
+}
+
+/* scale * A x, of the whole x; x as A sees it. */
+static ott_status open_down(exec *cx, const lora *l, const tensor *x, opened *out) {
+    tensor_ranks ranks = ranks_of_sum(l, PARAMETER_COLUMNS);
+    opened a;
+    TRY(open_factor(cx, l->a, x->dtype, &a));
+    TRY(open_inner(cx, l, GEMM_OUTPUT, &ranks, x, rowwise(a.t), out));
+    return close_opened(cx, &a);
+}
+
+/* scale * B^T g; of the whole g, or of what is here of it. */
+static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, opened *out) {
+    tensor_ranks ranks = ranks_of_sum(l, PARAMETER_ROWS);
+    opened b;
+    TRY(open_factor(cx, l->b, g->dtype, &b));
+    TRY(open_inner(cx, l, GEMM_GRAD_INPUT, whole ? &ranks : NULL, g, columnwise(b.t), out));
+    return close_opened(cx, &b);
+}
+
+/* ---- forward ---- */
+
+/* y += what is left of u b. */
+static ott_status add_dropped(exec *cx, const lora *l, const tensor *u, const tensor *b, int64_t row,
+                              const tensor *y) {
+    opened z;
+    TRY(exec_open(cx, "adapter output", y->dtype, y->rows, y->columns, &z.t, &z.buffer));
+    TRY(multiply(cx, GEMM_OUTPUT, rowwise(*u), rowwise(*b), &z.t, false));
+    TRY(drop_outputs(cx, l, &z.t, row, &z.t));
+    TRY(op_add(cx, &(add_args){.x = y, .delta = &z.t, .y = y}));
+    return close_opened(cx, &z);
+}
+
+ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y) {
+    opened input, u, b;
+    TRY(open_input(cx, l, x, &input));
+    TRY(open_down(cx, l, &input.t, &u));
+    TRY(close_opened(cx, &input));
+    /* with sequence parallelism a layer with some columns of the weight has some rows of its output here */
+    int64_t skipped = y->rows < x->rows ? l->ranks.group->rank * y->rows : 0;
+    tensor own = tensor_rows(u.t, skipped, y->rows);
+    TRY(open_factor(cx, l->b, x->dtype, &b));
+    if (drops_output(cx, l))
+        TRY(add_dropped(cx, l, &own, &b.t, first_row(l, x->rows) + skipped, y));
+    else
+        TRY(multiply(cx, GEMM_OUTPUT, rowwise(own), rowwise(b.t), y, true));
+    TRY(close_opened(cx, &b));
+    return close_opened(cx, &u);
+}
+
+/* ---- backward ---- */
+
+/* dx += what is left of v a. */
+static ott_status add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
+                                     const tensor *dx) {
+    opened d;
+    TRY(exec_open(cx, "adapter input gradient", v->dtype, dx->rows, dx->columns, &d.t, &d.buffer));
+    TRY(multiply(cx, GEMM_GRAD_INPUT, rowwise(*v), columnwise(*a), &d.t, false));
+    TRY(drop_part(cx, l, &d.t, first_row(l, dx->rows), l->a->local.column, l->a->columns, &d.t));
+    TRY(op_add(cx, &(add_args){.x = dx, .delta = &d.t, .y = dx}));
+    return close_opened(cx, &d);
+}
+
+ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx) {
+    opened gradient, v, a;
+    TRY(open_gradient(cx, l, g, &gradient));
+    TRY(open_up(cx, l, &gradient.t, false, &v));
+    TRY(close_opened(cx, &gradient));
+    TRY(open_factor(cx, l->a, g->dtype, &a));
+    TRY(drops_input(cx, l) ? add_input_gradient(cx, l, &v.t, &a.t, dx)
+                           : multiply(cx, GEMM_GRAD_INPUT, rowwise(v.t), columnwise(a.t), dx, true));
+    TRY(close_opened(cx, &a));
+    return close_opened(cx, &v);
+}
+
+static ott_status add_weight_gradient(exec *cx, const tensor *g, const tensor *x, parameter *p) {
+    return multiply(cx, GEMM_GRAD_WEIGHT, columnwise(*g), columnwise(*x), &p->grad, true);
+}
+
+ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g) {
+    opened input, gradient, u, v;
+    TRY(open_input(cx, l, x, &input));
+    TRY(open_gradient(cx, l, g, &gradient));
+    TRY(open_down(cx, l, &input.t, &u));
+    TRY(add_weight_gradient(cx, &gradient.t, &u.t, l->b));
+    TRY(close_opened(cx, &u));
+    TRY(open_up(cx, l, &gradient.t, true, &v));
+    TRY(add_weight_gradient(cx, &v.t, &input.t, l->a));
+    TRY(close_opened(cx, &v));
+    TRY(close_opened(cx, &gradient));
+    return close_opened(cx, &input);
+}
