@@ -59,9 +59,10 @@ struct exec {
     exec_part part;
     int64_t step;             /* training steps done; the compute copy of a trained weight belongs to one */
     bool is_first_microbatch; /* of its step; in the others weights are what they were */
-    const tensor *token;      /* i32[2] on the device: the number, in two words, of the micro-batch's first token among all that
+    const tensor *
+        token; /* i32[2] on the device: the number, in two words, of the micro-batch's first token among all that
                                  the run reads; borrowed; NULL: not known */
-    group *data_group;        /* ranks that hold the same model and other data */
+    group *data_group; /* ranks that hold the same model and other data */
     void *
         workspace; /* of the op that runs: op_table.workspace bytes, aligned as the device wants it; NULL: none */
     const logger *log;

@@ -5,6 +5,7 @@
 #include "base/staging.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
+#include "model/adapters.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
@@ -61,7 +62,8 @@ static ott_status open_model(exporter *e) {
                                    .emulates = e->cfg->float8.emulate,
                                    .log = e->log};
     TRY(backend_open(&choice, e->account, &e->device));
-    return inference_open(&e->plan, e->device, 1, NULL, &e->m);
+    TRY(inference_open(&e->plan, e->device, 1, NULL, &e->m));
+    return adapters_merge(e->m);
 }
 
 /* ---- the original folder ---- */
