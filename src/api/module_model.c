@@ -175,13 +175,13 @@ static ott_status check_precision(const model_body *b) {
             "the key out, and convert where the recipe is to change",
             b->cfg->float8.schedule);
     if (b->cfg->train.master_dtype != STATE_FP32 || b->cfg->train.grad_dtype != STATE_FP32 ||
-        b->cfg->optimizer.state_dtype != STATE_FP32 || b->cfg->train.frozen_dtype != FROZEN_MASTER)
+        b->cfg->optimizer.state_dtype != STATE_FP32 || b->cfg->train.frozen_dtype != FROZEN_MASTER ||
+        b->cfg->train.offload != OFFLOAD_NONE)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "ott_model_open: parameters, gradients and moments of a module are fp32: leave out "
-            "train.master_dtype, train.frozen_dtype, train.grad_dtype and optimizer.state_dtype, or run it "
-            "with "
-            "ott_train");
+            "ott_model_open: parameters, gradients and moments of a module are fp32, in its device's memory: "
+            "leave out train.master_dtype, train.frozen_dtype, train.grad_dtype, optimizer.state_dtype and "
+            "train.offload, or run it with ott_train");
     if (!b->options.fp16_scaling) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,

@@ -356,10 +356,24 @@ static void finalize_adapters(config *cfg) {
         if (strcmp(keys[i].section, "peft") == 0) cfg->peft.enabled |= cfg->state->keys[i].set;
 }
 
+bool config_copies_masters(const config *cfg) {
+    return cfg->train.mixed_precision != PRECISION_FP32 && cfg->train.master_dtype == STATE_FP32;
+}
+
+/* Products take no operand from the host's memory. */
+static ott_status check_offload(config *cfg) {
+    bool is_fp32 = cfg->train.mixed_precision == PRECISION_FP32;
+    if (cfg->train.offload != OFFLOAD_STATE || config_copies_masters(cfg)) return OTT_OK;
+    FAIL("train.offload = \"state\" leaves master weights in the host's memory, and with %s products "
+         "compute with them; give train.offload = \"moments\", or %s",
+         is_fp32 ? "train.mixed_precision = \"fp32\"" : "train.master_dtype = \"bf16\"",
+         is_fp32 ? "another precision" : "leave train.master_dtype out");
+}
+
 static ott_status check_together(config *cfg) {
-    static ott_status (*const checks[])(config *) = {check_names,    check_batches, check_model,
-                                                     check_data,     check_eval,    check_profiling,
-                                                     check_schedule, check_float8,  check_checkpoint};
+    static ott_status (*const checks[])(config *) = {
+        check_names,     check_batches,  check_model,  check_data,       check_eval,
+        check_profiling, check_schedule, check_float8, check_checkpoint, check_offload};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
     return OTT_OK;

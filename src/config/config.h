@@ -75,6 +75,8 @@ ott_status config_set(config *cfg, const char *key, const char *value);
 ott_status config_check(config *cfg);
 /* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps. */
 ott_status config_set_data_ranks(config *cfg, int64_t ranks);
+/* Do products compute with copies of master weights, never with these? */
+bool config_copies_masters(const config *cfg);
 /* Rows of the data that a step takes, over all ranks. */
 int64_t config_step_rows(const config *cfg);
 /* Appends the value of a key (canonical name) as written in TOML. */

@@ -1,6 +1,7 @@
 /*
  * cuda/device: the device table over the CUDA runtime. Everything is queued on one stream. Memory comes from the runtime's
- * pool in the order of the stream, so that taking and giving back waits for nothing.
+ * pool in the order of the stream, so that taking and giving back waits for nothing. What of the host's it is given to work on
+ * in place is mapped: its address there is the same.
  */
 #include "base/size.h"
 #include "cuda/attention_plans.h"
@@ -33,6 +34,7 @@ struct cuda_block {
     void *data;
     int64_t bytes;
     mem_kind kind;
+    bool mapped; /* memory of the host, which does not count as the GPU's */
     cuda_block *next;
 };
 
@@ -48,7 +50,7 @@ static void keep_block(cuda_device *c, cuda_block *b) {
     b->next = c->blocks;
     c->blocks = b;
     c->taken.allocations++;
-    count_bytes(&c->taken, b->kind, b->bytes);
+    if (!b->mapped) count_bytes(&c->taken, b->kind, b->bytes);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -59,7 +61,7 @@ static cuda_block *take_block(cuda_device *c, const void *data) {
     cuda_block *b = *at;
     if (b) {
         *at = b->next;
-        count_bytes(&c->taken, b->kind, -b->bytes);
+        if (!b->mapped) count_bytes(&c->taken, b->kind, -b->bytes);
     }
     pthread_mutex_unlock(&c->lock);
     return b;
@@ -120,17 +122,22 @@ static void release(device *d, void *data) {
     cuda_block *b = take_block(c, data);
     if (!b) return;
     cudaSetDevice(c->index);
-    cudaFreeAsync(data, c->stream);
+    if (b->mapped) {
+        cudaStreamSynchronize(c->stream);
+        cudaFreeHost(data);
+    } else {
+        cudaFreeAsync(data, c->stream);
+    }
     mem_free(d->account, b);
 }
 
-/* ---- staging memory: pinned, and in nobody's account ---- */
+/* ---- memory of the host: pinned, and in nobody's account ---- */
 
-static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    cuda_device *c = cuda_device_of(d);
+static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kind, int64_t bytes,
+                              const char *what, void **out) {
     void *data = NULL;
     TRY(enter(c));
-    cudaError_t error = cudaMallocHost(&data, bytes > 0 ? (size_t)bytes : 1);
+    cudaError_t error = cudaHostAlloc(&data, bytes > 0 ? (size_t)bytes : 1, flags);
     if (error == cudaErrorMemoryAllocation) {
         char needed[SIZE_TEXT];
         cudaGetLastError();
@@ -146,17 +153,45 @@ static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const c
     return OTT_OK;
 }
 
+static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    return take_pinned(cuda_device_of(d), cudaHostAllocDefault, kind, bytes, what, out);
+}
+
+static ott_status allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    cuda_device *c = cuda_device_of(d);
+    void *memory;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(cuda_block), what, &memory));
+    ott_status status = take_pinned(c, cudaHostAllocMapped | cudaHostAllocPortable, kind, bytes, what, out);
+    if (status != OTT_OK) {
+        mem_free(d->account, memory);
+        return status;
+    }
+    cuda_block *b = memory;
+    *b = (cuda_block){.data = *out, .bytes = bytes, .kind = kind, .mapped = true};
+    keep_block(c, b);
+    return OTT_OK;
+}
+
+static bool is_mapped(cuda_device *c, const char *address) {
+    pthread_mutex_lock(&c->lock);
+    const cuda_block *b = c->blocks;
+    while (b && !(b->mapped && address >= (char *)b->data && address < (char *)b->data + b->bytes))
+        b = b->next;
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}
+
 static void release_host(device *d, void *data) {
     cudaSetDevice(cuda_device_of(d)->index);
     cudaFreeHost(data);
 }
 
-/* ---- copies ---- */
+/* ---- copies: the runtime knows where an address lies, which of the device's may be the host's memory ---- */
 
-static ott_status queue_copy(const cuda_device *c, void *to, const void *from, int64_t bytes,
-                             enum cudaMemcpyKind kind, const char *what) {
+static ott_status queue_copy(const device *d, void *to, const void *from, int64_t bytes, const char *what) {
+    const cuda_device *c = cuda_device_of(d);
     TRY(enter(c));
-    return cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, kind, c->stream), what);
+    return cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, c->stream), what);
 }
 
 static ott_status synchronize(device *d) {
@@ -168,21 +203,21 @@ static ott_status synchronize(device *d) {
 
 /* It waits: the source may be staging memory, which the runtime does not take a copy of. */
 static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
-    TRY(queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the GPU"));
+    TRY(queue_copy(d, to, from, bytes, "a copy to the GPU"));
     return synchronize(d);
 }
 
 static ott_status copy_in_async(device *d, void *to, const void *staging, int64_t bytes) {
-    return queue_copy(cuda_device_of(d), to, staging, bytes, cudaMemcpyHostToDevice, "a copy to the GPU");
+    return queue_copy(d, to, staging, bytes, "a copy to the GPU");
 }
 
 static ott_status copy_out(device *d, void *to, const void *from, int64_t bytes) {
-    TRY(queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyDeviceToHost, "a copy from the GPU"));
+    TRY(queue_copy(d, to, from, bytes, "a copy from the GPU"));
     return synchronize(d);
 }
 
 static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
-    return queue_copy(cuda_device_of(d), to, from, bytes, cudaMemcpyDeviceToDevice, "a copy within the GPU");
+    return queue_copy(d, to, from, bytes, "a copy within the GPU");
 }
 
 static ott_status zero(device *d, void *data, int64_t bytes) {
@@ -243,10 +278,11 @@ static double peak(device *d, ott_dtype format) {
 
 /* Of this process, whoever took it. */
 static bool holds(device *d, const void *data, int64_t bytes) {
-    const cuda_device *c = cuda_device_of(d);
+    cuda_device *c = cuda_device_of(d);
     const char *ends[] = {data, (const char *)data + (bytes > 0 ? bytes - 1 : 0)};
     struct cudaPointerAttributes found;
     for (int i = 0; i < 2; i++) {
+        if (is_mapped(c, ends[i])) continue;
         if (enter(c) != OTT_OK || cudaPointerGetAttributes(&found, ends[i]) != cudaSuccess)
             return cudaGetLastError(), false;
         bool is_there = found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeManaged;
@@ -273,6 +309,7 @@ static void close_device(device *d) {
 static const device_table table = {
     .allocate = allocate,
     .release = release,
+    .allocate_mapped = allocate_mapped,
     .allocate_host = allocate_host,
     .release_host = release_host,
     .copy_in = copy_in,

@@ -318,12 +318,17 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
+/* A vector's is read too often for that by what computes with it. */
+static bool master_is_offloaded(const model *m, const parameter *p) {
+    return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
+}
+
 /* Which part of each is on this rank, and what that takes. */
 static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
         TRY(store_divide(&m->store, m->names, p));
-        m->block_bytes += padded(m, p->shard.value);
+        *(master_is_offloaded(m, p) ? &m->master_bytes : &m->block_bytes) += padded(m, p->shard.value);
         if (p->frozen) continue;
         tensor grad = shard_in(p, m->options.gradient);
         m->trained_bytes += padded(m, grad);
@@ -347,7 +352,8 @@ static ott_status allocate_trained(model *m) {
         return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
     TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
     for (int i = 0; m->options.optimizer && i < m->options.optimizer->slots; i++)
-        TRY(device_allocate(d, MEM_OPTIMIZER, m->slot_bytes, m->options.optimizer->slot[i], &m->slot[i]));
+        TRY((m->options.offload == OFFLOAD_NONE ? device_allocate : device_allocate_mapped)(
+            d, MEM_OPTIMIZER, m->slot_bytes, m->options.optimizer->slot[i], &m->slot[i]));
     return OTT_OK;
 }
 
@@ -365,13 +371,17 @@ static void view_trained(model *m) {
 }
 
 static ott_status allocate(model *m, model_use use) {
-    int64_t offset = 0;
+    int64_t offset = 0, master_offset = 0;
     TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
+    if (m->master_bytes)
+        TRY(device_allocate_mapped(m->device, MEM_PARAM, m->master_bytes, "master weights", &m->masters));
     TRY(allocate_scales(m));
     if (use == MODEL_TRAINING) TRY(allocate_trained(m));
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        p->shard.value = next_in(m, p, p->shard.value.dtype, m->values, &offset);
+        bool offloaded = master_is_offloaded(m, p);
+        p->shard.value = next_in(m, p, p->shard.value.dtype, offloaded ? m->masters : m->values,
+                                 offloaded ? &master_offset : &offset);
     }
     view_trained(m);
     for (int i = 0; i < m->parameter_count; i++)
@@ -467,6 +477,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     if (use == MODEL_INFERENCE) {
         if (o->frozen == o->master) m->options.freeze = NULL;
         m->options.optimizer = NULL;
+        m->options.offload = OFFLOAD_NONE;
     }
     if (o->tensor_ranks && o->tensor_ranks->size == 1) m->options.tensor_ranks = NULL;
     if (o->context_ranks && o->context_ranks->size == 1) m->options.context_ranks = NULL;
@@ -500,6 +511,7 @@ void model_close(model *m) {
     rope_release(&m->rope, d);
     device_release(d, m->values);
     device_release(d, m->frozen_scales);
+    device_release(d, m->masters);
     device_release(d, m->grads);
     for (int i = 0; i < PARAMETER_SLOTS; i++) device_release(d, m->slot[i]);
     arena_close(m->names);

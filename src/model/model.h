@@ -25,12 +25,13 @@ typedef struct model {
     bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *
         frozen_scales; /* device block of the scales of frozen weights that are kept in FP8; NULL: there are none */
-    void *values, *grads,
-        *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL where nothing trains */
+    void *values, *masters, *grads,
+        *slot[PARAMETER_SLOTS]; /* device blocks the parameters view; NULL: nothing */
     int64_t block_bytes;        /* size of values, parameters padded to the alignment of the device */
-    int64_t trained_bytes;      /* size of grads, which has the parameters that are not frozen: */
-    int64_t trained_f32_bytes;  /* first those in fp32, so many bytes, then those in bf16 */
-    int64_t slot_bytes;         /* size of each of the slots, of the same parameters */
+    int64_t master_bytes;  /* size of masters, which has the matrices where they lie in the host's memory */
+    int64_t trained_bytes; /* size of grads, which has the parameters that are not frozen: */
+    int64_t trained_f32_bytes; /* first those in fp32, so many bytes, then those in bf16 */
+    int64_t slot_bytes;        /* size of each of the slots, of the same parameters */
     parameter_store store;
     embedding embedding;
     block *blocks;

@@ -286,6 +286,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .optimizer = optimizer_find(config_word(cfg, "optimizer.name")),
                            .master = state_format(cfg->train.master_dtype),
                            .gradient = state_format(cfg->train.grad_dtype),
-                           .state = state_format(cfg->optimizer.state_dtype)};
+                           .state = state_format(cfg->optimizer.state_dtype),
+                           .offload = cfg->train.offload};
     return OTT_OK;
 }

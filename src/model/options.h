@@ -51,6 +51,7 @@ typedef struct model_options {
     /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
     const optimizer_rule *optimizer;
     ott_dtype master, gradient, state; /* formats of a matrix, of its gradient, of that state: fp32 or bf16 */
+    config_offload offload;            /* which of these lie in the host's memory (device_allocate_mapped) */
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
     const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */

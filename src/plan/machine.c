@@ -18,7 +18,7 @@ typedef struct machine_row {
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, memory, peak32, peak16, peak8, gemm16, gemm8, forward, backward, gbs, share,      \
-                near, far, devices, sms, delay)                                                              \
+                host, near, far, devices, sms, delay)                                                        \
     {row,                                                                                                    \
      text,                                                                                                   \
      {.gib = memory,                                                                                         \
@@ -27,6 +27,7 @@ static const machine_row rows[] = {
       .attention_forward = (forward)*1e12,                                                                   \
       .attention_backward = (backward)*1e12,                                                                 \
       .bandwidth = (gbs)*1e9 * (share),                                                                      \
+      .bus = (host)*1e9,                                                                                     \
       .link = (near)*1e9,                                                                                    \
       .network = (far)*1e9,                                                                                  \
       .node = devices,                                                                                       \
@@ -137,6 +138,7 @@ static const rate_key keys[] = {
     KEY("attention_tflops", attention_forward, 1e12),
     KEY("attention_backward_tflops", attention_backward, 1e12),
     KEY("memory_gbs", bandwidth, 1e9),
+    KEY("host_gbs", bus, 1e9),
     KEY("link_gbs", link, 1e9),
     KEY("network_gbs", network, 1e9),
     KEY("node", node, 1),
@@ -203,7 +205,8 @@ double machine_seconds(const machine *m, const work *w) {
     if (measured > 0) return measured * work_units(w) + r->launch;
     if (w->op == OP_INDEX_gemm) return product_seconds(m, w) + r->launch;
     double rate = w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;
-    return fmax(w->flops / rate, w->bytes / r->bandwidth) + r->launch;
+    double near = (w->bytes - w->from_host - w->to_host) / r->bandwidth, far = fmax(w->from_host, w->to_host);
+    return fmax(fmax(w->flops / rate, near), far > 0 ? far / r->bus : 0) + r->launch;
 }
 
 /* ---- collectives ---- */

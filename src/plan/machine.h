@@ -16,6 +16,7 @@ typedef struct machine_rates {
     double gemm[WORK_FORMATS]; /* of large products, that is reached */
     double attention_forward, attention_backward; /* useful FLOP/s */
     double bandwidth;                             /* bytes of memory that kernels read and write */
+    double bus;                                   /* of the host's memory, each way */
     double link, network; /* bytes from one device to the others of its node, to other nodes */
     double node;          /* devices of a node */
     double cores;         /* that share a product by tiles; 0: a product is not cut into whole tiles */

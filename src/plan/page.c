@@ -35,6 +35,16 @@ static void write_head(const page *p, str *out) {
 
 #define MIB 1048576.0
 
+/* Beside the device's: its limit is not known of a machine that is not here. */
+static void write_host_memory(const admission_need *n, str *out) {
+    if (n->host < (int64_t)MIB / 20) return;
+    str_append(out, "Memory of the host that a rank takes\n");
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
+        if (n->host_of[kind] >= (int64_t)MIB / 20)
+            str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
+                       (double)n->host_of[kind] / MIB);
+}
+
 static void write_memory(const page *p, str *out) {
     const admission_need *n = &p->estimate->need;
     device_memory memory;
@@ -46,6 +56,7 @@ static void write_memory(const page *p, str *out) {
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind), (double)n->of[kind] / MIB);
     str_printf(out, "  %-38s %12.1f  %s: %s\n", "all", (double)n->total / MIB,
                p->estimate->lack <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
+    write_host_memory(n, out);
     if (p->largest_batch > 0)
         str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n\n",
                    (long long)p->largest_batch);
@@ -169,6 +180,8 @@ static void write_rates(const page *p, str *out) {
                p->machine->here ? "this machine, measured with a small model" : p->machine->about, r->gib,
                r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
+    if (p->cfg->train.offload != OFFLOAD_NONE && !p->machine->here)
+        str_printf(out, "- Memory of the host that kernels work on: %.4g GB/s each way.\n", r->bus / 1e9);
     if (p->estimate->ranks > 1)
         str_printf(out,
                    "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s a device to other nodes; rings, "

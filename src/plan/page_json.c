@@ -2,14 +2,19 @@
 #include "plan/page.h"
 #include "base/json_write.h"
 
-static void write_memory(const page *p, str *out) {
-    const admission_need *n = &p->estimate->need;
-    json_write_key(out, "memory_bytes");
+static void write_kinds(const char *name, int64_t all, const int64_t of[MEM_KIND_COUNT], str *out) {
+    json_write_key(out, name);
     str_append(out, "{");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-        json_write_integer(out, mem_kind_name((mem_kind)kind), n->of[kind]);
-    json_write_integer(out, "all", n->total);
+        json_write_integer(out, mem_kind_name((mem_kind)kind), of[kind]);
+    json_write_integer(out, "all", all);
     str_append(out, "}");
+}
+
+static void write_memory(const page *p, str *out) {
+    const admission_need *n = &p->estimate->need;
+    write_kinds("memory_bytes", n->total, n->of, out);
+    write_kinds("host_memory_bytes", n->host, n->host_of, out);
     json_write_bool(out, "fits", p->estimate->lack <= 0);
     json_write_integer(out, "largest_batch_size", p->largest_batch);
 }

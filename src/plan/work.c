@@ -10,18 +10,58 @@ static bool needs_all(const cast_spec *s) {
     return cast_spec_is_fp8(s) && s->policy == AMAX_CURRENT && wide;
 }
 
+static bool shares_codes(const quant_spec *s) {
+    return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
+}
+
+/* Times that an element's code is written. */
+static int code_copies(const backend_capabilities *can, const quant_spec *s) {
+    bool one = shares_codes(s) && !can->contiguous_contraction;
+    return cast_spec_is_fp8(&s->rowwise) + cast_spec_is_fp8(&s->columnwise) - one;
+}
+
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool alone) {
-    bool rowwise = cast_spec_is_fp8(&spec->rowwise), columnwise = cast_spec_is_fp8(&spec->columnwise);
-    bool one = rowwise && columnwise && quant_spec_shares_scales(spec) && !can->contiguous_contraction;
-    int codes = rowwise + columnwise - one;
+    int codes = code_copies(can, spec);
     if (codes == 0) return 0;
     int passes = alone + (needs_all(&spec->rowwise) || needs_all(&spec->columnwise));
     return (double)rows * (double)columns * (codes + passes * source);
 }
 
-static double quantized_bytes(const exec *cx, const qtensor *q, int source, bool alone) {
-    return work_cast_bytes(cx->device->can, &q->spec, q->rows, q->columns, source, alone);
+/* ---- casts by what makes the tensor ---- */
+
+/* An operation that goes by tiles leaves only what waits for an amax of the whole to a pass of its own. One that goes by rows
+   knows the amax of a row, and of all when it is done; a norm casts rows that have a scale each. */
+typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
+
+static producer producer_of(enum op_index op) {
+    if (op == OP_INDEX_rmsnorm_forward || op == OP_INDEX_rmsnorm_backward) return BY_ROWS_AND_CASTS;
+    return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_whole ? BY_ROWS : BY_TILES;
+}
+
+/* Passes over the tensor, once it is made by rows: one that finds what rows do not know and casts what then is known, one that
+   casts the rest. */
+static int passes_after_rows(const quant_spec *s, bool casts) {
+    bool first = false, second = false;
+    for (int columnwise = 0; columnwise < 2; columnwise++) {
+        const cast_spec *use = columnwise ? &s->columnwise : &s->rowwise;
+        if (!cast_spec_is_fp8(use) || (columnwise && shares_codes(s))) continue;
+        scale_block block = granularity_block(use->grain);
+        int64_t rows = columnwise ? block.k : block.mn, columns = columnwise ? block.mn : block.k;
+        bool waits = use->policy != AMAX_DELAYED && (rows == INT64_MAX || columns == INT64_MAX);
+        bool knows = use->policy == AMAX_CURRENT && columns == INT64_MAX && (rows == INT64_MAX || rows == 1);
+        bool is_cast = casts && knows && rows == 1 && !columnwise && !shares_codes(s);
+        first = first || !knows;
+        second = second || (waits && !is_cast);
+    }
+    return first + second;
+}
+
+static double form_bytes(const exec *cx, const qtensor *q, int source, producer by) {
+    const backend_capabilities *can = cx->device->can;
+    if (by == BY_TILES) return work_cast_bytes(can, &q->spec, q->rows, q->columns, source, false);
+    int passes = passes_after_rows(&q->spec, by == BY_ROWS_AND_CASTS);
+    return (double)q->rows * (double)q->columns * (code_copies(can, &q->spec) + passes * source);
 }
 
 /* ---- fields ---- */
@@ -41,28 +81,30 @@ static int source_bytes(const op_info *op, const void *args) {
     return 4;
 }
 
-static double field_bytes(const exec *cx, const op_field *f, const void *args, int source) {
+static double field_bytes(const exec *cx, const op_field *f, const void *args, int source, producer by) {
     if (f->kind == OP_SCALAR) return 0;
     const void *value = *(const void *const *)((const char *)args + f->offset);
     double sum = 0;
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: return quantized_bytes(cx, value, source, false); /* the source is an IN of its own */
+    case OP_QTENSOR: return form_bytes(cx, value, source, BY_TILES); /* the source is an IN of its own */
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
         const qlist *list = value;
-        for (int i = 0; i < list->count; i++) sum += quantized_bytes(cx, &list->item[i], source, false);
+        for (int i = 0; i < list->count; i++) sum += form_bytes(cx, &list->item[i], source, by);
         return sum;
     }
     default: return tensor_traffic(value);
     }
 }
 
-static double all_bytes(const exec *cx, const op_info *op, const void *args) {
+static double all_bytes(const exec *cx, enum op_index index, const void *args) {
+    const op_info *op = op_at((int)index);
     int source = source_bytes(op, args);
     double sum = 0;
-    for (int i = 0; i < op->field_count; i++) sum += field_bytes(cx, &op->fields[i], args, source);
+    for (int i = 0; i < op->field_count; i++)
+        sum += field_bytes(cx, &op->fields[i], args, source, producer_of(index));
     return sum;
 }
 
@@ -109,6 +151,20 @@ static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t w
     w->format = q->dtype == OTT_F32 ? WORK_FP32 : WORK_BF16;
 }
 
+/* ---- memory of the host ---- */
+
+static void count_field_on_bus(const op_field *f, const void *args, work *w) {
+    if (f->kind != OP_IN && f->kind != OP_OUT && f->kind != OP_INOUT) return;
+    const tensor *t = *(const tensor *const *)((const char *)args + f->offset);
+    if (!t || !dry_run_is_mapped(t->data)) return;
+    if (f->kind != OP_OUT) w->from_host += tensor_traffic(t);
+    if (f->kind != OP_IN) w->to_host += tensor_traffic(t);
+}
+
+static void count_bus(const op_info *op, const void *args, work *w) {
+    for (int i = 0; i < op->field_count; i++) count_field_on_bus(&op->fields[i], args, w);
+}
+
 /* ---- an operation ---- */
 
 /* Of a table only the rows that tokens name. */
@@ -119,11 +175,25 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
            (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
+/* Its scales are there: it reads once. */
+static double cast_bytes(const exec *cx, const cast_args *a) {
+    return tensor_traffic(a->x) +
+           (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
+}
+
+/* Of a source in the host's memory, as work_cast_bytes counts it in all. */
+static void count_second_read(const quantize_args *a, work *w) {
+    if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
+}
+
 work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
-    w.bytes = all_bytes(cx, op_at((int)op), args);
+    w.bytes = all_bytes(cx, op, args);
+    count_bus(op_at((int)op), args, &w);
     if (op == OP_INDEX_amax)
         w.bytes = tensor_traffic(((const amax_args *)args)->x); /* no codes are written */
+    if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
+    if (op == OP_INDEX_quantize) count_second_read(args, &w);
     if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* only scales */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_attention_forward) {
@@ -137,6 +207,8 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     if (op == OP_INDEX_embedding_forward) {
         const embedding_forward_args *a = args;
         w.bytes = embedding_bytes(a->token, a->y, a->table, 1);
+        if (w.from_host > 0)
+            w.from_host = tensor_traffic(a->y) * dtype_bytes(a->table->dtype) / dtype_bytes(a->y->dtype);
     }
     if (op == OP_INDEX_embedding_backward) {
         const embedding_backward_args *a = args;

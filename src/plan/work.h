@@ -5,7 +5,7 @@
 #ifndef PLAN_WORK_H
 #define PLAN_WORK_H
 
-#include "tensor/exec.h"
+#include "tensor/dry_run.h"
 
 /* Of the operands of a product: two FP8 operands make an FP8 product. fp16 counts as bf16. */
 typedef enum work_format { WORK_FP32, WORK_BF16, WORK_FP8, WORK_FORMATS } work_format;
@@ -13,9 +13,10 @@ typedef enum work_format { WORK_FP32, WORK_BF16, WORK_FP8, WORK_FORMATS } work_f
 typedef struct work {
     enum op_index op;
     work_format format;
-    double flops;    /* 0: its work is bytes */
-    double bytes;    /* each once as read, once as written, and a source again that is passed over twice */
-    int64_t m, n, k; /* of a product */
+    double flops; /* 0: its work is bytes */
+    double bytes; /* each once as read, once as written, and a source again that is passed over twice */
+    double from_host, to_host; /* of them those in the host's memory, over the bus (device_allocate_mapped) */
+    int64_t m, n, k;           /* of a product */
 } work;
 
 work work_of(const exec *cx, enum op_index op, const void *args);

@@ -7,6 +7,13 @@ ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *
     return d->table->allocate(d, kind, bytes, what, out);
 }
 
+ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    if (!d->table->allocate_mapped) return device_allocate(d, kind, bytes, what, out);
+    *out = NULL;
+    STATUS_REQUIRE(bytes >= 0);
+    return d->table->allocate_mapped(d, kind, bytes, what, out);
+}
+
 void device_release(device *d, void *data) {
     if (data) d->table->release(d, data);
 }

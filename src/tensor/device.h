@@ -40,6 +40,8 @@ typedef struct device_group {
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release)(device *d, void *data);
+    ott_status (*allocate_mapped)(device *d, mem_kind kind, int64_t bytes, const char *what,
+                                  void **out); /* NULL: its memory is the host's */
     ott_status (*allocate_host)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release_host)(device *d, void *data);
     ott_status (*copy_in)(device *d, void *to_device, const void *from_host, int64_t bytes);
@@ -82,8 +84,12 @@ struct device {
 };
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what,
-                           void **out);     /* zero-filled */
-void device_release(device *d, void *data); /* NULL is allowed */
+                           void **out); /* zero-filled */
+/* Memory of the host, zero-filled, which the device's own operations and copies read and write in place, over its bus: of the
+   device's memory it takes none. Where that is the host's, as device_allocate. No operand of a matrix product, and nothing that
+   ranks tell each other, lies there: these are others' code. */
+ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+void device_release(device *d, void *data); /* of either; NULL is allowed */
 /* Staging memory of the host, zero-filled, which the device copies from and to without the host's help. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 void device_release_host(device *d, void *data); /* NULL is allowed */
@@ -123,7 +129,7 @@ void device_read_memory(const device *d, device_memory *out);
 /* The most FLOP/s (a multiply-add is two) that its products of operands of this format can reach, or 0 where that is
    not known. The CPU measures it anew each time, for some milliseconds; it computes in fp32 whatever the format. */
 double device_peak(device *d, ott_dtype format);
-/* Do all `bytes` lie in its memory? Said of the host's without looking. */
+/* Do all `bytes` lie in its memory, or in what it was given of the host's? Said of the host's without looking. */
 bool device_holds(device *d, const void *data, int64_t bytes);
 void device_close(device *d);
 

@@ -4,48 +4,119 @@
 #include "tensor/host.h"
 #include <string.h>
 
-typedef struct counting_device {
-    device base;
+/* Bytes of one memory. */
+typedef struct tally {
     int64_t now, peak;
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
-} counting_device;
+} tally;
 
-/* Stands for a block; its address is what the device's users see, and never read or write behind. */
+/* Stands for a block; of the device's own memory and of staging its address is what users see, and never read or write
+   behind. */
 typedef struct counted {
     mem_kind kind;
     int64_t bytes;
+    uintptr_t mapped; /* what they see of mapped memory */
+    struct counted *next;
 } counted;
 
-static ott_status count(counting_device *r, mem_kind kind, int64_t bytes, const char *what) {
+typedef struct counting_device {
+    device base;
+    tally own, host;
+    counted *mapped;
+    uintptr_t mapped_end; /* of the addresses that were given out */
+} counting_device;
+
+/* Addresses of mapped memory lie above every real one, and below those of a recording (tensor/plan.c). */
+#define MAPPED_FIRST ((uintptr_t)1 << 61)
+#define MAPPED_END   ((uintptr_t)1 << 62)
+
+bool dry_run_is_mapped(const void *data) {
+    return (uintptr_t)data >= MAPPED_FIRST && (uintptr_t)data < MAPPED_END;
+}
+
+/* Whose memory the host's is. */
+static tally *tally_of_host(counting_device *r) {
+    return r->base.dry_run->threads > 0 ? &r->own : &r->host;
+}
+
+static ott_status count(tally *t, mem_kind kind, int64_t bytes, const char *what) {
     int64_t sum;
-    if (!size_add(r->now, bytes, &sum))
+    if (!size_add(t->now, bytes, &sum))
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: %s would bring the sum of all to more than 2^63 bytes", what);
-    r->now = sum;
-    r->now_of[kind] += bytes;
-    if (r->now <= r->peak) return OTT_OK;
-    r->peak = r->now;
-    memcpy(r->peak_of, r->now_of, sizeof r->peak_of);
+    t->now = sum;
+    t->now_of[kind] += bytes;
+    if (t->now <= t->peak) return OTT_OK;
+    t->peak = t->now;
+    memcpy(t->peak_of, t->now_of, sizeof t->peak_of);
     return OTT_OK;
 }
 
-static ott_status count_bytes(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
-    counting_device *r = (counting_device *)d;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(counted), what, out));
-    *(counted *)*out = (counted){kind, bytes};
-    ott_status status = count(r, kind, bytes, what);
-    if (status == OTT_OK) return OTT_OK;
-    mem_free(d->account, *out);
-    *out = NULL;
-    return status;
+static void count_back(counting_device *r, tally *t, counted *c) {
+    t->now -= c->bytes;
+    t->now_of[c->kind] -= c->bytes;
+    mem_free(r->base.account, c);
 }
 
-static void count_release(device *d, void *data) {
+static ott_status count_block(counting_device *r, tally *t, mem_kind kind, int64_t bytes, const char *what,
+                              counted **out) {
+    void *memory;
+    TRY(mem_alloc(r->base.account, MEM_OTHER, sizeof(counted), what, &memory));
+    ott_status status = count(t, kind, bytes, what);
+    if (status != OTT_OK) {
+        mem_free(r->base.account, memory);
+        return status;
+    }
+    *out = memory;
+    **out = (counted){.kind = kind, .bytes = bytes};
+    return OTT_OK;
+}
+
+static ott_status count_own(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     counting_device *r = (counting_device *)d;
-    const counted *c = data;
-    r->now -= c->bytes;
-    r->now_of[c->kind] -= c->bytes;
-    mem_free(d->account, data);
+    return count_block(r, &r->own, kind, bytes, what, (counted **)out);
+}
+
+static ott_status count_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    counting_device *r = (counting_device *)d;
+    return count_block(r, tally_of_host(r), kind, bytes, what, (counted **)out);
+}
+
+static ott_status count_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+    counting_device *r = (counting_device *)d;
+    counted *c;
+    if (tally_of_host(r) == &r->own) return count_own(d, kind, bytes, what, out);
+    if (bytes > (int64_t)(MAPPED_END - r->mapped_end) - MEM_ALIGNMENT)
+        return status_fail(OTT_ERR_MEMORY, "out of memory: %s of %lld bytes has no address", what,
+                           (long long)bytes);
+    TRY(count_block(r, &r->host, kind, bytes, what, &c));
+    c->mapped = r->mapped_end;
+    c->next = r->mapped;
+    r->mapped = c;
+    r->mapped_end += (uintptr_t)backend_align(r->base.can, bytes + 1);
+    *out = (void *)c->mapped;
+    return OTT_OK;
+}
+
+static counted *take_mapped(counting_device *r, const void *data) {
+    counted **at = &r->mapped;
+    while ((*at)->mapped != (uintptr_t)data) at = &(*at)->next;
+    counted *c = *at;
+    *at = c->next;
+    return c;
+}
+
+static void release_own(device *d, void *data) {
+    counting_device *r = (counting_device *)d;
+    if (dry_run_is_mapped(data))
+        count_back(r, &r->host, take_mapped(r, data));
+    else
+        count_back(r, &r->own, data);
+}
+
+static void release_host(device *d, void *data) {
+    counting_device *r = (counting_device *)d;
+    count_back(r, tally_of_host(r), data);
 }
 
 /* Nothing is there to copy to, from the host or from the device itself. */
@@ -70,10 +141,11 @@ static void close_device(device *d) {
 }
 
 static const device_table table = {
-    .allocate = count_bytes,
-    .release = count_release,
-    .allocate_host = count_bytes,
-    .release_host = count_release,
+    .allocate = count_own,
+    .release = release_own,
+    .allocate_mapped = count_mapped,
+    .allocate_host = count_host,
+    .release_host = release_host,
     .copy_in = copy_nothing,
     .copy_in_async = copy_nothing,
     .copy_out = copy_out,
@@ -93,6 +165,7 @@ ott_status dry_run_open(mem *account, const device *like, device **out) {
                        .account = account,
                        .name = like->name,
                        .dry_run = like};
+    r->mapped_end = MAPPED_FIRST;
     *out = &r->base;
     return OTT_OK;
 }
@@ -135,11 +208,18 @@ ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, 
     int64_t bytes;
     STATUS_REQUIRE(d->dry_run);
     TRY(size_product(what, (int64_t[]){number, size}, 2, &bytes));
-    return count((counting_device *)d, kind, bytes, what);
+    return count(tally_of_host((counting_device *)d), kind, bytes, what);
+}
+
+static int64_t show_peak(const tally *t, int64_t of[MEM_KIND_COUNT]) {
+    memcpy(of, t->peak_of, sizeof t->peak_of);
+    return t->peak;
 }
 
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
-    const counting_device *r = (const counting_device *)d;
-    memcpy(of, r->peak_of, sizeof r->peak_of);
-    return r->peak;
+    return show_peak(&((const counting_device *)d)->own, of);
+}
+
+int64_t dry_run_host_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
+    return show_peak(&((const counting_device *)d)->host, of);
 }

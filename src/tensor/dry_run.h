@@ -24,9 +24,13 @@ void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: no
 /* Ranks that are not there, of which this is one: collectives are checked, and heard of by a listener; nothing moves. Closed
    with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
-/* Counts memory of the host beside the device's, of count elements of `size` bytes each. */
+/* Counts memory of the host, of count elements of `size` bytes each. */
 ott_status dry_run_note(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
-/* The moment when the most would have been taken: bytes by kind; returns their sum. */
+/* The moment when the most would have been taken of the device's memory: bytes by kind; returns their sum. */
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
+/* The same of the host's, where the device has memory of its own: staging, and what is mapped. */
+int64_t dry_run_host_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
+/* Would this lie in mapped memory of the host? Of an address on a dry run of a device that has memory of its own. */
+bool dry_run_is_mapped(const void *data);
 
 #endif

@@ -55,9 +55,8 @@ static ott_status need_of(const admission *a, const variant *v, admission_need *
     dry_run_listen(d, a->listener);
     ott_status status = dry_run(a, v, d, out);
     out->total = dry_run_peak(d, out->of) + taken.now;
+    out->host = dry_run_host_peak(d, out->host_of);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
-    if (a->device->threads == 0) out->host = out->of[MEM_STAGING];
-    out->total -= out->host;
     device_close(d);
     return status;
 }
@@ -133,6 +132,16 @@ static bool freeze_embedding(const admission *a, variant *v, char text[96]) {
     return true;
 }
 
+/* On a GPU: first the moments, then masters too. */
+static bool offload_more(const admission *a, variant *v, char text[96]) {
+    config_offload *offload = &v->cfg.train.offload;
+    if (a->device->threads > 0 || *offload == OFFLOAD_STATE) return false;
+    *offload = *offload == OFFLOAD_NONE ? OFFLOAD_MOMENTS : OFFLOAD_STATE;
+    v->shape.offload = *offload;
+    snprintf(text, 96, "train.offload = \"%s\"", *offload == OFFLOAD_STATE ? "state" : "moments");
+    return *offload == OFFLOAD_MOMENTS || config_copies_masters(&v->cfg);
+}
+
 /* For a run that only tries a configuration: the same family, smaller. */
 static bool reduce_more(const admission *a, variant *v, char text[96]) {
     config smaller = *a->asked;
@@ -161,6 +170,12 @@ typedef struct proposal {
 
 enum { MOST_TIMES = 24, MOST_PROPOSALS = 8, SHOWN = 3 };
 
+static memory_limit host_room(const admission *a) {
+    memory_limit room;
+    limit_read(mem_read(a->account).now, &room);
+    return room;
+}
+
 /* Applies it again and again until it fits or cannot be applied again. False: it saves nothing. */
 static bool propose(const admission *a, const variant *from, setting set, int64_t need, int64_t left,
                     proposal *out) {
@@ -170,6 +185,7 @@ static bool propose(const admission *a, const variant *from, setting set, int64_
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(a, &v, text); times++) {
         if (need_of(a, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
+        if (n.host > host_room(a).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;
         out->times = times;
@@ -187,8 +203,9 @@ static void insert(proposal *list, int *count, const proposal *p) {
 
 /* All that save something, the best first. */
 static int find_proposals(const admission *a, const variant *v, int64_t need, int64_t left, proposal *list) {
-    static const setting settings[MOST_PROPOSALS] = {
-        halve_batch, halve_length, recompute, save_at_once, chunk_loss, halve_precision, freeze_embedding};
+    static const setting settings[MOST_PROPOSALS] = {halve_batch,      halve_length, recompute,
+                                                     save_at_once,     chunk_loss,   halve_precision,
+                                                     freeze_embedding, offload_more};
     int count = 0;
     proposal p;
     for (int i = 0; i < MOST_PROPOSALS && settings[i]; i++)
@@ -198,17 +215,18 @@ static int find_proposals(const admission *a, const variant *v, int64_t need, in
 
 /* ---- the refusal ---- */
 
-static void write_kinds(str *text, const admission_need *n) {
+/* Of all bytes, those that matter. */
+static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];
     for (int i = 0; i < MEM_KIND_COUNT; i++) {
         int largest = -1;
         for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-            if (!written[kind] && (largest < 0 || n->of[kind] > n->of[largest])) largest = kind;
+            if (!written[kind] && (largest < 0 || of[kind] > of[largest])) largest = kind;
         written[largest] = true;
-        if (n->of[largest] * 50 < n->total) return;
+        if (of[largest] * 50 < all) return;
         str_printf(text, "%s%s %s", i ? ", " : "", mem_kind_name((mem_kind)largest),
-                   size_text(n->of[largest], size));
+                   size_text(of[largest], size));
     }
 }
 
@@ -284,7 +302,7 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
     str text = {.account = a->account};
     int64_t available = room->left + device_taken(a->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
-    write_kinds(&text, n);
+    write_kinds(&text, n->total, n->of);
     write_proposals(&text, a, v, n->total, available);
     write_ranks(&text, a, v, available);
     ott_status status = str_finish(&text);
@@ -297,16 +315,23 @@ ott_status admission_measure(const admission *a, admission_need *out) {
     return need_of(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, out);
 }
 
+/* Of a device with memory of its own, beside which the run takes some of the host's. */
 static ott_status check_host(const admission *a, const admission_need *n) {
-    memory_limit room;
+    memory_limit room = host_room(a);
     char size[SIZE_TEXT], left[LIMIT_TEXT];
-    limit_read(mem_read(a->account).now, &room);
+    str text = {.account = a->account};
     if (n->host <= room.left) return OTT_OK;
-    return status_fail(
-        OTT_ERR_MEMORY,
-        "checkpoints that are written while training goes on need %s of the host's memory, and %s: "
-        "checkpoint.async_mode = \"disabled\" needs none",
-        size_text(n->host, size), limit_text(&room, left));
+    str_printf(&text, "the run needs %s of the host's memory, and %s: ", size_text(n->host, size),
+               limit_text(&room, left));
+    write_kinds(&text, n->host, n->host_of);
+    if (n->host_of[MEM_STAGING] > 0)
+        str_append(&text, "; checkpoint.async_mode = \"disabled\" needs no copy for checkpoints");
+    if (a->cfg->train.offload != OFFLOAD_NONE)
+        str_append(&text, "; train.offload = \"none\" leaves the training state in the device's memory");
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
+    str_free(&text);
+    return status;
 }
 
 ott_status admission_decide(const admission *a, admission_need *out) {

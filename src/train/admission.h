@@ -25,9 +25,9 @@ typedef struct admission {
 
 /* Bytes, by kind, at the moment when a run needs the most; with what is already taken. */
 typedef struct admission_need {
-    int64_t total, of[MEM_KIND_COUNT];
-    int64_t host;  /* copies for checkpoints, where the device's memory is not the host's: not in total */
-    int64_t saved; /* of the step arena: what forward leaves for backward */
+    int64_t total, of[MEM_KIND_COUNT];     /* of the device's memory */
+    int64_t host, host_of[MEM_KIND_COUNT]; /* of the host's, where that is another */
+    int64_t saved;                         /* of the step arena: what forward leaves for backward */
 } admission_need;
 
 /* What the run needs, whatever there is. */

@@ -75,6 +75,19 @@ static void log_model(const announcement *a) {
     log_kept(a);
 }
 
+static void log_offload(const announcement *a) {
+    const admission_need *n = a->need;
+    if (a->cfg->train.offload == OFFLOAD_NONE) return;
+    if (a->trainer->device->threads > 0)
+        log_info(a->log,
+                 "Offload: train.offload = \"%s\" changes nothing here, for the CPU's memory is the host's",
+                 config_word(a->cfg, "train.offload"));
+    else
+        log_info(a->log,
+                 "Offload: %.1f MiB of moments and %.1f MiB of master weights lie in the host's memory",
+                 (double)n->host_of[MEM_OPTIMIZER] / 1048576.0, (double)n->host_of[MEM_PARAM] / 1048576.0);
+}
+
 static void log_memory(const announcement *a) {
     const admission_need *n = a->need;
     double mib[MEM_KIND_COUNT];
@@ -84,10 +97,12 @@ static void log_memory(const announcement *a) {
              "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
-    if (n->of[MEM_STAGING] > 0)
+    int64_t staging = n->of[MEM_STAGING] + n->host_of[MEM_STAGING];
+    if (staging > 0)
         log_info(a->log,
                  "Checkpoints are written while training goes on: %.1f MiB of %s hold a copy of the state",
-                 mib[MEM_STAGING], n->host > 0 ? "the host" : "the plan");
+                 (double)staging / 1048576.0, n->host_of[MEM_STAGING] > 0 ? "the host" : "the plan");
+    log_offload(a);
     if (n->of[MEM_COMM] > 0)
         log_info(a->log, "Collectives: %.1f MiB of the plan hold what is on its way between ranks",
                  mib[MEM_COMM]);

@@ -67,6 +67,23 @@ static void bytes_go_in_within_and_out(void **state) {
     device_event_close(d, NULL);
 }
 
+/* Which is its own here. */
+static void memory_of_the_host_is_worked_in(void **state) {
+    (void)state;
+    void *mapped, *own;
+    int64_t before = device_taken(d).now_of[MEM_PARAM];
+    unsigned char in[] = {1, 2, 3}, out[3];
+    succeed(device_allocate_mapped(d, MEM_PARAM, sizeof in, "mapped", &mapped));
+    assert_int_equal(device_taken(d).now_of[MEM_PARAM], before + 3);
+    succeed(device_allocate(d, MEM_PARAM, sizeof in, "its own", &own));
+    succeed(device_copy_in(d, mapped, in, sizeof in));
+    succeed(device_copy(d, own, mapped, sizeof in));
+    succeed(device_copy_out(d, out, own, sizeof in));
+    assert_memory_equal(out, in, sizeof in);
+    device_release(d, mapped);
+    device_release(d, own);
+}
+
 static void time_passes_between_events(void **state) {
     (void)state;
     device_event *from, *to;
@@ -110,6 +127,7 @@ static void it_says_what_memory_it_has(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         BOTH(bytes_go_in_within_and_out),
+        BOTH(memory_of_the_host_is_worked_in),
         BOTH(time_passes_between_events),
         BOTH(it_says_what_memory_it_has),
     };

@@ -155,6 +155,30 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
+/* FSDP's offloading, in its two spellings; masters that products read stay where they are. */
+static void test_offload(void **state) {
+    config_case *c = *state;
+    static const char text[] = "[training]\nsteps = 5\nenable_cpu_offload = true\n";
+    config *cfg = case_good(c, ".toml", text, NULL);
+    assert_int_equal(cfg->train.offload, OFFLOAD_STATE);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--train.offload=moments", "--train.mixed_precision=fp32", NULL);
+    assert_int_equal(cfg->train.offload, OFFLOAD_MOMENTS);
+    config_close(cfg);
+    cfg = case_good(
+        c, ".yaml",
+        "distributed:\n  offload_policy:\n    _target_: torch.distributed.fsdp.CPUOffloadPolicy\n", NULL);
+    assert_int_equal(cfg->train.offload, OFFLOAD_STATE);
+    config_close(cfg);
+    case_bad_argument(c, "--train.offload=all", "is not one of \"none\", \"moments\", \"state\"", NULL);
+    case_bad(
+        c, ".toml", "[train]\noffload = \"state\"\nmaster_dtype = \"bf16\"\n",
+        "with train.master_dtype = \"bf16\" products compute with them; give train.offload = \"moments\"",
+        NULL);
+    case_bad(c, ".toml", "[train]\noffload = \"state\"\nmixed_precision = \"fp32\"\n",
+             "with train.mixed_precision = \"fp32\" products compute with them", NULL);
+}
+
 /* Parameters in bf16 have gradients and moments in it; a key of our own still counts. */
 static void test_state_dtype(void **state) {
     config_case *c = *state;
@@ -265,6 +289,7 @@ int main(void) {
         CASE(test_debug_model),
         CASE(test_schedule),
         CASE(test_precision),
+        CASE(test_offload),
         CASE(test_state_dtype),
         CASE(test_sharding),
         CASE(test_mx),

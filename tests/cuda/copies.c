@@ -1,8 +1,12 @@
 /*
- * Copies, staging memory and events of the CUDA device, made for the thread sanitizer: a program that touches a buffer while the
- * stream may still be at it races, and one that waits does not. Ends with 1 when bytes are others than they should be.
+ * Copies, staging memory and events of the CUDA device, and memory of the host that it works in, made for the thread sanitizer: a
+ * program that touches a buffer while the stream may still be at it races, and one that waits does not. Ends with 1 when bytes
+ * are others than they should be.
  */
 #include "backend/open.h"
+#include "tensor/exec.h"
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,6 +61,47 @@ static ott_status staging_is_free_after_its_event(void) {
     return expect_bytes(back, 4, "staging memory filled again");
 }
 
+static ott_status expect(bool good, const char *what) {
+    return good ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", what);
+}
+
+/* mapped += there, as fp32. */
+static ott_status add_there(void *mapped) {
+    exec cx = {.device = gpu};
+    const tensor sum = tensor_vector(mapped, OTT_F32, BYTES / 4),
+                 more = tensor_vector(there, OTT_F32, BYTES / 4);
+    return op_add(&cx, &(add_args){.x = &sum, .delta = &more, .y = &sum});
+}
+
+/* Copies and kernels reach it, a copy that is said to be within the GPU does not; it takes none of the GPU's memory. */
+static ott_status mapped_memory_is_worked_in(void) {
+    void *mapped;
+    int64_t taken = device_taken(gpu).now;
+    const float one = 1;
+    float sum[BYTES / 4];
+    TRY(device_allocate_mapped(gpu, MEM_PARAM, BYTES, "mapped", &mapped));
+    TRY(expect(device_taken(gpu).now == taken, "mapped memory counts as the GPU's"));
+    TRY(expect(device_holds(gpu, mapped, BYTES) && !device_holds(gpu, mapped, BYTES + 1),
+               "what the GPU holds"));
+    TRY(expect(!device_holds(gpu, staging, BYTES), "the GPU holds staging memory"));
+    TRY(device_copy_out(gpu, back, mapped, BYTES));
+    TRY(expect_bytes(back, 0, "new mapped memory"));
+    for (int i = 0; i < BYTES / 4; i++) memcpy(staging + 4 * i, &one, 4);
+    TRY(device_copy_in(gpu, mapped, staging, BYTES));
+    TRY(device_copy(gpu, there, mapped, BYTES));
+    TRY(add_there(mapped));
+    TRY(device_copy(gpu, other, mapped, BYTES));
+    TRY(device_zero(gpu, mapped, BYTES / 2));
+    TRY(device_copy_out(gpu, sum, other, BYTES));
+    TRY(expect(sum[0] == 2 && sum[BYTES / 4 - 1] == 2, "a sum in mapped memory"));
+    TRY(device_copy_out(gpu, sum, mapped, BYTES));
+    TRY(expect(sum[0] == 0 && sum[BYTES / 4 - 1] == 2, "half of mapped memory cleared"));
+    TRY(expect(cudaMemcpyAsync(there, mapped, 4, cudaMemcpyDeviceToDevice, NULL) == cudaErrorInvalidValue,
+               "a copy of mapped memory as of the GPU's"));
+    device_release(gpu, mapped);
+    return OTT_OK;
+}
+
 static ott_status run(mem *account) {
     void *pinned[2];
     TRY(test_device_open_named("cuda", account, 0, NULL, &gpu));
@@ -69,6 +114,7 @@ static ott_status run(mem *account) {
     TRY(copy_in_is_over_when_it_returns());
     TRY(copy_out_is_over_when_it_returns());
     TRY(staging_is_free_after_its_event());
+    TRY(mapped_memory_is_worked_in());
     for (int i = 0; i < 2; i++) device_release_host(gpu, pinned[i]);
     device_release(gpu, other);
     device_release(gpu, there);

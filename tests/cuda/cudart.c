@@ -3,7 +3,9 @@
  * allocation is filled with 0xFF and stands between two guards; a guard that was written over ends the program when the
  * memory is freed. A stream is a queue: what is in it is done when somebody waits for it, and not before. A copy from pageable
  * memory of the host takes the bytes at once and one to it waits, as a GPU's driver has it; one from or to pinned memory is
- * work like any other. Events hold the clock of the moment at which the stream came to them.
+ * work like any other, and one within the host's memory is waited for. Kernels reach a GPU's own memory and what of the host's is
+ * mapped; products and collectives, which others' code does, only the former, and a copy says which sides are the GPU's or leaves
+ * it to the runtime to know. Events hold the clock of the moment at which the stream came to them.
  *
  * There are as many GPUs as CUDART_DEVICES says (cudart.h); which one is meant is a property of the thread, as with CUDA. What lies on another GPU is
  * no device memory, and another GPU's stream takes no work. One lock is held by whoever runs work, so that one job runs at a
@@ -69,7 +71,8 @@ enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 typedef struct block {
     unsigned char *data;
     size_t bytes;
-    bool pinned; /* memory of the host */
+    bool pinned; /* memory of the host, */
+    bool mapped; /* which kernels reach */
     int device;  /* else that GPU's */
     struct block *next;
 } block;
@@ -113,23 +116,24 @@ void cudart_require_memory(const char *kernel, const void *address) {
     while (b &&
            ((const unsigned char *)address < b->data || (const unsigned char *)address > b->data + b->bytes))
         b = b->next;
+    bool reached = b && (!b->pinned || b->mapped);
     cudart_unlock();
-    if (!address || b) return;
+    if (!address || reached) return;
     fprintf(stderr, "emulated kernel %s: is given %p, which is no memory of the GPU\n", kernel, address);
     abort();
 }
 
-static cudaError_t allocate(void **data, size_t bytes, bool pinned, int fill) {
+static cudaError_t allocate(void **data, size_t bytes, bool pinned, bool mapped) {
     size_t whole = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
     unsigned char *start = bytes < SIZE_MAX / 2 ? aligned_alloc(GUARD, whole) : NULL;
     if (!start) return cudaErrorMemoryAllocation;
     memset(start, GUARD_BYTE, whole);
-    memset(start + GUARD, fill, bytes);
+    memset(start + GUARD, pinned ? 0 : 0xFF, bytes);
     memory_forbid(start, GUARD);
     memory_forbid(start + GUARD + bytes, whole - GUARD - bytes);
     block *b = need_memory(malloc(sizeof *b));
     cudart_lock();
-    *b = (block){start + GUARD, bytes, pinned, device, blocks};
+    *b = (block){start + GUARD, bytes, pinned, mapped, device, blocks};
     blocks = b;
     cudart_unlock();
     *data = b->data;
@@ -171,15 +175,15 @@ static cudaError_t release(void *data, bool pinned) {
 }
 
 cudaError_t cudaMalloc(void **data, size_t bytes) {
-    return allocate(data, bytes, false, 0xFF);
+    return allocate(data, bytes, false, false);
 }
 
 cudaError_t cudaFree(void *data) {
     return release(data, false);
 }
 
-cudaError_t cudaMallocHost(void **data, size_t bytes) {
-    return allocate(data, bytes, true, 0);
+cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags) {
+    return allocate(data, bytes, true, flags & cudaHostAllocMapped);
 }
 
 cudaError_t cudaFreeHost(void *data) {
@@ -487,10 +491,16 @@ static size_t spread(size_t pitch, const copy *c) {
     return c->width && c->height ? (c->height - 1) * pitch + c->width : 0;
 }
 
-static bool sides_fit(const copy *c, enum cudaMemcpyKind kind) {
-    bool to_host = kind == cudaMemcpyDeviceToHost, from_host = kind == cudaMemcpyHostToDevice;
-    return (to_host || holds(c->to, spread(c->to_pitch, c), false)) &&
-           (from_host || holds(c->from, spread(c->from_pitch, c), false));
+/* The kind that the sides' places make it. */
+static enum cudaMemcpyKind kind_of(const copy *c) {
+    bool to_host = !holds(c->to, 1, false), from_host = !holds(c->from, 1, false);
+    if (to_host) return from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost;
+    return from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+}
+
+/* Of pageable memory nothing is known. */
+static bool side_fits(const void *data, size_t bytes, bool host) {
+    return (host && !block_around(data)) || holds(data, bytes, host);
 }
 
 /* The source's bytes as they are now. */
@@ -507,20 +517,24 @@ static copy *take_source(const copy *c) {
 static cudaError_t copy_rows(const copy *c, enum cudaMemcpyKind kind, cudaStream_t stream) {
     if (c->width == 0 || c->height == 0) return cudaSuccess;
     cudart_lock();
-    bool fits = sides_fit(c, kind), pinned_from = block_around(c->from), pinned_to = block_around(c->to);
+    if (kind == cudaMemcpyDefault) kind = kind_of(c);
+    bool within = kind == cudaMemcpyHostToHost;
+    bool from_host = within || kind == cudaMemcpyHostToDevice,
+         to_host = within || kind == cudaMemcpyDeviceToHost;
+    bool fits = side_fits(c->to, spread(c->to_pitch, c), to_host) &&
+                side_fits(c->from, spread(c->from_pitch, c), from_host);
+    bool pageable_from = from_host && !block_around(c->from), pageable_to = to_host && !block_around(c->to);
     cudart_unlock();
     if (!fits) return cudaErrorInvalidValue;
-    bool pageable =
-        (kind == cudaMemcpyHostToDevice && !pinned_from) || (kind == cudaMemcpyDeviceToHost && !pinned_to);
-    if (pageable && breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+    bool waits = pageable_to || within;
+    if ((pageable_from || waits) && breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
     copy *later = need_memory(malloc(sizeof *later));
     *later = *c;
-    if (kind == cudaMemcpyHostToDevice && !pinned_from) {
+    if (pageable_from) {
         free(later);
         later = take_source(c);
     }
     cudart_queue(stream, run_copy, later, free);
-    bool waits = kind == cudaMemcpyDeviceToHost && !pinned_to;
     return waits ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
 
@@ -543,7 +557,10 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
     if (bytes == 0) return cudaSuccess;
-    cudart_require_device("memset outside of device memory", to, bytes);
+    cudart_lock();
+    const block *b = block_around(to);
+    if (!holds(to, bytes, b && b->mapped)) die("memset outside of device memory", bytes);
+    cudart_unlock();
     copy *later = need_memory(malloc(sizeof *later));
     *later = (copy){.to = to, .width = bytes, .value = value};
     cudart_queue(stream, run_set, later, free);

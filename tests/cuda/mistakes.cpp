@@ -75,7 +75,7 @@ static void use_streams(const mistakes &m) {
 /* The host fills staging memory again while a copy of it may be on its way. */
 static void use_staging(const mistakes &m) {
     void *memory;
-    cudaMallocHost(&memory, COUNT * sizeof(float));
+    cudaHostAlloc(&memory, COUNT * sizeof(float), cudaHostAllocDefault);
     float *staging = (float *)memory;
     staging[0] = 1;
     cudaMemcpyAsync(m.x, staging, COUNT * sizeof(float), cudaMemcpyHostToDevice, m.stream);

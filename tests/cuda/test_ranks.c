@@ -24,7 +24,8 @@ typedef struct way {
 #define SIZES(...) .layout.size = {__VA_ARGS__}
 static const way ways[] = {
     {"dp_replicate", DELAYED, SIZES([MESH_DP_REPLICATE] = 2)},
-    {"dp_shard, FP8 all-gather", TENSORWISE, SIZES([MESH_DP_SHARD] = 2)},
+    {"dp_shard, FP8 all-gather, state in the host's memory", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
+     .more = "--train.offload=state"},
     {"dp_shard of 3, bf16 gradients", ROWWISE, SIZES([MESH_DP_SHARD] = 3),
      .more = "--distributed.reduce_dtype=bfloat16"},
     {"pp interleaved_1f1b", TENSORWISE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},

@@ -31,10 +31,11 @@ static const char *path_of(const fixture *f, const char *name) {
 
 /* ---- resume ---- */
 
-/* To the end, or until it is asked to stop after the break. */
+/* To the end, or until it is asked to stop after the break; on the GPU with its state in the host's memory. */
 static void run_part(const fixture *f, int kind, const char *name, const char *where, bool stops,
                      bool continues) {
     const char *more[] = {"--train.max_steps=4", "--checkpoint.interval=4",
+                          *where ? "--train.offload=state" : "--train.offload=none",
                           continues ? "--checkpoint.load_path=latest" : NULL, NULL};
     compute_on(where);
     FIXTURE_OK(fixture_run(f, &(run_options){.name = name,

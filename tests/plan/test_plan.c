@@ -147,6 +147,24 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
+/* Moments are half of the state of 8B in fp32, masters a quarter; a step takes as long as kernels read them over the bus. */
+static void offloading_moves_bytes_to_the_host(void **state) {
+    const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
+                                                                       NULL};
+    const char *const all[] = {SIZES("8"), "--train.offload=state", NULL};
+    const plan_options slow = {.device = "h100", .ranks = 1, .rates = "host_gbs=1"};
+    (void)state;
+    double state_bytes = number_of(h100, kept, "memory_bytes/optimizer state");
+    assert_true(number_of(h100, moments, "memory_bytes/optimizer state") == 0);
+    assert_true(number_of(h100, moments, "host_memory_bytes/optimizer state") == state_bytes);
+    double masters = number_of(h100, all, "host_memory_bytes/parameters");
+    assert_true(number_of(h100, all, "memory_bytes/parameters") + masters ==
+                number_of(h100, kept, "memory_bytes/parameters"));
+    double seconds = number_of(slow, moments, "work/optimizer/seconds");
+    assert_true(seconds > state_bytes / 1e9 && seconds < 1.01 * state_bytes / 1e9);
+    assert_true(number_of(slow, all, "work/optimizer/seconds") > (state_bytes + masters) / 1e9);
+}
+
 /* This machine: measured, so only what must be. */
 static void this_machine(void **state) {
     const plan_options here = {.ranks = 1};
@@ -423,6 +441,7 @@ int main(void) {
         cmocka_unit_test(the_largest_batch_fits),
         cmocka_unit_test(rates_count),
         cmocka_unit_test(products_are_counted_once),
+        cmocka_unit_test(offloading_moves_bytes_to_the_host),
         cmocka_unit_test(this_machine),
         cmocka_unit_test(more_ranks_need_less),
         cmocka_unit_test(bytes_of_four_ranks),

@@ -91,6 +91,36 @@ static void casts(void **state) {
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
+/* Bytes beside those without a form, for an element of the output of 2 bytes. */
+static double form_bytes(enum op_index op, const char *name) {
+    backend_capabilities can = {.contiguous_contraction = true};
+    device gpu = {.can = &can};
+    exec cx = {.device = &gpu};
+    tensor x = shape(OTT_BF16, 8, 4), weight = shape(OTT_F32, 1, 4), rstd = shape(OTT_F32, 1, 8);
+    const qlist list = {.count = 1, .item = {{.rows = 8, .columns = 4, .spec = recipe_find(name)->input}}};
+    const rmsnorm_forward_args after = {.x = &x, .weight = &weight, .y = &x, .rstd = &rstd, .q = &list};
+    const swiglu_forward_args swiglu = {.gate = &x, .up = &x, .y = &x, .q = &list};
+    if (op == OP_INDEX_swiglu_forward) return (work_of(&cx, op, &swiglu).bytes - 3 * 64) / 32;
+    return (work_of(&cx, op, &after).bytes - 2 * 64 - 4 * 4 - 4 * 8) / 32;
+}
+
+/* By tiles all but an amax of the whole is known; by rows no more than the amax of a row and of all. */
+static void forms_by_their_producers(void **state) {
+    static const struct {
+        const char *recipe;
+        int codes, by_tiles, by_rows; /* written, and times that the output is read again */
+    } rows[] = {
+        {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},
+        {"delayed", 2, 0, 1},    {"block", 2, 0, 1},   {"mxfp8", 2, 0, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(form_bytes(OP_INDEX_swiglu_forward, rows[i].recipe) ==
+                    rows[i].codes + 2 * rows[i].by_tiles);
+        assert_true(form_bytes(OP_INDEX_rmsnorm_forward, rows[i].recipe) ==
+                    rows[i].codes + 2 * rows[i].by_rows);
+    }
+}
+
 static void bytes_of_others(void **state) {
     exec cx = {.device = cpu};
     tensor p = shape(OTT_F32, 3, 5), s = shape(OTT_F32, 1, 16), x = shape(OTT_BF16, 3, 5),
@@ -161,13 +191,10 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product),
-        cmocka_unit_test(attention_counts),
-        cmocka_unit_test(casts),
-        cmocka_unit_test(bytes_of_others),
-        cmocka_unit_test(rings),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(products_on_a_gpu),
+        cmocka_unit_test(a_product),       cmocka_unit_test(attention_counts),
+        cmocka_unit_test(casts),           cmocka_unit_test(forms_by_their_producers),
+        cmocka_unit_test(bytes_of_others), cmocka_unit_test(rings),
+        cmocka_unit_test(refusals),        cmocka_unit_test(products_on_a_gpu),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -178,29 +178,84 @@ static void nothing_is_taken_before(void **state) {
     mem_close(account);
 }
 
-/* Of a device with memory of its own the copy for a checkpoint takes nothing. */
-static void copies_lie_in_the_hosts_memory(void **state) {
+/* Of a device with memory of its own the copy for a checkpoint takes nothing, and what is offloaded neither. */
+static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
-    admission_need here, apart;
+    admission_need here, apart, offloaded;
     rig r;
     (void)state;
     rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     const config asked = *r.cfg;
+    model_options shape = r.t->m->options;
     device other = *r.device;
     other.threads = 0;
     admission a = {.account = r.account,
                    .device = r.device,
                    .cfg = r.cfg,
                    .asked = &asked,
-                   .shape = &r.t->m->options,
+                   .shape = &shape,
                    .train_data = r.train_data,
                    .validation_data = r.validation_data};
     FIXTURE_OK(admission_measure(&a, &here));
     a.device = &other;
     FIXTURE_OK(admission_measure(&a, &apart));
     assert_int_equal(here.host, 0);
-    assert_int_equal(apart.host, 12 * model_parameter_count(r.t->m));
+    assert_int_equal(apart.host_of[MEM_STAGING], 12 * model_parameter_count(r.t->m));
     assert_int_equal(apart.total + apart.host, here.total);
+    shape.offload = OFFLOAD_STATE;
+    FIXTURE_OK(admission_measure(&a, &offloaded));
+    const model *m = r.t->m;
+    assert_int_equal(offloaded.host_of[MEM_OPTIMIZER], 2 * m->slot_bytes);
+    assert_in_range(m->block_bytes - offloaded.host_of[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
+        assert_int_equal(offloaded.of[kind] + offloaded.host_of[kind], apart.of[kind] + apart.host_of[kind]);
+    assert_int_equal(offloaded.total + offloaded.host, here.total);
+    rig_close(&r);
+}
+
+static int64_t room_of_other; /* bytes */
+
+static void read_little_memory(const device *d, device_memory *out) {
+    (void)d;
+    *out = (device_memory){.total = room_of_other,
+                           .room = {.left = room_of_other, .whole = room_of_other, .of = "a small GPU"}};
+}
+
+static mem_stats take_nothing(const device *d) {
+    (void)d;
+    return (mem_stats){0};
+}
+
+/* Of a model whose state is most of what it needs. */
+static void offloading_is_offered(void **state) {
+    static const char *const more[] = {"--model.dim=256",      "--model.n_heads=4",
+                                       "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",
+                                       "--train.batch_size=1", NULL};
+    admission_need need;
+    rig r;
+    (void)state;
+    rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    const config asked = *r.cfg;
+    const device_table table = {.taken = take_nothing, .read_memory = read_little_memory};
+    device other = *r.device;
+    other.table = &table;
+    other.threads = 0;
+    admission a = {.account = r.account,
+                   .device = &other,
+                   .cfg = r.cfg,
+                   .asked = &asked,
+                   .shape = &r.t->m->options,
+                   .train_data = r.train_data,
+                   .validation_data = r.validation_data};
+    FIXTURE_OK(admission_measure(&a, &need));
+    room_of_other = need.total - need.of[MEM_OPTIMIZER] / 2;
+    assert_int_equal(admission_decide(&a, &need), OTT_ERR_MEMORY);
+    expect(status_text(), "; what would help most: train.offload = \"moments\" saves ");
+    room_of_other = need.total - need.of[MEM_OPTIMIZER] - need.of[MEM_PARAM] / 2;
+    assert_int_equal(admission_decide(&a, &need), OTT_ERR_MEMORY);
+    expect(status_text(), "; what would help most: train.offload = \"state\" saves ");
+    room_of_other = need.total;
+    FIXTURE_OK(admission_decide(&a, &need));
     rig_close(&r);
 }
 
@@ -245,7 +300,8 @@ int main(void) {
         cmocka_unit_test(refusal_helps),
         cmocka_unit_test(refusal_of_a_model_that_is_too_large),
         cmocka_unit_test(nothing_is_taken_before),
-        cmocka_unit_test(copies_lie_in_the_hosts_memory),
+        cmocka_unit_test(copies_and_what_is_offloaded_lie_in_the_hosts_memory),
+        cmocka_unit_test(offloading_is_offered),
         cmocka_unit_test(initial_weights_do_not_depend_on_threads),
         cmocka_unit_test(initialization_can_be_ended),
     };

@@ -316,9 +316,12 @@ snapshot snapshot_take(const rig *r) {
     const struct {
         const void *data;
         int64_t bytes;
-    } blocks[] = {{m->values, m->block_bytes}, {m->slot[0], m->slot_bytes}, {m->slot[1], m->slot_bytes}};
-    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->slot_bytes))};
-    for (int i = 0; i < 3; i++) {
+    } blocks[] = {{m->values, m->block_bytes},
+                  {m->masters, m->master_bytes},
+                  {m->slot[0], m->slot_bytes},
+                  {m->slot[1], m->slot_bytes}};
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + m->master_bytes + 2 * m->slot_bytes))};
+    for (int i = 0; i < 4; i++) {
         FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));
         s.bytes += blocks[i].bytes;
     }

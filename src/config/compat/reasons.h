@@ -28,7 +28,6 @@
 #define NO_GPU        "GPUs are not built yet: everything is computed on the CPU"
 #define NO_PYTHON     "Python modules cannot be loaded"
 #define NO_REPLICAS   "fault tolerance over replica groups is not built yet"
-#define NO_OFFLOAD    "moving parameters between host and GPU every step is not built yet"
 #define NO_TOOL_CALLS "data and evaluation of tool calls are not built yet"
 
 #endif
