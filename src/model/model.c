@@ -238,6 +238,10 @@ static ott_status keep_frozen(const model *m, const model_module *e) {
 
 /* What is frozen has the format of train.frozen_dtype. */
 static ott_status keep_all_frozen(const model *m) {
+    if (m->options.frozen == OTT_E4M3 && m->trained_count == m->all_count)
+        return status_fail(OTT_ERR_CONFIG,
+                           "train.frozen_dtype = fp8 has nothing to keep: no parameter is frozen; name "
+                           "some in train.freeze, or leave it out");
     for (int i = 0; i < m->whole.count; i++) TRY(keep_frozen(m, &m->whole.of[i]));
     return OTT_OK;
 }

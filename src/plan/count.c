@@ -260,6 +260,7 @@ static ott_status look(void *user, trainer *t) {
     counter *c = user;
     rank_count *out = c->out;
     out->parameters = model_parameter_count(t->m);
+    out->frozen = model_frozen_count(t->m);
     out->on_rank = model_shard_count(t->m);
     out->flops_per_token = model_flops_per_token(t->m, t->options.seq_len);
     add_zeroing(c, t->m);

@@ -57,8 +57,9 @@ typedef struct count_traffic {
 /* Sums are of a step. */
 typedef struct rank_count {
     admission_need need;
-    int64_t parameters, on_rank; /* elements, of the model and of the rank's share of it */
-    double flops_per_token;      /* model_flops_per_token */
+    int64_t parameters, frozen,
+        on_rank;            /* elements: of the model, of them not trained; of the rank's share */
+    double flops_per_token; /* model_flops_per_token */
     count_part kinds[OP_KINDS];
     count_traffic traffic[TRAFFIC_KINDS];
     double forward, backward,

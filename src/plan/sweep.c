@@ -31,16 +31,21 @@ typedef struct search {
 
 /* ---- by arithmetic ---- */
 
-/* Of a tensor of all parameters what a rank has. */
-static double part_bytes(const search *s, const mesh *m, ott_dtype format) {
+/* Of a tensor of so many of all parameters what a rank has. */
+static double part_bytes(const mesh *m, int64_t parameters, ott_dtype format) {
     double parts = (double)(m->size[MESH_PP] * m->size[MESH_TP] * m->size[MESH_DP_SHARD]);
-    return (double)dtype_bytes(format) * (double)s->asked->rank.parameters / parts;
+    return (double)dtype_bytes(format) * (double)parameters / parts;
 }
 
-/* Parameters, their gradients and two moments. */
+static int64_t trained(const search *s) {
+    return s->asked->rank.parameters - s->asked->rank.frozen;
+}
+
+/* Parameters, and of those that are trained gradients and two moments. */
 static double state_bytes(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
-    return part_bytes(s, m, o->master) + part_bytes(s, m, o->gradient) + 2 * part_bytes(s, m, o->state);
+    return part_bytes(m, s->asked->rank.frozen, o->frozen) + part_bytes(m, trained(s), o->master) +
+           part_bytes(m, trained(s), o->gradient) + 2 * part_bytes(m, trained(s), o->state);
 }
 
 static double product_seconds(const search *s, config_checkpointing kind) {
@@ -66,7 +71,7 @@ static double copies_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_DP_REPLICATE);
     double others = (double)(g.ranks - 1) / (double)g.ranks;
     return machine_ring_seconds(s->base->machine, g,
-                                others * 2 * part_bytes(s, &c->mesh, s->base->shape->gradient));
+                                others * 2 * part_bytes(&c->mesh, trained(s), s->base->shape->gradient));
 }
 
 /* The pipeline is filled and emptied, with parts of a stage in half the time. */

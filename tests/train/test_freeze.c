@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "model/pack.h"
+#include "train/inference.h"
 #include "train/mesh_run.h"
 
 static void open_kept(rig *r, const fixture *f, int which, const char *freeze, const char *format) {
@@ -70,7 +72,8 @@ static void refused(void **state) {
                 {"--train.freeze=model.layers.7", "the nearest is model.layers.1"},
                 {"--train.freeze=tok_embedings.weight", "the nearest is tok_embeddings"},
                 {"--train.freeze=zzzzzzzzz", "names are as model.layers.0.self_attn.q_proj"},
-                {"--train.freeze=*", "nothing is left to train"}};
+                {"--train.freeze=*", "nothing is left to train"},
+                {"--train.frozen_dtype=fp8", "no parameter is frozen"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rig r;
         mem *account;
@@ -282,6 +285,48 @@ static void on_ranks(void **state) {
     }
 }
 
+/* The start says what products make of them, and who runs the model forward reads the same codes. */
+static void is_run_as_it_was_trained(void **state) {
+    static spoken said;
+    const fixture *f = *state;
+    const char *more[] = {"--train.freeze=layers.*_proj", in_fp8, "--train.max_steps=1", NULL};
+    char path[160];
+    config *cfg;
+    char *checkpoint;
+    inference_plan opened;
+    rig r;
+    model *m;
+    FIXTURE_OK(fixture_run(
+        f, &(run_options){
+               .name = "kept", .precision = &fixture_precisions[ROWWISE], .more = more, .said = &said}));
+    assert_true(spoken_has(
+        &said, "Kept in FP8: 14 frozen weights; forward reads 14 as they are, 0 as bf16 numbers, 0 "
+               "rounded a second time; backward 0 as they are, 0 as bf16 numbers, 14 rounded a "
+               "second time"));
+    assert_true(spoken_has(&said, "whose scales recipe rowwise has for other elements"));
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
+    snprintf(path, sizeof path, "%s/kept", f->folder);
+    FIXTURE_OK(inference_find(r.account, path, 0, &cfg, &checkpoint));
+    FIXTURE_OK(inference_read(r.account, cfg, checkpoint, &opened));
+    FIXTURE_OK(inference_open(&opened, r.device, 8, NULL, &m));
+    for (int i = 0; i < m->parameter_count; i++) {
+        const parameter *p = &m->parameters[i], *q = &r.t->m->parameters[i];
+        assert_int_equal(p->codes != NULL, q->codes != NULL);
+        if (!p->codes) continue;
+        float *x = rig_copy_wide(&r, &p->value), *y = rig_copy_wide(&r, &q->value);
+        assert_memory_equal(x, y, (size_t)parameter_count(p) * sizeof *x);
+        assert_memory_equal(p->codes->scale_inv, q->codes->scale_inv,
+                            (size_t)p->codes->scale_rows * sizeof *x);
+        free(x);
+        free(y);
+    }
+    FIXTURE_OK(model_pack(m));
+    model_close(m);
+    mem_free(r.account, checkpoint);
+    config_close(cfg);
+    rig_close(&r);
+}
+
 /* A rank's part of a weight must be of whole blocks, whatever the recipe of the products is. */
 static void blocks_are_not_cut(void **state) {
     mem *account;
@@ -308,6 +353,7 @@ int main(void) {
                                        cmocka_unit_test(goes_on),
                                        cmocka_unit_test(goes_on_in_fp8),
                                        cmocka_unit_test(on_ranks),
+                                       cmocka_unit_test(is_run_as_it_was_trained),
                                        cmocka_unit_test(blocks_are_not_cut)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
