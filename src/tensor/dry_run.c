@@ -59,37 +59,34 @@ static void count_back(counting_device *r, tally *t, counted *c) {
 }
 
 static ott_status count_block(counting_device *r, tally *t, mem_kind kind, int64_t bytes, const char *what,
-                              counted **out) {
-    void *memory;
-    TRY(mem_alloc(r->base.account, MEM_OTHER, sizeof(counted), what, &memory));
+                              void **out) {
+    TRY(mem_alloc(r->base.account, MEM_OTHER, sizeof(counted), what, out));
+    *(counted *)*out = (counted){.kind = kind, .bytes = bytes};
     ott_status status = count(t, kind, bytes, what);
-    if (status != OTT_OK) {
-        mem_free(r->base.account, memory);
-        return status;
-    }
-    *out = memory;
-    **out = (counted){.kind = kind, .bytes = bytes};
-    return OTT_OK;
+    if (status == OTT_OK) return OTT_OK;
+    mem_free(r->base.account, *out);
+    *out = NULL;
+    return status;
 }
 
 static ott_status count_own(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     counting_device *r = (counting_device *)d;
-    return count_block(r, &r->own, kind, bytes, what, (counted **)out);
+    return count_block(r, &r->own, kind, bytes, what, out);
 }
 
 static ott_status count_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     counting_device *r = (counting_device *)d;
-    return count_block(r, tally_of_host(r), kind, bytes, what, (counted **)out);
+    return count_block(r, tally_of_host(r), kind, bytes, what, out);
 }
 
 static ott_status count_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     counting_device *r = (counting_device *)d;
-    counted *c;
     if (tally_of_host(r) == &r->own) return count_own(d, kind, bytes, what, out);
     if (bytes > (int64_t)(MAPPED_END - r->mapped_end) - MEM_ALIGNMENT)
         return status_fail(OTT_ERR_MEMORY, "out of memory: %s of %lld bytes has no address", what,
                            (long long)bytes);
-    TRY(count_block(r, &r->host, kind, bytes, what, &c));
+    TRY(count_block(r, &r->host, kind, bytes, what, out));
+    counted *c = *out;
     c->mapped = r->mapped_end;
     c->next = r->mapped;
     r->mapped = c;
