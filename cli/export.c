@@ -8,7 +8,7 @@ typedef struct choice {
     const char *words[5]; /* the place of a word is its value; ends with NULL */
 } choice;
 
-static const choice formats = {"--format", {"hf", "hf-fp8", NULL}};
+static const choice formats = {"--format", {"hf", "hf-fp8", "peft", NULL}};
 static const choice methods = {"--method", {"fp8", "compressed-tensors", NULL}};
 static const choice granularities = {"--granularity", {"tensor", "channel", "block", "as-trained", NULL}};
 static const choice dtypes = {"--dtype", {"fp32", "bf16", "fp16", NULL}};
@@ -42,7 +42,7 @@ static int take_wishes(const wishes *w, ott_export_options *o) {
     if (w->granularity && (code = choose(&granularities, w->granularity, &granularity)) != OPTIONS_GO_ON)
         return code;
     if (w->dtype && (code = choose(&dtypes, w->dtype, &dtype)) != OPTIONS_GO_ON) return code;
-    if (format == OTT_EXPORT_HF && (w->method || w->granularity))
+    if (format != OTT_EXPORT_HF_FP8 && (w->method || w->granularity))
         return cli_error(CLI_BAD_INPUT, "export: %s is for --format=hf-fp8",
                          w->method ? "--method" : "--granularity");
     if (!w->out) return cli_error(CLI_BAD_INPUT, "export: say where to with --out=DIR");
@@ -73,7 +73,8 @@ int verb_export(int argc, char **argv) {
     ott_export_options o;
     const option options[] = {
         {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty"},
-        {"--format", "F", OPTION_TEXT, &w.format, "hf (default) or hf-fp8: matrices of the blocks in E4M3"},
+        {"--format", "F", OPTION_TEXT, &w.format,
+         "hf (default), hf-fp8: matrices of the blocks in E4M3, or peft: the adapters alone"},
         {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf: bf16 (default), fp32 or fp16"},
         {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,

@@ -141,8 +141,10 @@ OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *
 /* ---- export ---- */
 
 typedef enum ott_export_format {
-    OTT_EXPORT_HF,    /* a Hugging Face folder: safetensors, config.json, tokenizer files */
-    OTT_EXPORT_HF_FP8 /* the same with the matrices of the blocks in E4M3 and scales, for serving */
+    OTT_EXPORT_HF,     /* a Hugging Face folder: safetensors, config.json, tokenizer files */
+    OTT_EXPORT_HF_FP8, /* the same with the matrices of the blocks in E4M3 and scales, for serving */
+    OTT_EXPORT_PEFT /* the run's adapters alone, as the PEFT library has them; in the other formats they are merged into the
+                          weights */
 } ott_export_format;
 
 /* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). vLLM and

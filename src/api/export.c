@@ -33,8 +33,9 @@ static ott_status check_fp8(const ott_export_options *o) {
 }
 
 static ott_status check_options(const ott_export_options *o) {
-    if (o->format != OTT_EXPORT_HF && o->format != OTT_EXPORT_HF_FP8)
-        return status_fail(OTT_ERR_ARGUMENT, "format = %d: give OTT_EXPORT_HF or OTT_EXPORT_HF_FP8",
+    if ((unsigned)o->format > OTT_EXPORT_PEFT)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "format = %d: give OTT_EXPORT_HF, OTT_EXPORT_HF_FP8 or OTT_EXPORT_PEFT",
                            (int)o->format);
     if ((unsigned)o->dtype >= OTT_DTYPE_COUNT || !dtype_is_high_precision(o->dtype))
         return status_fail(OTT_ERR_ARGUMENT, "dtype = %d: give OTT_BF16, OTT_F32 or OTT_F16", (int)o->dtype);

@@ -3,6 +3,7 @@
 #include "api/autocast.h"
 #include "api/loss.h"
 #include "checkpoint/hf_model.h"
+#include "checkpoint/peft.h"
 #include "comm/self.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -193,6 +194,7 @@ static ott_status read_config(ott_context *context, model_body *b, const ott_con
                               model_options *shape) {
     TRY(config_copy(from->values, &b->cfg));
     TRY(run_check_model(b->cfg));
+    TRY(peft_configure(context->account, b->cfg));
     TRY(hf_model_configure(context->account, b->cfg, NULL));
     TRY(model_options_resolve(b->cfg, shape));
     TRY(precision_plan_read(b->cfg, &b->precision));

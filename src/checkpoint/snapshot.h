@@ -39,6 +39,10 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark
 /* A checkpoint of no run, at `path`, complete or absent; one that is there is replaced. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
 
+/* A set alone, as a file in a folder that is staged; each rank writes its part of it. */
+ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
+                                       const char *path);
+
 /* What a write has come to. */
 typedef struct checkpoint_written {
     mem *account;

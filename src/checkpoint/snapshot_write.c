@@ -111,18 +111,22 @@ static ott_status open_file(const file_set *s, const tensor_set *set, safetensor
     return status;
 }
 
-/* A set that was not opened has no file. */
-static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
-    const tensor_set *set = &s->from->sets[id];
+static ott_status write_file(const file_set *s, const tensor_set *set) {
     safetensors_writer *w;
-    s->state.files[id].absent = !set->memory;
-    if (!set->memory) return OTT_OK;
-    TRY(name_file(s, checkpoint_file_name(id)));
     TRY(open_file(s, set, &w));
     ott_status status = write_tensors(s, set, w);
     if (status == OTT_OK) return safetensors_writer_commit(w);
     safetensors_writer_abandon(w);
     return status;
+}
+
+/* A set that was not opened has no file. */
+static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
+    const tensor_set *set = &s->from->sets[id];
+    s->state.files[id].absent = !set->memory;
+    if (!set->memory) return OTT_OK;
+    TRY(name_file(s, checkpoint_file_name(id)));
+    return write_file(s, set);
 }
 
 static ott_status write_sets(file_set *s) {
@@ -287,6 +291,21 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_m
     ott_status status = write_all(&s);
     str_free(&s.path);
     mem_free(s.account, s.buffer);
+    return status;
+}
+
+ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
+                                       const char *path) {
+    const checkpoint_snapshot from = {.account = account, .ranks = *ranks};
+    file_set s = {.account = account, .from = &from, .path.account = account};
+    void *buffer = NULL;
+    str_append(&s.path, path);
+    ott_status status = str_finish(&s.path);
+    if (status == OTT_OK) status = mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "adapter buffer", &buffer);
+    s.buffer = buffer;
+    if (status == OTT_OK) status = write_file(&s, set);
+    str_free(&s.path);
+    mem_free(account, buffer);
     return status;
 }
 

@@ -89,7 +89,8 @@ static ott_status merge(void *user, linear *l) {
     if (linear_keeps_codes(l))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: its weight is kept in FP8 (train.frozen_dtype), into which an adapter cannot be merged",
+            "%s: its weight is kept in FP8 (train.frozen_dtype), into which an adapter cannot be "
+            "merged: export the adapters alone (--format=peft)",
             l->name);
     tensor b = l->lora->b->value;
     TRY(device_allocate(cx->device, MEM_OTHER, tensor_bytes(b), "scaled adapter weight", &place));

@@ -3,6 +3,7 @@
 #include "api/handle.h"
 #include "backend/backend.h"
 #include "checkpoint/hf_model.h"
+#include "checkpoint/peft.h"
 #include "plan/measure.h"
 #include "plan/page.h"
 #include "train/run.h"
@@ -49,6 +50,7 @@ static ott_status check_ranks(int64_t ranks) {
 static ott_status resolve(planner *p) {
     hf_model_notes notes;
     TRY(run_check_model(p->cfg));
+    TRY(peft_configure(p->account, p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));

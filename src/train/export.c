@@ -5,6 +5,7 @@
 #include "base/staging.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
+#include "checkpoint/peft.h"
 #include "model/adapters.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
@@ -63,7 +64,7 @@ static ott_status open_model(exporter *e) {
                                    .log = e->log};
     TRY(backend_open(&choice, e->account, &e->device));
     TRY(inference_open(&e->plan, e->device, 1, NULL, &e->m));
-    return adapters_merge(e->m);
+    return e->options->format == OTT_EXPORT_PEFT ? OTT_OK : adapters_merge(e->m);
 }
 
 /* ---- the original folder ---- */
@@ -161,12 +162,33 @@ static ott_status export_model(exporter *e, str *said) {
     return OTT_OK;
 }
 
+/* ---- adapters alone ---- */
+
+static ott_status write_adapters(exporter *e) {
+    staging s;
+    TRY(staging_open(e->account, e->goal.text, &s));
+    ott_status status = peft_save(e->m, e->cfg, NULL, s.path.text);
+    if (status == OTT_OK) status = check_goal(e);
+    return staging_end(&s, status);
+}
+
+static ott_status export_adapters(exporter *e, str *said) {
+    if (!e->cfg->peft.enabled)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: is of a run without adapters (peft.enabled): take another format",
+                           e->checkpoint);
+    TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
+    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT, vLLM, and peft.path\n", e->checkpoint,
+               e->goal.text);
+    return OTT_OK;
+}
+
 static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
     TRY(name_folders(e, folder));
     TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
     TRY(checkpoint_config(e->account, e->checkpoint, &e->cfg));
     TRY(open_model(e));
-    return export_model(e, said);
+    return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, said) : export_model(e, said);
 }
 
 ott_status export_run(mem *account, const logger *log, const char *run, const char *folder,

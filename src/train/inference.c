@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_model.h"
+#include "checkpoint/peft.h"
 #include "train/run.h"
 #include <stdio.h>
 
@@ -12,13 +13,14 @@ enum { FOLDER_WINDOW = 2048 }; /* of a Hugging Face folder, whose context may be
 
 /* A run and its checkpoints have a config.toml, a Hugging Face folder a config.json. */
 static bool is_hugging_face(const char *path) {
-    return file_is_in(path, "config.json") && !file_is_in(path, "config.toml") &&
-           !file_is_in(path, "checkpoints");
+    bool folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME);
+    return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
 static ott_status describe_folder(mem *account, const char *path, int64_t window, config *cfg) {
     char length[32];
-    TRY(config_set(cfg, "model.hf_path", path));
+    TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
+    TRY(peft_configure(account, cfg));
     TRY(hf_model_configure(account, cfg, NULL));
     if (window <= 0) window = FOLDER_WINDOW;
     if (window > cfg->model.max_seq_len) window = cfg->model.max_seq_len;
@@ -75,7 +77,10 @@ static ott_status convert(const inference_plan *p, model *m) {
 static ott_status load(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fallen;
-    if (!p->checkpoint) return hf_model_load(m, p->cfg->model.hf_path);
+    if (!p->checkpoint) {
+        TRY(hf_model_load(m, p->cfg->model.hf_path));
+        return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
+    }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fallen));
     return fallen ? convert(p, m) : OTT_OK;
 }

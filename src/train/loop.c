@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/hf_model.h"
+#include "checkpoint/peft.h"
 #include "checkpoint/writer.h"
 #include "data/data.h"
 #include "report/report.h"
@@ -557,6 +558,7 @@ static ott_status open_run(run *r) {
     TRY(world_open(&r->world, r->device, r->cfg));
     TRY(world_agree_config(&r->world, r->cfg));
     TRY(run_check_described(r->cfg));
+    TRY(peft_configure(r->account, r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));

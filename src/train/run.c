@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "checkpoint/hf_model.h"
+#include "checkpoint/peft.h"
 #include "model/init.h"
 #include <stdio.h>
 #include <string.h>
@@ -45,10 +46,11 @@ ott_status run_check_model(const config *cfg) {
 /* ---- weights ---- */
 
 ott_status run_make_weights(model *m, const config *cfg, int threads) {
-    if (!*cfg->model.hf_path || cfg->model.reduce)
-        return model_initialize(m, (uint64_t)cfg->train.seed, threads);
-    TRY(hf_model_load(m, cfg->model.hf_path));
-    return cfg->peft.enabled ? model_initialize_adapters(m, (uint64_t)cfg->train.seed, threads) : OTT_OK;
+    uint64_t seed = (uint64_t)cfg->train.seed;
+    bool loads = *cfg->model.hf_path && !cfg->model.reduce;
+    TRY(loads ? hf_model_load(m, cfg->model.hf_path) : model_initialize(m, seed, threads));
+    if (*cfg->peft.path && cfg->peft.enabled) return peft_load(m, cfg->peft.path);
+    return loads && cfg->peft.enabled ? model_initialize_adapters(m, seed, threads) : OTT_OK;
 }
 
 /* ---- trainer options ---- */

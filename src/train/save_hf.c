@@ -2,6 +2,7 @@
 #include "train/save_hf.h"
 #include "base/file.h"
 #include "checkpoint/hf_save.h"
+#include "checkpoint/peft.h"
 #include "checkpoint/ranks.h"
 #include "train/export_tokenizer.h"
 #include <inttypes.h>
@@ -31,6 +32,7 @@ static ott_status write_folder(void *user, const char *folder) {
                                      .log = w->log,
                                      .ranks = w->ranks.group};
     int64_t copied;
+    if (w->cfg->peft.enabled) return peft_save(w->m, w->cfg, w->ranks.group, folder);
     TRY(hf_model_save(w->m, &options, folder, &w->sum));
     if (ranks_own(&w->ranks) > 0) return OTT_OK;
     return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
@@ -39,8 +41,11 @@ static ott_status write_folder(void *user, const char *folder) {
 /* In the place of one of a run that did these steps before. */
 static ott_status write_staged(writing *w, const char *goal) {
     TRY(ranks_write_folder(&w->ranks, OTT_OK, goal, write_folder, w));
-    log_info(w->log, "Saved %s (%s, %s)", goal, w->sum.family,
-             dtype_name(dtypes[w->cfg->checkpoint.export_dtype]));
+    if (w->cfg->peft.enabled)
+        log_info(w->log, "Saved %s (adapters)", goal);
+    else
+        log_info(w->log, "Saved %s (%s, %s)", goal, w->sum.family,
+                 dtype_name(dtypes[w->cfg->checkpoint.export_dtype]));
     return OTT_OK;
 }
 

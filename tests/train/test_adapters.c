@@ -10,6 +10,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "checkpoint/peft.h"
+#include "model/adapters.h"
+#include "model/tiny_model.h"
+#include "nn/golden.h"
 #include "train/mesh_run.h"
 
 #define LORA        "--peft.dim=4", "--peft.alpha=6"
@@ -214,10 +219,215 @@ static void on_ranks(void **state) {
     }
 }
 
+/* ---- PEFT's numbers (tests/golden/README.md) ---- */
+
+#define GOLDEN_BOUND 1e-5 /* norm of the difference, of the tensor's */
+
+typedef struct variant {
+    const char *name, *family;
+    config_list targets;
+    float scale;
+} variant;
+
+static const char *all_targets[] = {"*_proj"}, *some_targets[] = {"q_proj", "v_proj"};
+static const variant variants[] = {{"llama", "llama", {all_targets, 1}, 1.5f},
+                                   {"rslora", "llama", {some_targets, 2}, 3.0f},
+                                   {"phi3", "phi3", {all_targets, 1}, 1.5f}};
+
+/* What the files of the base have apart lies one below the other. */
+static void put_base(tiny *t, const golden *base, const model_module *e) {
+    module_part part[MODULES_PARTS];
+    int parts = modules_parts(&t->m->options, e, part);
+    for (int i = 0; i < parts; i++) {
+        char name[MODULES_NAME_BYTES];
+        modules_name(t->m->options.family, part[i].role, NAMING_HUGGING_FACE, e->layer, name);
+        golden_tensor w = golden_read(base, "weight/%s.weight", name);
+        tensor to =
+            e->rank == 1 ? e->weight->value : tensor_rows(e->weight->value, part[i].first, part[i].count);
+        assert_int_equal(w.count, tensor_count(to));
+        harness_put(&t->h, &to, w.values);
+        golden_free(base, &w);
+    }
+}
+
+static void put_adapter(tiny *t, const golden *g, const char *name, const parameter *p) {
+    golden_tensor w = golden_read(g, "%s/weight/%s", name, p->name);
+    assert_int_equal(w.count, parameter_count(p));
+    harness_put(&t->h, &p->value, w.values);
+    golden_free(g, &w);
+}
+
+static void expect_near(const float *ours, const golden_tensor *theirs, const char *what) {
+    double squares = 0, apart = 0;
+    for (int64_t i = 0; i < theirs->count; i++) {
+        double x = (double)theirs->values[i], d = (double)ours[i] - x;
+        squares += x * x;
+        apart += d * d;
+    }
+    if (!(sqrt(apart) <= GOLDEN_BOUND * sqrt(squares)))
+        fail_msg("%s: %g of %g apart", what, sqrt(apart), sqrt(squares));
+}
+
+static void expect_gradient(tiny *t, const golden *g, const char *name, const parameter *p) {
+    golden_tensor theirs = golden_read(g, "%s/grad/%s", name, p->name);
+    float *ours = malloc((size_t)theirs.count * sizeof *ours);
+    harness_get(&t->h, &p->grad, ours);
+    expect_near(ours, &theirs, p->name);
+    free(ours);
+    golden_free(g, &theirs);
+}
+
+static void check_variant(const variant *v) {
+    tiny t;
+    golden base, g;
+    model_options o = tiny_options();
+    o.family = family_find(v->family);
+    o.fused_qkv = o.family->fused_qkv;
+    o.fused_gate_up = o.family->fused_gate_up;
+    o.adapter = (adapter_options){.rank = 4, .scale = v->scale, .targets = &v->targets};
+    tiny_open(&t, &o, 1, NULL);
+    golden_open(&base, t.h.account, "model_fp32");
+    golden_open(&g, t.h.account, "adapters");
+    for (int i = 0; i < t.m->modules.count; i++) {
+        const model_module *e = &t.m->modules.of[i];
+        put_base(&t, &base, e);
+        if (!e->lora_a) continue;
+        put_adapter(&t, &g, v->name, e->lora_a);
+        put_adapter(&t, &g, v->name, e->lora_b);
+    }
+    tiny_convert(&t, recipe_high_precision(OTT_F32), NULL, NULL);
+    golden_tensor token = golden_read(&base, "tokens"), target = golden_read(&base, "targets");
+    tiny_batch(&t, 2, 24, token.t.data, target.t.data);
+    tiny_run(&t);
+    golden_tensor theirs = golden_read(&g, "%s/losses", v->name);
+    float *ours = tiny_losses(&t);
+    expect_near(ours, &theirs, v->name);
+    for (int i = 0; i < t.m->parameter_count; i++)
+        if (!t.m->parameters[i].frozen) expect_gradient(&t, &g, v->name, &t.m->parameters[i]);
+    free(ours);
+    golden_free(&g, &theirs);
+    golden_free(&base, &token);
+    golden_free(&base, &target);
+    golden_close(&base);
+    golden_close(&g);
+    tiny_close(&t);
+}
+
+static void are_pefts(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) check_variant(&variants[i]);
+}
+
+/* ---- PEFT's folders ---- */
+
+static void reads_pefts_folder(void **state) {
+    static const char *const more[] = {"--peft.path=" TEST_SOURCE_DIR "/tests/golden/adapter", NULL};
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(*state, account, "peft", NULL, more);
+    FIXTURE_OK(peft_configure(account, cfg));
+    assert_true(cfg->peft.enabled && cfg->peft.dim == 4 && cfg->peft.alpha == 6);
+    assert_int_equal(cfg->peft.target_modules.count, 7);
+    assert_int_equal(cfg->peft.dropout_position, DROPOUT_PRE);
+    config_close(cfg);
+    mem_close(account);
+    tiny t;
+    golden g;
+    model_options o = tiny_options();
+    o.adapter = (adapter_options){.rank = 4, .scale = 1.5f};
+    tiny_open(&t, &o, 1, NULL);
+    FIXTURE_OK(peft_load(t.m, TEST_SOURCE_DIR "/tests/golden/adapter"));
+    golden_open(&g, t.h.account, "adapters");
+    for (int i = 0; i < t.m->parameter_count; i++) {
+        const parameter *p = &t.m->parameters[i];
+        if (!is_adapter(p)) continue;
+        golden_tensor w = golden_read(&g, "llama/weight/%s", p->name);
+        float *ours = malloc((size_t)w.count * sizeof *ours);
+        harness_get(&t.h, &p->value, ours);
+        assert_memory_equal(ours, w.values, (size_t)w.count * sizeof *ours);
+        free(ours);
+        golden_free(&g, &w);
+    }
+    golden_close(&g);
+    tiny_close(&t);
+}
+
+static void foreign_folders_are_refused(void **state) {
+    static const struct {
+        const char *text, *part;
+    } rows[] = {
+        {"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"use_dora\": true}", "'use_dora' asks for what is not built"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\": 2}}", "'rank_pattern'"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
+        {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
+        {"[1]", ""}};
+    const fixture *f = *state;
+    char folder[120], path[160], option[160];
+    snprintf(folder, sizeof folder, "%s/foreign", f->folder);
+    snprintf(path, sizeof path, "%s/" PEFT_CONFIG_NAME, folder);
+    snprintf(option, sizeof option, "--peft.path=%s", folder);
+    FIXTURE_OK(file_make_folder(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *more[] = {option, NULL};
+        mem *account;
+        FIXTURE_OK(mem_open(&account));
+        config *cfg = fixture_config(f, account, "foreign_run", NULL, more);
+        FIXTURE_OK(file_write_atomic(path, rows[i].text, (int64_t)strlen(rows[i].text)));
+        assert_int_not_equal(peft_configure(account, cfg), OTT_OK);
+        if (!strstr(status_text(), rows[i].part)) fail_msg("%s", status_text());
+        config_close(cfg);
+        mem_close(account);
+    }
+}
+
+/* What is saved is read again, by a model whose family's files have projections so; and weights take it in. */
+static void saved_and_merged(void **state) {
+    static const char *const more[] = {LORA, NULL};
+    const fixture *f = *state;
+    char folder[120];
+    rig r, again;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    rig_open(&again, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    snprintf(folder, sizeof folder, "%s/saved", f->folder);
+    FIXTURE_OK(file_make_folder(folder));
+    FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
+    FIXTURE_OK(peft_load(again.t->m, folder));
+    assert_true(rig_validate(&again) == rig_validate(&r));
+    const model_module *e = &r.t->m->modules.of[2];
+    assert_non_null(e->lora_a);
+    int64_t in = e->weight->columns, count = parameter_count(e->weight);
+    float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
+    float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
+    float *before = rig_copy(&r, e->weight->value.data, count);
+    FIXTURE_OK(adapters_merge(r.t->m));
+    assert_null(e->linear->lora);
+    float *after = rig_copy(&r, e->weight->value.data, count);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = (double)before[i];
+        for (int k = 0; k < 4; k++) sum += 1.5 * (double)b[i / in * 4 + k] * (double)a[k * in + i % in];
+        assert_true(fabs(sum - (double)after[i]) < 1e-6);
+    }
+    assert_memory_not_equal(before, after, (size_t)count * sizeof *after);
+    free(a), free(b), free(before), free(after);
+    rig_close(&r);
+    rig_close(&again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets),       cmocka_unit_test(refused), cmocka_unit_test(only_adapters_move),
-        cmocka_unit_test(recomputation), cmocka_unit_test(goes_on), cmocka_unit_test(on_ranks),
+        cmocka_unit_test(targets),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(only_adapters_move),
+        cmocka_unit_test(recomputation),
+        cmocka_unit_test(goes_on),
+        cmocka_unit_test(on_ranks),
+        cmocka_unit_test(are_pefts),
+        cmocka_unit_test(reads_pefts_folder),
+        cmocka_unit_test(foreign_folders_are_refused),
+        cmocka_unit_test(saved_and_merged),
     };
     return cmocka_run_group_tests_name("train.adapters", tests, fixture_setup, fixture_teardown);
 }

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/adapters.safetensors and the folder tests/golden/adapter: what the PEFT library makes of adapters on
+tiny models, in fp32.
+
+The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter beside every
+projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of the same weights as Phi-3 joins
+them. Each stores the loss of every token and the gradient of their mean with respect to A and B. The folder is "llama" as
+PEFT saves it.
+
+    python tools/goldens/make_adapter_goldens.py tests/golden
+
+With a second folder, one that `ottava export --format=peft` wrote of these adapters, it checks that PEFT reads the same from it.
+"""
+
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+
+from make_model_goldens import PLAIN, SHAPE
+
+RANK, ALPHA = 4, 6
+APART = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+JOINED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
+VARIANTS = {
+    "llama": ("Llama", APART, False),
+    "rslora": ("Llama", ["q_proj", "v_proj"], True),
+    "phi3": ("Phi3", JOINED, False),
+}
+
+
+def join(weights):
+    """The same weights as Phi-3 has them."""
+    out = {k: v for k, v in weights.items() if not any(f"{n}_proj" in k for n in "qkv") and "gate_proj" not in k and "up_proj" not in k}
+    for layer in range(SHAPE["num_hidden_layers"]):
+        at, mlp = f"model.layers.{layer}.self_attn.", f"model.layers.{layer}.mlp."
+        out[at + "qkv_proj.weight"] = torch.cat([weights[f"{at}{n}_proj.weight"] for n in "qkv"])
+        out[mlp + "gate_up_proj.weight"] = torch.cat([weights[f"{mlp}{n}_proj.weight"] for n in ("gate", "up")])
+    return out
+
+
+def make_base(family, weights):
+    more = {"pad_token_id": None, "sliding_window": None} if family == "Phi3" else {}
+    config = getattr(transformers, f"{family}Config")(
+        **SHAPE, **more, tie_word_embeddings=False, rope_parameters=PLAIN, attn_implementation="eager", dtype="float32"
+    )
+    model = getattr(transformers, f"{family}ForCausalLM")(config).float()
+    wanted = join(weights) if family == "Phi3" else weights
+    wanted = {k: v for k, v in wanted.items() if k in dict(model.named_parameters())}
+    missing, unexpected = model.load_state_dict(wanted, strict=False)
+    assert not missing and not unexpected, (missing, unexpected)
+    return model
+
+
+def losses_of(model, golden):
+    tokens, targets = golden["tokens"].long().reshape(2, -1), golden["targets"].long()
+    logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, SHAPE["vocab_size"])
+    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1, reduction="none"), (targets >= 0).sum()
+
+
+def plain(name):
+    return name.removeprefix("base_model.model.").replace(".default", "")
+
+
+def run(variant, weights, golden, generator):
+    family, targets, rslora = variant
+    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, use_rslora=rslora, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
+    model = get_peft_model(make_base(family, weights), config).train()
+    out = {}
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.requires_grad:
+                p.copy_(torch.randn(p.shape, generator=generator) * p.shape[1] ** -0.5)
+                out[f"weight/{plain(name)}"] = p.detach().clone()
+    losses, count = losses_of(model, golden)
+    (losses.sum() / count).backward()
+    out |= {"losses": losses.detach()}
+    out |= {f"grad/{plain(name)}": p.grad for name, p in model.named_parameters() if p.requires_grad}
+    return model, out
+
+
+def main(folder, ours=None):
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    golden = load_file(folder / "model_fp32.safetensors")
+    weights = {k.removeprefix("weight/"): v for k, v in golden.items() if k.startswith("weight/") and ".bias" not in k}
+    generator = torch.Generator().manual_seed(11)
+    tensors = {}
+    for name, variant in VARIANTS.items():
+        model, found = run(variant, weights, golden, generator)
+        tensors |= {f"{name}/{key}": value.contiguous() for key, value in found.items()}
+        print(f"{name}: mean loss {found['losses'].sum().item() / 45:.7f}")
+        if name == "llama":
+            shutil.rmtree(folder / "adapter", ignore_errors=True)
+            model.save_pretrained(folder / "adapter")
+            (folder / "adapter" / "README.md").unlink(missing_ok=True)
+    save_file(tensors, folder / "adapters.safetensors", metadata={"format": "pt"})
+    if ours:
+        read = PeftModel.from_pretrained(make_base("Llama", weights), ours).eval()
+        difference = (losses_of(read, golden)[0] - tensors["llama/losses"]).abs().max().item()
+        print(f"{ours}: losses differ by {difference:.2g}")
+        assert difference < 1e-5
+
+
+if __name__ == "__main__":
+    main(*map(pathlib.Path, sys.argv[1:]))
