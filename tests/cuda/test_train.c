@@ -62,6 +62,9 @@ static const row rows[] = {
     {"sizes that FP8 has to pad",
      STEPS,
      {"--model.ffn_hidden_dim=72", "--train.seq_len=15", "--float8.pad_inner_dim=true"}},
+    {"frozen weights kept in FP8",
+     STEPS,
+     {"--train.freeze=model.layers.*_proj", "--train.frozen_dtype=fp8", "--train.grad_accum_steps=2"}},
     {"statistics of health each step", STEPS, {"--float8.health_interval=1"}},
     {"state in the host's memory (fp32: moments)", STEPS, {OFFLOAD_ALL}},
 };
