@@ -77,6 +77,10 @@ static bool is_there(const plugin *p) {
     return p->count(loader_services(), &count) == OTT_OK && count > 0;
 }
 
+static bool can_run(const device *d, const recipe *r) {
+    return !r || backend_check_recipe(d->can, r) == OTT_OK;
+}
+
 /* A GPU that can do what is asked for; false: none is here, or, as `why` then says, the one that is cannot. */
 static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *is_here) {
     const plugin *p;
@@ -86,7 +90,7 @@ static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *i
     if (find_plugin(&p) != OTT_OK) return false;
     *is_here = is_there(p);
     if (open_gpu(&gpu, 0, account, out) != OTT_OK) return false;
-    if (!c->recipe || backend_check_recipe((*out)->can, c->recipe) == OTT_OK) return true;
+    if (can_run(*out, c->recipe) && can_run(*out, c->also)) return true;
     device_close(*out);
     *out = NULL;
     return false;

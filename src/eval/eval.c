@@ -38,14 +38,39 @@ static ott_status run_task(eval_job *j) {
 }
 
 /* The other model looks back as far as the first: both see the same windows. */
-static ott_status open_against(eval_job *j, device *d) {
+static ott_status read_models(eval_job *j, const char *path) {
     const ott_eval_options *o = j->options;
-    eval_source s = {.path = o->against,
-                     .precision = o->against_precision,
-                     .tokenizer = o->tokenizer,
-                     .seq_len = j->model->window};
+    TRY(eval_model_read(j->account, j->log,
+                        &(eval_source){.path = path,
+                                       .precision = o->precision,
+                                       .filter = o->filter,
+                                       .filter_count = o->filter_count,
+                                       .tokenizer = o->tokenizer,
+                                       .seq_len = o->seq_len},
+                        j->model));
     if (o->task != OTT_EVAL_COMPARE) return OTT_OK;
-    return eval_model_open(j->account, j->log, d, &s, j->against);
+    return eval_model_read(j->account, j->log,
+                           &(eval_source){.path = o->against,
+                                          .precision = o->against_precision,
+                                          .tokenizer = o->tokenizer,
+                                          .seq_len = j->model->window},
+                           j->against);
+}
+
+static bool emulates(const eval_model *e) {
+    return e->cfg && e->cfg->float8.emulate;
+}
+
+static ott_status open_models(eval_job *j, device **d) {
+    const backend_choice choice = {.name = j->options->device,
+                                   .threads = j->options->threads,
+                                   .recipe = j->model->inference.convert.recipe,
+                                   .also = j->against->inference.convert.recipe,
+                                   .emulates = emulates(j->model) || emulates(j->against),
+                                   .log = j->log};
+    TRY(backend_open(&choice, j->account, d));
+    TRY(eval_model_open(*d, j->model));
+    return j->against->cfg ? eval_model_open(*d, j->against) : OTT_OK;
 }
 
 ott_status eval_run(mem *account, const logger *log, const char *path, const ott_eval_options *o,
@@ -59,17 +84,10 @@ ott_status eval_run(mem *account, const logger *log, const char *path, const ott
                   .model = &own,
                   .against = &other,
                   .result = &result};
-    const eval_source s = {.path = path,
-                           .precision = o->precision,
-                           .filter = o->filter,
-                           .filter_count = o->filter_count,
-                           .tokenizer = o->tokenizer,
-                           .seq_len = o->seq_len};
-    device *d;
+    device *d = NULL;
     ott_status status;
-    TRY(backend_open(&(backend_choice){.name = o->device, .threads = o->threads, .log = log}, account, &d));
-    TRY_OUT(eval_model_open(account, log, d, &s, &own));
-    TRY_OUT(open_against(&j, d));
+    TRY_OUT(read_models(&j, path));
+    TRY_OUT(open_models(&j, &d));
     TRY_OUT(run_task(&j));
     *out = result;
 out:

@@ -17,8 +17,10 @@ enum { EVAL_FILTERS_MOST = 64 }; /* those of the run included */
 typedef struct eval_model {
     mem *account;
     const logger *log;
-    const char *path; /* as it was named; borrowed */
-    config *cfg;      /* that trained it; for a Hugging Face folder, one made of its config.json */
+    const char *path;  /* as it was named; borrowed */
+    config *cfg;       /* that trained it; for a Hugging Face folder, one made of its config.json */
+    char *checkpoint;  /* NULL: a Hugging Face folder */
+    const char *codec; /* its tokenizer, as the caller named it; NULL: its own. Borrowed */
     inference_plan inference;
     const char *filters[EVAL_FILTERS_MOST]; /* what its conversion filters by */
     device *device;                         /* borrowed */
@@ -44,8 +46,11 @@ typedef struct eval_source {
     int64_t seq_len;       /* 0: its own */
 } eval_source;
 
-/* Zeroes *out first; eval_model_close may follow a failure. */
-ott_status eval_model_open(mem *account, const logger *log, device *d, const eval_source *s, eval_model *out);
+/* What is known of it before there is a device: configuration, recipe, window. Zeroes *out first; eval_model_close may follow a
+   failure. */
+ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *out);
+/* The model itself. The device is closed after it. */
+ott_status eval_model_open(device *d, eval_model *e);
 void eval_model_close(eval_model *e);
 
 /* Appends the ids of a text. OTT_ERR_ARGUMENT: a token that the model does not have. */

@@ -57,19 +57,24 @@ static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTER
 
 /* ---- the model ---- */
 
-/* checkpoint NULL: a Hugging Face folder. */
-static ott_status open_model(eval_model *e, const eval_source *s, const char *checkpoint) {
+ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *e) {
+    *e = (eval_model){.account = account, .log = log, .path = s->path, .codec = s->tokenizer};
     inference_plan *p = &e->inference;
-    TRY(inference_read(e->account, e->cfg, checkpoint, p));
+    TRY(inference_find(account, e->path, s->seq_len, &e->cfg, &e->checkpoint));
+    TRY(inference_read(account, e->cfg, e->checkpoint, p));
     TRY(choose_recipe(e, s, &p->convert));
     TRY(join_filters(s, e->filters, &p->convert));
     e->window = s->seq_len > 0 ? s->seq_len : e->cfg->train.seq_len;
-    if (e->window > p->shape.max_positions)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: %lld tokens are more than the model's max_seq_len = %lld",
-                           e->path, (long long)e->window, (long long)p->shape.max_positions);
+    if (e->window <= p->shape.max_positions) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %lld tokens are more than the model's max_seq_len = %lld",
+                       e->path, (long long)e->window, (long long)p->shape.max_positions);
+}
+
+static ott_status open_model(eval_model *e) {
+    inference_plan *p = &e->inference;
     TRY(inference_open(p, e->device, e->window, e->log, &e->m));
     e->m->loss.chunk = HEAD_CHUNK;
-    log_info(e->log, "%s: %s, window of %lld tokens", checkpoint ? checkpoint : e->path,
+    log_info(e->log, "%s: %s, window of %lld tokens", e->checkpoint ? e->checkpoint : e->path,
              p->convert.recipe->name, (long long)e->window);
     return OTT_OK;
 }
@@ -77,10 +82,10 @@ static ott_status open_model(eval_model *e, const eval_source *s, const char *ch
 /* ---- text ---- */
 
 /* The caller's, the one the run's text was read with or that lies beside the weights; or bytes. */
-static ott_status open_tokenizer(eval_model *e, const eval_source *s) {
+static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
-    const char *path = s->tokenizer ? s->tokenizer : own;
+    const char *path = e->codec ? e->codec : own;
     if (!*path) e->no_text = data_no_text(e->cfg);
     if (!*path) return OTT_OK;
     TRY(tokenizer_open(e->account, path, &e->tokenizer));
@@ -119,22 +124,13 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
 
 /* ---- opening ---- */
 
-static ott_status open_source(eval_model *e, const eval_source *s) {
-    char *checkpoint;
-    TRY(inference_find(e->account, e->path, s->seq_len, &e->cfg, &checkpoint));
-    ott_status status = open_model(e, s, checkpoint);
-    mem_free(e->account, checkpoint);
-    return status;
-}
-
-ott_status eval_model_open(mem *account, const logger *log, device *d, const eval_source *s,
-                           eval_model *out) {
-    *out = (eval_model){.account = account, .log = log, .path = s->path, .device = d};
-    TRY(open_source(out, s));
-    TRY(open_tokenizer(out, s));
-    TRY(model_slot_open(out->m, &out->slot));
-    out->cx = (exec){.device = d, .is_first_microbatch = true, .log = log};
-    return plan_create(d, &out->plan);
+ott_status eval_model_open(device *d, eval_model *e) {
+    e->device = d;
+    TRY(open_model(e));
+    TRY(open_tokenizer(e));
+    TRY(model_slot_open(e->m, &e->slot));
+    e->cx = (exec){.device = d, .is_first_microbatch = true, .log = e->log};
+    return plan_create(d, &e->plan);
 }
 
 void eval_model_close(eval_model *e) {
@@ -146,6 +142,7 @@ void eval_model_close(eval_model *e) {
     model_close(e->m);
     tokenizer_scratch_close(e->scratch);
     tokenizer_close(e->tokenizer);
+    mem_free(e->account, e->checkpoint);
     config_close(e->cfg);
     *e = (eval_model){0};
 }

@@ -109,12 +109,14 @@ static void auto_takes_a_gpu_that_can(void **state) {
     expect_part(logged, "Device auto: the CPU, though there is a GPU: recipe mxfp8 cannot run");
     expect_part(logged, "needs compute capability 10.0");
     assert_int_equal(lines, 2);
+    opens((backend_choice){.recipe = block, .also = mx}, "cpu ");
+    expect_part(logged, "recipe mxfp8 cannot run");
     setenv(CUDART_CAPABILITY, "75", 1);
     opens((backend_choice){.recipe = block}, "cpu ");
     expect_part(logged, "has no code for");
     setenv(CUDART_DEVICES, "0", 1);
     opens((backend_choice){.recipe = block}, "cpu ");
-    assert_int_equal(lines, 3); /* no GPU, nothing to say */
+    assert_int_equal(lines, 4); /* no GPU, nothing to say */
 }
 
 static void fp8_is_emulated_where_it_is_asked_for(void **state) {

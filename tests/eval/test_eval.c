@@ -230,7 +230,8 @@ typedef struct oracle {
 static void oracle_open(oracle *o, const fixture *f, const char *run) {
     FIXTURE_OK(mem_open(&o->account));
     FIXTURE_OK(test_device_open(o->account, 1, NULL, &o->device));
-    FIXTURE_OK(eval_model_open(o->account, NULL, o->device, &(eval_source){.path = path_of(f, run)}, &o->e));
+    FIXTURE_OK(eval_model_read(o->account, NULL, &(eval_source){.path = path_of(f, run)}, &o->e));
+    FIXTURE_OK(eval_model_open(o->device, &o->e));
     FIXTURE_OK(model_cache_open(o->e.m, NULL, WINDOW, &o->cache));
 }
 
