@@ -77,26 +77,19 @@ void mem_close(mem *m) {
     free(m);
 }
 
-static void count_bytes(mem_stats *s, mem_kind kind, int64_t bytes) {
-    s->now += bytes;
-    s->now_of[kind] += bytes;
-    if (s->now > s->peak) s->peak = s->now;
-    if (s->now_of[kind] > s->peak_of[kind]) s->peak_of[kind] = s->now_of[kind];
-}
-
 static void link_block(mem *m, block *b) {
     b->previous = NULL;
     b->next = m->blocks;
     if (b->next) b->next->previous = b;
     m->blocks = b;
     m->stats.allocations++;
-    count_bytes(&m->stats, (mem_kind)b->kind, b->bytes);
+    mem_stats_add(&m->stats, (mem_kind)b->kind, b->bytes);
 }
 
 static void unlink_block(mem *m, block *b) {
     *(b->previous ? &b->previous->next : &m->blocks) = b->next;
     if (b->next) b->next->previous = b->previous;
-    count_bytes(&m->stats, (mem_kind)b->kind, -b->bytes);
+    mem_stats_add(&m->stats, (mem_kind)b->kind, -b->bytes);
 }
 
 /* True when this take is the one that mem_fail_after asked to fail. */

@@ -32,12 +32,21 @@ typedef enum mem_kind {
 
 typedef struct mem mem;
 
+/* What is taken, here or on a device. */
 typedef struct mem_stats {
     int64_t now, peak;               /* bytes */
     int64_t now_of[MEM_KIND_COUNT];  /* bytes, by kind */
     int64_t peak_of[MEM_KIND_COUNT]; /* each kind's own peak */
     int64_t allocations;             /* how many times memory was taken since mem_open */
 } mem_stats;
+
+/* `bytes` more of a kind are taken; below 0: given back. */
+static inline void mem_stats_add(mem_stats *s, mem_kind kind, int64_t bytes) {
+    s->now += bytes;
+    s->now_of[kind] += bytes;
+    if (s->now > s->peak) s->peak = s->now;
+    if (s->now_of[kind] > s->peak_of[kind]) s->peak_of[kind] = s->now_of[kind];
+}
 
 ott_status mem_open(mem **out);
 /* Every block must have been freed; in debug builds a leak is reported on stderr and aborts. NULL is allowed.
