@@ -55,14 +55,21 @@ static ott_status check_alone(const launcher *l) {
         l->variable, count, l->name, count, command, l->variable);
 }
 
+/* Whichever of mpirun, srun and scripts that set what torchrun would have said it; 0: nobody. */
+static ott_status read_place(long long *out) {
+    static const char *const places[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
+    for (int i = 0; i < 3; i++)
+        if (is_set(places[i])) return read_number(places[i], out);
+    return OTT_OK;
+}
+
 static ott_status read_joined(launch *out) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
-    static const char *const places[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
     long long size = 0, local = 0, place = 0;
     *out = (launch){.joins = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
     TRY(read_number(out->variable, &size));
     TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
-    TRY(read_number(places[is_set(places[0]) ? 0 : 1], &place));
+    TRY(read_place(&place));
     out->size = (int)size;
     out->local_size = (int)local;
     out->local_rank = (int)place;

@@ -1,23 +1,103 @@
 /* comm/links: what each rank says of itself reaches all, and each picks those of its group. */
 #include "comm/links.h"
+#include "base/str.h"
 #include "tensor/exec.h"
 #include "tensor/host.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* lines[control->size], of `bytes` each, one from every rank: this one's is there already. */
+static ott_status gather(mem *account, group *control, void *lines, int64_t bytes) {
+    device host = host_device(account);
+    exec cx = {.device = &host};
+    tensor all = tensor_matrix(lines, OTT_U8, control->size, bytes);
+    tensor part = tensor_rows(all, control->rank, 1);
+    return group_run(control, &cx,
+                     &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = all});
+}
+
+/* ---- devices ---- */
+
+/* What a rank says of its device. */
+typedef struct device_line {
+    device_card card;
+    char machine[64];
+    bool linked, failed;
+} device_line;
+
+static ott_status check_pair(const device_line *lines, int first, int second) {
+    const device_line *a = &lines[first], *b = &lines[second];
+    if (strcmp(a->card.place, b->card.place) != 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_RANK,
+        "ranks %d and %d have the same GPU, %s (%s) of %s: start at most one process for each GPU, "
+        "and let each see all of them or one of its own (CUDA_VISIBLE_DEVICES)",
+        first, second, a->card.name, a->card.place, b->machine);
+}
+
+/* Beside rank 0's. */
+static ott_status check_line(const device_line *lines, int rank) {
+    const device_line *own = &lines[rank], *first = &lines[0];
+    if (own->failed)
+        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; its own message says why", rank);
+    if (own->linked != first->linked)
+        return status_fail(
+            OTT_ERR_RANK,
+            "rank %d (%s) computes on %s, and rank 0 (%s) on %s: give all ranks a GPU, or train on "
+            "CPUs (train.device = \"cpu\")",
+            rank, own->machine, own->card.name, first->machine, first->card.name);
+    if (strcmp(own->card.libraries, first->card.libraries) != 0)
+        return status_fail(OTT_ERR_RANK,
+                           "rank %d (%s) has %s, and rank 0 (%s) %s: install the same on all machines", rank,
+                           own->machine, own->card.libraries, first->machine, first->card.libraries);
+    for (int other = 0; other < rank && own->linked; other++) TRY(check_pair(lines, other, rank));
+    return OTT_OK;
+}
+
+/* A line for each machine. */
+static ott_status tell(mem *account, const logger *log, const device_line *lines, int count) {
+    ott_status status = OTT_OK;
+    for (int first = 0, next; first < count && status == OTT_OK; first = next) {
+        str text = {.account = account};
+        for (next = first; next < count && strcmp(lines[next].machine, lines[first].machine) == 0; next++)
+            str_printf(&text, "%srank %d %s", next > first ? ", " : "", next, lines[next].card.name);
+        status = str_finish(&text);
+        if (status == OTT_OK) log_info(log, "GPUs of %s: %s", lines[first].machine, text.text);
+        str_free(&text);
+    }
+    return status;
+}
+
+static ott_status describe(device *d, device_line *out) {
+    *out = (device_line){.linked = d->table->open_group};
+    if (gethostname(out->machine, sizeof out->machine - 1) != 0) strcpy(out->machine, "this machine");
+    snprintf(out->card.name, sizeof out->card.name, "%s", d->name);
+    ott_status status = out->linked ? d->table->describe(d, &out->card) : OTT_OK;
+    out->failed = status != OTT_OK;
+    return status;
+}
+
+ott_status links_check(mem *account, const logger *log, device *d, group *control) {
+    void *memory;
+    TRY(mem_alloc_array(account, MEM_COMM, control->size, sizeof(device_line), "devices of ranks", &memory));
+    device_line *lines = memory;
+    ott_status described = describe(d, &lines[control->rank]);
+    ott_status status = gather(account, control, lines, sizeof *lines);
+    if (status == OTT_OK) status = described;
+    for (int r = 0; r < control->size && status == OTT_OK; r++) status = check_line(lines, r);
+    if (status == OTT_OK && lines[0].linked) status = tell(account, log, lines, control->size);
+    mem_free(account, lines);
+    return status;
+}
+
+/* ---- groups ---- */
 
 /* A rank's line. */
 typedef struct line {
     device_link link;
     int64_t failed;
 } line;
-
-static ott_status gather(mem *account, group *control, const line *own, line *lines) {
-    device host = host_device(account);
-    exec cx = {.device = &host};
-    tensor all = tensor_matrix(lines, OTT_U8, control->size, sizeof(line));
-    tensor part = tensor_rows(all, control->rank, 1);
-    lines[control->rank] = *own;
-    return group_run(control, &cx,
-                     &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = all});
-}
 
 /* links[count] of the group's own ranks. */
 static ott_status pick(const links_options *o, const line *lines, device_link *links) {
@@ -35,10 +115,10 @@ static ott_status pick(const links_options *o, const line *lines, device_link *l
 /* Everybody hears of everybody, also of who has failed. */
 static ott_status exchange(mem *account, const links_options *o, device_group *own, line *lines,
                            device_link *links) {
-    line mine = {.failed = 0};
-    ott_status made = o->device->table->make_link(o->device, own, &mine.link);
-    mine.failed = made != OTT_OK;
-    TRY(gather(account, o->control, &mine, lines));
+    line *mine = &lines[o->control->rank];
+    ott_status made = o->device->table->make_link(o->device, own, &mine->link);
+    mine->failed = made != OTT_OK;
+    TRY(gather(account, o->control, lines, sizeof *lines));
     TRY(made);
     TRY(pick(o, lines, links));
     own->links = links;

@@ -5,8 +5,14 @@
 #ifndef COMM_LINKS_H
 #define COMM_LINKS_H
 
+#include "base/log.h"
 #include "tensor/device.h"
 #include "tensor/group.h"
+
+/* Do the devices of all ranks go together? Called by all ranks of `control` at the same time, before any group is opened, whatever
+   their devices; `log` (NULL: silent) hears which rank has which one of those with links. OTT_ERR_RANK, on all of them: two have the
+   same one; only some have links; the versions of their libraries differ; another rank cannot say. */
+ott_status links_check(mem *account, const logger *log, device *d, group *control);
 
 typedef struct links_options {
     device *device; /* whose groups; its table has open_group */

@@ -34,7 +34,8 @@ typedef struct cuda_device {
     cuda_product *products;      /* that it has planned (cuda/products.h) */
     attention_plans *attentions; /* by cuDNN (cuda/attention_plans.h); NULL: none has been asked for */
     char name[320];              /* "cuda:0 NVIDIA H200" */
-    char about[400];             /* and the versions of driver and libraries */
+    char libraries[64];          /* and their versions */
+    char about[512];             /* name, driver and libraries */
     struct nccl_watch *watch;    /* over its groups (cuda/nccl_group.h); NULL: there was none */
 } cuda_device;
 

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVED ((int64_t)2 << 30) /* bytes left to the libraries: handles, kernels, collectives */
-
 ott_status cuda_check(cudaError_t error, const char *what) {
     if (error == cudaSuccess) return OTT_OK;
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
@@ -38,19 +36,12 @@ struct cuda_block {
     cuda_block *next;
 };
 
-static void count_bytes(mem_stats *s, mem_kind kind, int64_t bytes) {
-    s->now += bytes;
-    s->now_of[kind] += bytes;
-    if (s->now > s->peak) s->peak = s->now;
-    if (s->now_of[kind] > s->peak_of[kind]) s->peak_of[kind] = s->now_of[kind];
-}
-
 static void keep_block(cuda_device *c, cuda_block *b) {
     pthread_mutex_lock(&c->lock);
     b->next = c->blocks;
     c->blocks = b;
     c->taken.allocations++;
-    if (!b->mapped) count_bytes(&c->taken, b->kind, b->bytes);
+    if (!b->mapped) mem_stats_add(&c->taken, b->kind, b->bytes);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -61,7 +52,7 @@ static cuda_block *take_block(cuda_device *c, const void *data) {
     cuda_block *b = *at;
     if (b) {
         *at = b->next;
-        if (!b->mapped) count_bytes(&c->taken, b->kind, -b->bytes);
+        if (!b->mapped) mem_stats_add(&c->taken, b->kind, -b->bytes);
     }
     pthread_mutex_unlock(&c->lock);
     return b;
@@ -80,7 +71,7 @@ static void read_memory(const device *d, device_memory *out) {
     size_t left = 0, total = 0;
     cudaSetDevice(c->index);
     if (cudaMemGetInfo(&left, &total) != cudaSuccess) cudaGetLastError();
-    int64_t room = (int64_t)left - RESERVED;
+    int64_t room = (int64_t)left - DEVICE_RESERVED;
     *out = (device_memory){.total = (int64_t)total,
                            .room = {.left = room > 0 ? room : 0, .whole = (int64_t)total}};
     snprintf(out->room.of, sizeof out->room.of, "%.128s", c->properties.name);
@@ -291,6 +282,24 @@ static bool holds(device *d, const void *data, int64_t bytes) {
     return true;
 }
 
+/* The place as NVIDIA writes a UUID. */
+static ott_status describe(device *d, device_card *out) {
+    const cuda_device *c = cuda_device_of(d);
+    const nccl_calls *calls;
+    int version = 0, length = snprintf(out->place, sizeof out->place, "GPU");
+    TRY(nccl_library(&calls));
+    calls->version(&version);
+    snprintf(out->name, sizeof out->name, "%s", c->name);
+    snprintf(out->libraries, sizeof out->libraries, "%s, NCCL %d.%d.%d", c->libraries, version / 10000,
+             version / 100 % 100, version % 100);
+    for (int i = 0; i < 16; i++) {
+        const char *dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+        length += snprintf(out->place + length, sizeof out->place - (size_t)length, "%s%02x", dash,
+                           (unsigned char)c->properties.uuid.bytes[i]);
+    }
+    return OTT_OK;
+}
+
 static void close_device(device *d) {
     cuda_device *c = cuda_device_of(d);
     cudaSetDevice(c->index);
@@ -331,6 +340,7 @@ static const device_table table = {
     .capture_end = graph_capture_end,
     .graph_run = graph_run,
     .graph_close = graph_close,
+    .describe = describe,
     .make_link = nccl_make_link,
     .open_group = nccl_open_group,
     .close = close_device,
@@ -381,9 +391,10 @@ static void tell_libraries(cuda_device *c) {
     int driver = 0, runtime = 0, products = (int)cublasLtGetVersion();
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    snprintf(c->about, sizeof c->about, "%s, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt %d.%d.%d", c->name,
-             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10, products / 10000,
-             products % 10000 / 100, products % 100);
+    snprintf(c->libraries, sizeof c->libraries, "CUDA %d.%d, cuBLASLt %d.%d.%d", runtime / 1000,
+             runtime % 1000 / 10, products / 10000, products % 10000 / 100, products % 100);
+    snprintf(c->about, sizeof c->about, "%s, driver for CUDA %d.%d, %s", c->name, driver / 1000,
+             driver % 1000 / 10, c->libraries);
 }
 
 static ott_status fill_device(cuda_device *c, int index, bool emulates) {

@@ -41,9 +41,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 /* ---- as a device for dry runs ---- */
 
-/* Left for the driver's context, the libraries and the transport's buffers. */
-#define RESERVED_GIB 1.5
-#define GIB          1073741824.0
+#define GIB 1073741824.0
 
 static mem_stats take_nothing(const device *d) {
     (void)d;
@@ -58,7 +56,7 @@ static void read_memory(const device *d, device_memory *out) {
     const machine *m = machine_of(d);
     *out = (device_memory){.total = (int64_t)(m->rate.gib * GIB)};
     out->room.whole = out->total;
-    out->room.left = (int64_t)((m->rate.gib - RESERVED_GIB) * GIB);
+    out->room.left = out->total - DEVICE_RESERVED;
     snprintf(out->room.of, sizeof out->room.of, "%s", m->about);
 }
 

@@ -195,7 +195,7 @@ static void write_assumptions(const page *p, str *out) {
     str_append(out, "- Memory is that of the dry run which `ottava train` makes before it starts, without "
                     "the data set's own.\n");
     if (!p->machine->here)
-        str_append(out, "- 1.5 GiB of a device are left to its driver and libraries. Kernels are queued "
+        str_append(out, "- 2 GiB of a device are left to its driver and libraries. Kernels are queued "
                         "ahead of the device.\n");
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
                     "take no time.\n");

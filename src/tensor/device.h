@@ -15,10 +15,21 @@ typedef struct device device;
 typedef struct device_event device_event; /* a moment in the order of work; the backend's own */
 typedef struct device_graph device_graph; /* work recorded to be given again as a whole; the backend's own */
 
+/* Bytes of a GPU's memory that plans and runs leave to others: the driver's context, the libraries' handles and kernels, the
+   transport's buffers. */
+#define DEVICE_RESERVED ((int64_t)2 << 30)
+
 typedef struct device_memory {
     int64_t total;     /* bytes it has */
     memory_limit room; /* what of them, or of what this process may have, is left */
 } device_memory;
+
+/* A device that has links of its own, as all ranks hear of it before they make groups. */
+typedef struct device_card {
+    char name[320];     /* "cuda:0 NVIDIA H200" */
+    char place[64];     /* which it is of all there are: no two ranks can share one */
+    char libraries[96]; /* with their versions, which must be those of all ranks */
+} device_card;
 
 /* What a rank says of itself to the others of a group over the devices' own links. */
 typedef struct device_link {
@@ -66,6 +77,7 @@ typedef struct device_table {
     void (*close)(device *d);
     /* Groups over links of its own (comm/links.h); NULL: what ranks tell each other goes through the host. make_link is told
        no links yet. */
+    ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
 } device_table;

@@ -71,6 +71,10 @@ typedef ott_status (*group_opener)(const world *w, mesh_set dimensions, const ch
 
 static ott_status open_mpi(const world *w, mesh_set dimensions, const char *name, group **out) {
     int ranks[w->size];
+    if (out == &w->all) { /* it is there already */
+        *out = w->control;
+        return OTT_OK;
+    }
     mesh_group(&w->mesh, dimensions, w->rank, ranks);
     return mpi_group_open(w->account, ranks, (int)mesh_group_size(&w->mesh, dimensions), name, w->timeout,
                           out);
@@ -128,13 +132,9 @@ ott_status world_open(world *w, device *d, const config *cfg) {
     w->host = host_device(w->account);
     if (w->size == 1) return OTT_OK;
     TRY(mem_alloc(w->account, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
-    if (d->table->open_group) {
-        TRY(open_mpi(w, MESH_ALL, "", &w->control));
-        return open_groups(w, open_linked);
-    }
-    TRY(open_groups(w, open_mpi));
-    w->control = w->all;
-    return OTT_OK;
+    TRY(open_mpi(w, MESH_ALL, "", &w->control));
+    TRY(links_check(w->account, &w->log, d, w->control));
+    return open_groups(w, d->table->open_group ? open_linked : open_mpi);
 }
 
 ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out) {

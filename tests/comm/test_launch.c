@@ -71,6 +71,14 @@ static void what_mpi_joins_is_not_refused(void **state) {
     assert_int_equal(launch_read(&found), OTT_OK);
     assert_int_equal(found.local_rank, 3);
     unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    setenv("LOCAL_RANK", "2", 1);
+    assert_int_equal(launch_read(&found), OTT_OK);
+    assert_int_equal(found.local_rank, 2);
+    setenv("SLURM_LOCALID", "1", 1);
+    assert_int_equal(launch_read(&found), OTT_OK);
+    assert_int_equal(found.local_rank, 1);
+    unsetenv("SLURM_LOCALID");
+    unsetenv("LOCAL_RANK");
     assert_int_equal(launch_check_joined(&found, 4), OTT_OK);
     assert_int_equal(launch_check_joined(&found, 1), OTT_ERR_UNSUPPORTED);
     assert_non_null(strstr(status_text(), "OMPI_COMM_WORLD_SIZE = 4, and MPI joins 1"));

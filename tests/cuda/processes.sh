@@ -48,6 +48,7 @@ as_on_cpu "dp_shard x pp" 4 --distributed.dp_shard=2 --distributed.pp=2 --train.
 rm -rf cpu cuda
 as_on_cpu "2 sharded ranks" 2 --checkpoint.interval=1
 holds "FP8 weights travel as codes" grep -q 'Gathered from ranks: 0.[1-9] MiB in FP8' out
+said "rank 0 names all GPUs" "rank 0 cuda:0 CPU shim, rank 1 cuda:1 CPU shim"
 
 # ---- from one device to the other ----
 for first in cpu cuda; do
@@ -57,6 +58,45 @@ for first in cpu cuda; do
     said "$second goes on from $first" "Resumed from|step-1"
     same "to the same end" $first then-$second
 done
+
+# ---- what cannot be ----
+# two NAME PARTS VARIABLE=VALUE DEVICE: two ranks, the second with that variable, end with a message that has the parts, told once
+two() {
+    rm -rf bad
+    timeout 60 mpirun --bind-to none -np 1 "$program" train $small --run.dir=bad --train.device="$4" : \
+        -np 1 env "$3" "$program" train $small --run.dir=bad --train.device="$4" >out 2>&1
+    code=$?
+    trouble=$(missing out "$2")
+    [ $code -ne 0 ] && [ $code -ne 124 ] || trouble="exit code $code"
+    [ "$(grep -c '^ottava:' out)" -eq 1 ] || trouble="not one message"
+    shown=out report "$1" "$trouble"
+}
+two "a rank without a GPU" "rank 1: --train.device=cuda: cuda: no GPU can be used" CUDART_DEVICES=0 cuda
+two "which then takes the CPU" "rank 1 (|computes on cpu|rank 0 (|on cuda:0" CUDART_DEVICES=0 auto
+two "ranks with one GPU" "ranks 0 and 1 have the same GPU, cuda:0" OMPI_COMM_WORLD_LOCAL_RANK=0 cuda
+two "another NCCL" "NCCL 2.23.0, and rank 0|NCCL 2.22.0: install the same" NCCL_STAND_IN_VERSION=22300 cuda
+
+# struck NAME SIGNAL PARTS: two ranks train for long, and one gets the signal, most likely within a collective
+struck() {
+    rm -rf long
+    timeout 60 mpirun -np 2 --bind-to none "$program" train $small --run.dir=long --train.device=cuda --train.max_steps=100000 \
+        --distributed.nccl_timeout_sec=2 --checkpoint.interval=3 --checkpoint.keep_last_n=1 >out 2>&1 &
+    job=$!
+    for wait in $(seq 300); do
+        grep -q 'Saved' out && break
+        sleep 0.1
+    done
+    for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
+        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$2" "$process"
+    done
+    wait $job
+    code=$?
+    trouble=$(missing out "$3")
+    [ $code -ne 0 ] && [ $code -ne 124 ] || trouble="exit code $code"
+    shown=out report "$1" "$trouble"
+}
+struck "a rank that is killed" KILL "process rank 1 with|signal 9"
+struck "a rank that hangs" STOP "on rank 0: |did not come in time"
 
 # ---- the verbs that take a device (bench: gpu_check.sh) ----
 for device in cpu cuda; do

@@ -381,7 +381,7 @@ static void many_ranks_lay_out_at_once(void **state) {
 /* ---- the sweep ---- */
 
 static void what_is_proposed_fits(void **state) {
-    const plan_options asked = {.device = "h100", .ranks = 4, .rates = "gib=1.6", .sweep = 1};
+    const plan_options asked = {.device = "h100", .ranks = 4, .rates = "gib=2.1", .sweep = 1};
     const char *arguments[MOST] = {"--model.preset=debug", "--train.seq_len=256", "--train.batch_size=8",
                                    NULL};
     char options[320];
@@ -400,7 +400,7 @@ static void what_is_proposed_fits(void **state) {
         arguments[count++] = word;
     }
     arguments[count] = NULL;
-    json_t *again = plan_json((plan_options){.device = "h100", .ranks = 4, .rates = "gib=1.6"}, arguments);
+    json_t *again = plan_json((plan_options){.device = "h100", .ranks = 4, .rates = "gib=2.1"}, arguments);
     assert_true(json_is_true(json_object_get(again, "fits")));
     assert_true(number(again, "tokens_per_second") <= number(first, "tokens_per_second"));
     json_decref(again);
