@@ -1,5 +1,6 @@
 /* cuda/nccl_group: opening, starting, waiting and leaving. */
 #include "cuda/nccl_group.h"
+#include "tensor/group_staging.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -204,7 +205,8 @@ static ott_status start(group *base, exec *cx, group_request *request) {
             OTT_ERR_UNSUPPORTED, "%s of group %s: ranks %d and %d have no channel between them",
             group_collective_name(request->call.kind), g->name, g->group.rank, request->call.peer);
     TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
-    TRY(need_staging(g, at, nccl_move_staging(g, &request->call)));
+    if (request->call.kind != COLLECTIVE_SEND)
+        TRY(need_staging(g, at, group_staging_bytes(g->group.size, &request->call)));
     pthread_mutex_lock(&g->device->watch->lock);
     ott_status status = start_locked(g, at, request);
     pthread_mutex_unlock(&g->device->watch->lock);
@@ -289,7 +291,16 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+/* Of messages only the bytes are said: they get their memory as they are sent. */
+static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
+    nccl_group *g = group_of(base);
+    *bytes = group_staging_bytes(g->group.size, call);
+    if (cx->device != &g->device->base || call->kind == COLLECTIVE_SEND) return OTT_OK;
+    TRY(cuda_check(cudaSetDevice(g->device->index), "a group of GPUs"));
+    return need_staging(g, &g->channels[CHANNEL_ALL], *bytes);
+}
+
+static const group_table table = {.start = start, .wait = wait_for, .close = leave, .reserve = reserve};
 
 ott_status nccl_open_group(device *d, const device_group *own, group **out) {
     cuda_device *c = cuda_device_of(d);

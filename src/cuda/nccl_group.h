@@ -60,8 +60,7 @@ typedef struct nccl_group {
     int64_t number; /* collectives started */
     nccl_channel channels[CHANNELS];
     nccl_flight *idle, *flights;
-    char *
-        staging; /* what ranks exchange to reduce it; grows to the largest need, and no further than that of a piece */
+    char *staging; /* what ranks exchange to reduce it (tensor/group_staging.h); grows to the largest need */
     int64_t staging_bytes;
 } nccl_group;
 
@@ -95,8 +94,6 @@ void nccl_abandon(nccl_group *g);
 
 /* With the lock held: queues the call's moves on the channel. */
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call);
-/* Bytes of staging that it needs. */
-int64_t nccl_move_staging(const nccl_group *g, const collective *call);
 /* With the lock held: waits until NCCL has taken what it was given; it connects ranks meanwhile. */
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what);
 

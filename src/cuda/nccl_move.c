@@ -2,20 +2,11 @@
 #include "base/clock.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl_group.h"
+#include "tensor/group_staging.h"
 #include <time.h>
-
-enum {
-    STAGING_MOST = 64 << 20, /* bytes: larger tensors are reduced in pieces */
-    WHOLE_MOST = 1 << 18,    /* bytes of all ranks: less is all sent to all, in one step instead of two */
-    ALIGNED = 16             /* bytes: where pieces begin */
-};
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
-}
-
-static int64_t aligned(int64_t bytes) {
-    return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
 }
 
 /* ---- calls ---- */
@@ -147,7 +138,7 @@ static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, cons
 static ott_status reduce_whole(nccl_group *g, nccl_channel *at, const collective *call) {
     int64_t count = tensor_count(call->input), bytes = count * dtype_bytes(call->input.dtype);
     batch b = batch_begin(g, at);
-    int64_t slot = aligned(bytes);
+    int64_t slot = group_staging_slot(bytes);
     for (int r = 0; r < g->group.size; r++) {
         if (r == g->group.rank) continue;
         batch_send(&b, call->input.data, bytes, r);
@@ -172,26 +163,11 @@ static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective
     return reduce_slots(g, at, call, x + first[own] * size, out, count[own], slot);
 }
 
-/* Elements that a rank reduces at once: a multiple of what one load reads. */
-static int64_t piece_count(const nccl_group *g, ott_dtype d, int64_t most) {
-    int64_t fits = STAGING_MOST / g->group.size / ALIGNED * ALIGNED;
-    return smaller(fits, aligned(most * dtype_bytes(d))) / dtype_bytes(d);
-}
-
-static int64_t largest_part(const nccl_group *g, const collective *call) {
-    int64_t most = 0;
-    for (int r = 0; r < g->group.size; r++) {
-        int64_t rows = group_part_rows(call->input_rows, call->input.rows, g->group.size, r);
-        if (rows > most) most = rows;
-    }
-    return most * call->input.columns;
-}
-
 static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collective *call) {
     int n = g->group.size;
     ott_dtype d = call->input.dtype;
-    int64_t most = largest_part(g, call), piece = piece_count(g, d, most), begin[n], part[n], first[n],
-            count[n];
+    int64_t most = group_staging_largest_part(n, call), piece = group_staging_piece(n, d, most), begin[n],
+            part[n], first[n], count[n];
     for (int r = 0; r < n; r++) {
         begin[r] = group_part_first(call->input_rows, call->input.rows, n, r) * call->input.columns;
         part[r] = group_part_rows(call->input_rows, call->input.rows, n, r) * call->input.columns;
@@ -211,7 +187,8 @@ static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collecti
 static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *call) {
     int n = g->group.size;
     int64_t size = dtype_bytes(call->input.dtype), all = tensor_count(call->input);
-    int64_t piece = piece_count(g, call->input.dtype, (all + n - 1) / n), first[n], count[n], bytes[n];
+    int64_t piece = group_staging_piece(n, call->input.dtype, (all + n - 1) / n), first[n], count[n],
+            bytes[n];
     for (int64_t done = 0; done < all; done += n * piece) {
         char *x = (char *)call->input.data + done * size;
         for (int r = 0; r < n; r++) {
@@ -224,10 +201,6 @@ static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *
         TRY(gather_parts(g, at, call->kind, own, x, bytes));
     }
     return OTT_OK;
-}
-
-static bool goes_whole(const nccl_group *g, const collective *call) {
-    return aligned(tensor_bytes(call->input)) * g->group.size <= WHOLE_MOST;
 }
 
 /* A byte of everybody's, at everybody's. */
@@ -251,24 +224,11 @@ static ott_status receive(nccl_group *g, nccl_channel *at, const collective *cal
     return batch_end(g, &b, call->kind);
 }
 
-int64_t nccl_move_staging(const nccl_group *g, const collective *call) {
-    int n = g->group.size;
-    int64_t size = dtype_bytes(call->input.dtype);
-    switch (call->kind) {
-    case COLLECTIVE_ALL_REDUCE:
-        if (goes_whole(g, call)) return aligned(tensor_bytes(call->input)) * n;
-        return piece_count(g, call->input.dtype, (tensor_count(call->input) + n - 1) / n) * size * n;
-    case COLLECTIVE_REDUCE_SCATTER:
-        return piece_count(g, call->input.dtype, largest_part(g, call)) * size * n;
-    case COLLECTIVE_BARRIER: return n;
-    default: return 0;
-    }
-}
-
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call) {
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE:
-        return goes_whole(g, call) ? reduce_whole(g, at, call) : all_reduce(g, at, call);
+        return group_staging_goes_whole(g->group.size, call) ? reduce_whole(g, at, call)
+                                                             : all_reduce(g, at, call);
     case COLLECTIVE_ALL_GATHER: return all_gather(g, at, call);
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter(g, at, call);
     case COLLECTIVE_ALL_TO_ALL: return all_to_all(g, at, call);

@@ -1,6 +1,7 @@
 /* tensor/dry_run: counting instead of allocating. */
 #include "tensor/dry_run.h"
 #include "base/size.h"
+#include "tensor/group_staging.h"
 #include "tensor/host.h"
 #include <string.h>
 
@@ -19,9 +20,20 @@ typedef struct counted {
     struct counted *next;
 } counted;
 
+/* What a group needs beside the tensors. */
+typedef struct reserved {
+    const group *group;
+    bool messages;
+    int64_t bytes;
+} reserved;
+
+enum { RESERVED_MOST = 16 };
+
 typedef struct counting_device {
     device base;
     tally own, host;
+    reserved groups[RESERVED_MOST];
+    int group_count;
     counted *mapped;
     uintptr_t mapped_end; /* of the addresses that were given out */
 } counting_device;
@@ -187,8 +199,14 @@ static void close_group(group *g) {
     mem_free(((absent_ranks *)g)->account, g);
 }
 
+static ott_status reserve(group *g, exec *cx, const collective *call, int64_t *bytes) {
+    const device *like = cx->device->dry_run;
+    if (like && like->threads == 0) *bytes = group_staging_bytes(g->size, call);
+    return OTT_OK;
+}
+
 static const group_table group_of_absent = {
-    .start = move_nothing, .wait = move_nothing, .close = close_group};
+    .start = move_nothing, .wait = move_nothing, .close = close_group, .reserve = reserve};
 
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
     void *memory;
@@ -211,6 +229,18 @@ ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, 
 static int64_t show_peak(const tally *t, int64_t of[MEM_KIND_COUNT]) {
     memcpy(of, t->peak_of, sizeof t->peak_of);
     return t->peak;
+}
+
+ott_status dry_run_reserve(device *d, const group *g, bool messages, int64_t bytes) {
+    counting_device *r = (counting_device *)d;
+    int i = 0;
+    while (i < r->group_count && (r->groups[i].group != g || r->groups[i].messages != messages)) i++;
+    STATUS_REQUIRE(i < RESERVED_MOST);
+    if (i == r->group_count) r->groups[r->group_count++] = (reserved){g, messages, 0};
+    int64_t more = bytes - r->groups[i].bytes;
+    if (more <= 0) return OTT_OK;
+    r->groups[i].bytes = bytes;
+    return count(&r->own, MEM_COMM, more, "what is on its way between ranks");
 }
 
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {

@@ -69,10 +69,21 @@ static ott_status run_alone(exec *cx, const collective *call) {
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
 }
 
-static ott_status tell_recorded(const group *g, const exec *cx, const collective *call) {
+/* The sender does not wait for the receiver, nor the host for the device: all messages of a step may be on their way. */
+static ott_status reserve(group *g, exec *cx, const collective *call) {
+    int64_t bytes = 0;
+    bool message = call->kind == COLLECTIVE_SEND;
+    if (!g->table->reserve) return OTT_OK;
+    TRY(g->table->reserve(g, cx, call, &bytes));
+    if (message) bytes = plan_add_message(cx->plan, bytes);
+    return cx->device->dry_run ? dry_run_reserve(cx->device, g, message, bytes) : OTT_OK;
+}
+
+static ott_status record(group *g, exec *cx, const collective *call) {
     const dry_run_listener *l = cx->device->listener;
-    if (l && g->size > 1) l->collective(l->user, cx, g, call);
-    return OTT_OK;
+    if (g->size == 1) return OTT_OK;
+    if (l) l->collective(l->user, cx, g, call);
+    return reserve(g, cx, call);
 }
 
 ott_status group_start(group *g, exec *cx, const collective *call, group_request *request) {
@@ -81,7 +92,7 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     narrow_row(&request->call.input);
     narrow_row(&request->call.output);
     TRY(check_call(g, call));
-    if (is_recording(cx)) return tell_recorded(g, cx, call);
+    if (is_recording(cx)) return record(g, cx, call);
     if (g->size == 1) return run_alone(cx, call);
     if (cx->times) request->began = clock_seconds();
     TRY(g->table->start(g, cx, request));

@@ -72,6 +72,9 @@ typedef struct group_table {
     ott_status (*wait)(group *g, exec *cx,
                        group_request *request); /* the output is written when it returns */
     void (*close)(group *g);
+    /* A plan is recorded that has this call: what it takes of the device's memory beside its tensors is taken now, where
+       cx has the group's device, and kept for later calls. Its bytes. NULL: nothing. */
+    ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
 } group_table;
 
 struct group {

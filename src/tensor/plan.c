@@ -23,7 +23,8 @@ struct plan {
     int32_t time;   /* ticks at every open and close of the recording */
     int32_t cursor; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
-    int64_t opened; /* bytes of all buffers of the recording */
+    int64_t opened;   /* bytes of all buffers of the recording */
+    int64_t messages; /* and of all messages */
     char *arena;
     bool poison;
 };
@@ -49,7 +50,7 @@ static void clear(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
     p->count = p->open = p->time = p->cursor = 0;
-    p->bytes = p->live_peak = p->saved = p->opened = 0;
+    p->bytes = p->live_peak = p->saved = p->opened = p->messages = 0;
     p->arena = NULL;
 }
 
@@ -58,6 +59,10 @@ void plan_destroy(plan *p) {
     clear(p);
     mem_free(p->account, p->entries);
     mem_free(p->account, p);
+}
+
+int64_t plan_add_message(plan *p, int64_t bytes) {
+    return p->messages += bytes;
 }
 
 void plan_record(plan *p) {

@@ -37,6 +37,8 @@ int64_t plan_live_peak(const plan *p); /* most bytes alive at once: the least an
    other modes. plan_saved: bytes alive at the mark, the most of all marks. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
+/* A recording has a message of so many bytes to another rank; the bytes of all that it has had. */
+int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena); /* device memory of at least plan_bytes; not owned */
 void plan_replay(plan *p);            /* back to the first buffer, before each run of the step */
 bool plan_recording(const plan *p);

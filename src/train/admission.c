@@ -285,7 +285,7 @@ static void write_ranks(str *text, const admission *a, const variant *from, int6
         ott_status status = need_of(a, &v, &n);
         group_close(v.shape.shard_ranks);
         if (status != OTT_OK) return;
-        n.total += world_group_bytes(&m) - n.of[MEM_COMM];
+        if (a->device->threads > 0) n.total += world_group_bytes(&m) - n.of[MEM_COMM];
         if (n.total > left) continue;
         str_printf(
             text,

@@ -48,6 +48,7 @@ as_on_cpu "dp_shard x pp" 4 --distributed.dp_shard=2 --distributed.pp=2 --train.
 rm -rf cpu cuda
 as_on_cpu "2 sharded ranks" 2 --checkpoint.interval=1
 holds "FP8 weights travel as codes" grep -q 'Gathered from ranks: 0.[1-9] MiB in FP8' out
+cp out out.gpus
 said "rank 0 names all GPUs" "rank 0 cuda:0 CPU shim, rank 1 cuda:1 CPU shim"
 
 # ---- from one device to the other ----
@@ -58,6 +59,11 @@ for first in cpu cuda; do
     said "$second goes on from $first" "Resumed from|step-1"
     same "to the same end" $first then-$second
 done
+
+# What groups of GPUs take is in the plan of the run.
+holds "what is planned is taken" awk '/Peak memory:/ {
+    sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.9 * planned && $1 < 1.1 * planned
+} END { exit !close_by }' out.gpus
 
 # ---- what cannot be ----
 # two NAME PARTS VARIABLE=VALUE DEVICE: two ranks, the second with that variable, end with a message that has the parts, told once
@@ -106,6 +112,11 @@ for device in cpu cuda; do
     cp out $device.text
     call export cuda --out=hf-$device --format=hf-fp8 --granularity=as-trained --device=$device
 done
+export CUDART_CAPABILITY=80
+call eval cuda --task=perplexity --data=small.txt --limit=1 --device=auto
+unset CUDART_CAPABILITY
+cat out >>err
+shown=err report "on a GPU without FP8 eval takes the CPU" "$(missing err "Device auto: the CPU, though there is a GPU: recipe tensorwise")"
 holds "eval finds the same loss" cmp cpu.loss cuda.loss
 holds "which is one" test -s cuda.loss
 holds "generate adds the same text" cmp cpu.text cuda.text

@@ -378,6 +378,16 @@ static void many_ranks_lay_out_at_once(void **state) {
     assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
 }
 
+/* GPUs reduce through staging memory, at most 64 MiB a group; all messages of a step may be on their way, here those with the
+   gradient of a tied head. */
+static void groups_of_gpus_take_memory(void **state) {
+    const char *comm = "memory_bytes/communication";
+    (void)state;
+    assert_true(of_ranks(1, BF16("--train.seed=1"), comm) == 0);
+    assert_true(of_ranks(2, BF16("--train.seed=1"), comm) == 64 << 20);
+    assert_true(of_ranks(2, BF16("--distributed.pp=2"), comm) > 4 * 4.0 * 768 * 50304);
+}
+
 /* ---- the sweep ---- */
 
 static void what_is_proposed_fits(void **state) {
@@ -454,6 +464,7 @@ int main(void) {
         cmocka_unit_test(schedules_of_alike_stages),
         cmocka_unit_test(deferred_gradients_travel_once),
         cmocka_unit_test(many_ranks_lay_out_at_once),
+        cmocka_unit_test(groups_of_gpus_take_memory),
         cmocka_unit_test(what_is_proposed_fits),
         cmocka_unit_test(refusals),
     };
