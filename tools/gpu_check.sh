@@ -401,12 +401,27 @@ run_stage() {
     printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - since)) >>"$out/results.jsonl"
 }
 
+# Is there a GPU that the program can use? Asked once, before the first stage that needs one.
+require_gpu() {
+    [ -z "$emulated" ] && [ -x "$program" ] || return 0
+    local why
+    why=$(ours "$program" bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
+    echo "$why" | tee -a "$out/log.txt"
+    table+="${why##*ottava: }; no further stage is run"$'\n' failed=1
+    return 1
+}
+
+asked=
 while read -r name number limit _; do
     if [ -n "$wanted" ]; then
         case ",$wanted," in *",$name,"*) ;; *) continue ;; esac
     fi
     [ -z "$group" ] || [ "$group" = "$number" ] || continue
     [ -n "$wanted$group" ] || case $name in torch_[18]b) continue ;; esac
+    case $name in
+    environment | build | doctor) ;;
+    *) [ -n "$asked" ] || require_gpu || break; asked=1 ;;
+    esac
     run_stage "$name" "$limit"
 done < <(stages)
 
