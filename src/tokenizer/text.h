@@ -47,6 +47,10 @@ static inline bool text_starts_with(text_view text, text_view prefix) {
     return text.bytes >= prefix.bytes && memcmp(text.at, prefix.at, (size_t)prefix.bytes) == 0;
 }
 
+static inline bool text_is(text_view text, const char *word) {
+    return strlen(word) == (size_t)text.bytes && memcmp(text.at, word, (size_t)text.bytes) == 0;
+}
+
 /* Bytes of the UTF-8 character that begins with this byte. */
 static inline int text_character_bytes(unsigned char lead) {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

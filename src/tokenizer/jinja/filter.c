@@ -1,0 +1,573 @@
+/* jinja/filter: filters and tests. */
+#include "base/text.h"
+#include "tokenizer/jinja/value.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef ott_status (*apply_filter)(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                   jinja_value *out);
+
+static ott_status text_of(jinja_work *w, const jinja_value *v, text_view *out) {
+    jinja_value shown;
+    TRY(jinja_show(w, v, &shown));
+    *out = shown.text;
+    return OTT_OK;
+}
+
+/* ---- filters of texts: the methods of the same name, of anything's text ---- */
+
+static ott_status apply_method(jinja_work *w, const char *name, const jinja_value *v,
+                               const jinja_arguments *a, jinja_value *out) {
+    jinja_value shown;
+    bool found;
+    TRY(jinja_show(w, v, &shown));
+    return jinja_method(w, (text_view){name, (int64_t)strlen(name)}, &shown, a, out, &found);
+}
+
+#define METHOD_FILTER(filter, method)                                                                        \
+    static ott_status filter_##filter(jinja_work *w, const jinja_value *v, const jinja_arguments *a,         \
+                                      jinja_value *out) {                                                    \
+        return apply_method(w, method, v, a, out);                                                           \
+    }
+METHOD_FILTER(trim, "strip")
+METHOD_FILTER(upper, "upper")
+METHOD_FILTER(lower, "lower")
+METHOD_FILTER(title, "title")
+METHOD_FILTER(capitalize, "capitalize")
+METHOD_FILTER(replace, "replace")
+
+static ott_status filter_string(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    (void)a;
+    return jinja_show(w, v, out);
+}
+
+static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    static const char *const names[] = {"indent", NULL};
+    const jinja_value *indent = jinja_argument(a, 0, "indent");
+    TRY(jinja_arguments_check(w, a, "tojson", 1, names));
+    if (indent && indent->kind != JINJA_NONE &&
+        (indent->kind != JINJA_INTEGER || indent->integer < 0 || indent->integer > 16))
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: indent is %s", jinja_value_kind(indent));
+    if (v->kind == JINJA_UNDEFINED)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "tojson of \"%.*s\", which is undefined",
+                               (int)v->text.bytes, v->text.at);
+    return jinja_show_json(w, v, indent && indent->kind == JINJA_INTEGER ? indent->integer : -1, out);
+}
+
+/* Lines behind the first begin with `width` spaces; empty ones do not. */
+static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    static const char *const names[] = {"width", "first", "blank", NULL};
+    const jinja_value *width = jinja_argument(a, 0, "width"), *first = jinja_argument(a, 1, "first"),
+                      *blank = jinja_argument(a, 2, "blank");
+    int64_t spaces = width && width->kind == JINJA_INTEGER ? width->integer : 4;
+    text_view text;
+    str made = {.account = w->account};
+    TRY(jinja_arguments_check(w, a, "indent", 3, names));
+    TRY(text_of(w, v, &text));
+    if ((width && width->kind != JINJA_INTEGER) || spaces < 0 || spaces > 64)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "indent: its width is no number up to 64");
+    for (int64_t i = 0; i < text.bytes && made.length < JINJA_MEMORY_MOST; i++) {
+        bool begins = i == 0 ? first && jinja_value_truth(first) : text.at[i - 1] == '\n';
+        bool empty = text.at[i] == '\n' && !(blank && jinja_value_truth(blank));
+        if (begins && !empty) str_printf(&made, "%*s", (int)spaces, "");
+        str_append_bytes(&made, text.at + i, 1);
+    }
+    ott_status status = str_finish(&made);
+    if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
+    str_free(&made);
+    return status;
+}
+
+/* ---- filters of numbers ---- */
+
+static ott_status filter_int(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                             jinja_value *out) {
+    const jinja_value *otherwise = jinja_argument(a, 0, "default");
+    static const char *const names[] = {"default", NULL};
+    TRY(jinja_arguments_check(w, a, "int", 1, names));
+    *out = otherwise ? *otherwise : jinja_value_integer(0);
+    if (jinja_value_is_number(v)) {
+        double x = jinja_value_real(v);
+        bool fits = v->kind != JINJA_REAL || (x > -9e18 && x < 9e18);
+        if (fits) *out = jinja_value_integer(v->kind == JINJA_INTEGER ? v->integer : (int64_t)x);
+    } else if (v->kind == JINJA_STRING && v->text.bytes > 0 && v->text.bytes < 19) {
+        char digits[20] = {0}, *end;
+        memcpy(digits, v->text.at, (size_t)v->text.bytes);
+        long long x = strtoll(digits, &end, 10);
+        if (*end == '\0') *out = jinja_value_integer(x);
+    }
+    return OTT_OK;
+}
+
+static ott_status filter_float(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                               jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "float", 0, NULL));
+    *out = (jinja_value){.kind = JINJA_REAL};
+    if (jinja_value_is_number(v)) out->real = jinja_value_real(v);
+    if (v->kind == JINJA_STRING && v->text.bytes > 0 && v->text.bytes < 40) {
+        char digits[40] = {0}, *end;
+        memcpy(digits, v->text.at, (size_t)v->text.bytes);
+        double x = text_to_double(digits, &end);
+        if (*end == '\0') out->real = x;
+    }
+    return OTT_OK;
+}
+
+static ott_status filter_abs(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                             jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "abs", 0, NULL));
+    if (!jinja_value_is_number(v) || (v->kind == JINJA_INTEGER && v->integer == INT64_MIN))
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "abs of %s", jinja_value_kind(v));
+    *out = *v;
+    if (v->kind == JINJA_REAL) out->real = fabs(v->real);
+    if (v->kind == JINJA_INTEGER && v->integer < 0) out->integer = -v->integer;
+    return OTT_OK;
+}
+
+/* ---- filters of lists ---- */
+
+static ott_status filter_length(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "length", 0, NULL));
+    *out = jinja_value_integer(0);
+    if (v->kind == JINJA_STRING)
+        out->integer = jinja_text_length(v->text);
+    else if (v->kind == JINJA_LIST)
+        out->integer = v->list->count;
+    else if (v->kind == JINJA_DICT)
+        out->integer = v->dict->count;
+    else if (v->kind != JINJA_UNDEFINED)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no length", jinja_value_kind(v));
+    return OTT_OK;
+}
+
+static ott_status take_end(jinja_work *w, const jinja_value *v, bool last, jinja_value *out) {
+    jinja_list *l;
+    TRY(jinja_value_elements(w, v, &l));
+    *out = jinja_value_undefined((text_view){"an element", 10});
+    if (l->count) *out = l->of[last ? l->count - 1 : 0];
+    return OTT_OK;
+}
+
+static ott_status filter_first(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                               jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "first", 0, NULL));
+    return take_end(w, v, false, out);
+}
+
+static ott_status filter_last(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "last", 0, NULL));
+    return take_end(w, v, true, out);
+}
+
+static ott_status filter_list(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "list", 0, NULL));
+    *out = (jinja_value){.kind = JINJA_LIST};
+    return jinja_value_elements(w, v, &out->list);
+}
+
+static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                 jinja_value *out) {
+    jinja_list *l;
+    TRY(jinja_arguments_check(w, a, "reverse", 0, NULL));
+    if (v->kind == JINJA_STRING)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not built");
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = l->count - 1; i >= 0; i--) TRY(jinja_list_append(w, out->list, l->of[i]));
+    return OTT_OK;
+}
+
+static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    jinja_list *l;
+    TRY(jinja_arguments_check(w, a, "unique", 0, NULL));
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = 0; i < l->count; i++) {
+        bool there = false;
+        for (int64_t k = 0; k < out->list->count && !there; k++) {
+            TRY(jinja_work_step(w));
+            there = jinja_value_equal(&l->of[i], &out->list->of[k]);
+        }
+        if (!there) TRY(jinja_list_append(w, out->list, l->of[i]));
+    }
+    return OTT_OK;
+}
+
+/* [[key, value], ...] */
+static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                               jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "items", 0, NULL));
+    TRY(jinja_value_list(w, out));
+    if (v->kind == JINJA_UNDEFINED) return OTT_OK;
+    if (v->kind != JINJA_DICT)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no items", jinja_value_kind(v));
+    for (int64_t i = 0; i < v->dict->count; i++) {
+        jinja_value pair;
+        TRY(jinja_value_list(w, &pair));
+        TRY(jinja_list_append(w, pair.list, v->dict->of[i].key));
+        TRY(jinja_list_append(w, pair.list, v->dict->of[i].value));
+        TRY(jinja_list_append(w, out->list, pair));
+    }
+    return OTT_OK;
+}
+
+/* By insertion, without a difference between upper and lower case, as Jinja sorts; equal ones stay in their order. */
+static ott_status sort_list(jinja_work *w, jinja_list *l) {
+    for (int64_t i = 1; i < l->count; i++)
+        for (int64_t k = i; k > 0; k--) {
+            jinja_value x, y, swapped;
+            bool found;
+            int order;
+            const jinja_arguments none = {0};
+            const jinja_value *a = &l->of[k - 1], *b = &l->of[k];
+            if (a->kind == JINJA_LIST && a->list->count && b->kind == JINJA_LIST && b->list->count)
+                a = &a->list->of[0], b = &b->list->of[0]; /* pairs, by their keys */
+            x = *a, y = *b;
+            TRY(jinja_work_step(w));
+            if (a->kind == JINJA_STRING) TRY(jinja_method(w, (text_view){"lower", 5}, a, &none, &x, &found));
+            if (b->kind == JINJA_STRING) TRY(jinja_method(w, (text_view){"lower", 5}, b, &none, &y, &found));
+            TRY(jinja_value_order(w, &x, &y, &order));
+            if (order <= 0) break;
+            swapped = l->of[k], l->of[k] = l->of[k - 1], l->of[k - 1] = swapped;
+        }
+    return OTT_OK;
+}
+
+static ott_status filter_sort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    jinja_list *l;
+    TRY(jinja_arguments_check(w, a, "sort", 0, NULL));
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->of[i]));
+    return sort_list(w, out->list);
+}
+
+static ott_status filter_dictsort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                  jinja_value *out) {
+    TRY(filter_items(w, v, a, out));
+    return sort_list(w, out->list);
+}
+
+static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    static const char *const names[] = {"d", "attribute", NULL};
+    const jinja_value *between = jinja_argument(a, 0, "d"), *member = jinja_argument(a, 1, "attribute");
+    jinja_list *l;
+    str made = {.account = w->account};
+    text_view separator = {"", 0}, text;
+    ott_status status = OTT_OK;
+    TRY(jinja_arguments_check(w, a, "join", 2, names));
+    TRY(jinja_value_elements(w, v, &l));
+    if (between) TRY(text_of(w, between, &separator));
+    for (int64_t i = 0; i < l->count && status == OTT_OK; i++) {
+        jinja_value element = l->of[i];
+        if (member && member->kind == JINJA_STRING)
+            status = jinja_member(w, &l->of[i], member->text, &element);
+        if (status == OTT_OK) status = text_of(w, &element, &text);
+        if (status == OTT_OK && made.length > JINJA_MEMORY_MOST)
+            status = jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "join: too long");
+        if (status != OTT_OK) break;
+        if (i > 0) str_append_bytes(&made, separator.at, separator.bytes);
+        str_append_bytes(&made, text.at, text.bytes);
+    }
+    if (status == OTT_OK) status = str_finish(&made);
+    if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
+    str_free(&made);
+    return status;
+}
+
+/* ---- filters with a filter or a test inside ---- */
+
+/* a[first], a[first + 1], ... as the arguments of what is called inside. */
+static jinja_arguments arguments_from(const jinja_arguments *a, int first) {
+    jinja_arguments rest = {0};
+    for (int i = 0, place = 0; i < a->count; i++) {
+        if (a->name[i].bytes == 0 && place++ < first) continue;
+        rest.name[rest.count] = a->name[i];
+        rest.value[rest.count++] = a->value[i];
+    }
+    return rest;
+}
+
+static ott_status map_one(jinja_work *w, const jinja_value *element, const jinja_value *member,
+                          const jinja_value *otherwise, const jinja_value *filter,
+                          const jinja_arguments *rest, jinja_value *out) {
+    bool found;
+    if (member) {
+        TRY(jinja_member(w, element, member->text, out));
+        if (out->kind == JINJA_UNDEFINED && otherwise) *out = *otherwise;
+        return OTT_OK;
+    }
+    TRY(jinja_filter(w, filter->text, element, rest, out, &found));
+    return found ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not built");
+}
+
+static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                             jinja_value *out) {
+    const jinja_value *filter = jinja_argument(a, 0, NULL), *member = jinja_argument(a, -1, "attribute"),
+                      *otherwise = jinja_argument(a, -1, "default");
+    jinja_arguments rest = arguments_from(a, 1);
+    jinja_list *l;
+    jinja_value made;
+    const jinja_value *what = member ? member : filter;
+    if (!what || what->kind != JINJA_STRING) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: of what?");
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = 0; i < l->count; i++) {
+        TRY(jinja_work_step(w));
+        TRY(map_one(w, &l->of[i], member, otherwise, filter, &rest, &made));
+        TRY(jinja_list_append(w, out->list, made));
+    }
+    return OTT_OK;
+}
+
+/* Elements of which a test, of themselves or of a member, says `wanted`. Without a test: whether they are true. */
+static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool of_member,
+                         bool wanted, jinja_value *out) {
+    const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,
+                      *test = jinja_argument(a, of_member, NULL);
+    jinja_arguments rest = arguments_from(a, of_member + 1);
+    jinja_list *l;
+    if ((of_member && (!member || member->kind != JINJA_STRING)) || (test && test->kind != JINJA_STRING))
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a list is chosen from by what is no name");
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = 0; i < l->count; i++) {
+        jinja_value element = l->of[i];
+        bool found = true, truth;
+        TRY(jinja_work_step(w));
+        if (member) TRY(jinja_member(w, &l->of[i], member->text, &element));
+        truth = jinja_value_truth(&element);
+        if (test) TRY(jinja_test(w, test->text, &element, &rest, &truth, &found));
+        if (!found)
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not built",
+                                   (int)test->text.bytes, test->text.at);
+        if (truth == wanted) TRY(jinja_list_append(w, out->list, l->of[i]));
+    }
+    return OTT_OK;
+}
+
+static ott_status filter_select(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    return choose(w, v, a, false, true, out);
+}
+static ott_status filter_reject(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                jinja_value *out) {
+    return choose(w, v, a, false, false, out);
+}
+static ott_status filter_selectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                    jinja_value *out) {
+    return choose(w, v, a, true, true, out);
+}
+static ott_status filter_rejectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                    jinja_value *out) {
+    return choose(w, v, a, true, false, out);
+}
+
+static ott_status filter_default(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                 jinja_value *out) {
+    static const char *const names[] = {"default_value", "boolean", NULL};
+    const jinja_value *otherwise = jinja_argument(a, 0, "default_value"),
+                      *boolean = jinja_argument(a, 1, "boolean");
+    TRY(jinja_arguments_check(w, a, "default", 2, names));
+    bool absent =
+        v->kind == JINJA_UNDEFINED || (boolean && jinja_value_truth(boolean) && !jinja_value_truth(v));
+    *out = !absent ? *v : otherwise ? *otherwise : jinja_value_string((text_view){"", 0});
+    return OTT_OK;
+}
+
+/* Nothing is escaped, so nothing need be said to be safe. */
+static ott_status filter_safe(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "safe", 0, NULL));
+    *out = *v;
+    return OTT_OK;
+}
+
+static const struct {
+    const char *name;
+    apply_filter apply;
+} filters[] = {{"trim", filter_trim},
+               {"upper", filter_upper},
+               {"lower", filter_lower},
+               {"title", filter_title},
+               {"capitalize", filter_capitalize},
+               {"replace", filter_replace},
+               {"string", filter_string},
+               {"tojson", filter_tojson},
+               {"indent", filter_indent},
+               {"int", filter_int},
+               {"float", filter_float},
+               {"abs", filter_abs},
+               {"length", filter_length},
+               {"count", filter_length},
+               {"first", filter_first},
+               {"last", filter_last},
+               {"list", filter_list},
+               {"reverse", filter_reverse},
+               {"unique", filter_unique},
+               {"items", filter_items},
+               {"sort", filter_sort},
+               {"dictsort", filter_dictsort},
+               {"join", filter_join},
+               {"map", filter_map},
+               {"select", filter_select},
+               {"reject", filter_reject},
+               {"selectattr", filter_selectattr},
+               {"rejectattr", filter_rejectattr},
+               {"default", filter_default},
+               {"d", filter_default},
+               {"safe", filter_safe}};
+
+ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
+                        jinja_value *out, bool *found) {
+    *found = true;
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
+        if (text_is(name, filters[i].name)) return filters[i].apply(w, v, a, out);
+    *found = false;
+    return OTT_OK;
+}
+
+/* ---- tests ---- */
+
+typedef enum test_word {
+    TEST_DEFINED,
+    TEST_UNDEFINED,
+    TEST_NONE,
+    TEST_BOOLEAN,
+    TEST_TRUE,
+    TEST_FALSE,
+    TEST_INTEGER,
+    TEST_FLOAT,
+    TEST_NUMBER,
+    TEST_STRING,
+    TEST_MAPPING,
+    TEST_ITERABLE,
+    TEST_CALLABLE,
+    TEST_ODD,
+    TEST_EVEN,
+    TEST_DIVISIBLE,
+    TEST_EQUAL,
+    TEST_NOT_EQUAL,
+    TEST_LESS,
+    TEST_GREATER,
+    TEST_LESS_EQUAL,
+    TEST_GREATER_EQUAL,
+    TEST_IN
+} test_word;
+
+static const struct {
+    const char *name;
+    test_word word;
+} test_words[] = {{"defined", TEST_DEFINED},
+                  {"undefined", TEST_UNDEFINED},
+                  {"none", TEST_NONE},
+                  {"boolean", TEST_BOOLEAN},
+                  {"true", TEST_TRUE},
+                  {"false", TEST_FALSE},
+                  {"integer", TEST_INTEGER},
+                  {"float", TEST_FLOAT},
+                  {"number", TEST_NUMBER},
+                  {"string", TEST_STRING},
+                  {"mapping", TEST_MAPPING},
+                  {"iterable", TEST_ITERABLE},
+                  {"sequence", TEST_ITERABLE},
+                  {"callable", TEST_CALLABLE},
+                  {"odd", TEST_ODD},
+                  {"even", TEST_EVEN},
+                  {"divisibleby", TEST_DIVISIBLE},
+                  {"equalto", TEST_EQUAL},
+                  {"eq", TEST_EQUAL},
+                  {"sameas", TEST_EQUAL},
+                  {"ne", TEST_NOT_EQUAL},
+                  {"lt", TEST_LESS},
+                  {"lessthan", TEST_LESS},
+                  {"gt", TEST_GREATER},
+                  {"greaterthan", TEST_GREATER},
+                  {"le", TEST_LESS_EQUAL},
+                  {"ge", TEST_GREATER_EQUAL},
+                  {"in", TEST_IN}};
+
+static ott_status test_remainder(const jinja_work *w, const jinja_value *v, const jinja_value *by,
+                                 int64_t rest, bool *out) {
+    int64_t divisor = by ? by->integer : 2;
+    if (v->kind != JINJA_INTEGER || (by && by->kind != JINJA_INTEGER) || divisor == 0 || divisor == -1)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is divided by %s", jinja_value_kind(v),
+                               by ? jinja_value_kind(by) : "2");
+    *out = (v->integer % divisor != 0) == (rest != 0);
+    return OTT_OK;
+}
+
+static ott_status test_order(const jinja_work *w, test_word word, const jinja_value *v,
+                             const jinja_value *other, bool *out) {
+    int order;
+    TRY(jinja_value_order(w, v, other, &order));
+    *out = word == TEST_LESS         ? order < 0
+           : word == TEST_GREATER    ? order > 0
+           : word == TEST_LESS_EQUAL ? order <= 0
+                                     : order >= 0;
+    return OTT_OK;
+}
+
+static ott_status test_in(jinja_work *w, const jinja_value *v, const jinja_value *in, bool *out) {
+    jinja_list *l;
+    *out = false;
+    if (in->kind == JINJA_STRING && v->kind == JINJA_STRING)
+        return *out = jinja_text_has(in->text, v->text), OTT_OK;
+    TRY(jinja_value_elements(w, in, &l));
+    for (int64_t i = 0; i < l->count && !*out; i++) *out = jinja_value_equal(v, &l->of[i]);
+    return OTT_OK;
+}
+
+static ott_status test_against(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
+                               bool *out) {
+    if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test lacks what it compares with");
+    if (word == TEST_EQUAL || word == TEST_NOT_EQUAL)
+        return *out = jinja_value_equal(v, other) == (word == TEST_EQUAL), OTT_OK;
+    if (word == TEST_DIVISIBLE) return test_remainder(w, v, other, 0, out);
+    return word == TEST_IN ? test_in(w, v, other, out) : test_order(w, word, v, other, out);
+}
+
+static ott_status test_word_of(jinja_work *w, test_word word, const jinja_value *v, const jinja_arguments *a,
+                               bool *out) {
+    TRY(jinja_arguments_check(w, a, "a test", word < TEST_DIVISIBLE ? 0 : 1, NULL));
+    jinja_kind k = v->kind;
+    switch (word) {
+    case TEST_DEFINED: *out = k != JINJA_UNDEFINED; break;
+    case TEST_UNDEFINED: *out = k == JINJA_UNDEFINED; break;
+    case TEST_NONE: *out = k == JINJA_NONE; break;
+    case TEST_BOOLEAN: *out = k == JINJA_BOOL; break;
+    case TEST_TRUE: *out = k == JINJA_BOOL && v->truth; break;
+    case TEST_FALSE: *out = k == JINJA_BOOL && !v->truth; break;
+    case TEST_INTEGER: *out = k == JINJA_INTEGER; break;
+    case TEST_FLOAT: *out = k == JINJA_REAL; break;
+    case TEST_NUMBER: *out = jinja_value_is_number(v); break;
+    case TEST_STRING: *out = k == JINJA_STRING; break;
+    case TEST_MAPPING: *out = k == JINJA_DICT; break;
+    case TEST_ITERABLE:
+        *out = k == JINJA_STRING || k == JINJA_LIST || k == JINJA_DICT || k == JINJA_UNDEFINED;
+        break;
+    case TEST_CALLABLE: *out = k == JINJA_MACRO || k == JINJA_FUNCTION; break;
+    case TEST_ODD: return test_remainder(w, v, NULL, 1, out);
+    case TEST_EVEN: return test_remainder(w, v, NULL, 0, out);
+    default: return test_against(w, word, v, jinja_argument(a, 0, NULL), out);
+    }
+    return OTT_OK;
+}
+
+ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
+                      bool *out, bool *found) {
+    *found = true;
+    for (size_t i = 0; i < sizeof test_words / sizeof *test_words; i++)
+        if (text_is(name, test_words[i].name)) return test_word_of(w, test_words[i].word, v, a, out);
+    *found = false;
+    return OTT_OK;
+}

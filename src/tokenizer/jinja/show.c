@@ -1,0 +1,155 @@
+/* jinja/show: values as text: Python's str, repr and json.dumps. */
+#include "base/text.h"
+#include "tokenizer/jinja/value.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The shortest digits that read back as the same number, as Python writes them. */
+static void show_real(double x, bool json, str *out) {
+    char digits[40];
+    int precision = 1;
+    if (isnan(x)) return str_append(out, json ? "NaN" : "nan");
+    if (isinf(x)) return str_append(out, json ? (x < 0 ? "-Infinity" : "Infinity") : x < 0 ? "-inf" : "inf");
+    do text_format(digits, sizeof digits, "%.*e", precision - 1, x);
+    while (text_to_double(digits, NULL) != x && precision++ < 17);
+    int exponent = atoi(strchr(digits, 'e') + 1);
+    if (exponent < -4 || exponent >= 16) { /* 1e-05, 1.5e+16 */
+        str_append(out, digits);
+        return;
+    }
+    int decimals = precision - 1 - exponent;
+    text_format(digits, sizeof digits, "%.*f", decimals > 1 ? decimals : 1, x);
+    str_append(out, digits);
+}
+
+/* A string as Python's repr quotes it. */
+static void show_quoted(text_view text, str *out) {
+    bool single = memchr(text.at, '\'', (size_t)text.bytes) != NULL,
+         both = single && memchr(text.at, '"', (size_t)text.bytes);
+    char quote = single && !both ? '"' : '\'';
+    str_append_bytes(out, &quote, 1);
+    for (int64_t i = 0; i < text.bytes; i++) {
+        unsigned char c = (unsigned char)text.at[i];
+        if (c == '\n' || c == '\r' || c == '\t')
+            str_append(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+        else if (c < 0x20 || c == 0x7f)
+            str_printf(out, "\\x%02x", c);
+        else {
+            if (c == '\\' || (char)c == quote) str_append(out, "\\");
+            str_append_bytes(out, &text.at[i], 1);
+        }
+    }
+    str_append_bytes(out, &quote, 1);
+}
+
+/* How json.dumps escapes, without ensure_ascii. */
+static void show_json_text(text_view text, str *out) {
+    static const char escaped[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
+    str_append(out, "\"");
+    for (int64_t i = 0; i < text.bytes; i++) {
+        const char c = text.at[i], *known = c ? strchr(escaped, c) : NULL;
+        if (known)
+            str_printf(out, "\\%c", letters[known - escaped]);
+        else if ((unsigned char)c < 0x20)
+            str_printf(out, "\\u%04x", (unsigned)c);
+        else
+            str_append_bytes(out, &c, 1);
+    }
+    str_append(out, "\"");
+}
+
+typedef struct shower {
+    jinja_work *w;
+    str *out;
+    bool json;
+    int64_t indent; /* of JSON on several lines; < 0: on one */
+    int depth;
+} shower;
+
+static ott_status show(shower *s, const jinja_value *v);
+
+static void begin_element(const shower *s, int64_t i) {
+    if (i > 0) str_append(s->out, s->indent >= 0 ? "," : ", ");
+    if (s->indent < 0) return;
+    str_append(s->out, "\n");
+    for (int64_t n = 0; n < s->indent * s->depth; n++) str_append(s->out, " ");
+}
+
+static void end_elements(shower *s, int64_t count, const char *bracket) {
+    s->depth--;
+    if (count > 0 && s->indent >= 0) begin_element(s, 0);
+    str_append(s->out, bracket);
+}
+
+static ott_status enter(shower *s, const char *bracket) {
+    s->depth++;
+    str_append(s->out, bracket);
+    return jinja_work_step(s->w);
+}
+
+static ott_status show_list(shower *s, const jinja_list *l) {
+    TRY(enter(s, "["));
+    for (int64_t i = 0; i < l->count; i++) {
+        begin_element(s, i);
+        TRY(show(s, &l->of[i]));
+    }
+    end_elements(s, l->count, "]");
+    return OTT_OK;
+}
+
+static ott_status show_dict(shower *s, const jinja_dict *d) {
+    TRY(enter(s, "{"));
+    for (int64_t i = 0; i < d->count; i++) {
+        begin_element(s, i);
+        if (s->json && d->of[i].key.kind != JINJA_STRING)
+            return jinja_work_fail(s->w, OTT_ERR_UNSUPPORTED, "tojson: a key is %s, not a string",
+                                   jinja_value_kind(&d->of[i].key));
+        TRY(show(s, &d->of[i].key));
+        str_append(s->out, ": ");
+        TRY(show(s, &d->of[i].value));
+    }
+    end_elements(s, d->count, "}");
+    return OTT_OK;
+}
+
+static ott_status show(shower *s, const jinja_value *v) {
+    bool json = s->json;
+    if (s->out->length > JINJA_MEMORY_MOST)
+        return jinja_work_fail(s->w, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
+    switch (v->kind) {
+    case JINJA_NONE: str_append(s->out, json ? "null" : "None"); return OTT_OK;
+    case JINJA_BOOL:
+        str_append(s->out, v->truth ? json ? "true" : "True" : json ? "false" : "False");
+        return OTT_OK;
+    case JINJA_INTEGER: str_printf(s->out, "%" PRId64, v->integer); return OTT_OK;
+    case JINJA_REAL: show_real(v->real, json, s->out); return OTT_OK;
+    case JINJA_STRING: json ? show_json_text(v->text, s->out) : show_quoted(v->text, s->out); return OTT_OK;
+    case JINJA_LIST: return show_list(s, v->list);
+    case JINJA_DICT: return show_dict(s, v->dict);
+    default:
+        return jinja_work_fail(s->w, OTT_ERR_UNSUPPORTED, "%s cannot be shown as text", jinja_value_kind(v));
+    }
+}
+
+static ott_status finish(jinja_work *w, str *text, ott_status status, jinja_value *out) {
+    if (status == OTT_OK) status = str_finish(text);
+    if (status == OTT_OK) status = jinja_value_copy_text(w, text->text ? text->text : "", text->length, out);
+    str_free(text);
+    return status;
+}
+
+ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out) {
+    str text = {.account = w->account};
+    shower s = {.w = w, .out = &text, .indent = -1};
+    if (v->kind == JINJA_STRING) return *out = *v, OTT_OK;
+    if (v->kind == JINJA_UNDEFINED) return *out = jinja_value_string((text_view){"", 0}), OTT_OK;
+    return finish(w, &text, show(&s, v), out);
+}
+
+ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, jinja_value *out) {
+    str text = {.account = w->account};
+    shower s = {.w = w, .out = &text, .json = true, .indent = indent};
+    return finish(w, &text, show(&s, v), out);
+}

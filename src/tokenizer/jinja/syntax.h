@@ -1,0 +1,96 @@
+/* tokenizer/jinja/syntax: tokens and tree of a template. Internal to jinja. */
+#ifndef TOKENIZER_JINJA_SYNTAX_H
+#define TOKENIZER_JINJA_SYNTAX_H
+
+#include "base/arena.h"
+#include "tokenizer/jinja/jinja.h"
+#include "tokenizer/text.h"
+
+typedef enum jinja_token_kind {
+    JINJA_TOKEN_TEXT, /* outside of tags; empty ones too */
+    JINJA_TOKEN_OUTPUT_BEGIN,
+    JINJA_TOKEN_OUTPUT_END,
+    JINJA_TOKEN_BLOCK_BEGIN,
+    JINJA_TOKEN_BLOCK_END,
+    JINJA_TOKEN_NAME,
+    JINJA_TOKEN_INTEGER,
+    JINJA_TOKEN_REAL,
+    JINJA_TOKEN_STRING, /* without its quotes and escapes */
+    JINJA_TOKEN_SIGN,
+    JINJA_TOKEN_END
+} jinja_token_kind;
+
+typedef struct jinja_token {
+    jinja_token_kind kind;
+    int line;
+    text_view text;
+    int64_t integer;
+    double real;
+} jinja_token;
+
+typedef enum jinja_node_kind {
+    /* expressions */
+    JINJA_NODE_STRING,
+    JINJA_NODE_INTEGER,
+    JINJA_NODE_REAL,
+    JINJA_NODE_TRUE,
+    JINJA_NODE_FALSE,
+    JINJA_NODE_NONE,
+    JINJA_NODE_NAME,
+    JINJA_NODE_LIST,     /* list: elements */
+    JINJA_NODE_DICT,     /* list: pairs, of[0] the key, of[1] the value */
+    JINJA_NODE_PAIR,     /* of such */
+    JINJA_NODE_MEMBER,   /* of[0].name */
+    JINJA_NODE_INDEX,    /* of[0][of[1]] */
+    JINJA_NODE_SLICE,    /* of[0][of[1]:of[2]:of[3]], each may be NULL */
+    JINJA_NODE_CALL,     /* of[0](list: arguments) */
+    JINJA_NODE_ARGUMENT, /* name, or none; of[0] its value, in a macro's parameters the default or NULL */
+    JINJA_NODE_FILTER,   /* of[0] | name(list) */
+    JINJA_NODE_TEST,     /* of[0] is name(list); negated */
+    JINJA_NODE_NOT,
+    JINJA_NODE_NEGATE,
+    JINJA_NODE_AND,
+    JINJA_NODE_OR,
+    JINJA_NODE_BINARY,    /* of[0] name of[1]: + - ~ * / // % */
+    JINJA_NODE_COMPARE,   /* == != < > <= >= in; negated: not in */
+    JINJA_NODE_CONDITION, /* of[0] if of[1] else of[2], which may be NULL */
+    /* statements */
+    JINJA_NODE_TEXT,   /* name */
+    JINJA_NODE_OUTPUT, /* of[0] */
+    JINJA_NODE_IF,     /* list: branches */
+    JINJA_NODE_BRANCH, /* of[0] the condition or NULL, list: statements */
+    JINJA_NODE_FOR,    /* of[0] target, of[1] over, of[2] the filter or NULL; list: statements; other: else */
+    JINJA_NODE_SET,    /* of[0] target, of[1] value, or NULL: list: statements whose text it is */
+    JINJA_NODE_MACRO,  /* name; other: parameters; list: statements */
+    JINJA_NODE_GENERATION, /* list: statements */
+    JINJA_NODE_BREAK,
+    JINJA_NODE_CONTINUE
+} jinja_node_kind;
+
+typedef struct jinja_node jinja_node;
+struct jinja_node {
+    jinja_node_kind kind;
+    int line;
+    bool negated;
+    text_view name; /* or the text of a string */
+    int64_t integer;
+    double real;
+    jinja_node *of[4];
+    jinja_node *list, *other; /* the first of each */
+    jinja_node *next;         /* in the list it is in */
+};
+
+struct jinja {
+    mem *account;
+    arena *memory;
+    char *text; /* with \n for every end of line */
+    jinja_node *body;
+    bool marks_generation;
+};
+
+/* The tokens of t->text, the last one JINJA_TOKEN_END; to be given back with mem_free. */
+ott_status jinja_lex(jinja *t, int64_t bytes, jinja_token **out);
+/* t->body. */
+ott_status jinja_parse(jinja *t, const jinja_token *tokens);
+
+#endif

@@ -1,0 +1,138 @@
+/* tokenizer/jinja/value: what expressions give: Python's values, as far as templates meet them. Internal to jinja. */
+#ifndef TOKENIZER_JINJA_VALUE_H
+#define TOKENIZER_JINJA_VALUE_H
+
+#include "tokenizer/jinja/syntax.h"
+
+typedef enum jinja_kind {
+    JINJA_UNDEFINED, /* a name or member that is not there: empty, false; its own members are an error */
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INTEGER,
+    JINJA_REAL,
+    JINJA_STRING, /* UTF-8; its elements are characters */
+    JINJA_LIST,   /* tuples too */
+    JINJA_DICT,
+    JINJA_NAMESPACE, /* a dictionary whose members are set */
+    JINJA_MACRO,
+    JINJA_FUNCTION /* of the language, by its name */
+} jinja_kind;
+
+typedef struct jinja_list jinja_list;
+typedef struct jinja_dict jinja_dict;
+
+typedef struct jinja_value {
+    jinja_kind kind;
+    union {
+        bool truth;
+        int64_t integer;
+        double real;
+        text_view text; /* of a string; of what is undefined or a function its name */
+        jinja_list *list;
+        jinja_dict *dict;
+        const jinja_node *macro;
+    };
+} jinja_value;
+
+struct jinja_list {
+    jinja_value *of;
+    int64_t count, capacity;
+    int nesting; /* lists and dictionaries in each other, this one counted */
+};
+
+typedef struct jinja_entry {
+    jinja_value key, value;
+} jinja_entry;
+
+struct jinja_dict {
+    jinja_entry *of; /* in the order they were set */
+    int64_t count, capacity;
+    int nesting;
+};
+
+/* A rendering: all that it makes is freed with it. */
+typedef struct jinja_work {
+    mem *account;
+    arena *memory;
+    int64_t bytes, steps;
+    int line; /* of what is computed, for messages */
+} jinja_work;
+
+/* OTT_ERR_UNSUPPORTED beyond the limits of jinja.h. */
+ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out);
+ott_status jinja_work_step(jinja_work *w);
+/* "line 3: ..." */
+ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static inline jinja_value jinja_value_bool(bool truth) {
+    return (jinja_value){.kind = JINJA_BOOL, .truth = truth};
+}
+static inline jinja_value jinja_value_integer(int64_t integer) {
+    return (jinja_value){.kind = JINJA_INTEGER, .integer = integer};
+}
+static inline jinja_value jinja_value_string(text_view text) {
+    return (jinja_value){.kind = JINJA_STRING, .text = text};
+}
+static inline jinja_value jinja_value_undefined(text_view name) {
+    return (jinja_value){.kind = JINJA_UNDEFINED, .text = name};
+}
+
+const char *jinja_value_kind(const jinja_value *v); /* "a string", for messages */
+bool jinja_value_truth(const jinja_value *v);
+bool jinja_value_equal(const jinja_value *a, const jinja_value *b);
+/* -1, 0, 1 of two numbers, strings or lists; else an error. */
+ott_status jinja_value_order(const jinja_work *w, const jinja_value *a, const jinja_value *b, int *out);
+static inline bool jinja_value_is_number(const jinja_value *v) {
+    return v->kind == JINJA_BOOL || v->kind == JINJA_INTEGER || v->kind == JINJA_REAL;
+}
+double jinja_value_real(const jinja_value *v); /* of a number */
+
+ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* empty */
+ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v);
+ott_status jinja_value_dict(jinja_work *w, jinja_value *out);                    /* empty */
+const jinja_value *jinja_dict_find(const jinja_dict *d, const jinja_value *key); /* NULL: absent */
+const jinja_value *jinja_dict_find_text(const jinja_dict *d, text_view key);
+ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_value value);
+
+/* From JSON, whose texts are borrowed. */
+ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value *out);
+/* What a loop goes over: a list's elements, a string's characters, a dictionary's keys, nothing of what is undefined. */
+ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out);
+ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
+int64_t jinja_text_length(text_view text); /* characters */
+/* Where a part that is not empty first is; NULL: nowhere. */
+const char *jinja_text_find(text_view text, text_view part);
+bool jinja_text_has(text_view text, text_view part);
+
+/* Python's str() and repr(); NAME of what is undefined is empty. */
+ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out);
+/* json.dumps as transformers' tojson: not sorted, not escaped to ASCII; indent < 0: on one line. */
+ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, jinja_value *out);
+
+/* Arguments of a call, evaluated: those with a place first, then those with a name. */
+enum { JINJA_ARGUMENTS_MOST = 16 };
+typedef struct jinja_arguments {
+    int count;
+    text_view name[JINJA_ARGUMENTS_MOST]; /* empty: by place */
+    jinja_value value[JINJA_ARGUMENTS_MOST];
+} jinja_arguments;
+/* The one at `place`, or called `name`; NULL: it is not given. */
+const jinja_value *jinja_argument(const jinja_arguments *a, int place, const char *name);
+/* OTT_ERR_UNSUPPORTED where there are more by place than `most`, or one by a name that is not in `names` (NULL-ended). */
+ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *of, int most,
+                                 const char *const *names);
+
+/* `found` false: the language has one that is not built, or has none. */
+ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
+                        jinja_value *out, bool *found);
+ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
+                      bool *out, bool *found);
+ott_status jinja_method(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
+                        jinja_value *out, bool *found);
+ott_status jinja_function(jinja_work *w, text_view name, const jinja_arguments *a, jinja_value *out);
+bool jinja_function_exists(text_view name);
+/* v.name or v["name"]; undefined where there is none. */
+ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
+
+#endif
