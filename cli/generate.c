@@ -14,7 +14,7 @@ enum { PROMPT_LIMIT = 1 << 20 };
 typedef struct request {
     const char *run, *prompt, *prompt_file, *precision;
     option_texts stop;
-    bool interactive;
+    bool interactive, chat;
     ott_generate_options options;
 } request;
 
@@ -103,17 +103,17 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
 }
 
 /* What the model sees of a line is what a terminal shows: it begins on a line of its own. An empty line asks
-   for more of the same. */
-static int converse(ott_generator *generator, const char *prompt, stream *s) {
+   for more of the same. In a chat a line is what a user says. */
+static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
     size_t room = 0;
     bool new_line = true, begun = prompt != NULL;
     ott_status status = OTT_OK;
-    if (prompt) write_piece(s, prompt);
+    if (prompt && !chat) write_piece(s, prompt);
     if (prompt) status = take_turn(generator, prompt, s, &new_line);
     while (status == OTT_OK && ask(&line, &room)) {
-        if (!begun && !*line) continue;
-        if (asprintf(&text, "%s%s", new_line || !*line ? "" : "\n", line) < 0)
+        if ((!begun || chat) && !*line) continue;
+        if (asprintf(&text, "%s%s", new_line || chat || !*line ? "" : "\n", line) < 0)
             return cli_error(CLI_FAILED, "generate: out of memory");
         status = take_turn(generator, text, s, &new_line);
         begun = true;
@@ -135,7 +135,7 @@ static int run_in_turns(ott_context *context, const request *r, stream *s) {
     ott_generator *generator;
     ott_status status = ott_generator_open(context, r->run, &r->options, &generator);
     if (status != OTT_OK) return cli_fail(status);
-    int code = converse(generator, r->options.prompt, s);
+    int code = converse(generator, r->options.prompt, r->chat, s);
     ott_generator_close(generator);
     return code;
 }
@@ -187,6 +187,7 @@ static int run_request(request *r) {
     char *text = NULL;
     r->options.stop = r->stop.text;
     r->options.stop_count = r->stop.count;
+    r->options.chat = r->chat;
     int code = take_precision(r);
     if (code == CLI_DONE) code = take_prompt(r, &text);
     if (code == CLI_DONE) code = generate(r);
@@ -204,6 +205,9 @@ int verb_generate(int argc, char **argv) {
          "the same from a file, without its last newline; -: standard input"},
         {"--interactive", NULL, OPTION_FLAG, &r.interactive,
          "read a line, continue the text, until the input ends; an empty line: more of the same"},
+        {"--chat", NULL, OPTION_FLAG, &r.chat,
+         "the prompt, or each line, is what a user says: the model answers, in the chat template of its "
+         "tokenizer"},
         {"--max-tokens", "N", OPTION_INT64, &o->max_tokens, "how many tokens to add (200)"},
         {"--temperature", "X", OPTION_REAL, &o->temperature,
          "0: always the most likely token; larger: bolder (0.8)"},

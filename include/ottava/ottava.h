@@ -108,13 +108,15 @@ typedef struct ott_generate_options {
     ott_generate_precision precision;
     const char *tokenizer; /* NULL: the one the model came with */
     const char *device;    /* as in ott_context_options */
+    int chat; /* not 0: the prompt, and each text of ott_generator_continue, is what a user says: it goes into the chat template
+                 that the tokenizer came with, and only the answer is written */
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
 /*
  * Continues the prompt with the model of a run folder (its newest checkpoint), of one checkpoint folder or of
  * a Hugging Face folder, in bf16 then. Ids that the tokenizer has no token for are never chosen.
- * Writes the prompt, then the text token by token, to max_tokens, a stop text or the tokenizer's end of text.
+ * Writes the prompt (not of a chat), then the text token by token, to max_tokens, a stop text or the tokenizer's end of text.
  * Of a tokenizer's text only whole characters are written. options must be given. The same seed gives the
  * same text on any number of threads.
  *

@@ -13,8 +13,8 @@ static const token_source corpus_source = {corpus_read, NULL};
 
 /* ---- building ---- */
 
-ott_status corpus_open(mem *account, const dataset_source *s, corpus *c) {
-    *c = (corpus){.source = s, .ids = {.account = account}};
+ott_status corpus_open(mem *account, const dataset_source *s, bool samples, corpus *c) {
+    *c = (corpus){.source = s, .samples = samples, .ids = {.account = account}};
     return s->tokenizer ? tokenizer_scratch_open(account, s->tokenizer, &c->scratch) : OTT_OK;
 }
 
@@ -23,9 +23,9 @@ void corpus_close(corpus *c) {
     tokenizer_scratch_close(c->scratch);
     tokenizer_ids_free(&c->ids);
     mem_free(account, c->begin);
-    mem_free(account, c->prompt);
+    mem_free(account, c->learned);
     c->begin = NULL;
-    c->prompt = NULL;
+    c->learned = NULL;
     c->scratch = NULL;
 }
 
@@ -33,6 +33,13 @@ ott_status corpus_add(corpus *c, const char *text, int64_t bytes, unsigned flags
     if (c->scratch) return tokenizer_encode(c->source->tokenizer, c->scratch, text, bytes, flags, &c->ids);
     TRY(tokenizer_ids_reserve(&c->ids, bytes));
     for (int64_t i = 0; i < bytes; i++) c->ids.ids[c->ids.count++] = (unsigned char)text[i];
+    return OTT_OK;
+}
+
+ott_status corpus_add_ids(corpus *c, const tokenizer_ids *ids) {
+    TRY(tokenizer_ids_reserve(&c->ids, ids->count));
+    memcpy(c->ids.ids + c->ids.count, ids->ids, (size_t)ids->count * sizeof *ids->ids);
+    c->ids.count += ids->count;
     return OTT_OK;
 }
 
@@ -58,28 +65,52 @@ int64_t corpus_length(const corpus *c) {
 
 static ott_status reserve_document(corpus *c) {
     int64_t capacity = c->capacity ? 2 * c->capacity : 256;
-    void *begin = c->begin, *prompt = c->prompt;
+    void *begin = c->begin;
     if (c->documents < c->capacity) return OTT_OK;
     TRY(mem_grow(c->ids.account, MEM_DATA, (capacity + 1) * (int64_t)sizeof *c->begin, "documents", &begin));
     c->begin = begin;
-    TRY(mem_grow(c->ids.account, MEM_DATA, capacity * (int64_t)sizeof *c->prompt, "documents", &prompt));
-    c->prompt = prompt;
     c->capacity = capacity;
+    return OTT_OK;
+}
+
+/* Room to say of each token whether it is a target. */
+static ott_status reserve_learned(corpus *c) {
+    void *learned = c->learned;
+    if (!c->samples || c->ids.count <= c->room) return OTT_OK;
+    TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &learned));
+    c->learned = learned;
+    c->room = c->ids.capacity;
+    return OTT_OK;
+}
+
+static ott_status end_document(corpus *c, int64_t length) {
+    if (length > INT32_MAX)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a document of %lld tokens", (long long)length);
+    TRY(reserve_document(c));
+    TRY(reserve_learned(c));
+    c->begin[++c->documents] = c->ids.count;
     return OTT_OK;
 }
 
 ott_status corpus_end(corpus *c, int64_t prompt) {
     int64_t length = corpus_length(c);
     if (length == 0) return OTT_OK;
-    if (length > INT32_MAX)
-        return status_fail(OTT_ERR_UNSUPPORTED, "a document of %lld tokens", (long long)length);
-    TRY(reserve_document(c));
-    c->prompt[c->documents++] = (int32_t)prompt;
-    c->begin[c->documents] = c->ids.count;
+    TRY(end_document(c, length));
+    if (c->samples && prompt < length)
+        memset(c->learned + c->ids.count - length + prompt, 1, (size_t)(length - prompt));
     return OTT_OK;
 }
 
-ott_status corpus_finish(corpus *c, bool samples, dataset **out) {
+ott_status corpus_end_learned(corpus *c, const uint8_t *learned) {
+    int64_t length = corpus_length(c);
+    if (length == 0) return OTT_OK;
+    TRY(end_document(c, length));
+    memcpy(c->learned + c->ids.count - length, learned, (size_t)length);
+    return OTT_OK;
+}
+
+ott_status corpus_finish(corpus *c, dataset **out) {
+    const bool samples = c->samples;
     mem *account = c->ids.account;
     dataset *d;
     TRY(dataset_new(account, &corpus_source, samples ? &dataset_packs : &dataset_windows, &d));
@@ -93,8 +124,8 @@ ott_status corpus_finish(corpus *c, bool samples, dataset **out) {
     d->has_samples = samples;
     for (int64_t i = 0; samples && i < d->documents; i++)
         if (d->begin[i + 1] - d->begin[i] > d->longest) d->longest = d->begin[i + 1] - d->begin[i];
-    if (samples) d->prompt = c->prompt;
-    if (samples) c->prompt = NULL;
+    d->learned = c->learned;
+    c->learned = NULL;
     c->ids = (tokenizer_ids){.account = account};
     c->begin = NULL;
     *out = d;

@@ -70,10 +70,11 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
 static ott_status check_template(const opener *o) {
     const char *class = config_dataset_class(o->cfg);
     if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s puts its rows into the chat template of %s, and templates are not applied: "
-                       "--data.format=%s reads them as it does for a tokenizer without one",
-                       class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s puts its rows into the chat template of %s, which is done for rows of messages only "
+        "(data.format = \"chat\"): --data.format=%s reads them as it does for a tokenizer without one",
+        class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
 }
 
 static ott_status check_fields(const config *cfg) {
@@ -87,7 +88,7 @@ static ott_status check_fields(const config *cfg) {
 
 static ott_status check_request(const opener *o, const request *r, config_data_format format) {
     bool rows = format == DATA_SQUAD || format == DATA_INSTRUCTION;
-    bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG;
+    bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG || format == DATA_CHAT;
     TRY(check_tokenizer(o, r->path, format));
     if (text && !o->tokenizer)
         return status_fail(
@@ -113,6 +114,7 @@ static ott_status open_format(const opener *o, config_data_format format, const 
     case DATA_HELLASWAG: return dataset_open_hellaswag(o->account, s, out);
     case DATA_SQUAD: return dataset_open_squad(o->account, s, out);
     case DATA_INSTRUCTION: return dataset_open_instructions(o->account, s, out);
+    case DATA_CHAT: return dataset_open_chat(o->account, s, out);
     case DATA_TOKENS: return dataset_open_tokens(o->account, s, out);
     default: return dataset_open_bytes(o->account, s, out);
     }

@@ -93,15 +93,6 @@ static ott_status refuse_columns(const char *path) {
         path, path);
 }
 
-static ott_status refuse_messages(const char *path) {
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: its rows are conversations, which need a chat template, and templates are not applied: "
-        "write each as a prompt and a completion, as text, and give data.prompt_field and "
-        "data.completion_field",
-        path);
-}
-
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out) {
     static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
@@ -117,7 +108,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     TRY(dataset_first_row(account, path, &kind));
     *out = DATA_JSONL;
     if (*cfg->data.prompt_field || config_was_set(cfg, "data.text_field")) return OTT_OK;
-    if (kind == ROWS_MESSAGES) return refuse_messages(path);
+    if (kind == ROWS_MESSAGES || kind == ROWS_ALPACA) *out = DATA_CHAT;
     if (kind == ROWS_HELLASWAG) *out = DATA_HELLASWAG;
     if (kind == ROWS_SQUAD) *out = DATA_SQUAD;
     return OTT_OK;

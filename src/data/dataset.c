@@ -17,7 +17,7 @@ ott_status dataset_new(mem *account, const token_source *from, const row_source 
 void dataset_close(dataset *d) {
     if (!d) return;
     if (d->from->close) d->from->close(d);
-    void *const blocks[] = {d->name, d->state, d->begin, d->prompt, d->kept, d->pack};
+    void *const blocks[] = {d->name, d->state, d->begin, d->learned, d->kept, d->pack};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) mem_free(d->account, blocks[i]);
     mem_free(d->account, d);
 }

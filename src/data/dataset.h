@@ -56,9 +56,20 @@ ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset
  */
 ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out);
 ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out);
+/*
+ * Conversations as samples, in the tokenizer's chat template (tokenizer/chat.h), with loss on the assistant's turns only: rows of
+ * messages (role and content), ShareGPT's conversations (from and value), or Alpaca's instruction, input and output.
+ */
+ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **out);
 /* What the first row of a JSONL file is, by its fields: HellaSwag's ctx, endings and label; SQuAD's context, question
-   and answers; a conversation's messages or conversations. */
-typedef enum dataset_row_kind { ROWS_OTHER, ROWS_HELLASWAG, ROWS_SQUAD, ROWS_MESSAGES } dataset_row_kind;
+   and answers; a conversation's messages or conversations; Alpaca's instruction and output. */
+typedef enum dataset_row_kind {
+    ROWS_OTHER,
+    ROWS_HELLASWAG,
+    ROWS_SQUAD,
+    ROWS_MESSAGES,
+    ROWS_ALPACA
+} dataset_row_kind;
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out);
 /*
  * Token files: llm.c's .bin (20240520, 20240801), modded-nanogpt's (278895051), Megatron's .bin with its .idx

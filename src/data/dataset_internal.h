@@ -36,7 +36,7 @@ struct dataset {
     /* documents: from a table, or ended by a token, or not known (0 and -1) */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] the token where each begins, ascending */
-    int32_t *prompt;    /* [documents] samples: their first tokens, which are no targets */
+    uint8_t *learned;   /* [tokens] of samples: 1 for each that is a target */
     int32_t last_token; /* ends a document; -1: none does */
     /* rows */
     dataset_cut cut;

@@ -1,11 +1,12 @@
 /*
- * data/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag, SQuAD
- * and instructions.
+ * data/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag, SQuAD,
+ * instructions and conversations.
  */
 #include "base/file.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
 #include "data/corpus.h"
+#include "tokenizer/chat.h"
 #include "tokenizer/text.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +27,8 @@ struct row_reader {
     int64_t begin, end;               /* those that are read */
     bool counting;                    /* only counts them */
     bool strip_context, strip_target; /* HellaSwag: what the tokenizer puts around a text goes */
+    chat *template;                   /* of conversations; else NULL */
+    uint8_t *learned;                 /* of the tokens of the last one */
 };
 
 /* ---- fields ---- */
@@ -218,6 +221,98 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
     return status;
 }
 
+/* ---- conversations ---- */
+
+/* ShareGPT's word for who speaks. */
+static const char *role_of(const char *from) {
+    static const char *const words[][2] = {
+        {"human", "user"},          {"user", "user"},       {"gpt", "assistant"},
+        {"chatgpt", "assistant"},   {"bing", "assistant"},  {"bard", "assistant"},
+        {"assistant", "assistant"}, {"model", "assistant"}, {"system", "system"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(from, words[i][0]) == 0) return words[i][1];
+    return NULL;
+}
+
+static ott_status add_message(json_t *messages, const char *role, json_t *content) {
+    json_t *message = json_object(), *said = json_string(role);
+    bool made = message && said && content && json_object_set(message, "role", said) == 0 &&
+                json_object_set(message, "content", content) == 0 &&
+                json_array_append(messages, message) == 0;
+    json_decref(message);
+    json_decref(said);
+    return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+}
+
+static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
+    json_t *value = json_object_get(turn, "value");
+    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
+    if (!role)
+        return status_fail(OTT_ERR_FORMAT,
+                           "conversations[%zu].from is \"%s\": human, gpt and system are known", i,
+                           from ? str_show(from).text : "");
+    if (!json_is_string(value))
+        return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
+    return add_message(messages, role, value);
+}
+
+static ott_status read_turns(const json_t *turns, json_t *messages) {
+    for (size_t i = 0; i < json_array_size(turns); i++) TRY(add_turn(json_array_get(turns, i), i, messages));
+    return OTT_OK;
+}
+
+/* Alpaca's row: what is asked, with what it is about below it, and the answer. */
+static ott_status read_alpaca(const json_t *object, json_t *messages) {
+    const json_t *instruction, *output, *input = json_object_get(object, "input");
+    TRY(json_row_text(object, "instruction", &instruction));
+    TRY(json_row_text(object, "output", &output));
+    json_t *text = json_string_length(input)
+                       ? json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input))
+                       : json_incref((json_t *)instruction);
+    ott_status status = add_message(messages, "user", text);
+    json_decref(text);
+    return status == OTT_OK ? add_message(messages, "assistant", (json_t *)output) : status;
+}
+
+/* The messages of a row, to be given back with json_decref. */
+static ott_status read_messages(const json_t *object, json_t **out) {
+    json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
+    ott_status status;
+    *out = NULL;
+    if (json_is_array(messages)) return *out = json_incref(messages), OTT_OK;
+    *out = json_array();
+    if (!*out) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+    if (json_is_array(turns))
+        status = read_turns(turns, *out);
+    else if (json_object_get(object, "instruction"))
+        status = read_alpaca(object, *out);
+    else
+        status = status_fail(
+            OTT_ERR_FORMAT,
+            "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"");
+    if (status == OTT_OK) return OTT_OK;
+    json_decref(*out);
+    *out = NULL;
+    return status;
+}
+
+static ott_status add_conversation(row_reader *r, const json_t *object, int64_t row) {
+    tokenizer_ids ids = {.account = r->c.ids.account};
+    json_t *messages;
+    bool learns = false;
+    (void)row;
+    TRY(read_messages(object, &messages));
+    ott_status status = chat_encode(r->template, r->c.scratch, messages, &ids, &r->learned);
+    json_decref(messages);
+    for (int64_t i = 0; i < ids.count && !learns; i++) learns = r->learned[i];
+    if (status == OTT_OK && !learns)
+        status = status_fail(OTT_ERR_FORMAT, "no message is the assistant's: there is nothing to learn");
+    if (status == OTT_OK) status = corpus_add_ids(&r->c, &ids);
+    if (status == OTT_OK) status = corpus_end_learned(&r->c, r->learned);
+    tokenizer_ids_free(&ids);
+    return status;
+}
+
 /* ---- lines ---- */
 
 static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64_t row) {
@@ -289,14 +384,17 @@ static ott_status open_rows(mem *account, const dataset_source *s, add_row add, 
     ott_status status;
     *out = NULL;
     TRY(dataset_check_share(s));
-    TRY(corpus_open(account, s, &r.c));
+    TRY(corpus_open(account, s, samples, &r.c));
+    if (add == add_conversation) TRY_OUT(chat_open(account, s->tokenizer, &r.template));
     TRY_OUT(choose_rows(&r));
     TRY_OUT(read_row_files(&r));
     if (r.c.documents == 0)
         TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has no rows with text%s", s->paths[0],
                             r.rows > 0 ? " in the part that is read" : ""));
-    TRY_OUT(corpus_finish(&r.c, samples, out));
+    TRY_OUT(corpus_finish(&r.c, out));
 out:
+    chat_close(r.template);
+    mem_free(account, r.learned);
     corpus_close(&r.c);
     return status;
 }
@@ -318,6 +416,10 @@ ott_status dataset_open_instructions(mem *account, const dataset_source *s, data
     return open_rows(account, s, add_instruction, true, out);
 }
 
+ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **out) {
+    return open_rows(account, s, add_conversation, true, out);
+}
+
 /* ---- what is it? ---- */
 
 #define FIRST_ROW_LIMIT (1 << 20) /* bytes */
@@ -329,7 +431,8 @@ static dataset_row_kind kind_of(const json_t *row) {
     } kinds[] = {{ROWS_HELLASWAG, {"ctx", "endings", "label"}},
                  {ROWS_SQUAD, {"context", "question", "answers"}},
                  {ROWS_MESSAGES, {"messages", "messages", "messages"}},
-                 {ROWS_MESSAGES, {"conversations", "conversations", "conversations"}}};
+                 {ROWS_MESSAGES, {"conversations", "conversations", "conversations"}},
+                 {ROWS_ALPACA, {"instruction", "output", "output"}}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int found = 0;
         for (int k = 0; k < 3; k++) found += json_object_get(row, kinds[i].fields[k]) != NULL;

@@ -103,9 +103,10 @@ static int64_t sample_length(const dataset *d, int64_t sample) {
 static ott_status read_sample(const dataset *d, int64_t sample, int64_t at, dataset_row *row) {
     int64_t count = sample_length(d, sample);
     int32_t *token = row->token + at, *target = row->target + at;
+    const uint8_t *learned = d->learned + d->begin[sample];
     TRY(d->from->read(d, d->begin[sample], count, token));
     for (int64_t i = 0; i < count; i++) {
-        bool label = i + 1 < count && i + 1 >= d->prompt[sample];
+        bool label = i + 1 < count && learned[i + 1];
         target[i] = label ? token[i + 1] : DATASET_NO_LABEL;
         row->labels += label;
     }

@@ -64,10 +64,10 @@ ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **ou
     ott_status status = OTT_OK;
     *out = NULL;
     TRY(dataset_text_share(s, &share));
-    TRY(corpus_open(account, s, &c));
+    TRY(corpus_open(account, s, false, &c));
     for (int64_t i = 0, before = 0, bytes = 0; i < s->count && status == OTT_OK; i++, before += bytes)
         status = add_file(&c, s->paths[i], &share, before, &bytes);
-    if (status == OTT_OK) status = corpus_finish(&c, false, out);
+    if (status == OTT_OK) status = corpus_finish(&c, out);
     corpus_close(&c);
     return status;
 }

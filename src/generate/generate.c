@@ -6,6 +6,7 @@
 #include "data/data.h"
 #include "generate/sampler.h"
 #include "generate/text.h"
+#include "tokenizer/chat.h"
 #include "model/cache.h"
 #include "model/pack.h"
 #include "train/inference.h"
@@ -28,6 +29,9 @@ struct text_generator {
     text_filter stop;
     tokenizer_ids text; /* tokens of the text since the window last moved; the cache has the first of them */
     str piece;
+    chat *template;                      /* of a conversation; NULL: a text is continued */
+    json_t *messages;                    /* of it so far */
+    str answer;                          /* what was shown of the one that is made */
     bool moved;                          /* the window has, and it was said */
     int64_t read, chosen;                /* tokens given and tokens added so far */
     double read_seconds, choice_seconds; /* and how long that took */
@@ -80,12 +84,27 @@ static ott_status open_codec(text_generator *g, const char *run, const char *che
     return sources_check_tokenizer(g->account, g->log, checkpoint, path);
 }
 
+static ott_status open_chat(text_generator *g, const char *run) {
+    if (!g->options.chat) return OTT_OK;
+    if (!g->codec.tokenizer)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s: a conversation needs a tokenizer with a chat template, and its text is bytes: name "
+            "one with --tokenizer",
+            run);
+    TRY(chat_open(g->account, g->codec.tokenizer, &g->template));
+    g->codec.started = true; /* the template has what begins a text */
+    g->messages = json_array();
+    return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+}
+
 static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
     TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
     TRY_OUT(open_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));
+    TRY_OUT(open_chat(g, run));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
     log_debug(g->log, "Generating with %s on %s", checkpoint ? checkpoint : run, g->device->name);
 out:
@@ -100,7 +119,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     text_generator *g = memory;
     g->account = account;
     g->log = log;
-    g->text.account = g->piece.account = g->stop.held.account = account;
+    g->text.account = g->piece.account = g->answer.account = g->stop.held.account = account;
     g->codec.account = g->sampler.account = account;
     ott_status status = copy_options(g, options);
     if (status == OTT_OK) status = open_parts(g, run);
@@ -126,6 +145,8 @@ void generate_close(text_generator *g) {
     if (g->chosen > 0) log_work(g);
     mem *account = g->account;
     sampler_close(&g->sampler);
+    chat_close(g->template);
+    json_decref(g->messages);
     text_codec_close(&g->codec);
     model_cache_close(g->cache);
     model_close(g->m);
@@ -133,6 +154,7 @@ void generate_close(text_generator *g) {
     config_close(g->cfg);
     tokenizer_ids_free(&g->text);
     str_free(&g->piece);
+    str_free(&g->answer);
     str_free(&g->stop.held);
     arena_close(g->strings);
     mem_free(account, g);
@@ -209,17 +231,75 @@ static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
     return OTT_OK;
 }
 
+/* ---- a conversation ---- */
+
+static ott_status add_message(text_generator *g, const char *role, const char *text) {
+    json_t *message = json_pack("{s:s, s:s}", "role", role, "content", text);
+    if (!message)
+        return status_fail(OTT_ERR_ARGUMENT, "what is said is not UTF-8, or there is no memory for it");
+    if (json_array_append_new(g->messages, message) == 0) return OTT_OK;
+    return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+}
+
+/* The text is now these tokens; those that it begins with and that the cache has are not computed again. */
+static void replace_text(text_generator *g, tokenizer_ids *ids) {
+    int64_t same = 0, cached = model_cache_length(g->cache);
+    while (!g->moved && same < g->text.count && same < ids->count && g->text.ids[same] == ids->ids[same])
+        same++;
+    if (same < cached) model_cache_cut(g->cache, same);
+    sampler_note(&g->sampler, ids->ids + same, ids->count - same);
+    tokenizer_ids_free(&g->text);
+    g->text = *ids;
+}
+
+/* What a user says; the conversation so far is read as the template writes it now. */
+static ott_status take_turn(text_generator *g, const char *text) {
+    str all = {.account = g->account};
+    tokenizer_ids ids = {.account = g->account};
+    TRY(add_message(g, "user", text));
+    ott_status status = chat_render(g->template, g->messages, true, &all);
+    if (status == OTT_OK) status = text_codec_encode(&g->codec, all.text ? all.text : "", &ids);
+    str_free(&all);
+    if (status == OTT_OK && ids.count == 0)
+        status = status_fail(OTT_ERR_UNSUPPORTED, "the chat template makes nothing of what is said");
+    if (status == OTT_OK) return replace_text(g, &ids), OTT_OK;
+    tokenizer_ids_free(&ids);
+    json_array_remove(g->messages, json_array_size(g->messages) - 1);
+    return status;
+}
+
+typedef struct answer_sink {
+    str *answer;
+    ott_text_fn write;
+    void *user;
+} answer_sink;
+
+static void keep_answer(void *user, const char *text) {
+    const answer_sink *s = user;
+    str_append(s->answer, text);
+    s->write(s->user, text);
+}
+
+static ott_status answer_turn(text_generator *g, ott_text_fn write, void *user) {
+    answer_sink sink = {&g->answer, write, user};
+    g->answer.length = 0;
+    TRY(add_tokens(g, keep_answer, &sink));
+    TRY(str_finish(&g->answer));
+    return add_message(g, "assistant", g->answer.length ? g->answer.text : "");
+}
+
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {
-    TRY(take_text(g, text));
-    return add_tokens(g, write, user);
+    TRY(g->template ? take_turn(g, text) : take_text(g, text));
+    return g->template ? answer_turn(g, write, user) : add_tokens(g, write, user);
 }
 
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
     text_generator *g;
     TRY(generate_open(account, log, run, options, &g));
-    ott_status status = take_text(g, options->prompt);
-    if (status == OTT_OK) write(user, options->prompt); /* not before it is known to be possible */
+    ott_status status = g->template ? take_turn(g, options->prompt) : take_text(g, options->prompt);
+    if (status == OTT_OK && !g->template)
+        write(user, options->prompt); /* not before it is known to be possible */
     if (status == OTT_OK) status = add_tokens(g, write, user);
     generate_close(g);
     return status;

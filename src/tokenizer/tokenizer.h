@@ -33,7 +33,7 @@ int64_t tokenizer_vocab(const tokenizer *t);
 const char *tokenizer_token(const tokenizer *t, int64_t id);
 /* The id of the token that the file writes so, added tokens included; -1 when there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text);
-/* Has it a chat template, in tokenizer_config.json or in chat_template.jinja? Templates are not applied. */
+/* Has it a chat template, in tokenizer_config.json or in chat_template.jinja (tokenizer/chat.h)? */
 bool tokenizer_has_chat_template(const tokenizer *t);
 bool tokenizer_is_special(const tokenizer *t, int64_t id);
 

@@ -138,8 +138,11 @@ static void test_local_datasets(void **state) {
     assert_string_equal(cfg->data.prompt_field, "q");
     assert_string_equal(cfg->data.completion_field, "a");
     config_close(cfg);
-    case_bad(c, ".yaml", "dataset:\n  _target_: a.chat_dataset.ChatDataset\n", "a chat template",
-             "data.prompt_field", NULL);
+    snprintf(text, sizeof text,
+             "dataset:\n  _target_: a.chat_dataset.ChatDataset\n  path_or_dataset_id: %s\n", TEST_SOURCE_DIR);
+    cfg = case_good(c, ".yaml", text, NULL);
+    assert_int_equal(cfg->data.format, DATA_CHAT);
+    config_close(cfg);
 }
 
 static void test_epochs(void **state) {

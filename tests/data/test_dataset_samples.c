@@ -280,6 +280,9 @@ static void label_may_be_a_text(void **state) {
     path = folder_write_text(f, "t.jsonl", "{\"text\": \"a\"}");
     assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
     assert_int_equal(kind, ROWS_OTHER);
+    path = folder_write_text(f, "t.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}");
+    assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_ALPACA);
     path = folder_write_text(f, "t.jsonl", "{\"messages\": []}");
     assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
     assert_int_equal(kind, ROWS_MESSAGES);
@@ -366,6 +369,99 @@ static void what_carries_no_loss_is_counted(void **state) {
     tokenizer_close(t);
 }
 
+/* ---- conversations ---- */
+
+#define CHAT_TEMPLATE                                                                                        \
+    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt "     \
+    "%}<a>{% endif %}"
+
+static tokenizer *chat_tokenizer(folder *f, const char *template) {
+    folder_write_text(f, "chat_template.jinja", template);
+    return case_open(f, case_bytes(""));
+}
+
+/* A row of one sample: its text, and below each character "^" where it is a target. */
+static void expect_turns(const tokenizer *t, const dataset *d, int64_t index, const char *text,
+                         const char *targets) {
+    held_row h = rows_read(d, index);
+    int64_t count = rows_document(d, &h.row, 0);
+    assert_int_equal(count, strlen(text));
+    for (int64_t i = 0; i < count; i++) {
+        const char one[] = {text[i], 0};
+        assert_int_equal(h.row.token[i], tokenizer_find(t, text[i] == '\n' ? "\xc4\x8a" : one));
+        if (i > 0 && (h.row.target[i - 1] >= 0) != (targets[i] == '^'))
+            fail_msg("row %d: %.*s[%c]: target %d", (int)index, (int)i, text, text[i], h.row.target[i - 1]);
+    }
+    free(h.memory);
+}
+
+static void only_the_assistant_is_learned(void **state) {
+    static const char rows[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+        "\"yo\"}, "
+        "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"ok\"}]}\n"
+        "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": "
+        "\"h\"}, "
+        "{\"from\": \"gpt\", \"value\": \"g\"}, {\"from\": \"human\", \"value\": \"x\"}]}\n"
+        "{\"instruction\": \"do\", \"input\": \"it\", \"output\": \"done\"}\n"
+        "{\"instruction\": \"do\", \"input\": \"\", \"output\": \"!\"}\n";
+    static const char *const marks[] = {
+        CHAT_TEMPLATE,
+        "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }}</>{% endgeneration %}{% else %}{{ m.content }}</>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<a>{% endif %}"};
+    folder *f = *state;
+    for (int i = 0; i < 2; i++) {
+        dataset *d;
+        tokenizer *t = chat_tokenizer(f, marks[i]);
+        const char *path = folder_write_text(f, "t.jsonl", rows);
+        dataset_source s = rows_source(&path);
+        s.tokenizer = t;
+        if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+        rows_cut(d, 64, false);
+        assert_int_equal(dataset_rows(d), 4);
+        expect_turns(t, d, 0, "<u>hi</><a>yo</><u>q</><a>ok</>", "           ^^^^^          ^^^^^");
+        expect_turns(t, d, 1, "<s>s</><u>h</><a>g</><u>x</>", "                 ^^^^       ");
+        expect_turns(t, d, 2, "<u>do\nit</><a>done</>", "              ^^^^^^^");
+        expect_turns(t, d, 3, "<u>do</><a>!</>", "           ^^^^");
+        dataset_close(d);
+        tokenizer_close(t);
+    }
+}
+
+static void refuse_chat(folder *f, const tokenizer *t, const char *row, const char *message) {
+    dataset *d;
+    const char *path = folder_write_text(f, "t.jsonl", row);
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    ott_status status = dataset_open_chat(f->account, &s, &d);
+    if (status == OTT_OK || !strstr(status_text(), message)) fail_msg("%s: %s", row, status_text());
+}
+
+static void conversations_are_refused_by_line(void **state) {
+    folder *f = *state;
+    tokenizer *t = chat_tokenizer(f, CHAT_TEMPLATE);
+    refuse_chat(f, t, "{\"text\": \"a\"}", "t.jsonl:1: has neither \"messages\" nor \"conversations\"");
+    refuse_chat(f, t, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+                ":1: no message is the assistant's");
+    refuse_chat(f, t, "{\"conversations\": [{\"from\": \"cat\", \"value\": \"a\"}]}",
+                "conversations[0].from is \"cat\"");
+    refuse_chat(f, t, "{\"conversations\": [{\"from\": \"gpt\"}]}",
+                "conversations[0] has no text under \"value\"");
+    refuse_chat(f, t, "{\"instruction\": \"a\"}", "no field \"output\"");
+    refuse_chat(f, t, "{\"messages\": [1]}", "chat_template.jinja: chat template: line 1: ");
+    tokenizer_close(t);
+    t = chat_tokenizer(f, "{% for m in messages %}{{ m.content }}{{ loop.length }}{% endfor %}");
+    refuse_chat(f, t,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                "\"content\": \"b\"}]}",
+                "does not begin with the text of its first 1 messages");
+    tokenizer_close(t);
+    t = chat_tokenizer(f, "{{ x");
+    refuse_chat(f, t, "{\"messages\": []}", "chat_template.jinja: chat template: line 1: {{ has no }}");
+    tokenizer_close(t);
+}
+
 /* ---- parts and limits ---- */
 
 static void shares_and_limits_count_rows(void **state) {
@@ -429,6 +525,8 @@ int main(void) {
         TEST(squad_rows_are_those_of_automodel),
         TEST(instructions_are_joined_by_spaces),
         TEST(what_carries_no_loss_is_counted),
+        TEST(only_the_assistant_is_learned),
+        TEST(conversations_are_refused_by_line),
         TEST(shares_and_limits_count_rows),
         TEST(memory_runs_out),
     };

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 words command
+all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 words command
     eval_row'
 
 # Inputs are written to memory, not to a disk.
@@ -30,14 +30,16 @@ words() {
     float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c "$root"/src/formats/safetensors.c | tr -d '"' ;;
     eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
+    jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
     tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
     *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/formats/"$1"*.[ch] | tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'
 }
 
 seeds() {
-    cp "$root/tests/fuzz/corpus/$1"/* "$2"
+    [ "$1" = jinja ] || cp "$root/tests/fuzz/corpus/$1"/* "$2"
     case $1 in
+    jinja) cp "$root"/tests/golden/chat/*.jinja "$2" ;;
     yaml | toml) cp "$root"/configs/*."$1" "$2" ;;
     esac
 }

@@ -330,6 +330,49 @@ static void text_through_a_tokenizer(void **state) {
     assert_true(w.length > 12 + 20);
 }
 
+/* What is said and answered so far, as one prompt, is continued as the conversation is. */
+static void a_conversation_is_the_text_of_its_template(void **state) {
+    const fixture *f = *state;
+    ott_generate_options o = options(NULL, 0, 1), plain = options("cdefghijkmn", 0, 1);
+    mem *account;
+    text_generator *g;
+    logger log = {0};
+    static collected w, once, both;
+    char path[160];
+    snprintf(path, sizeof path, "%s/chat_template.jinja", f->folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("{{ bos_token }}{% for m in messages %}{{ m.content }}{{ 'm' if m.role == 'user' }}{% endfor %}"
+          "{{ '' if add_generation_prompt else 'z' }}",
+          file);
+    assert_int_equal(fclose(file), 0);
+    snprintf(path, sizeof path, "%s/tokens", f->folder);
+    o.max_tokens = plain.max_tokens = 6;
+    o.chat = 1;
+    plain.prompt = "cdem";
+    FIXTURE_OK(generate_from(path, &plain, &once, NULL));
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(generate_open(account, &log, path, &o, &g));
+    FIXTURE_OK(generate_continue(g, "cde", collect, &w));
+    assert_string_equal(w.text, once.text + 4);
+    char said[200];
+    snprintf(said, sizeof said, "%.100sabm", once.text);
+    int first = w.length;
+    FIXTURE_OK(generate_continue(g, "ab", collect, &w));
+    plain.prompt = said;
+    FIXTURE_OK(generate_from(path, &plain, &both, NULL));
+    assert_string_equal(w.text + first, both.text + strlen(said));
+    generate_close(g);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+    snprintf(path, sizeof path, "%s/chat_template.jinja", f->folder);
+    assert_int_equal(remove(path), 0);
+    snprintf(path, sizeof path, "%s/bf16", f->folder);
+    o.prompt = "a";
+    assert_int_equal(generate_from(path, &o, &w, NULL), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "a conversation needs a tokenizer with a chat template"));
+}
+
 /* A run folder means its newest checkpoint. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
@@ -457,6 +500,7 @@ int main(void) {
         cmocka_unit_test(turns_make_one_text),
         cmocka_unit_test(every_failed_allocation_is_undone),
         cmocka_unit_test(text_through_a_tokenizer),
+        cmocka_unit_test(a_conversation_is_the_text_of_its_template),
         cmocka_unit_test(a_checkpoint_can_be_named),
         cmocka_unit_test(products_are_those_of_the_run),
         cmocka_unit_test(bf16_on_request),

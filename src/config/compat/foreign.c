@@ -302,6 +302,7 @@ static const struct {
     {"HellaSwag", "hellaswag"},        {"NanogptDataset", "tokens"},
     {"MegatronPretraining", "tokens"}, {"SQuAD", "squad"},
     {"make_squad_dataset", "squad"},   {"ColumnMappedTextInstructionDataset", "instruction"},
+    {"ChatDataset", "chat"},
 };
 
 static ott_status find_dataset(const node *value, const char *where, const char **name, const char **format) {
@@ -310,12 +311,12 @@ static ott_status find_dataset(const node *value, const char *where, const char 
         *format = dataset_classes[i].format;
         if (strcmp(dataset_classes[i].name, *name) == 0) return OTT_OK;
     }
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "%s: no dataset of that name is read here, as \"HellaSwag\", \"make_squad_dataset\", "
-        "\"ColumnMappedTextInstructionDataset\" and \"NanogptDataset\" are; name a local file with "
-        "data.dataset_path",
-        where);
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s: no dataset of that name is read here, as \"HellaSwag\", \"make_squad_dataset\", "
+                       "\"ColumnMappedTextInstructionDataset\", \"ChatDataset\" and \"NanogptDataset\" are; "
+                       "name a local file with "
+                       "data.dataset_path",
+                       where);
 }
 
 /* The class says how files are read; where they are is another key's, without which data.dataset refuses the

@@ -44,9 +44,12 @@ static ott_status filter_string(jinja_work *w, const jinja_value *v, const jinja
 
 static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
-    static const char *const names[] = {"indent", NULL};
-    const jinja_value *indent = jinja_argument(a, 0, "indent");
+    static const char *const names[] = {"indent", "ensure_ascii", NULL};
+    const jinja_value *ascii = jinja_argument(a, -1, "ensure_ascii"),
+                      *indent = jinja_argument(a, 0, "indent");
     TRY(jinja_arguments_check(w, a, "tojson", 1, names));
+    if (ascii && jinja_value_truth(ascii))
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: ensure_ascii is not built");
     if (indent && indent->kind != JINJA_NONE &&
         (indent->kind != JINJA_INTEGER || indent->integer < 0 || indent->integer > 16))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: indent is %s", jinja_value_kind(indent));
@@ -167,8 +170,11 @@ static ott_status filter_last(jinja_work *w, const jinja_value *v, const jinja_a
 static ott_status filter_list(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                               jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "list", 0, NULL));
-    *out = (jinja_value){.kind = JINJA_LIST};
-    return jinja_value_elements(w, v, &out->list);
+    jinja_list *l;
+    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->of[i]));
+    return OTT_OK;
 }
 
 static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -211,6 +217,7 @@ static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_
     for (int64_t i = 0; i < v->dict->count; i++) {
         jinja_value pair;
         TRY(jinja_value_list(w, &pair));
+        pair.list->tuple = true;
         TRY(jinja_list_append(w, pair.list, v->dict->of[i].key));
         TRY(jinja_list_append(w, pair.list, v->dict->of[i].value));
         TRY(jinja_list_append(w, out->list, pair));
@@ -286,6 +293,12 @@ static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_a
 
 /* ---- filters with a filter or a test inside ---- */
 
+/* Of what they go over, none has no elements. */
+static ott_status elements_of(jinja_work *w, const jinja_value *v, jinja_list **out) {
+    const jinja_value nothing = jinja_value_undefined((text_view){"none", 4});
+    return jinja_value_elements(w, v->kind == JINJA_NONE ? &nothing : v, out);
+}
+
 /* a[first], a[first + 1], ... as the arguments of what is called inside. */
 static jinja_arguments arguments_from(const jinja_arguments *a, int first) {
     jinja_arguments rest = {0};
@@ -319,7 +332,7 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     jinja_value made;
     const jinja_value *what = member ? member : filter;
     if (!what || what->kind != JINJA_STRING) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: of what?");
-    TRY(jinja_value_elements(w, v, &l));
+    TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         TRY(jinja_work_step(w));
@@ -338,7 +351,7 @@ static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_argume
     jinja_list *l;
     if ((of_member && (!member || member->kind != JINJA_STRING)) || (test && test->kind != JINJA_STRING))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a list is chosen from by what is no name");
-    TRY(jinja_value_elements(w, v, &l));
+    TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         jinja_value element = l->of[i];

@@ -113,7 +113,7 @@ static ott_status parse_arguments(parser *p, jinja_node **list) {
 
 static ott_status parse_elements(parser *p, const char *end, jinja_node **list) {
     while (!is_sign(p, end)) {
-        jinja_node *element;
+        jinja_node *element = NULL;
         TRY(parse_expression(p, &element));
         append(&list, element);
         if (!skip_sign(p, ",")) break;
@@ -134,13 +134,14 @@ static ott_status parse_pairs(parser *p, jinja_node **list) {
     return expect_sign(p, "}");
 }
 
-/* Behind "(": an expression in parentheses, or a tuple, which is a list here. */
+/* Behind "(": an expression in parentheses, or a tuple. */
 static ott_status parse_parentheses(parser *p, jinja_node **out) {
     jinja_node *first = NULL;
     if (!is_sign(p, ")")) TRY(parse_expression(p, &first));
     if (first && skip_sign(p, ")")) return *out = first, OTT_OK;
     TRY(make(p, JINJA_NODE_LIST, out));
     (*out)->list = first;
+    (*out)->tuple = true;
     if (!first) return expect_sign(p, ")");
     TRY(expect_sign(p, ","));
     return parse_elements(p, ")", &first->next);
@@ -378,6 +379,7 @@ static ott_status parse_tuple(parser *p, jinja_node **out) {
     jinja_node *first = *out, **end = &first->next;
     TRY(make(p, JINJA_NODE_LIST, out));
     (*out)->list = first;
+    (*out)->tuple = true;
     while (skip_sign(p, ",")) {
         TRY(parse_expression(p, end));
         end = &(*end)->next;
@@ -570,7 +572,7 @@ static ott_status parse_body(parser *p, const char *const *ends, jinja_node **ou
                                ends[1] && ends[2] ? ends[2]
                                : ends[1]          ? ends[1]
                                                   : ends[0]);
-        jinja_node *node;
+        jinja_node *node = NULL;
         TRY(parse_one(p, &node));
         append(&out, node);
     }

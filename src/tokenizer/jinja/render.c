@@ -392,6 +392,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
 static ott_status evaluate_list(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value v;
     TRY(jinja_value_list(&r->work, out));
+    out->list->tuple = n->tuple;
     for (const jinja_node *e = n->list; e; e = e->next) {
         TRY(evaluate(r, e, &v));
         TRY(jinja_list_append(&r->work, out->list, v));

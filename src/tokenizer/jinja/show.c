@@ -90,12 +90,13 @@ static ott_status enter(shower *s, const char *bracket) {
 }
 
 static ott_status show_list(shower *s, const jinja_list *l) {
-    TRY(enter(s, "["));
+    bool tuple = l->tuple && !s->json;
+    TRY(enter(s, tuple ? "(" : "["));
     for (int64_t i = 0; i < l->count; i++) {
         begin_element(s, i);
         TRY(show(s, &l->of[i]));
     }
-    end_elements(s, l->count, "]");
+    end_elements(s, l->count, !tuple ? "]" : l->count == 1 ? ",)" : ")");
     return OTT_OK;
 }
 

@@ -37,7 +37,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_FALSE,
     JINJA_NODE_NONE,
     JINJA_NODE_NAME,
-    JINJA_NODE_LIST,     /* list: elements */
+    JINJA_NODE_LIST,     /* list: elements; or a tuple */
     JINJA_NODE_DICT,     /* list: pairs, of[0] the key, of[1] the value */
     JINJA_NODE_PAIR,     /* of such */
     JINJA_NODE_MEMBER,   /* of[0].name */
@@ -71,7 +71,7 @@ typedef struct jinja_node jinja_node;
 struct jinja_node {
     jinja_node_kind kind;
     int line;
-    bool negated;
+    bool negated, tuple;
     text_view name; /* or the text of a string */
     int64_t integer;
     double real;

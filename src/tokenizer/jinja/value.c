@@ -74,7 +74,7 @@ static bool same_text(text_view a, text_view b) {
 }
 
 static bool equal_lists(const jinja_list *a, const jinja_list *b) {
-    if (a->count != b->count) return false;
+    if (a->count != b->count || a->tuple != b->tuple) return false;
     for (int64_t i = 0; i < a->count; i++)
         if (!jinja_value_equal(&a->of[i], &b->of[i])) return false;
     return true;

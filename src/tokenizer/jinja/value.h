@@ -38,6 +38,7 @@ struct jinja_list {
     jinja_value *of;
     int64_t count, capacity;
     int nesting; /* lists and dictionaries in each other, this one counted */
+    bool tuple;  /* which differs in how it is shown, and equals no list */
 };
 
 typedef struct jinja_entry {

@@ -1,0 +1,32 @@
+/*
+ * tokenizer/chat: conversations as a model's own chat template writes them: tokenizer_config.json's chat_template (a text, or a
+ * list of named ones of which "default" is taken), or the file chat_template.jinja beside tokenizer.json, which comes first.
+ *
+ * A conversation is a JSON list of messages, each an object with "role" and "content", as templates expect them.
+ */
+#ifndef TOKENIZER_CHAT_H
+#define TOKENIZER_CHAT_H
+
+#include "tokenizer/jinja/jinja.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct chat chat;
+
+/* OTT_ERR_NOT_FOUND: the tokenizer has no template. Errors name the file. `t` is borrowed. */
+ott_status chat_open(mem *account, const tokenizer *t, chat **out);
+void chat_close(chat *c); /* NULL is allowed */
+
+/* Appends the conversation's text; asks: with what begins the assistant's next turn behind it. */
+ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *out);
+
+/*
+ * Appends the conversation's tokens, and in learned[ids->count], which grows with them, 1 for each token of an assistant's turn: of
+ * what is between {% generation %} and its end where the template marks it, else of what each assistant message adds to the
+ * text that asks for it, its end of turn too. A turn begins behind as many tokens as the text before it has alone.
+ * OTT_ERR_UNSUPPORTED: a template that does not mark its turns writes the same messages otherwise when more follow, in a
+ * way that leaves no end of a turn.
+ */
+ott_status chat_encode(const chat *c, tokenizer_scratch *s, const json_t *messages, tokenizer_ids *ids,
+                       uint8_t **learned);
+
+#endif
