@@ -24,7 +24,7 @@
 #define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
 #define TITLE "| run |"
 
-enum { ARGUMENTS = 24, STEPS_LONG = 20, STEPS = 2 };
+enum { ARGUMENTS = 24, STEPS_LONG = 20, STEPS = 2, STEPS_OF_GRAPHS = 4, STEPS_OF_CHANGES = 3 };
 
 /* ---- rows and columns ---- */
 
@@ -32,41 +32,100 @@ static const int columns[] = {FP32,    BF16,    FP16,  TENSORWISE, ROWWISE, ROWW
                               DELAYED, CURRENT, BLOCK, MXFP8};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
+#define IN(column) (1 << (column))
+enum {
+    ALL = (1 << PRECISIONS) - 1,
+    FAMILIES =
+        IN(BF16) | IN(TENSORWISE) | IN(DELAYED) | IN(MXFP8) /* casts and scales are made in these ways */
+};
+#define SMALL "--model.dim=32", "--model.ffn_hidden_dim=64", "--train.seq_len=16"
+
 typedef struct row {
     const char *name;
-    int steps;
+    int steps, in;       /* the columns that it has cells in */
     const char *more[8]; /* ends with NULL */
 } row;
 
 #define OFFLOAD_ALL "--train.offload=state"
 
 static const row rows[] = {
-    {"20 steps", STEPS_LONG, {NULL}},
-    {"two micro-batches", STEPS, {"--train.grad_accum_steps=2"}},
-    {"activation checkpointing: selective", STEPS, {"--train.activation_checkpointing=selective"}},
-    {"activation checkpointing: full", STEPS, {"--train.activation_checkpointing=full"}},
+    {"20 steps", STEPS_LONG, ALL, {SMALL}},
+    {"two micro-batches", STEPS, ALL, {"--train.grad_accum_steps=2"}},
+    {"activation checkpointing: selective", STEPS, ALL, {"--train.activation_checkpointing=selective"}},
+    {"activation checkpointing: full", STEPS, ALL, {"--train.activation_checkpointing=full"}},
     {"activation checkpointing: op, two micro-batches",
      STEPS,
+     ALL,
      {"--train.activation_checkpointing=op", "--train.grad_accum_steps=2"}},
-    {"packed documents", STEPS, {"--data.pack_sequences=true", "--data.dataset_path=rows.jsonl"}},
+    {"packed documents", STEPS, ALL, {"--data.pack_sequences=true", "--data.dataset_path=rows.jsonl"}},
     {"fused q, k, v and gate, up, with biases",
      STEPS,
+     ALL,
      {"--model.fused_qkv=true", "--model.fused_gate_up=true", "--model.attention_bias=true"}},
     {"norms of q and k, sliding window, tied head",
      STEPS,
+     ALL,
      {"--model.qk_norm=true", "--model.sliding_window=9", "--model.tie_embeddings=true"}},
     {"loss in chunks",
      STEPS,
+     ALL,
      {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=128", "--model.max_seq_len=72",
       "--train.seq_len=72"}},
     {"sizes that FP8 has to pad",
      STEPS,
+     ALL,
      {"--model.ffn_hidden_dim=72", "--train.seq_len=15", "--float8.pad_inner_dim=true"}},
     {"frozen weights kept in FP8",
      STEPS,
+     ALL,
      {"--train.freeze=model.layers.*_proj", "--train.frozen_dtype=fp8", "--train.grad_accum_steps=2"}},
-    {"statistics of health each step", STEPS, {"--float8.health_interval=1"}},
-    {"state in the host's memory (fp32: moments)", STEPS, {OFFLOAD_ALL}},
+    {"statistics of health each step", STEPS, ALL, {"--float8.health_interval=1"}},
+    {"state in the host's memory (fp32: moments)", STEPS, ALL, {OFFLOAD_ALL}},
+    {"CUDA graphs, two micro-batches",
+     STEPS_OF_GRAPHS,
+     FAMILIES | IN(FP16),
+     {SMALL, "--train.compile_mode=reduce-overhead", "--train.grad_accum_steps=2"}},
+    {"masters, gradients and moments in bf16", STEPS, FAMILIES, {SMALL, STATE_IN_BF16}},
+    {"the same, CUDA graphs",
+     STEPS_OF_GRAPHS,
+     IN(BF16) | IN(DELAYED),
+     {SMALL, STATE_IN_BF16, "--train.compile_mode=reduce-overhead"}},
+    {"first block and embedding frozen",
+     STEPS,
+     FAMILIES,
+     {SMALL, "--train.freeze=model.embed_tokens,model.layers.0"}},
+    {"prompts that do not count, a padding token",
+     STEPS,
+     IN(BF16) | IN(FP16) | IN(TENSORWISE),
+     {SMALL, "--data.dataset_path=rows.jsonl", "--data.prompt_field=prompt", "--data.completion_field=text",
+      "--model.pad_token_id=32"}},
+    {"bf16, then FP8, then bf16",
+     STEPS_OF_CHANGES,
+     IN(TENSORWISE) | IN(DELAYED) | IN(BLOCK),
+     {SMALL, "--float8.schedule=bf16:1,fp8:1,bf16"}},
+    {"layers that go back to bf16",
+     STEPS_OF_CHANGES,
+     IN(TENSORWISE) | IN(DELAYED),
+     {SMALL, "--float8.health_interval=1", "--float8.fallback_sqnr_db=30", "--float8.fallback_window=1"}},
+    {"a recipe of their own for some layers, none for others",
+     STEPS,
+     IN(TENSORWISE) | IN(DELAYED) | IN(CURRENT),
+     {SMALL, "--float8.module=*.down_proj=rowwise", "--float8.keep_first_layers=1",
+      "--float8.filter_fqns=output"}},
+    {"MLP inputs kept in FP8",
+     STEPS,
+     IN(TENSORWISE) | IN(ROWWISE),
+     {SMALL, "--float8.store_mlp_inputs=true"}},
+    {"E4M3 for gradients, scales that are powers of two",
+     STEPS,
+     IN(CURRENT),
+     {SMALL, "--float8.fp8_format=e4m3", "--float8.round_scales_to_power_of_2=true"}},
+    {"the newest amax of three, a margin",
+     STEPS_OF_CHANGES,
+     IN(DELAYED),
+     {SMALL, "--float8.amax_compute_algo=most_recent", "--float8.amax_history_len=3", "--float8.margin=1"}},
+    {"scales of blocks in fp32", STEPS, IN(BLOCK), {SMALL, "--float8.use_f32_scales=true"}},
+    {"scales of OCP MX", STEPS, IN(MXFP8), {SMALL, "--float8.mx_scale=floor"}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -80,6 +139,11 @@ typedef struct cell {
 } cell;
 
 static cell cells[ROWS][COLUMNS];
+
+static bool has_cell(int i, int column) {
+    return rows[i].in & IN(columns[column]);
+}
+
 static fixture *the_fixture;
 
 /* On the CPU, or the emulated GPU, which is a Hopper but where only a Blackwell has the recipe. */
@@ -123,7 +187,8 @@ static void make_table(str *out) {
     for (int k = 0; k < COLUMNS; k++) str_append(out, "---|");
     for (int i = 0; i < ROWS; i++) {
         str_printf(out, "\n| %s |", rows[i].name);
-        for (int k = 0; k < COLUMNS; k++) str_append(out, cells[i][k].equal ? " equal |" : " differs |");
+        for (int k = 0; k < COLUMNS; k++)
+            str_append(out, !has_cell(i, k) ? " |" : cells[i][k].equal ? " equal |" : " differs |");
     }
     str_append(out, "\n");
     FIXTURE_OK(str_finish(out));
@@ -153,7 +218,7 @@ static void write_documents(void) {
     FILE *file = fopen("rows.jsonl", "wb");
     assert_non_null(file);
     for (int i = 0; i < 400; i++)
-        fprintf(file, "{\"text\": \"%.*s\"}\n", 8 + i * 7 % 40,
+        fprintf(file, "{\"prompt\": \"%d of it? \", \"text\": \"%.*s\"}\n", i, 8 + i * 7 % 40,
                 &"the sea and the shore were not one, nor was the tide that ran between"[i % 20]);
     assert_int_equal(fclose(file), 0);
 }
@@ -174,14 +239,16 @@ static int teardown(void **state) {
 
 int main(int count, char **arguments) {
     struct CMUnitTest tests[ROWS * COLUMNS + 1];
+    int tests_count = 0;
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
+        if (!has_cell(i / COLUMNS, i % COLUMNS)) continue;
         cell *c = &cells[i / COLUMNS][i % COLUMNS];
         *c = (cell){.row = &rows[i / COLUMNS], .column = i % COLUMNS};
         snprintf(c->name, sizeof c->name, "%s: %s", fixture_precisions[columns[c->column]].name,
                  c->row->name);
-        tests[i] = (struct CMUnitTest){c->name, run_equals_the_cpus, NULL, NULL, c};
+        tests[tests_count++] = (struct CMUnitTest){c->name, run_equals_the_cpus, NULL, NULL, c};
     }
-    tests[ROWS * COLUMNS] = (struct CMUnitTest)cmocka_unit_test(the_page_has_the_table);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    tests[tests_count++] = (struct CMUnitTest)cmocka_unit_test(the_page_has_the_table);
+    return _cmocka_run_group_tests("train", tests, (size_t)tests_count, setup, teardown);
 }
