@@ -15,6 +15,8 @@
 /* A variable of the block in shared memory, aligned to 128 bytes: SHARED(tile, uint8_t[64][80]). */
 #define SHARED(name, ...) __shared__ __align__(128) shared_type<__VA_ARGS__>::type name
 template <class T> struct shared_type { using type = T; };
+/* A kernel's parameter of a type, read where it lies, whichever part of it is: GRID_CONSTANT(job_list<Job>) list. */
+#define GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__
 /* kernel<<<grid, block, 0, stream>>>(...); the status of the launch is cudaGetLastError()'s. */
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 #else

@@ -14,8 +14,6 @@ template <class Job> struct job_list {
     int64_t end[LIST_JOBS]; /* blocks of the grid up to the job's last */
     Job job[LIST_JOBS];
 };
-/* A kernel's parameter: read where it lies, whichever job it is. */
-#define JOB_LIST(Job) const __grid_constant__ job_list<Job>
 
 struct list_place {
     int job;

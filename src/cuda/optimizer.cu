@@ -55,7 +55,7 @@ template <ott_dtype D> __device__ __forceinline__ void round_state(float &x, uin
 
 /* Bytes moved: four arrays read, three written, once. */
 template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(JOB_LIST(adamw_job) list) {
+__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(GRID_CONSTANT(job_list<adamw_job>) list) {
     list_place place = list_place_of(list);
     const adamw_job &j = list.job[place.job];
     row_place at = row_place_of(place.block, j.param.columns);
@@ -163,7 +163,7 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
 }
 
 /* history_update by one warp: barriers part the reading of a place from its writing. */
-__global__ void __launch_bounds__(32) amax_update_kernel(JOB_LIST(history_job) list) {
+__global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;
     if (seen == 0.0f) return;

@@ -16,7 +16,8 @@ struct block_sums_job {
 };
 
 template <ott_dtype D, bool SQUARES>
-__global__ void __launch_bounds__(REDUCE_THREADS) block_sums_kernel(JOB_LIST(block_sums_job) list) {
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    block_sums_kernel(GRID_CONSTANT(job_list<block_sums_job>) list) {
     list_place place = list_place_of(list);
     const view &x = list.job[place.job].x;
     int64_t block = place.block * REDUCE_SUMS + threadIdx.x / 16, elements = x.rows * x.columns;
@@ -49,7 +50,8 @@ struct ordered_sum_job {
 
 /* sum[0] = the sums in order; with ADDS after what was there. */
 template <bool ADDS>
-__global__ void __launch_bounds__(ORDERED_THREADS) ordered_sum_kernel(JOB_LIST(ordered_sum_job) list) {
+__global__ void __launch_bounds__(ORDERED_THREADS)
+    ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {
     const ordered_sum_job &j = list.job[list_place_of(list).job];
     float whole = (float)ordered_sum(j.sums, 1, j.count);
     if (threadIdx.x == 0) j.sum[0] = ADDS ? j.sum[0] + whole : whole;

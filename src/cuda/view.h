@@ -169,6 +169,17 @@ __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t colum
 template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
     return load8<D>(v, row, column, v.columns);
 }
+/* At an address that is a multiple of 16. What would be an assignment the compiler takes apart into four stores. */
+__device__ __forceinline__ void store16(uint4 *to, uint4 u) {
+#ifdef __CUDACC__
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(u.x),
+                 "r"(u.y), "r"(u.z), "r"(u.w)
+                 : "memory");
+#else
+    *to = u;
+#endif
+}
+
 template <ott_dtype D>
 __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, int64_t end,
                                        const held<D> &h) {
@@ -176,8 +187,8 @@ __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t colum
     if (v.vectors && column + 8 <= end) {
 #pragma unroll
         for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++)
-            ((uint4 *)to)[i] =
-                make_uint4(h.word[4 * i], h.word[4 * i + 1], h.word[4 * i + 2], h.word[4 * i + 3]);
+            store16((uint4 *)to + i,
+                    make_uint4(h.word[4 * i], h.word[4 * i + 1], h.word[4 * i + 2], h.word[4 * i + 3]));
         return;
     }
 #pragma unroll

@@ -42,8 +42,10 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     void *stack; /* its top while another one runs */
     waits state;
-    uint64_t slot; /* what it gives to a shuffle */
-    actor *seen;   /* as whom the sanitizer sees it */
+    uint64_t slots
+        [2];   /* what it gives to a shuffle, and has given to the one before, which others may still read */
+    bool turn; /* which of them comes next */
+    actor *seen; /* as whom the sanitizer sees it */
     bool fresh;
 };
 
@@ -148,6 +150,7 @@ UNSEEN inline void make_fiber(int i) {
     fibers[i].stack = top - saved_registers;
     fibers[i].state = waits::nothing;
     fibers[i].fresh = true;
+    fibers[i].turn = false;
     if (!fibers[i].seen) fibers[i].seen = actor_new();
 }
 
@@ -238,11 +241,12 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
 template <class T, class From> UNSEEN T shuffle(T value, From from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
     int lane = current % warp_size, first = current - lane;
-    memcpy(&fibers[current].slot, &value, sizeof value);
+    int turn = fibers[current].turn;
+    fibers[current].turn = !turn;
+    memcpy(&fibers[current].slots[turn], &value, sizeof value);
     wait(waits::warp, nullptr);
     T got;
-    memcpy(&got, &fibers[first + from(lane)].slot, sizeof got);
-    wait(waits::warp, nullptr);
+    memcpy(&got, &fibers[first + from(lane)].slots[turn], sizeof got);
     return got;
 }
 
@@ -273,19 +277,18 @@ template <class Place, class T> UNSEEN T &shared() {
 #undef __device__
 #undef __launch_bounds__
 #undef __forceinline__
-#undef __grid_constant__
 #define __global__ static
 #define __device__ static
 #define SHARED(name, ...)                                                                                    \
     struct shared_##name;                                                                                    \
     auto &name = emulate::shared<shared_##name, __VA_ARGS__>()
 #define __launch_bounds__(...)
-#define __grid_constant__
-#define __forceinline__ inline
-#define threadIdx       emulate::thread_index
-#define blockIdx        emulate::block_index
-#define blockDim        emulate::block_size
-#define gridDim         emulate::grid_size
+#define GRID_CONSTANT(...) const __VA_ARGS__ & /* else each thread would have a copy */
+#define __forceinline__    inline
+#define threadIdx          emulate::thread_index
+#define blockIdx           emulate::block_index
+#define blockDim           emulate::block_size
+#define gridDim            emulate::grid_size
 
 /* The arguments are what they are now, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \

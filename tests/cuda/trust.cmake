@@ -58,4 +58,5 @@ trust_test(faults ${here}/trust.sh faults)
 # What nvcc has made of the kernels.
 if(TARGET ottava_plugin)
   trust_test(machine ${here}/machine.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
+  trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda)
 endif()

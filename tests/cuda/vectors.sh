@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# vectors.sh FOLDER: how wide the loads and stores of each kernel are that is bound by memory, read from the machine code of the
+# objects in the folder. Where a matrix lies so that they can be, they are of 16 bytes (src/cuda/view.h), and of eight codes at
+# a time; the compiler may take them apart without a word. Ends with 1 when a kernel has fewer than it has matrices.
+set -euo pipefail
+folder=$1
+packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
+for bin in "${CUDA_HOME:-/usr/local/cuda}/bin" "$packages"/nvidia/*/bin; do PATH=$PATH:$bin; done
+if ! command -v cuobjdump >/dev/null || ! command -v nvdisasm >/dev/null; then
+    echo "SKIPPED: no cuobjdump and nvdisasm here: NOBODY HAS LOOKED at how wide the kernels' loads and stores are"
+    echo "(the CUDA toolkit has them; or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, and their bin folder in PATH)"
+    exit 77
+fi
+ls "$folder"/elementwise.cu.o >/dev/null || { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
+
+# Kernel; what it loads; what it stores; stores of eight codes. A letter is a matrix in the format of that template argument
+# (0: fp32, two loads for eight numbers), f one in fp32; N times as many where the second argument is the number of pieces.
+table='
+convert_kernel<                 : a       : b     : 0
+add_kernel<                     : a b     : a     : 0
+rope_kernel<                    : a a f f : a a   : 0
+swiglu_kernel<swiglu_forward<   : a a     : a     : 0
+swiglu_kernel<swiglu_backward<  : a a a   : a a   : 0
+tile_kernel<swiglu_forward<     : a a     : a     : 9
+tile_kernel<swiglu_backward<    : a a a   : a a   : 9
+tile_kernel<memory_source<      : a       :       : 9
+transpose_kernel                :         :       : 1
+dequantize_kernel<              :         : a     : 0
+norm_forward_wide_kernel<       : N a a f : N a a : 2
+norm_backward_wide_kernel<      : N a a f : N a   : 2
+cross_entropy_kernel<           : a a a   : a     : 0
+embedding_forward_kernel<       : a       : b     : 0
+embedding_backward_kernel<      : a b     : b     : 0
+adamw_kernel<                   : a b c d : a c d : 0
+ranks_kernel<                   : a       : a     : 0
+'
+for source in elementwise embedding loss norm optimizer quantize ranks swiglu; do
+    [ ! -e "$folder/$source.cu.o" ] || cuobjdump -sass "$folder/$source.cu.o"
+done | awk '
+/Function :/ { kernel = $3; print kernel, "-" }
+/ LDG\.[A-Z0-9.]*128/ { print kernel, "loads" }
+/ STG\.[A-Z0-9.]*128/ { print kernel, "stores" }
+/ STG\.[A-Z0-9.]*64/ { print kernel, "codes" }' | c++filt -p | sed 's/(ott_dtype)//g' | awk -v table="$table" '
+function wanted(matrices, name,   part, n, i, sum, times, number, rest) {
+    n = split(matrices, part, " ")
+    rest = substr(name, index(name, "<"))
+    for (i = 0; match(rest, /[<, ][0-9]+/); rest = substr(rest, RSTART + RLENGTH))
+        number[substr("abcd", ++i, 1)] = substr(rest, RSTART + 1, RLENGTH - 1) + 0
+    times = 1
+    for (i = 1; i <= n; i++)
+        if (part[i] == "N") times = number["b"]
+        else sum += part[i] == "f" || number[part[i]] == 0 ? 2 : 1
+    return times * sum
+}
+BEGIN {
+    rows = split(table, line, "\n")
+    for (r = 1; r <= rows; r++) {
+        n = split(line[r], column, / *: */)
+        if (n == 4) { pattern[++patterns] = column[1]; of[patterns, "loads"] = column[2]; of[patterns, "stores"] = column[3]; codes[patterns] = column[4] }
+    }
+}
+{ what = $NF; sub(/ [a-z-]+$/, ""); seen[$0] = 1; count[$0, what]++ }
+END {
+    for (name in seen) for (p = 1; p <= patterns; p++) {
+        if (index(name, pattern[p]) != 1) continue
+        met[p] = 1
+        loads = wanted(of[p, "loads"], name); stores = wanted(of[p, "stores"], name)
+        wrong = count[name, "loads"] < loads || count[name, "stores"] < stores || count[name, "codes"] < codes[p]
+        bad += wrong; kernels++
+        printf "%-60.60s loads of 16 bytes %2d of %2d, stores %2d of %2d, of 8 codes %2d of %2d%s\n", name, count[name, "loads"], loads, \
+               count[name, "stores"], stores, count[name, "codes"], codes[p], wrong ? "  TAKEN APART" : ""
+    }
+    for (p = 1; p <= patterns; p++) if (!met[p]) { print "there is no kernel " pattern[p] " any more: mend the table"; bad++ }
+    print kernels + 0 " kernels, " bad + 0 " whose loads or stores are taken apart"
+    exit bad > 0
+}' | sort
