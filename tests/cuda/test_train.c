@@ -42,8 +42,8 @@ enum {
 
 typedef struct row {
     const char *name;
-    int steps, in;       /* the columns that it has cells in */
-    const char *more[8]; /* ends with NULL */
+    int steps, in;        /* the columns that it has cells in */
+    const char *more[10]; /* ends with NULL */
 } row;
 
 #define OFFLOAD_ALL "--train.offload=state"
@@ -97,8 +97,8 @@ static const row rows[] = {
     {"prompts that do not count, a padding token",
      STEPS,
      IN(BF16) | IN(FP16) | IN(TENSORWISE),
-     {SMALL, "--data.dataset_path=rows.jsonl", "--data.prompt_field=prompt", "--data.completion_field=text",
-      "--model.pad_token_id=32"}},
+     {SMALL, "--data.dataset_path=rows.jsonl", "--train.seq_len=64", "--data.prompt_field=prompt",
+      "--data.completion_field=text", "--model.pad_token_id=32"}},
     {"bf16, then FP8, then bf16",
      STEPS_OF_CHANGES,
      IN(TENSORWISE) | IN(DELAYED) | IN(BLOCK),
@@ -149,15 +149,16 @@ static fixture *the_fixture;
 /* On the CPU, or the emulated GPU, which is a Hopper but where only a Blackwell has the recipe. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static spoken said;
-    enum { OWN = 5 };
-    char steps[48], interval[48];
+    enum { OWN = 6 };
+    char steps[48], interval[48], evaluations[48];
     const precision *p = &fixture_precisions[columns[c->column]];
-    const char *more[ARGUMENTS] = {"--model.dim=64", "--model.ffn_hidden_dim=128", "--train.seq_len=32",
-                                   steps, interval};
+    const char *more[ARGUMENTS] = {
+        "--model.dim=64", "--model.ffn_hidden_dim=128", "--train.seq_len=32", steps, interval, evaluations};
     for (int i = 0; c->row->more[i]; i++) more[OWN + i] = c->row->more[i];
     bool is_refused = columns[c->column] == FP32 && more[OWN] && strcmp(more[OWN], OFFLOAD_ALL) == 0;
     if (is_refused) more[OWN] = "--train.offload=moments"; /* products in fp32 read the masters */
     snprintf(steps, sizeof steps, "--train.max_steps=%d", c->row->steps);
+    snprintf(evaluations, sizeof evaluations, "--eval.interval=%d", c->row->steps);
     snprintf(interval, sizeof interval, "--checkpoint.interval=%d", c->row->steps);
     snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", (int)(c->row - rows));
     setenv(TEST_DEVICE_VARIABLE, where, 1);
