@@ -86,6 +86,22 @@ cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaS
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
 
+/* ---- route.cu ---- */
+cudaError_t route_launch(const route_args *a, cudaStream_t stream);
+cudaError_t route_balance_launch(const route_balance_args *a, cudaStream_t stream);
+cudaError_t route_backward_launch(const route_backward_args *a, cudaStream_t stream);
+cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t stream);
+cudaError_t dot_launch(const dot_args *a, cudaStream_t stream);
+cudaError_t balance_bias_launch(const balance_bias_args *a, cudaStream_t stream);
+
+/* ---- permute.cu ---- */
+cudaError_t permute_launch(const permute_args *a, cudaStream_t stream);
+cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t stream);
+cudaError_t weigh_launch(const weigh_args *a, cudaStream_t stream);
+cudaError_t weigh_backward_launch(const weigh_backward_args *a, cudaStream_t stream);
+cudaError_t grouped_gemm_launch(const grouped_gemm_args *a, cudaStream_t stream);
+cudaError_t grouped_gemm_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
+
 /* ---- ranks.cu ---- */
 /* out = the sums, or maxima, of ranks in their order (tensor/group.h); of each a row of `slots`, but of rank `rank` `own`, which
    may be out. Formats: fp32, bf16. */

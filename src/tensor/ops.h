@@ -15,6 +15,7 @@
 #define TENSOR_OPS_H
 
 #include "tensor/attention.h"
+#include "tensor/route.h"
 #include "tensor/statistics.h"
 #include "tensor/step_state.h"
 #include "tensor/operand.h"

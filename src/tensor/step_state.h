@@ -18,6 +18,7 @@
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE stays as it is */                   \
     X(UPDATE_LOW)       /* the update's number: its low 24 bits, which a float holds */                      \
     X(UPDATE_HIGH)      /* and the bits above them */                                                        \
+    X(BALANCE)          /* what the step of routing biases is multiplied by: their schedule */               \
     /* kept on the device from step to step */                                                               \
     X(LOSS_SCALE) /* 1 unless fp16 */                                                                        \
     X(GOOD_STEPS) /* finite steps since the loss scale last changed */                                       \

@@ -333,6 +333,118 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
     return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
 }
 
+/* ---- mixture of experts ---- */
+
+/* tokens, experts, choices, columns of a row, groups (0: none) and how many of them count, runs of tokens */
+static const int64_t moe_shapes[][7] = {
+    {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
+    {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
+    {65, 5, 2, 70, 1, 1, 5}, {300, 64, 6, 9, 8, 3, 2}, {40, 2, 2, 130, 0, 0, 8}};
+
+static void moe_bind(op_case *c) {
+    const int64_t *s = moe_shapes[c->shape];
+    SIZE('T') = s[0];
+    SIZE('E') = s[1];
+    SIZE('K') = s[2];
+    SIZE('R') = s[0] * s[2];
+    SIZE('D') = s[3];
+    SIZE('S') = s[6];
+}
+
+static void moe_rule(op_case *c) {
+    const int64_t *s = moe_shapes[c->shape];
+    route_rule rule = {.score = case_draw(c, 2) ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
+                       .groups = (int)s[4],
+                       .chosen_groups = (int)s[5],
+                       .normalized = case_draw(c, 2),
+                       .scale = case_draw(c, 2) ? 1.0f : 2.5f};
+    case_set(c, "rule", &rule, sizeof rule);
+}
+
+/* Different experts for each token; often few of them have most. */
+static void draw_experts(op_case *c) {
+    const tensor *t = &case_at(c, "expert")->tensor;
+    int64_t experts = SIZE('E'), few = case_draw(c, 2) ? experts : SIZE('K');
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t k = 0, first = case_draw(c, few); k < t->columns; k++)
+            ((int32_t *)t->data)[i * t->ld + k] = (int32_t)((first + k) % few);
+}
+
+static void route_backward_prepare(op_case *c) {
+    route_losses losses = {.balance = 0.25f, .sequence_balance = 0.125f, .z = case_draw(c, 2) ? 0.5f : 0.0f};
+    draw_experts(c);
+    moe_rule(c);
+    case_set(c, "losses", &losses, sizeof losses);
+}
+
+static void route_sort_prepare(op_case *c) {
+    draw_experts(c);
+    set_integer(c, "capacity", case_draw(c, 2) ? 0 : 1 + case_draw(c, SIZE('T')));
+}
+
+/* Any assignment may lie in any row, or nowhere. */
+static void draw_places(op_case *c, const char *field, int64_t limit) {
+    const tensor *t = &case_at(c, field)->tensor;
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t k = 0; k < t->columns; k++)
+            ((int32_t *)t->data)[i * t->ld + k] = (int32_t)(case_draw(c, limit + 2) % (limit + 1)) - 1;
+}
+
+static void source_prepare(op_case *c) {
+    draw_places(c, "source", SIZE('R'));
+}
+static void row_prepare(op_case *c) {
+    draw_places(c, "row", SIZE('R'));
+}
+
+/* rows, experts, output columns, contracted */
+static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {40, 3, 16, 15},
+                                            {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130}};
+
+static void grouped_bind(op_case *c) {
+    const int64_t *s = grouped_shapes[c->shape];
+    SIZE('R') = s[0];
+    SIZE('E') = s[1];
+    SIZE('N') = s[2];
+    SIZE('K') = s[3];
+    c->note[0] = case_draw(c, 2);
+    SIZE('S') = s[1] * (c->note[0] ? s[3] : s[2]);
+    SIZE('L') = c->note[0] ? s[2] : s[3];
+}
+static void grouped_weight_bind(op_case *c) {
+    const int64_t *s = grouped_shapes[c->shape];
+    SIZE('R') = s[0];
+    SIZE('E') = s[1];
+    SIZE('M') = s[3];
+    SIZE('N') = s[2];
+    SIZE('S') = s[1] * s[3];
+}
+
+/* Groups of any size, some empty, rows left over. */
+static void draw_ends(op_case *c) {
+    int64_t left = SIZE('R') - case_draw(c, 2) * case_draw(c, SIZE('R')), end = 0;
+    for (int64_t e = 0; e < SIZE('E'); e++) {
+        int64_t count = case_draw(c, 3) == 0 ? 0 : e == SIZE('E') - 1 ? left : case_draw(c, left + 1);
+        left -= count;
+        end += count;
+        integers(c, "end")[e] = (int32_t)end;
+    }
+}
+
+static void grouped_prepare(op_case *c) {
+    draw_ends(c);
+    set_bool(c, "transposed", c->note[0]);
+    set_bool(c, "accumulate", case_draw(c, 2));
+}
+static void grouped_weight_prepare(op_case *c) {
+    draw_ends(c);
+    set_bool(c, "balanced", case_draw(c, 2));
+}
+
+static void dot_prepare(op_case *c) {
+    set_float(c, "scale", 0.375f);
+}
+
 /* ---- reductions ---- */
 
 static void block_squares_bind(op_case *c) {
@@ -379,6 +491,18 @@ static void adamw_prepare(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
     set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
     set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
+}
+
+static void balance_bias_bind(op_case *c) {
+    SIZE('S') = STEP_STATE_COUNT;
+    SIZE('E') = 1 + case_draw(c, 40);
+    SIZE('N') = 1 + case_draw(c, SIZE('E'));
+}
+static void balance_bias_prepare(op_case *c) {
+    fill_state(c);
+    values_make_positive(c, &c->regions[case_at(c, "count")->region]);
+    set_float(c, "rate", 0.001f);
+    set_integer(c, "first", case_draw(c, SIZE('E') - SIZE('N') + 1));
 }
 
 /* ---- the table ---- */
@@ -443,6 +567,56 @@ static const op_fixture fixtures[] = {
      .bind = cross_entropy_whole_bind,
      .prepare = cross_entropy_whole_prepare,
      .present = cross_entropy_present},
+    {.op = "route", .sets = "rule", .shapes = COUNT(moe_shapes), .bind = moe_bind, .prepare = moe_rule},
+    {.op = "route_balance",
+     .sets = "expert",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = draw_experts},
+    {.op = "route_backward",
+     .sets = "expert rule losses",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = route_backward_prepare},
+    {.op = "route_sort",
+     .sets = "expert capacity",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = route_sort_prepare},
+    {.op = "permute",
+     .sets = "source",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = source_prepare},
+    {.op = "unpermute",
+     .sets = "row",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = row_prepare,
+     .alias = {{"x", "plus"}}},
+    {.op = "weigh",
+     .sets = "source",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = source_prepare,
+     .alias = {{"y", "x"}}},
+    {.op = "weigh_backward",
+     .sets = "row",
+     .shapes = COUNT(moe_shapes),
+     .bind = moe_bind,
+     .prepare = row_prepare},
+    {.op = "grouped_gemm",
+     .sets = "end transposed accumulate",
+     .shapes = COUNT(grouped_shapes),
+     .bind = grouped_bind,
+     .prepare = grouped_prepare},
+    {.op = "grouped_gemm_weight",
+     .sets = "end balanced",
+     .shapes = COUNT(grouped_shapes),
+     .bind = grouped_weight_bind,
+     .prepare = grouped_weight_prepare},
+    {.op = "dot", .sets = "scale", .prepare = dot_prepare},
+    {.op = "balance_bias", .sets = "rate first", .bind = balance_bias_bind, .prepare = balance_bias_prepare},
     {.op = "block_squares", .bind = block_squares_bind},
     {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
     {.op = "adamw",

@@ -1,0 +1,266 @@
+/*
+ * cuda/route: which experts tokens go to, what that is worth, and the order of their assignments. A thread has a token, or an
+ * expert of a run of tokens; in the sort a block has an expert and looks through all choices, which stay in the cache.
+ */
+#include "cuda/kernels.h"
+#include "cuda/view.h"
+
+enum { ROUTE_THREADS = 128, SORT_THREADS = 256 };
+
+/* fp32 or int32: rows of a matrix. */
+struct floats {
+    float *data;
+    int64_t ld;
+    __device__ __forceinline__ float *row(int64_t i) const { return data ? data + i * ld : nullptr; }
+};
+struct integers {
+    int32_t *data;
+    int64_t ld;
+    __device__ __forceinline__ int32_t *row(int64_t i) const { return data + i * ld; }
+};
+
+static floats floats_of(const tensor *t) {
+    return t ? floats{(float *)t->data, t->ld} : floats{};
+}
+static integers integers_of(const tensor *t) {
+    return {(int32_t *)t->data, t->ld};
+}
+
+/* ---- forward ---- */
+
+struct route_job {
+    floats logits, bias, score, lse, total, weight;
+    integers expert;
+    int64_t tokens, experts, choices;
+    route_rule rule;
+};
+
+__global__ void __launch_bounds__(ROUTE_THREADS) route_kernel(route_job j) {
+    int64_t t = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
+    if (t >= j.tokens) return;
+    float *score = j.score.row(t);
+    int32_t *expert = j.expert.row(t);
+    j.lse.data[t] = route_scores(&j.rule, j.logits.row(t), j.experts, score);
+    j.total.data[t] = route_total(&j.rule, score, j.experts);
+    route_choose(&j.rule, score, j.bias.data, j.experts, j.choices, expert);
+    route_weights(&j.rule, score, expert, j.choices, j.weight.row(t));
+}
+
+static int64_t blocks_for(int64_t count) {
+    return (count + ROUTE_THREADS - 1) / ROUTE_THREADS;
+}
+
+extern "C" cudaError_t route_launch(const route_args *a, cudaStream_t stream) {
+    route_job j = {floats_of(a->logits),
+                   floats_of(a->bias),
+                   floats_of(a->score),
+                   floats_of(a->lse),
+                   floats_of(a->total),
+                   floats_of(a->weight),
+                   integers_of(a->expert),
+                   a->logits->rows,
+                   a->logits->columns,
+                   a->expert->columns,
+                   a->rule};
+    LAUNCH_BLOCKS(route_kernel, blocks_for(j.tokens), ROUTE_THREADS, stream, j);
+    return cudaGetLastError();
+}
+
+struct balance_job {
+    floats score, total, count, share;
+    integers expert;
+    int64_t tokens, experts, choices, runs;
+};
+
+__global__ void __launch_bounds__(ROUTE_THREADS) balance_kernel(balance_job j) {
+    int64_t i = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x, s = i / j.experts, e = i - s * j.experts;
+    float count = 0, share = 0;
+    if (s >= j.runs) return;
+    int64_t end = ((s + 1) * j.tokens + j.runs - 1) / j.runs;
+    for (int64_t t = (s * j.tokens + j.runs - 1) / j.runs; t < end; t++) {
+        const int32_t *expert = j.expert.row(t);
+        share = share + j.score.row(t)[e] / j.total.data[t];
+        for (int64_t k = 0; k < j.choices; k++)
+            if (expert[k] == e) count = count + 1.0f;
+    }
+    j.count.row(s)[e] = count;
+    j.share.row(s)[e] = share;
+}
+
+extern "C" cudaError_t route_balance_launch(const route_balance_args *a, cudaStream_t stream) {
+    balance_job j = {floats_of(a->score), floats_of(a->total),    floats_of(a->count),
+                     floats_of(a->share), integers_of(a->expert), a->score->rows,
+                     a->score->columns,   a->expert->columns,     a->count->rows};
+    LAUNCH_BLOCKS(balance_kernel, blocks_for(j.runs * j.experts), ROUTE_THREADS, stream, j);
+    return cudaGetLastError();
+}
+
+/* ---- backward ---- */
+
+struct backward_job {
+    floats logits, score, lse, total, dweight, batch_count, sequence_count, grad_scale, dlogits;
+    integers expert;
+    int64_t tokens, experts, choices, runs;
+    route_rule rule;
+    route_losses losses;
+};
+
+__global__ void __launch_bounds__(ROUTE_THREADS) backward_kernel(backward_job j) {
+    int64_t t = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
+    if (t >= j.tokens) return;
+    route_token token = {j.logits.row(t),
+                         j.score.row(t),
+                         j.dweight.row(t),
+                         j.batch_count.row(0),
+                         j.sequence_count.row(t * j.runs / j.tokens),
+                         j.expert.row(t),
+                         j.experts,
+                         j.choices,
+                         j.lse.data[t],
+                         j.total.data[t],
+                         j.grad_scale.data[0]};
+    route_gradient(&j.rule, &token, &j.losses, j.dlogits.row(t));
+}
+
+extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaStream_t stream) {
+    backward_job j = {floats_of(a->logits),
+                      floats_of(a->score),
+                      floats_of(a->lse),
+                      floats_of(a->total),
+                      floats_of(a->dweight),
+                      floats_of(a->batch_count),
+                      floats_of(a->sequence_count),
+                      floats_of(a->grad_scale),
+                      floats_of(a->dlogits),
+                      integers_of(a->expert),
+                      a->logits->rows,
+                      a->logits->columns,
+                      a->expert->columns,
+                      a->sequence_count ? a->sequence_count->rows : 1,
+                      a->rule,
+                      a->losses};
+    LAUNCH_BLOCKS(backward_kernel, blocks_for(j.tokens), ROUTE_THREADS, stream, j);
+    return cudaGetLastError();
+}
+
+/* ---- the order of assignments ---- */
+
+struct sort_job {
+    integers expert, row;
+    int32_t *source, *end;
+    int64_t tokens, choices, experts, capacity, rows;
+};
+
+/* One bit for each of a block's threads. */
+struct sort_bits {
+    uint32_t word[SORT_THREADS / 32];
+};
+
+__device__ __forceinline__ int bit_count(uint32_t x) {
+    x -= x >> 1 & 0x55555555u;
+    x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+    return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
+}
+
+/* How many threads of the block are `mine`, and how many of them before this one; valid until the next call but one. */
+__device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
+    uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
+    int before = 0, total = 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) bits |= __shfl_xor_sync(0xffffffffu, bits, step);
+    if (lane == 0) found.word[threadIdx.x / 32] = bits;
+    __syncthreads();
+#pragma unroll
+    for (unsigned w = 0; w < SORT_THREADS / 32; w++) {
+        if (w == threadIdx.x / 32) before = total + bit_count(found.word[w] & ((1u << lane) - 1));
+        total += bit_count(found.word[w]);
+    }
+    *all = total;
+    return before;
+}
+
+/* PLACES: gives the rows of the block's expert, from end[expert - 1] on; else only counts them, in end[expert]. */
+template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
+    SHARED(found, sort_bits[2]);
+    int32_t e = (int32_t)blockIdx.x;
+    int64_t next = PLACES && e > 0 ? j.end[e - 1] : 0;
+    int turn = 0;
+    for (int64_t k = 0; k < j.choices; k++)
+        for (int64_t first = 0, seen = 0; first < j.tokens; first += SORT_THREADS, turn ^= 1) {
+            int64_t t = first + threadIdx.x, room = j.capacity > 0 ? j.capacity - seen : j.tokens;
+            bool mine = t < j.tokens && j.expert.row(t)[k] == e;
+            int all, before = count_before(found[turn], mine, &all);
+            bool fits = before < room;
+            if (PLACES && mine) j.row.row(t)[k] = fits ? (int32_t)(next + before) : -1;
+            if (PLACES && mine && fits) j.source[next + before] = (int32_t)(k * j.tokens + t);
+            next += all < room ? all : room > 0 ? room : 0;
+            seen += all;
+        }
+    if (!PLACES && threadIdx.x == 0) j.end[e] = (int32_t)next;
+}
+
+/* Counts become ends; what no expert has is no source. */
+__global__ void __launch_bounds__(SORT_THREADS) ends_kernel(sort_job j) {
+    SHARED(used, int64_t[1]);
+    if (threadIdx.x == 0) {
+        int32_t sum = 0;
+        for (int64_t e = 0; e < j.experts; e++) j.end[e] = sum += j.end[e];
+        used[0] = sum;
+    }
+    __syncthreads();
+    for (int64_t r = used[0] + threadIdx.x; r < j.rows; r += SORT_THREADS) j.source[r] = -1;
+}
+
+extern "C" cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t stream) {
+    sort_job j = {integers_of(a->expert),  integers_of(a->row), (int32_t *)a->source->data,
+                  (int32_t *)a->end->data, a->expert->rows,     a->expert->columns,
+                  a->end->columns,         a->capacity,         a->source->columns};
+    LAUNCH_BLOCKS(sort_kernel<false>, j.experts, SORT_THREADS, stream, j);
+    LAUNCH_BLOCKS(ends_kernel, 1, SORT_THREADS, stream, j);
+    LAUNCH_BLOCKS(sort_kernel<true>, j.experts, SORT_THREADS, stream, j);
+    return cudaGetLastError();
+}
+
+/* ---- sums and biases: little work, in order ---- */
+
+__global__ void dot_kernel(floats x, floats y, int64_t rows, int64_t columns, float *sum, float scale) {
+    float s = 0;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c++) s = fmaf(x.row(i)[c], y.row(i)[c], s);
+    sum[0] = sum[0] + scale * s;
+}
+
+extern "C" cudaError_t dot_launch(const dot_args *a, cudaStream_t stream) {
+    LAUNCH_BLOCKS(dot_kernel, 1, 1, stream, floats_of(a->x), floats_of(a->y), a->x->rows, a->x->columns,
+                  (float *)a->sum->data, a->scale);
+    return cudaGetLastError();
+}
+
+struct bias_job {
+    float *bias, *load;
+    const float *count, *state;
+    int64_t biases, experts, first;
+    float rate;
+};
+
+__global__ void balance_bias_kernel(bias_job j) {
+    float total = 0;
+    for (int64_t e = 0; e < j.experts; e++) total = total + j.count[e];
+    if (j.state[STEP_SKIP] != 0.0f || total == 0.0f) return;
+    for (int64_t e = 0; e < j.experts; e++) j.load[e] = route_load(j.load[e], j.count[e], total);
+    for (int64_t i = 0; i < j.biases; i++)
+        j.bias[i] = route_bias(j.bias[i], j.load[j.first + i], j.experts, j.rate * j.state[STEP_BALANCE]);
+}
+
+extern "C" cudaError_t balance_bias_launch(const balance_bias_args *a, cudaStream_t stream) {
+    bias_job j = {(float *)a->bias->data,
+                  (float *)a->load->data,
+                  (const float *)a->count->data,
+                  (const float *)a->state->data,
+                  a->bias->columns,
+                  a->count->columns,
+                  a->first,
+                  a->rate};
+    LAUNCH_BLOCKS(balance_bias_kernel, 1, 1, stream, j);
+    return cudaGetLastError();
+}

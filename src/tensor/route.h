@@ -1,0 +1,203 @@
+/*
+ * tensor/route: how a token of a mixture of experts finds its experts: the rule, and the arithmetic of one token, which host and
+ * device share. Scores are the softmax of the router's logits or their sigmoids; the K experts with the highest scores are
+ * chosen, by their index where scores are equal; a bias moves the choice alone, never a weight (DeepSeek-V3,
+ * arXiv:2412.19437). Of experts in groups only those of the best groups may be chosen; a group is as good as its two best
+ * experts together.
+ *
+ * An expert's assignments are numbered a = k T + t, k being the place it has among the choices of token t: first choices come
+ * before second ones, tokens in their order.
+ */
+#ifndef TENSOR_ROUTE_H
+#define TENSOR_ROUTE_H
+
+#include "base/fmath.h"
+#include <stdbool.h>
+
+typedef enum route_score { ROUTE_SOFTMAX, ROUTE_SIGMOID } route_score;
+
+enum { ROUTE_GROUPS_MAX = 64 };
+
+typedef struct route_rule {
+    route_score score;
+    int groups, chosen_groups; /* experts lie in so many equal groups, of which so many count; 0: no groups */
+    bool normalized;           /* weights are divided by their sum */
+    float scale;               /* and multiplied by this */
+} route_rule;
+
+/* What the gradient of the scores gets beside that of the weights; all but grad_scale[0] are host values (tensor/ops.def). */
+typedef struct route_losses {
+    float balance,
+        sequence_balance; /* weight x E / (K L L S), L tokens in each of S sequences; S = 1 for `balance` */
+    float z;              /* weight x 2 / T */
+} route_losses;
+
+#define ROUTE_EPSILON 1e-20f
+
+/* A number's place in the order of choice, NaN below all; the two zeros are equal. */
+ANYWHERE int32_t route_key(float x) {
+    if (x != x) return INT32_MIN;
+    uint32_t bits = fmath_bits(x + 0.0f);
+    return bits >> 31 ? -(int32_t)(bits & 0x7fffffffu) : (int32_t)bits;
+}
+
+/* Does (a, i) come after (b, j) in the order of choice? */
+ANYWHERE bool route_is_after(int32_t a, int64_t i, int32_t b, int64_t j) {
+    return a < b || (a == b && i > j);
+}
+
+/* What expert e is chosen by. */
+ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) {
+    return route_key(bias ? score[e] + bias[e] : score[e]);
+}
+
+/* The two best of a group, added. */
+ANYWHERE int32_t route_group(const float *score, const float *bias, int64_t first, int64_t count) {
+    int64_t best = first, second = -1;
+    for (int64_t e = first + 1; e < first + count; e++)
+        if (route_is_after(route_choice(score, bias, best), best, route_choice(score, bias, e), e)) best = e;
+    for (int64_t e = first; e < first + count; e++)
+        if (e != best && (second < 0 || route_is_after(route_choice(score, bias, second), second,
+                                                       route_choice(score, bias, e), e)))
+            second = e;
+    float sum = bias ? score[best] + bias[best] : score[best];
+    if (second >= 0) sum = sum + (bias ? score[second] + bias[second] : score[second]);
+    return route_key(sum);
+}
+
+/* A bit for each group: may its experts be chosen? */
+ANYWHERE uint64_t route_open_groups(const route_rule *r, const float *score, const float *bias,
+                                    int64_t experts) {
+    int64_t each = r->groups > 0 ? experts / r->groups : 0;
+    uint64_t open = 0;
+    for (int g = 0; g < r->groups; g++) {
+        int32_t key = route_group(score, bias, g * each, each);
+        int better = 0;
+        for (int h = 0; h < r->groups; h++)
+            better += h != g && route_is_after(key, g, route_group(score, bias, h * each, each), h);
+        if (better < r->chosen_groups) open |= (uint64_t)1 << g;
+    }
+    return open;
+}
+
+/* expert[K], the best first. */
+ANYWHERE void route_choose(const route_rule *r, const float *score, const float *bias, int64_t experts,
+                           int64_t choices, int32_t *expert) {
+    uint64_t open = route_open_groups(r, score, bias, experts);
+    int64_t last = -1;
+    int32_t last_key = INT32_MAX;
+    for (int64_t k = 0; k < choices; k++) {
+        int64_t best = -1;
+        int32_t best_key = INT32_MIN;
+        for (int64_t e = 0; e < experts; e++) {
+            int32_t key = route_choice(score, bias, e);
+            if (r->groups > 0 && !(open >> (e / (experts / r->groups)) & 1)) continue;
+            if (last >= 0 && !route_is_after(key, e, last_key, last)) continue;
+            if (best >= 0 && !route_is_after(best_key, best, key, e)) continue;
+            best = e;
+            best_key = key;
+        }
+        expert[k] = (int32_t)best;
+        last = best;
+        last_key = best_key;
+    }
+}
+
+/* The scores of a token, and the logarithm of the sum of the logits' exponentials. */
+ANYWHERE float route_scores(const route_rule *r, const float *logits, int64_t experts, float *score) {
+    float most = -INFINITY, sum = 0;
+    for (int64_t e = 0; e < experts; e++)
+        if (logits[e] > most) most = logits[e];
+    for (int64_t e = 0; e < experts; e++) sum = sum + fmath_exp(logits[e] - most);
+    for (int64_t e = 0; e < experts; e++)
+        score[e] = r->score == ROUTE_SOFTMAX ? fmath_exp(logits[e] - most) / sum
+                                             : 1.0f / (1.0f + fmath_exp(-logits[e]));
+    return most + fmath_log(sum);
+}
+
+/* The sum of what a token's weights are divided by: 1, or the chosen scores. */
+ANYWHERE float route_divisor(const route_rule *r, const float *score, const int32_t *expert,
+                             int64_t choices) {
+    float sum = 0;
+    for (int64_t k = 0; k < choices; k++) sum = sum + score[expert[k]];
+    return r->normalized ? sum + ROUTE_EPSILON : 1.0f;
+}
+
+ANYWHERE void route_weights(const route_rule *r, const float *score, const int32_t *expert, int64_t choices,
+                            float *weight) {
+    float divisor = route_divisor(r, score, expert, choices);
+    for (int64_t k = 0; k < choices; k++) weight[k] = (score[expert[k]] / divisor) * r->scale;
+}
+
+/* What a token's scores are divided by to add up to one. */
+ANYWHERE float route_total(const route_rule *r, const float *score, int64_t experts) {
+    float sum = 0;
+    for (int64_t e = 0; e < experts; e++) sum = sum + score[e];
+    return r->score == ROUTE_SOFTMAX ? 1.0f : sum;
+}
+
+/* A token on its way back. */
+typedef struct route_token {
+    const float *logits, *score, *dweight;     /* [E], [E], [K] */
+    const float *batch_count, *sequence_count; /* [E]; NULL: no such loss */
+    const int32_t *expert;                     /* [K] */
+    int64_t experts, choices;
+    float lse, total, grad_scale;
+} route_token;
+
+/* The gradient of the balance losses by the token's share p[e] = score[e] / total. */
+ANYWHERE float route_balance_slope(const route_token *t, const route_losses *l, int64_t e) {
+    float slope = 0;
+    if (t->batch_count) slope = slope + (l->balance * t->grad_scale) * t->batch_count[e];
+    if (t->sequence_count) slope = slope + (l->sequence_balance * t->grad_scale) * t->sequence_count[e];
+    return slope;
+}
+
+/* The gradient of the scores, of those losses alone. */
+ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, const route_losses *l,
+                                     float *ds) {
+    float mean = 0;
+    for (int64_t e = 0; e < t->experts; e++) ds[e] = route_balance_slope(t, l, e);
+    if (r->score == ROUTE_SOFTMAX || !(t->batch_count || t->sequence_count)) return;
+    for (int64_t e = 0; e < t->experts; e++) mean = fmaf(ds[e], t->score[e] / t->total, mean);
+    for (int64_t e = 0; e < t->experts; e++) ds[e] = (ds[e] - mean) / t->total;
+}
+
+/* And of the weights. */
+ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, float *ds) {
+    float divisor = route_divisor(r, t->score, t->expert, t->choices), mean = 0;
+    for (int64_t k = 0; r->normalized && k < t->choices; k++)
+        mean = fmaf(t->dweight[k], t->score[t->expert[k]] / divisor, mean);
+    for (int64_t k = 0; k < t->choices; k++) {
+        int64_t e = t->expert[k];
+        ds[e] = ds[e] + ((t->dweight[k] - mean) / divisor) * r->scale;
+    }
+}
+
+/* dlogits[E] of a token. */
+ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const route_losses *l,
+                             float *dlogits) {
+    float inner = 0, z = (l->z * t->grad_scale) * t->lse;
+    route_balance_gradient(r, t, l, dlogits);
+    route_weight_gradient(r, t, dlogits);
+    for (int64_t e = 0; e < t->experts; e++) inner = fmaf(dlogits[e], t->score[e], inner);
+    for (int64_t e = 0; e < t->experts; e++) {
+        float s = t->score[e];
+        dlogits[e] = r->score == ROUTE_SOFTMAX ? s * (dlogits[e] - inner) : dlogits[e] * (s * (1.0f - s));
+        if (l->z != 0.0f) dlogits[e] = fmaf(z, fmath_exp(t->logits[e] - t->lse), dlogits[e]);
+    }
+}
+
+/* ---- biases that balance the load, a step later ---- */
+
+/* The share of an expert in the choices, over about a hundred steps. */
+ANYWHERE float route_load(float load, float count, float total) {
+    return fmaf(load, 0.99f, 0.01f * (count / total));
+}
+
+/* More for whom less than its part is chosen. */
+ANYWHERE float route_bias(float bias, float load, int64_t experts, float rate) {
+    return fmaf(rate, 1.0f / (float)experts - load, bias);
+}
+
+#endif
